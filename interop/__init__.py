@@ -1,4 +1,4 @@
-"""The interop suite: servers that fail on purpose, clients of several kinds, and verdicts on how the clients connect.
+"""The interop suite: servers that fail on purpose, clients in several languages, and verdicts on how they connect.
 
-It is not part of the library: nothing in `grpc_backoff` imports it. `python -m interop --help` lists its commands.
+It is not part of the library, and nothing in `grpc_backoff` imports it. `python -m interop --help` lists its commands.
 """

@@ -1,4 +1,4 @@
-"""`python -m interop`: the entry point. The commands are in `commands.py`."""
+"""The entry point of `python -m interop`. The commands are in `commands.py`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The commands of `python -m interop`: their options and their output.
+"""The commands of `python -m interop`, with their options and output.
 
-`run` and `verify` are in `matrix/`, `servers` and `official` in the packages of these names.
+`run` and `verify` are in `matrix/`. `servers` and `official` are in the packages of the same names.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MILLISECONDS = click.IntRange(min=1)
 _SECONDS = click.FloatRange(min=0, min_open=True)
 
 
-# The official programs spell their flags with underscores; hyphens are accepted as well.
+# gRPC's official programs spell their flags with underscores; hyphens are accepted as well.
 @click.group(
     context_settings={
         "help_option_names": ["-h", "--help"],
@@ -66,8 +66,8 @@ cli.add_command(verify)
 def build(context: click.Context, names: tuple[str, ...]) -> None:
     """Build the clients and the servers in other languages; with --peers, only these clients.
 
-    Whatever is missing on this machine, or cannot be built, is listed. That is an error only if the environment has
-    GRPC_BACKOFF_REQUIRE_PEERS=1.
+    Programs that are missing on this machine or cannot be built are listed. They are an error only if the environment
+    has GRPC_BACKOFF_REQUIRE_PEERS=1.
     """
     try:
         programs: list[Program] = [*choose(find_peers(), "--peers", names), *([] if names else find_servers())]
@@ -91,8 +91,8 @@ def build(context: click.Context, names: tuple[str, ...]) -> None:
 def server(control_port: int, retry_port: int, host: str, initial_backoff_ms: int, turn_limit: float) -> None:
     """Run the server of gRPC's official reconnect test, until Ctrl-C.
 
-    It prints its ports in one line, and then every client's gaps and verdict. An --initial_backoff_ms that is shorter
-    than the protocol's is for clients with the same setting; clients report their own maximum backoff.
+    It prints its ports on one line, and then every client's gaps and verdict. If --initial_backoff_ms is shorter than
+    the protocol's, the clients must have the same setting. Clients report their own maximum backoff.
     """
     settings = official_server.Settings(
         host=host,
@@ -135,7 +135,8 @@ def client(
 ) -> None:
     """Have grpc_backoff judged by any server of gRPC's official reconnect test.
 
-    The exit status is 0 if it passes, both by the server's verdict and by ours on the gaps that the server saw, else 1.
+    The exit status is 0 if grpc_backoff passes, both by the server's verdict and by ours on the gaps that the server
+    saw, else 1.
     """
     with _one_line_for(official_client.NotJudgedError, ValueError):
         request = official_client.Assignment(
@@ -172,8 +173,8 @@ def flaky(
 ) -> None:
     """Run a server that fails as its script says, one behaviour per connection, until Ctrl-C.
 
-    It prints its ports in one line. A script consists of steps, one per line, such as "accept_close x3", "refuse for 2"
-    and "slow_settings(delay=0.5)"; the service interop.v1.FlakyServer on the control port can start a new one.
+    It prints its ports on one line. A script consists of steps, one per line, such as "accept_close x3", "refuse for 2"
+    and "slow_settings(delay=0.5)". The service interop.v1.FlakyServer on the control port can start another script.
     """
     if (cert is None) != (key is None):
         raise click.UsageError("--cert and --key go together")

@@ -1,13 +1,13 @@
-"""Generates `interop/generated/` from `protos/`: `make protos`, or `python -m interop.generate` with the generator.
+"""Generates `interop/generated/` from `protos/`: `make protos`, or `python -m interop.generate` with grpcio-tools.
 
-protoc names Python modules after .proto files, so code for `grpc/testing/test.proto` would import its neighbours from
-`grpc.testing`, but `grpc` is grpcio's own package. The files are therefore compiled in two steps: to descriptors, whose
-file names are moved into this package, and from these to Python. Nothing changes on the wire, where names come from the
-`package` line.
+protoc names Python modules after .proto files. The code for `grpc/testing/test.proto` would therefore import its
+neighbours from `grpc.testing`, but `grpc` is grpcio's own package. So the files are compiled in two steps: first to
+descriptors, whose file names are moved into this package, and then from these to Python. Nothing changes on the wire,
+because names there come from the `package` line.
 
-The generator must be version `GENERATOR`, not a newer one. Code from later ones checks the runtime: protobuf rejects
-code that is two major versions older than itself or newer at all, and grpcio rejects code newer than itself. Code from
-this version runs on all of them, from the oldest supported grpcio to the newest.
+The generator must be exactly version `GENERATOR`. Code from later versions checks the runtime: protobuf rejects code
+that is two major versions older than itself or that is newer, and grpcio rejects code that is newer. Code from this
+version runs on all supported versions, from the oldest grpcio to the newest.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from grpc_tools import protoc  # type: ignore[import-untyped]
 __all__ = ["GENERATED", "GENERATOR", "PACKAGES", "generate", "generator", "moved"]
 
 GENERATOR = "1.63.0"
-"""The version of grpcio-tools that generated the committed code; the dependency group `protos` has the same one."""
+"""The version of grpcio-tools that generated the committed code. The dependency group `protos` pins the same version.
+"""
 
 PACKAGES = ("grpc/testing", "interop/v1")
-"""The folders of `protos/` that are compiled."""
+"""The directories of `protos/` that are compiled."""
 
 GENERATED = "interop/generated"
 
@@ -43,7 +44,7 @@ def generator() -> str:
 
 
 def generate(root: Path) -> None:
-    """Write the code of every package to `interop/generated/` under `root`."""
+    """Write the code of all packages to `interop/generated/` under `root`."""
     files = moved()
     ours = [file for file in files if file.name.startswith(GENERATED)]
     offered = [file.name for file in ours if file.service]
@@ -58,7 +59,7 @@ def generate(root: Path) -> None:
 
 
 def moved() -> list[FileDescriptorProto]:
-    """Return the descriptors of the files, moved to their Python packages, and of the files that they import."""
+    """Return the descriptors of all files, moved to their Python packages, and of the files that they import."""
     names = [path.relative_to(_ROOT / "protos").as_posix() for path in _files()]
     with tempfile.NamedTemporaryFile(suffix=".binpb") as found:
         places = f"--proto_path={_ROOT / 'protos'}", f"--proto_path={_BUNDLED}"
@@ -95,7 +96,7 @@ def _protoc(*arguments: str) -> None:
 
 
 def main() -> None:
-    """Replace the committed code."""
+    """Replace the committed code with newly generated code."""
     if generator() != GENERATOR:
         sys.exit(f"interop.generate: needs grpcio-tools {GENERATOR}, not {generator()}; `make protos` has it")
     for folder in PACKAGES:

@@ -1,7 +1,7 @@
-"""What a server saw of the connections made to it: the record that servers write and clauses judge.
+"""The timeline of a server: what it saw of its connections. Servers write it, and clauses judge it.
 
-Values only: nothing here opens a socket, reads a clock or judges. All times are seconds on one monotonic clock, counted
-from when the server started to listen.
+This module contains only values; nothing here opens a socket, reads a clock or judges. All times are in seconds on one
+monotonic clock, counted from the moment when the server started to listen.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ class Ending(enum.Enum):
     """How a connection ended."""
 
     OPEN = "open"
-    """It was still open when the timeline was taken."""
+    """The connection was still open when the timeline was taken."""
     PEER_CLOSED = "peer closed"
     """The client sent FIN first."""
     PEER_RESET = "peer reset"
     """The client sent RST first."""
     CLOSED = "closed"
-    """The server closed it, according to its behaviour."""
+    """The server closed the connection, as its behaviour says."""
     RESET = "reset"
-    """The server reset it, according to its behaviour."""
+    """The server reset the connection, as its behaviour says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request stream.
+    """A request stream.
 
     Attributes:
         at: when its HEADERS arrived.
@@ -50,15 +50,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """One accepted connection; the time of an event that never happened is None.
+    """An accepted connection. The time of an event that never happened is None.
 
     Attributes:
-        number: counts the accepted connections, from 1.
-        client: a label that tells several clients apart; empty if there is only one.
+        number: its place among the accepted connections, counted from 1.
+        client: a label that distinguishes several clients; empty if there is only one.
         behaviour: the name of its behaviour in the script.
         accepted: when it was accepted.
         first_bytes: when the client's first bytes arrived.
-        preface: when the HTTP/2 client preface (and, on TLS, the handshake before it) was complete.
+        preface: when the HTTP/2 client preface (and with TLS, the handshake before it) was complete.
         settings_sent: when the server's SETTINGS frame was written.
         settings_acknowledged: when the client's acknowledgement of that frame arrived.
         requests: the request streams.
@@ -81,7 +81,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A period in which nothing listened, so that the kernel refused connections and none was seen."""
+    """A period in which nothing listened. The kernel refused connections, so the server saw none."""
 
     begin: float
     end: float | None
@@ -106,10 +106,10 @@ class Timeline:
 
     Attributes:
         visits: the accepted connections, ordered by number.
-        refusing: when nothing listened.
+        refusing: the periods in which nothing listened.
         taken: when this record was taken.
-        lags: when the server's event loop was late: times may have been recorded late by as much.
-        refused: when each dial reached the port, accepted or not; None if that could not be seen.
+        lags: the delays of the server's event loop; times near one may have been recorded late.
+        refused: when each dial reached the port, whether accepted or not; None if dials were not visible.
     """
 
     visits: tuple[Visit, ...]
@@ -119,10 +119,10 @@ class Timeline:
     refused: tuple[float, ...] | None = None
 
     def dials(self, attempts: Sequence[float], closed: float) -> tuple[tuple[int, ...], int]:
-        """Return how many connections were accepted for each attempt, and how many after a client was closed.
+        """Return the number of connections for each attempt, and the number of those after the client was closed.
 
-        A connection belongs to the last attempt that started before it was accepted, or to the first attempt if there
-        is none. While nothing listens, nothing is accepted.
+        A connection belongs to the latest attempt that started before it was accepted, or to the first attempt if there
+        is no such attempt. While nothing listens, nothing is accepted.
 
         Args:
             attempts: when each attempt started, in order.

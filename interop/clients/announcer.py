@@ -12,7 +12,7 @@ __all__ = ["Announcer"]
 
 
 class Announcer:
-    """A listener that records what the channel reports."""
+    """A listener that records the attempts and redials that the channel reports."""
 
     def __init__(self, began: float) -> None:
         """Record times as seconds since `began`, on `time.monotonic`."""
@@ -20,12 +20,12 @@ class Announcer:
         self._began = began
 
     def __call__(self, event: ConnectionEvent) -> None:
-        """Record an event of the channel."""
+        """Record the time of an attempt or a redial, and ignore other events."""
         if isinstance(event, AttemptStarted):
             self.announced.attempts.append(event.at - self._began)
         elif isinstance(event, CoreRedial):
             self.announced.redials.append(event.at - self._began)
 
     def closed(self) -> None:
-        """Record that the channel is closed."""
+        """Record that the channel has been closed."""
         self.announced.closed = time.monotonic() - self._began

@@ -1,4 +1,4 @@
-"""What a peer's failures mean for its users: reads the `findings.toml` beside its manifest."""
+"""Reads a peer's `findings.toml`, which explains what the peer's failures mean for its users."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _CLAUSES = {clause.name for clause in CLAUSES}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The meaning of failing some clauses.
+    """What it means for users that a client fails certain clauses.
 
     Attributes:
         clauses: the names of the clauses.
-        means: what a user of the client would see, and whether that is intended.
-        issues: where it is discussed, as owner/repository#number.
+        means: what users of the client would see, and whether the authors intend it.
+        issues: the issues that discuss the failures, as owner/repository#number.
     """
 
     clauses: tuple[str, ...]
@@ -35,7 +35,7 @@ class Finding:
 
 
 def read_findings(folder: Path) -> tuple[Finding, ...]:
-    """Return the findings in a peer's directory, if there are any.
+    """Return the findings in a peer's directory; empty if the peer has none.
 
     Raises:
         ManifestError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""The calls of a peer whose channel is any `grpc.aio.Channel`."""
+"""Makes the calls for peers whose channel is a `grpc.aio.Channel`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["call_all", "credentials"]
 
 
 def credentials(order: CallOrder) -> grpc.ChannelCredentials | None:
-    """Return the credentials for TLS; None for no TLS."""
+    """Return the credentials for TLS; None if the peer connects without TLS."""
     return None if order.ca is None else grpc.ssl_channel_credentials(order.ca)
 
 
 async def call_all(order: CallOrder, channel: grpc.aio.Channel) -> Tally:
-    """Keep the channel busy, then close it."""
+    """Keep the channel busy with calls until the time is up, then close it."""
     method: Any = channel.unary_unary(METHOD)
 
     async def call(wait_for_ready: bool, number: str) -> None:

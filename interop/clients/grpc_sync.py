@@ -1,4 +1,4 @@
-"""Calls on any threaded channel: what such peers have in common."""
+"""Makes the calls for peers whose channel is a threaded `grpc.Channel`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from interop.clients.peer_program import CALL_ID, GRACE, METHOD, CallOrder, Tall
 __all__ = ["call_all", "credentials", "hold_all"]
 
 _PAUSES = 5
-"""More workers call while calls are held; they must not keep the interpreter so busy that its timers are late."""
+"""How many pauses a worker takes after each call while calls are held. There are more workers then, and they must not
+keep the interpreter so busy that its timers are late."""
 
 
 def credentials(order: CallOrder) -> grpc.ChannelCredentials | None:
-    """Return the credentials of a secure channel; None for no TLS."""
+    """Return the credentials for TLS; None if the peer connects without TLS."""
     return None if order.ca is None else grpc.ssl_channel_credentials(order.ca)
 
 
 class _Workers:
-    """Threads that call in turns, with a common count."""
+    """Threads that make calls one after another and share a tally."""
 
     def __init__(self, order: CallOrder, channel: grpc.Channel) -> None:
         self.tally = Tally()
@@ -37,7 +38,7 @@ class _Workers:
         self._cut_off = False
 
     def work(self, number: int) -> None:
-        """Make calls until the time is up."""
+        """Make calls until the time is up; workers with odd numbers make wait-for-ready calls."""
         for made in itertools.count():
             if time.monotonic() >= self._over:
                 return
@@ -58,13 +59,13 @@ class _Workers:
                 self.tally.ok += 1
 
     def cut_off(self) -> None:
-        """Count no failures from now on: what fails now was cancelled, and is unfinished."""
+        """Stop counting failures. Calls that fail from now on were cancelled, and count as unfinished."""
         with self._lock:
             self._cut_off = True
 
 
 def call_all(order: CallOrder, channel: grpc.Channel) -> Tally:
-    """Make calls until the time is up, one thread per worker, and close the channel."""
+    """Make calls with one thread per worker until the time is up, close the channel, and return the tally."""
     with ThreadPoolExecutor(order.workers) as pool:
         with channel:
             workers = _Workers(order, channel)
@@ -77,7 +78,7 @@ def call_all(order: CallOrder, channel: grpc.Channel) -> Tally:
 
 
 class _Holder:
-    """Threads that call in turns, in every arity, and keep the remains of their calls."""
+    """Threads that make calls of every arity and keep references to everything the calls leave behind."""
 
     def __init__(self, order: CallOrder, channel: grpc.Channel) -> None:
         self.tally = Tally()
@@ -94,7 +95,7 @@ class _Holder:
         ]
 
     def calls(self, *, wait_for_ready: bool) -> Sequence[Callable[[], object]]:
-        """Return, for each arity and each way to use it, a function that makes a call and waits for its end."""
+        """Return functions that each make a call and wait for its end: one per arity and way to use the call."""
         unary, answers, requests, both = self._multicallables
         how = {"wait_for_ready": wait_for_ready}
         return [
@@ -108,7 +109,7 @@ class _Holder:
         ]
 
     def work(self, call: Callable[[], object]) -> None:
-        """Make calls until the time is up, and keep what each call ends with."""
+        """Make calls until the time is up, and keep the error of each call that fails."""
         while time.monotonic() < self._over:
             with self._lock:
                 self.tally.made += 1
@@ -126,7 +127,7 @@ class _Holder:
             time.sleep(_PAUSES * self._order.pause)
 
     def cut_off(self) -> None:
-        """Count no failures from now on: what fails now was cancelled, and is unfinished."""
+        """Stop counting failures. Calls that fail from now on were cancelled, and count as unfinished."""
         with self._lock:
             self._cut_off = True
 
@@ -150,8 +151,8 @@ def _endless() -> Iterator[bytes]:
 
 
 def hold_all(order: CallOrder, channel: grpc.Channel, closed: Callable[[], None]) -> Tally:
-    """Keep the channel busy, close it, report that, and hold everything until `--hold-ms` have passed."""
-    gc.disable()  # otherwise a collection would release what is held
+    """Keep the channel busy, close it, report the close, and keep all references for the time in `--hold-ms`."""
+    gc.disable()  # a collection would release the references
     with channel:
         holder = _Holder(order, channel)
         for wait_for_ready in (False, True):

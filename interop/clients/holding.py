@@ -1,7 +1,7 @@
-"""Calls of every arity on a `grpc.aio.Channel` whose remains are all kept: for `--hold-ms` (`README.md`).
+"""Makes calls of every arity on a `grpc.aio.Channel` and keeps everything they leave behind (`--hold-ms`).
 
-These are what a program may well keep of its calls: the calls themselves, the exceptions that they ended with, request
-iterators that have not ended, and cycles that wait for the next collection. None of that may affect the wire.
+A program may well keep such references: the calls, the exceptions that they raised, request iterators that have not
+ended, and reference cycles that wait for the next collection. None of them may cause traffic on the wire.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from interop.clients.peer_program import METHOD, CallOrder, Tally
 __all__ = ["hold_all"]
 
 _PAUSES = 5
-"""Sixteen workers call, where others have four; they must not keep the loop so busy that its timers are late."""
+"""How many pauses a worker takes after each call. There are 16 workers here, compared with 4 elsewhere, and they must
+not keep the loop so busy that its timers are late."""
 
 _Call = Callable[[], Awaitable[object]]
 
 
 class _Holder:
-    """Workers that call in turns, and the remains of their calls."""
+    """Workers that make calls one after another, and everything that their calls leave behind."""
 
     def __init__(self, order: CallOrder, channel: grpc.aio.Channel) -> None:
         self.tally = Tally()
@@ -41,7 +42,7 @@ class _Holder:
         ]
 
     def calls(self, *, wait_for_ready: bool) -> Sequence[_Call]:
-        """Return, for each arity and each way to use it, a function that makes a call and waits for its end."""
+        """Return functions that each make a call and wait for its end: one per arity and way to use the call."""
         unary, answers, requests, both = self._multicallables
         return [
             lambda: self._result(unary(b"", wait_for_ready=wait_for_ready)),
@@ -55,7 +56,7 @@ class _Holder:
         ]
 
     async def work(self, call: _Call) -> None:
-        """Make calls until the time is up, and keep what each call ends with."""
+        """Make calls until the time is up, and keep the error of each call that fails."""
         while self._loop.time() < self._over:
             self.tally.made += 1
             try:
@@ -72,7 +73,7 @@ class _Holder:
         await call
 
     async def _limited(self, call: Any) -> None:
-        """Wait as many programs do; in Python 3.11, `wait_for` leaves a cycle behind."""
+        """Await the call with a timeout. In Python 3.11, `wait_for` leaves a reference cycle behind."""
         self._kept.append(call)
         await asyncio.wait_for(call, self._order.seconds)
 
@@ -82,7 +83,7 @@ class _Holder:
             self._kept.append(answer)
 
     async def _by_hand(self, call: Any) -> None:
-        """Write and read by hand, and never finish writing."""
+        """Write one request and read one response, but never finish writing."""
         self._kept.append(call)
         await call.write(b"")
         await call.read()
@@ -103,8 +104,8 @@ async def _endless() -> AsyncIterator[bytes]:
 
 
 async def hold_all(order: CallOrder, channel: grpc.aio.Channel, closed: Callable[[], None]) -> Tally:
-    """Keep the channel busy, close it, report that, and hold everything until `--hold-ms` have passed."""
-    gc.disable()  # otherwise a collection would release what is held
+    """Keep the channel busy, close it, report the close, and keep all references for the time in `--hold-ms`."""
+    gc.disable()  # a collection would release the references
     holder = _Holder(order, channel)
     async with channel:
         workers = [
@@ -119,5 +120,5 @@ async def hold_all(order: CallOrder, channel: grpc.aio.Channel, closed: Callable
         worker.cancel()
     for outcome in await asyncio.gather(*workers, return_exceptions=True):
         if isinstance(outcome, Exception):
-            raise outcome  # an error of the program, not of a call
+            raise outcome  # this is an error of the program, not of a call
     return holder.tally

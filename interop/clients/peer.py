@@ -1,4 +1,4 @@
-"""The peers, which are the clients that are judged: reads the manifests in the directories beside this file."""
+"""Finds the peers, which are the clients under test, by the manifests in the directories next to this file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FOLDER = Path(__file__).parent
 
 
 class Setting(enum.Enum):
-    """A setting of a peer. The value is its name in manifests; the argument is `--<value>-ms`."""
+    """A setting that a peer may support. The value is its name in manifests, and the argument is `--<value>-ms`."""
 
     INITIAL = "initial"
     MAX = "max"
@@ -26,12 +26,12 @@ class Setting(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer(Program):
-    """One client.
+    """A client under test, as its manifest describes it.
 
     Attributes:
-        configurable: its settings.
-        must_pass: whether a failure of this peer is a failure of the run.
-        loud: whether it makes attempts without a pause in between, so that it floods every failing server.
+        configurable: the settings that it supports.
+        must_pass: whether the run fails if this peer fails.
+        loud: whether it attempts to connect without any pause, and so floods every failing server.
     """
 
     configurable: frozenset[Setting]
@@ -39,15 +39,15 @@ class Peer(Program):
     loud: bool = False
 
     def can_be_told(self, *settings: Setting) -> bool:
-        """Return whether it has all of these settings."""
+        """Return whether the peer supports all of these settings."""
         return self.configurable.issuperset(settings)
 
 
 def find_peers(folder: Path = _FOLDER) -> list[Peer]:
-    """Return the peers whose manifests are in this directory: those that must pass first, then by name.
+    """Return the peers whose manifests are in this directory, sorted by name with those that must pass first.
 
     Raises:
-        ManifestError: one of them cannot be read.
+        ManifestError: a manifest cannot be read.
     """
     peers = [_read(path) for path in folder.glob("*/peer.toml")]
     return sorted(peers, key=lambda peer: (not peer.must_pass, peer.name))

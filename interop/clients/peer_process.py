@@ -1,4 +1,4 @@
-"""A peer as a process: its command line and the start signal are the input, its two lines are the output."""
+"""Runs a peer as a process: passes it arguments and the start signal, and reads its two lines of output."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from interop.runner.process import ProgramError, ProgramProcess
 __all__ = ["Account", "PeerError", "PeerProcess"]
 
 _STARTUP = 60.0
-"""How long a peer may take to start, in seconds: a virtual machine that warms up on a busy computer."""
+"""How long a peer may take to start, in seconds. A virtual machine starts slowly on a busy computer."""
 _WINDING_DOWN = 30.0
-"""How long a peer may take to exit once the time for calls is up, in seconds."""
+"""How long a peer may take to exit after the time for calls, in seconds."""
 _WORKERS = 4
 _PAUSE_MS = 20
 
 
 class PeerError(ProgramError):
-    """A peer violated its contract; says how, and what it printed last."""
+    """A peer violated its contract. The message says how, and includes the peer's last output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a peer reports at its end.
+    """What a peer reports before it exits.
 
     Attributes:
         calls: the outcomes of its calls.
-        versions: the versions of what it used.
-        announced: what it reported about its dials, in seconds since its start signal; None if it was not asked.
+        versions: the versions of the software that it used.
+        announced: its reports about its dials, in seconds since its start signal; None unless requested.
     """
 
     calls: Calls
@@ -42,14 +42,14 @@ class Account:
 
 
 class PeerProcess(ProgramProcess[Account]):
-    """One run of a peer's program, from entering to leaving the context; it never outlives the context."""
+    """One run of a peer's program. It starts when the context is entered, and has ended when the context is left."""
 
     error = PeerError
 
     def __init__(
         self, peer: Peer, target: str, seconds: float, settings: Mapping[Setting, int], ca: Path | None
     ) -> None:
-        """Make it call `target` for this long; `settings` are in milliseconds, and with `ca` it uses TLS."""
+        """Prepare to call `target` for `seconds`. The values of `settings` are in milliseconds; `ca` enables TLS."""
         self._seconds = seconds
         self._holds = settings.get(Setting.HOLD, 0) / 1000
         told = {"target": target, "seconds": f"{seconds:g}", "workers": _WORKERS, "pause-ms": _PAUSE_MS}
@@ -60,23 +60,23 @@ class PeerProcess(ProgramProcess[Account]):
         super().__init__(peer.name, [*peer.filled(peer.command), *arguments])
 
     async def ready(self) -> None:
-        """Wait until it is ready to start.
+        """Wait until the peer is ready to start.
 
         Raises:
-            PeerError: it exited instead, or took too long.
+            PeerError: the peer exited or took too long.
         """
         await self._be_ready(_STARTUP)
 
     def begin(self) -> None:
-        """Let it make its first call."""
+        """Send the start signal, after which the peer makes its first call."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"go\n")
 
     async def account(self) -> Account:
-        """Return its report on its calls, once it has exited.
+        """Wait until the peer has exited, and return its report.
 
         Raises:
-            PeerError: it exited without a report, or did not exit.
+            PeerError: the peer exited without a report, or did not exit.
         """
         await asyncio.wait({self._reading}, timeout=self._seconds + self._holds + _WINDING_DOWN)
         if not self._reading.done():

@@ -1,4 +1,4 @@
-"""What the peers in Python share: the command line, the workers of an asyncio client, and the two lines of output."""
+"""Code that the Python peers share: the command line, the workers of asyncio clients, and the two lines of output."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ import click
 __all__ = ["CALL_ID", "METHOD", "Announcements", "CallFailed", "CallOrder", "Tally", "command", "keep_busy"]
 
 METHOD = "/grpc.testing.TestService/EmptyCall"
-"""The method that is called, with empty messages as request and response."""
+"""The method that peers call, with empty messages as request and response."""
 
 CALL_ID = "call-id"
-"""The metadata key with the id of a call: `WORKER-CALL`, both counted from 0."""
+"""The metadata key for the id of a call, which is `WORKER-CALL`. Both numbers count from 0."""
 
 GRACE = 1.0
-"""How long running calls may continue when the time is up, in seconds."""
+"""How long calls may still run after the time is up, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOrder:
-    """A peer's command line.
+    """The command-line arguments of a peer.
 
     Attributes:
         target: where to connect.
         seconds: how long to make calls.
-        workers: how many calls are made at a time.
+        workers: how many workers make calls concurrently.
         pause: how long a worker pauses after each call, in seconds.
         ca: the certificate authority to trust, in PEM; None for no TLS.
         initial_ms: INITIAL_BACKOFF; like the settings below, None for the client's default.
         max_ms: MAX_BACKOFF.
         min_connect_timeout_ms: MIN_CONNECT_TIMEOUT.
-        stable_after_ms: a connection that is lost sooner counts as a failed attempt.
-        hold_ms: how long to keep everything after the channel is closed, and then report; None to do neither.
-        defect: what to do wrong; only for the reference client.
+        stable_after_ms: how long a connection must last in order not to count as a failed attempt.
+        hold_ms: how long to keep all references after the channel is closed, before reporting dials; None to do
+            neither.
+        defect: the name of the defect that the reference client is given; None for no defect.
         began: when the start signal arrived, on `time.monotonic`.
     """
 
@@ -61,7 +62,7 @@ class CallOrder:
 
     @property
     def core_options(self) -> list[tuple[str, int]]:
-        """The channel options with these settings for grpc's core."""
+        """Channel options that apply these settings to grpc's core."""
         told = {
             "grpc.initial_reconnect_backoff_ms": self.initial_ms,
             "grpc.max_reconnect_backoff_ms": self.max_ms,
@@ -71,21 +72,21 @@ class CallOrder:
 
     @property
     def own_options(self) -> list[tuple[str, float]]:
-        """The channel options with these settings that only this project's channels have."""
+        """Channel options for the settings that only this project's channels have."""
         return [] if self.stable_after_ms is None else [("grpc_backoff.stable_after", self.stable_after_ms / 1000)]
 
 
 class CallFailed(Exception):  # noqa: N818 - an outcome, not an error of the program
-    """A call failed; the argument is the name of its status code."""
+    """A call failed. The argument is the name of its status code."""
 
 
 @dataclass(slots=True)
 class Announcements:
-    """What the client reported about its dials. Times are in seconds since the start signal.
+    """The dials that the client reported. Times are in seconds since the start signal.
 
     Attributes:
         attempts: when each attempt began.
-        redials: when it reported that the library underneath had redialled by itself.
+        redials: when the client reported that the underlying library had redialled by itself.
         closed: when its channel was closed.
     """
 
@@ -95,7 +96,7 @@ class Announcements:
 
 
 class Tally:
-    """The outcomes of the calls."""
+    """Counts how the calls ended."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -103,7 +104,7 @@ class Tally:
         self.failed: Counter[str] = Counter()
 
     def say_done(self, announced: Announcements | None = None, **versions: str) -> None:
-        """Print the last line: the figures, the reported dials if requested, and the versions used."""
+        """Print the last line: the counts, the reported dials if there are any, and the software versions."""
         unfinished = self.made - self.ok - self.failed.total()
         versions["python"] = platform.python_version()
         figures = {"made": self.made, "ok": self.ok, "failed": self.failed, "unfinished": unfinished}
@@ -119,11 +120,12 @@ def _wait_for_start() -> None:
 
 
 async def keep_busy(order: CallOrder, call: Callable[[bool, str], Awaitable[object]]) -> Tally:
-    """Make calls until the time is up.
+    """Make calls with all workers until the time is up, and return the tally.
 
     Args:
-        order: how many, and how long.
-        call: makes one call; its arguments are whether to wait for READY, and the call's id. It raises CallFailed.
+        order: the number of workers, the pauses and the duration.
+        call: makes one call. Its arguments are whether the call is wait-for-ready, and the call's id. It raises
+            CallFailed if the call fails.
     """
     loop = asyncio.get_running_loop()
     tally, over = Tally(), loop.time() + order.seconds
@@ -146,12 +148,12 @@ async def keep_busy(order: CallOrder, call: Callable[[bool, str], Awaitable[obje
         worker.cancel()
     for outcome in await asyncio.gather(*workers, return_exceptions=True):
         if isinstance(outcome, Exception):
-            raise outcome  # an error of the program, not of a call
+            raise outcome  # this is an error of the program, not of a call
     return tally
 
 
 def command(run: Callable[[CallOrder], None]) -> click.Command:
-    """Return the command line of a peer that runs `run`."""
+    """Return a command that parses the arguments of a peer and calls `run` with them."""
 
     @click.command()
     @click.option("--target", required=True)
@@ -178,7 +180,7 @@ def command(run: Callable[[CallOrder], None]) -> click.Command:
         hold_ms: int | None,
         defect: str | None,
     ) -> None:
-        """Keep one channel busy, and report the outcomes of the calls."""
+        """Keep one channel busy with calls, and report how they ended."""
         order = CallOrder(
             target=target,
             seconds=seconds,

@@ -1,11 +1,11 @@
-"""Judges whether a client connects as gRPC's connection-backoff protocol requires, from timelines of what servers saw.
+"""Judges from a server's records whether a client connects as gRPC's connection-backoff protocol requires.
 
     evidence = {Scenario.HANG_UP: Evidence(terms=..., timeline=..., wanted=..., seconds=..., calls=...), ...}
     for verdict in judge(evidence, CLAUSES):
         print(verdict.clause, verdict.outcome.value, verdict)
 
-`CLAUSES` is the table: each clause names its rule and the scenario whose evidence it reads. Everything here computes on
-what servers recorded (`interop.timeline`); nothing opens a socket or reads a clock.
+`CLAUSES` lists all clauses. Each names its rule and the scenario whose evidence it reads. Everything here computes with
+the records of servers (`interop.timeline`); nothing opens a socket or reads a clock.
 """
 
 from __future__ import annotations
@@ -45,4 +45,4 @@ CLAUSES = tuple(
         (*SERIES, *LIMITS, *CONNECTIONS, *REQUESTS, *DIALS), key=lambda clause: (clause.rule[:2], int(clause.rule[3:]))
     )
 )
-"""Every clause, ordered by rule."""
+"""All clauses, ordered by rule."""

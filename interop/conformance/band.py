@@ -1,7 +1,7 @@
-"""The numbers of connection backoff and of the official reconnect test's band around it, in seconds.
+"""The constants of connection backoff and the tolerance of the official reconnect test, in seconds.
 
-They are defined here again, in addition to the library's policies, because they judge those: a gap whose backoff is E
-may be as short as (1 - JITTER) * E - TRANSMISSION and as long as (1 + JITTER) * E + TRANSMISSION (IO-2).
+They repeat the library's constants on purpose, because they judge the library. A gap with backoff E may be as short as
+(1 - JITTER) * E - TRANSMISSION and as long as (1 + JITTER) * E + TRANSMISSION (IO-2).
 """
 
 from __future__ import annotations
@@ -14,4 +14,4 @@ MAX_BACKOFF = 120.0
 JITTER = 0.2
 
 TRANSMISSION = 0.1
-"""By how much the network may shorten or lengthen a gap, in seconds."""
+"""How much the network may shorten or lengthen a gap, in seconds."""

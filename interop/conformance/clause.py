@@ -1,4 +1,4 @@
-"""Clauses: each has a rule, the scenario that tests it, and a function that measures it there."""
+"""Clauses: requirements on clients, each with a rule, a scenario and a function that measures the client there."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 
 from interop.conformance.evidence import Absent, Evidence
 from interop.conformance.fit import fit
-from interop.conformance.gaps import LATE, resets_at_settings, series_of
+from interop.conformance.gaps import AT_ONCE, LATE, resets_at_settings, series_of
 from interop.conformance.scenario import Scenario
-from interop.conformance.verdict import Measure, Outcome, Verdict
+from interop.conformance.verdict import Measure, Outcome, Unit, Verdict
 
 __all__ = ["Clause", "NotApplicableError", "TooLateError", "judge", "verdict_on"]
 
 
 class NotApplicableError(Exception):
-    """A clause does not apply to this evidence, for the given reason."""
+    """A clause does not apply to this evidence. The message gives the reason."""
 
 
 class TooLateError(Exception):
-    """The judge was too late to measure anything, so there is no verdict."""
+    """The judge recorded too much of the evidence late, so there is no verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +28,11 @@ class Clause:
 
     Attributes:
         name: its name in tables and on the command line.
-        rule: the rule that it represents.
+        rule: the rule that it tests.
         scenario: the scenario whose evidence it judges.
         says: what it requires, in one sentence.
-        measure: yields figures with their allowed ranges. If there is too little to measure, it yields how much there
-            was and how much there must be, since lack of evidence is not conformance.
+        measure: yields figures with their allowed ranges. If there is too little evidence, it yields the amount and the
+            required minimum, which is then missed: a lack of evidence is not conformance.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Clause:
 
 
 def verdict_on(name: str, rule: str, measure: Callable[[], Iterable[Measure]]) -> Verdict:
-    """Return the verdict on these measures: all must be inside their ranges, and there must be at least one."""
+    """Return the verdict on these measures: a pass if there is at least one, and all are inside their ranges."""
     try:
         measures = tuple(measure())
     except NotApplicableError as error:
@@ -63,29 +63,40 @@ def verdict_on(name: str, rule: str, measure: Callable[[], Iterable[Measure]]) -
 
 
 def _inconclusive(verdict: Verdict, evidence: Evidence) -> Verdict | None:
-    """Return an inconclusive verdict if every miss depends on times that the judge may have recorded late."""
+    """Return an inconclusive verdict if lateness of the judge may explain every miss; otherwise None."""
     if verdict.outcome is not Outcome.FAIL or not verdict.missed:
         return None
-    lates = [(evidence.late(each.since, each.seen), each.hangs_on) for each in verdict.missed]
-    if any(late <= LATE * hangs_on for late, hangs_on in lates):
+    if not all(_explained(each, evidence) for each in verdict.missed):
         return None
-    late = max(late for late, _ in lates)
+    late = max(evidence.late(each.since, each.seen) for each in verdict.missed)
     return replace(
         verdict, outcome=Outcome.INCONCLUSIVE, reason=f"the judge was {1000 * late:.0f} ms late; {verdict.missed[0]}"
     )
 
 
+def _explained(measure: Measure, evidence: Evidence) -> bool:
+    """Return whether lateness of the judge may explain a miss."""
+    late = evidence.late(measure.since, measure.seen)
+    if measure.unit in {Unit.CONNECTIONS, Unit.CALLS}:  # a late server disturbs clients, whatever is counted
+        return late > AT_ONCE * evidence.terms.initial
+    return late > LATE * measure.hangs_on or late >= measure.missed_by
+
+
 def with_own(evidence: Mapping[Scenario, Evidence | Absent]) -> dict[Scenario, Evidence | Absent]:
-    """Return the evidence with what all of it shows: the client's own schedule, and whether SETTINGS reset it."""
+    """Add what all scenarios together show: the client's schedule and limit, and whether SETTINGS reset its backoff."""
     seen = {scenario: each for scenario, each in evidence.items() if isinstance(each, Evidence)}
     timed = [seen[scenario] for scenario in (Scenario.HANG_UP, Scenario.STEADY) if scenario in seen]
     own = fit(tuple(series for each in timed for series in series_of(each)), timed[0].terms) if timed else None
     found = {scenario: replace(each, own=own) for scenario, each in seen.items()}
     resets = Scenario.RESET not in found or resets_at_settings(found[Scenario.RESET])
-    return {**evidence, **{scenario: replace(each, resets=resets) for scenario, each in found.items()}}
+    own_limit = found[Scenario.SILENT].limit_seen() if Scenario.SILENT in found else 1.0
+    return {
+        **evidence,
+        **{scenario: replace(each, resets=resets, own_limit=own_limit) for scenario, each in found.items()},
+    }
 
 
 def judge(evidence: Mapping[Scenario, Evidence | Absent], clauses: Iterable[Clause]) -> tuple[Verdict, ...]:
-    """Return the verdict for each clause whose scenario was run, even if it has no evidence."""
+    """Return a verdict for each clause whose scenario was run, including scenarios without evidence."""
     evidence = with_own(evidence)
     return tuple(clause.judge(evidence[clause.scenario]) for clause in clauses if clause.scenario in evidence)

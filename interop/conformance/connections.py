@@ -1,4 +1,4 @@
-"""Clauses about what follows an established connection: its loss, its replacement, and the calls on it."""
+"""Clauses about established connections: their loss, their replacement and the calls on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from itertools import pairwise
 
 from interop.conformance.clause import Clause, NotApplicableError
 from interop.conformance.evidence import Evidence
-from interop.conformance.gaps import AT_ONCE, accepted, after_loss, attempts, measured, without_one_early
+from interop.conformance.gaps import (
+    AT_ONCE,
+    accepted,
+    after_loss,
+    attempts,
+    measured,
+    shortest_initial,
+    without_one_early,
+)
 from interop.conformance.scenario import Scenario
 from interop.conformance.terms import Range
 from interop.conformance.verdict import Measure, Unit
@@ -19,7 +27,7 @@ __all__ = ["CONNECTIONS"]
 _TWO_GAPS = 3
 _MANY = 1000
 _SLOWEST = 4
-"""How many INITIAL_BACKOFFs a client may wait between connections to a flapping server and still count as trying."""
+"""The longest wait between connections to a flapping server, in INITIAL_BACKOFFs, that still counts as trying."""
 
 
 def _at_once(evidence: Evidence) -> Range:
@@ -39,22 +47,24 @@ def _first_attempt(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _resets(evidence: Evidence) -> Iterator[Measure]:
-    """Check the gaps after the loss; like `_no_flood`, leave out one connection that came early."""
+    """Check the gaps after a connection was lost. One early connection is ignored, as in `_no_flood`."""
     served = [visit for visit in evidence.visits if visit.settings_sent is not None]
     yield _connections(len(served), Range(1, math.inf), "connections that were served")
     series = after_loss(evidence)
-    yield attempts(series, _TWO_GAPS, "attempts seen after the loss")
+    left = evidence.over - series[0] if series else 0.0
+    own = evidence.schedule.fewest_starts(left, evidence.terms, evidence.slack)
+    yield attempts(series, max(1, min(_TWO_GAPS, own)), "attempts seen after the loss")
     yield from list(measured(series, evidence))[:2]
 
 
 def _no_flood(evidence: Evidence) -> Iterator[Measure]:
-    """Allow one connection per INITIAL_BACKOFF, plus one; another clause judges what follows a GOAWAY.
+    """Allow one connection per INITIAL_BACKOFF, plus one. Another clause judges the connection after a GOAWAY.
 
-    One connection may come early if the next one makes up for it: a client whose call is assigned to a connection as
-    that ends cannot always prevent it. Repeated early connections are a flood.
+    One connection may be early if the next one is correspondingly late: a client cannot always prevent a dial for a
+    call that is assigned to a connection just as it ends. Repeated early connections are a flood.
     """
     visits = evidence.visits
-    fewest = math.floor(evidence.seconds / (_SLOWEST * _initial(evidence)))
+    fewest = math.floor(evidence.seconds / (_SLOWEST * shortest_initial(evidence)))
     yield _connections(len(visits), Range(max(2, fewest), math.inf), f"connections in {evidence.lasted:.1f} s")
     yield from _spaced(evidence, "settings_then_close")
 
@@ -63,16 +73,10 @@ def _no_flood_on_goaway(evidence: Evidence) -> Iterator[Measure]:
     yield from _spaced(evidence, "enhance_your_calm")
 
 
-def _initial(evidence: Evidence) -> float:
-    """Return the client's own INITIAL_BACKOFF if it is shorter than its setting, else the setting."""
-    own = evidence.schedule.nominal(1, evidence.terms)
-    return min(own, evidence.terms.initial) if own > evidence.terms.tolerance else evidence.terms.initial
-
-
 def _spaced(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
-    """Yield how soon each connection followed one with this behaviour, and how many came too soon."""
+    """Yield the time between each connection with this behaviour and the next, and how many of these were too short."""
     terms, visits = evidence.terms, evidence.visits
-    each = (1 - terms.jitter) * _initial(evidence)
+    each = (1 - terms.jitter) * shortest_initial(evidence)
     most = math.floor((evidence.seconds + terms.tolerance) / each) + 2
     found, due = [], -math.inf  # when the next connection is allowed
     for number, (visit, after) in enumerate(pairwise(visits[: 3 * most]), 1):
@@ -94,15 +98,15 @@ def _spaced(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
 
 
 def _stable_after(evidence: Evidence) -> Iterator[Measure]:
-    """Check the gaps, without one connection that came early: the additional one of `_no_flood`."""
-    series = without_one_early(accepted(evidence.visits), replace(evidence.terms, initial=_initial(evidence)))
+    """Check the gaps, ignoring one early connection as `_no_flood` does."""
+    series = without_one_early(accepted(evidence.visits), evidence)
     own = evidence.schedule.fewest_starts(evidence.seconds, evidence.terms, evidence.slack)
     yield attempts(series, min(own, evidence.terms.fewest_starts(evidence.seconds)))
     yield from measured(series, evidence)
 
 
 def _after(*behaviours: str) -> Callable[[Evidence], Iterator[Measure]]:
-    """Return a function that compares the gaps after attempts with these behaviours to the client's own schedule."""
+    """Return a function that checks the gap after each attempt with these behaviours against the client's schedule."""
 
     def measure(evidence: Evidence) -> Iterator[Measure]:
         starts = accepted(evidence.visits)
@@ -120,7 +124,7 @@ def _after(*behaviours: str) -> Callable[[Evidence], Iterator[Measure]]:
                 longest = evidence.band(place + 1).high + evidence.terms.min_connect_timeout
                 waited = evidence.over - visit.accepted
                 yield Measure(
-                    what=f"from attempt {place + 1}, the last one, to the end",
+                    what=f"from attempt {place + 1}, which was the last, to the end of the trial",
                     seen=waited,
                     allowed=Range(0.0, longest),
                     since=visit.accepted,
@@ -130,41 +134,46 @@ def _after(*behaviours: str) -> Callable[[Evidence], Iterator[Measure]]:
 
 
 def _refused(evidence: Evidence) -> Iterator[Measure]:
-    """Check the gaps between dials that the kernel refused, if these are visible."""
+    """Check the gaps between refused dials, which are visible only with special permission."""
     gone = evidence.timeline.refusing[0] if evidence.timeline.refusing else None
     if evidence.timeline.refused is None:
-        raise NotApplicableError("dials that are refused can be seen only by who may open a raw socket")
+        raise NotApplicableError("refused dials are visible only with permission to open a raw socket")
     if gone is None or gone.end is None:
         yield _connections(len(evidence.visits), Range(2, math.inf))
         return
+    if not evidence.resets:
+        raise NotApplicableError("SETTINGS did not reset its backoff, so the outage did not start a new series")
     dials = [at for at in evidence.timeline.refused if gone.begin <= at < gone.end]
-    yield attempts(dials, 1, "dials that were refused")
+    yield attempts(dials, 1, "refused dials")
     if dials and len(dials) < _TWO_GAPS:
-        raise NotApplicableError(f"only {len(dials)} dials were refused")
+        raise NotApplicableError(f"too few dials were refused: {len(dials)}")
     most = 3 * evidence.terms.most_starts(gone.end - gone.begin)
-    yield from measured(without_one_early(dials[:most], evidence.terms), evidence)
+    yield from measured(without_one_early(dials[:most], evidence), evidence)
 
 
 def _recovers(evidence: Evidence) -> Iterator[Measure]:
-    """Allow the longest possible gap around the return, since refused connections are not always visible."""
+    """Check that the client reconnects within the longest possible gap, since refused dials are not always visible."""
     gone = evidence.timeline.refusing[0] if evidence.timeline.refusing else None
-    if gone is None or gone.end is None:  # there was no outage, since there was no connection
+    if gone is None or gone.end is None:  # without a connection there was no outage
         yield _connections(len(evidence.visits), Range(2, math.inf))
         return
     back = [visit for visit in evidence.visits if visit.accepted >= gone.end]
-    yield _connections(len(back), Range(1, math.inf), "connections after the return")
+    yield _connections(len(back), Range(1, math.inf), "connections after the server's return")
     for visit in back[:1]:
         longest = _longest_gap_after(gone.end - gone.begin, evidence)
         waited = visit.accepted - gone.end
         yield Measure(
-            what="from the return to the next attempt", seen=waited, allowed=Range(0.0, longest), since=gone.end
+            what="from the server's return to the next attempt",
+            seen=waited,
+            allowed=Range(0.0, longest),
+            since=gone.end,
         )
     answered = sum(request.outcome == "ok" for visit in back for request in visit.requests)
-    yield _calls("calls answered after the return", answered, Range(1, math.inf))
+    yield _calls("calls answered after the server's return", answered, Range(1, math.inf))
 
 
 def _longest_gap_after(seconds: float, evidence: Evidence) -> float:
-    """Return the longest gap that may be in progress this long after the start of a series."""
+    """Return the longest gap that may be in progress when a series is this many seconds old."""
     n, earliest = 1, 0.0
     while n < _MANY:
         earliest += evidence.band(n).low
@@ -175,13 +184,14 @@ def _longest_gap_after(seconds: float, evidence: Evidence) -> float:
 
 
 def _replaced(evidence: Evidence) -> Iterator[Measure]:
-    """Check how soon lost connections are replaced; a backoff that SETTINGS did not reset may delay that."""
+    """Check how soon lost connections are replaced. A backoff that SETTINGS did not reset may delay the replacement."""
     yield _connections(len(evidence.visits), Range(2, math.inf))
     losses = [visit for visit in evidence.visits if visit.ended is not None and visit.ended < evidence.over]
+    longest_initial = max(evidence.terms.initial, evidence.band(1).high)
     for number, visit in enumerate(losses, 1):
         assert visit.ended is not None
         lived = visit.ended - visit.accepted
-        if lived < evidence.terms.initial + evidence.terms.tolerance:
+        if lived < longest_initial + evidence.terms.tolerance:
             continue
         at_once = _at_once(evidence).high
         allowed = at_once if evidence.resets else max(at_once, evidence.band(number).high - lived)
@@ -209,71 +219,71 @@ CONNECTIONS = (
         name="settings-reset",
         rule="CB-6",
         scenario=Scenario.RESET,
-        says="The server's SETTINGS frame resets the backoff: after the loss of a connection it starts again.",
+        says="SETTINGS reset the backoff, so gaps start from INITIAL_BACKOFF again after the connection is lost.",
         measure=_resets,
     ),
     Clause(
         name="no-flood",
         rule="CB-7",
         scenario=Scenario.FLAPPING,
-        says="A peer that hangs up behind its SETTINGS is dialled once per INITIAL_BACKOFF, whatever calls are made.",
+        says="A server that hangs up after SETTINGS is dialled once per INITIAL_BACKOFF, however many calls are made.",
         measure=_no_flood,
     ),
     Clause(
         name="stable-after",
         rule="CB-8",
         scenario=Scenario.UNSTABLE,
-        says="With the option, a connection that is lost at once counts as a failed attempt, and the backoff grows.",
+        says="With `stable-after`, a connection lost too soon counts as a failed attempt, so the backoff grows.",
         measure=_stable_after,
     ),
     Clause(
         name="recovery",
         rule="CB-4",
         scenario=Scenario.OUTAGE,
-        says="A server that is back is dialled at the next planned start, and calls are answered.",
+        says="A server that comes back is dialled when the next attempt is due, and calls are then answered.",
         measure=_recovers,
     ),
     Clause(
         name="first-attempt",
         rule="CB-1",
         scenario=Scenario.RESTART,
-        says="The first attempt starts as soon as a call wants a connection.",
+        says="The first attempt starts as soon as a call needs a connection.",
         measure=_first_attempt,
     ),
     Clause(
         name="lost-is-replaced",
         rule="CB-7",
         scenario=Scenario.RESTART,
-        says="A connection that lived longer than INITIAL_BACKOFF is replaced at once, while calls are made.",
+        says="A lost connection that lasted longer than INITIAL_BACKOFF is replaced at once if calls are made.",
         measure=_replaced,
     ),
     Clause(
         name="refused-backs-off",
         rule="CB-4",
         scenario=Scenario.OUTAGE,
-        says="A dial that is refused is a failed attempt, and the backoff grows.",
+        says="A refused dial counts as a failed attempt, so the backoff grows.",
         measure=_refused,
     ),
     Clause(
         name="reset-backs-off",
         rule="CB-4",
         scenario=Scenario.FAILURES,
-        says="A connection that is reset is a failed attempt, and the backoff grows.",
+        says="A connection that the server resets at once counts as a failed attempt, so the backoff grows.",
         measure=_after("accept_reset"),
     ),
     Clause(
         name="garbage-backs-off",
         rule="CB-4",
         scenario=Scenario.FAILURES,
-        says="A server that speaks something else, be it HTTP/1.1, is a failed attempt, and the backoff grows.",
+        says="An attempt answered in another protocol, such as HTTP/1.1, has failed, so the backoff grows.",
         measure=_after("tls_garbage", "http1_answer"),
     ),
     Clause(
         name="goaway-backs-off",
         rule="CB-7",
         scenario=Scenario.FLAPPING,
-        says="A peer that sends GOAWAY behind its SETTINGS and hangs up is dialled once per INITIAL_BACKOFF.",
+        says="A server that sends GOAWAY after SETTINGS and hangs up is dialled once per INITIAL_BACKOFF.",
         measure=_no_flood_on_goaway,
     ),
 )
-"""In the order in which they are reported."""
+"""The clauses in the order in which they are reported."""

@@ -1,9 +1,12 @@
-"""What is known about one client in one scenario: the server's record, and the client's report on its calls."""
+"""What is known about a client in one scenario: the server's record, and the client's report about its calls."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from interop.conformance.fit import Fit
 from interop.conformance.schedule import Schedule
@@ -14,12 +17,12 @@ __all__ = ["Absent", "Announced", "Calls", "Evidence"]
 
 
 _NEAR = 0.02
-"""How long after a lag ends delayed events are still being recorded, in seconds."""
+"""How many seconds after a delay of the event loop the delayed events may still be recorded late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """The outcomes of a client's calls.
+    """How a client's calls ended.
 
     Attributes:
         made: how many calls were made.
@@ -35,18 +38,18 @@ class Calls:
 
     @property
     def lost(self) -> int:
-        """How many were made but not answered."""
+        """How many calls were made but not answered."""
         return self.made - self.ok
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announced:
-    """What a client reported about its own dials. Times are on the timeline's clock.
+    """The dials that a client reported. Times are on the timeline's clock.
 
     Attributes:
         attempts: when each attempt began.
-        redials: when it reported that the library underneath had redialled by itself.
-        closed: when its channel was closed; it then still held the remains of its calls.
+        redials: when it reported that the underlying library had redialled by itself.
+        closed: when its channel was closed, while it kept references to its calls.
     """
 
     attempts: tuple[float, ...]
@@ -56,20 +59,22 @@ class Announced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One client in one scenario. Times are on the timeline's clock, in seconds.
+    """What was observed of a client in one scenario. Times are in seconds on the timeline's clock.
 
     Attributes:
         terms: the client's settings.
-        timeline: what the server saw.
+        timeline: the server's record.
         wanted: when the client was about to make its first call.
-        seconds: how long it was to make calls from then on.
-        calls: the outcomes of the calls.
+        seconds: how long the client was supposed to make calls after that.
+        calls: how its calls ended.
         settled: when the trial was ended early because no verdict could change any more: there were far more
-            connections than any clause looks at. The client did not report its calls then, and `calls` counts none.
-            None if the trial ran to its end.
-        announced: what the client reported about its dials; None if it reported nothing.
+            connections than any clause looks at. In that case the client did not report its calls, and `calls` is zero
+            throughout. None if the trial ran to its end.
+        announced: the dials that the client reported; None if it does not report dials.
         own: the client's actual schedule; None if its gaps were not examined.
-        resets: whether SETTINGS were found to reset its backoff.
+        resets: whether SETTINGS reset its backoff, as far as was observed.
+        own_limit: how long it lets an attempt last, in units of MIN_CONNECT_TIMEOUT: infinity if it was never seen to
+            abandon an attempt, and 1 if no scenario tested this.
     """
 
     terms: Terms
@@ -81,57 +86,84 @@ class Evidence:
     announced: Announced | None = None
     own: Fit | None = None
     resets: bool = True
+    own_limit: float = 1.0
 
     @property
     def schedule(self) -> Schedule:
-        """The client's own schedule as far as it was seen: the reference if another clause has judged it."""
+        """The client's own schedule or, if that is unknown, the schedule that its settings give.
+
+        Clauses about other things compare gaps with this schedule, because separate clauses judge the schedule itself.
+        """
         return Schedule.told(self.terms) if self.own is None else self.own.schedule
 
     @property
+    def schedules(self) -> Sequence[Schedule]:
+        """`schedule`, and all others that explain the client's gaps almost as well."""
+        return (self.schedule,) if self.own is None else (self.own.schedule, *self.own.likely)
+
+    @property
     def slack(self) -> float:
-        """The fraction by which a gap may miss that schedule, in addition to jitter and tolerance."""
+        """How far a gap may deviate from `schedule`, as a fraction, beyond jitter and tolerance."""
         return 0.0 if self.own is None else self.own.slack
 
     def band(self, n: int, before: float | None = None) -> Range:
-        """Return the allowed range of the n-th gap of a series of this client, after a gap of this length.
+        """Return the allowed range of the client's n-th gap in a series; `before` is the length of the previous gap.
 
-        It follows its own schedule or its settings: a client that is right here is not held to a wrong habit.
+        The range covers both the client's own schedule and its settings, so a client that is right in this scenario is
+        not judged by a mistake that it made in another scenario. The range also covers every other schedule that
+        explains the client's gaps almost as well: a mistake that is too small to prove is not reported as a different
+        one.
         """
-        schedule, told = self.schedule, self.terms.band(n)
-        own = schedule.band(schedule.after(n, before, self.terms), self.terms, self.slack)
-        return Range(min(own.low, told.low), max(own.high, told.high))
+        bands = [each.gap(n, before, self.terms, self.slack) for each in self.schedules]
+        bands.append(self.terms.band(n))
+        return Range(min(band.low for band in bands), max(band.high for band in bands))
 
     def late(self, since: float | None, lasting: float) -> float:
-        """Return the maximum delay with which the server may have recorded either end of a time span."""
+        """Return the largest delay with which the server may have recorded either end of a time span."""
         if since is None:
             return max((lag.by for lag in self.timeline.lags), default=0.0)
-        ends = (since, since + lasting)
-        found = (lag.by for lag in self.timeline.lags if any(lag.at - lag.by <= end <= lag.at + _NEAR for end in ends))
-        return max(found, default=0.0)
+        return max(self._late_at(since), self._late_at(since + lasting))
+
+    def _late_at(self, moment: float) -> float:
+        """Return the largest delay with which the server may have recorded this moment; lags do not overlap."""
+        lags, found = self.timeline.lags, 0.0
+        for place in range(bisect_left(lags, moment - _NEAR, key=attrgetter("at")), len(lags)):
+            if lags[place].at - lags[place].by > moment:
+                break
+            found = max(found, lags[place].by)
+        return found
+
+    def limit_seen(self) -> float:
+        """Return the shortest time after which the client gave up on SETTINGS, in the unit of `own_limit`."""
+        silent = [visit for visit in self.visits if visit.behaviour == "silent"]
+        lasted = [
+            visit.ended - visit.accepted for visit in silent if visit.ended is not None and visit.ended < self.over
+        ]
+        return min(lasted, default=math.inf if silent else 1.0) / self.terms.min_connect_timeout
 
     @property
     def visits(self) -> tuple[Visit, ...]:
-        """The connections that the server accepted while calls were made, in order."""
+        """The connections that the server accepted while the client made calls, in order."""
         return tuple(visit for visit in self.timeline.visits if visit.accepted < self.over)
 
     @property
     def over(self) -> float:
-        """When the client stopped making calls; connections that end later end for that reason."""
+        """When the client stopped making calls. Connections that are still open then end because it stops."""
         return self.wanted + self.seconds if self.settled is None else self.settled
 
     @property
     def lasted(self) -> float:
-        """How long the client was watched, in seconds: `seconds`, unless the trial was ended early."""
+        """How long the client was observed, in seconds: `seconds` unless the trial was ended early."""
         return self.over - self.wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Why there is no evidence of a client in a scenario.
+    """The reason why there is no evidence about a client in a scenario.
 
     Attributes:
         reason: a description.
-        fault: whether there should have been evidence. Then the client fails the clauses that depend on it.
+        fault: whether there should be evidence, so that the client fails the clauses that depend on it.
     """
 
     reason: str

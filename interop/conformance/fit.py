@@ -1,8 +1,8 @@
-"""Fits a schedule to all gaps of a client: which of its numbers differ from its settings, and what they are instead.
+"""Fits a schedule to all of a client's gaps, to find which of its parameters differ from the settings.
 
-The simplest explanation counts. The settings explain the gaps of a correct client. If another value of one number
-explains them far better, that number alone is wrong; two are wrong only if no single one explains the gaps. So a wrong
-MULTIPLIER is not also reported as a wrong cap or as jitter that compounds.
+The simplest explanation is chosen. The settings explain the gaps of a correct client. If changing one parameter
+explains the gaps much better, only that parameter is wrong. Two parameters are wrong only if no single change explains
+the gaps. A wrong MULTIPLIER is therefore not also reported as a wrong cap or as compounding jitter.
 """
 
 from __future__ import annotations
@@ -23,20 +23,24 @@ from interop.conformance.terms import Range, Terms
 __all__ = ["Estimate", "Fit", "Trait", "fit"]
 
 _CONVINCING = 9.0
-"""How much more likely an explanation must be, as a logarithm, for each number that it changes."""
+"""The log-likelihood that an explanation must gain for each parameter that it changes."""
 _ALONE, _BESIDE = 8.0, 3.0
-"""The same for compounding jitter: as the only difference, and in addition to another one."""
+"""The log-likelihood that compounding jitter must gain: as the only difference, and on top of other differences."""
 _UNEXPLAINED = -3.0
-"""A gap with no higher log-likelihood than this is not explained; a gap in the middle of its jitter has 0.9."""
+"""A log-likelihood below which a gap counts as unexplained. A gap in the middle of its jitter range has 0.9."""
 _IMPOSSIBLE = -12.0
-"""The same, for a gap that no noise explains."""
+"""A log-likelihood below which not even noise explains a gap."""
 _ROUNDS = 3
-_UNSURE = 0.15
+_DISTINCT = 3.0
+"""The lead in log-likelihood that an explanation must have over any that blames other traits."""
+_LIKELY = 4.0
+"""How far a schedule's log-likelihood may lie below that of the likeliest schedule."""
+_UNSURE = 0.25
 """The fraction by which a gap may miss a schedule that differs from the settings."""
 
 
 class Trait(enum.Enum):
-    """A property of a schedule that can be right or wrong independently of the others."""
+    """A property of a schedule that can be wrong independently of the others."""
 
     INITIAL = "INITIAL_BACKOFF"
     GROWTH = "MULTIPLIER"
@@ -46,10 +50,10 @@ class Trait(enum.Enum):
 
 
 def _cost(wrong: frozenset[Trait]) -> float:
-    """Return how much more likely an explanation must be.
+    """Return the log-likelihood that an explanation with these wrong traits must gain.
 
-    Compounding has no number that could be fitted to the gaps, so it needs less; beside another trait it is considered
-    last.
+    Compounding does not have a parameter that could be fitted, so it needs less evidence by itself. Combined with
+    another trait it needs more, so that it is considered last.
     """
     if wrong == {Trait.COMPOUNDING}:
         return _ALONE
@@ -58,11 +62,11 @@ def _cost(wrong: frozenset[Trait]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """One number of a schedule, as the gaps show it.
+    """One parameter of a schedule, estimated from the gaps.
 
     Attributes:
         value: the most likely value.
-        interval: the values it may have, with a probability of 95 %, if all other numbers are as found.
+        interval: the 95 % confidence interval, given the other parameters as estimated.
     """
 
     value: float
@@ -71,30 +75,32 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """What a client's gaps say about its schedule.
+    """The schedule that was fitted to a client's gaps.
 
     Attributes:
-        schedule: the schedule that explains them.
+        schedule: the schedule that explains the gaps.
         wrong: the traits that differ from the client's settings.
+        likely: other schedules that explain the gaps almost as well, each different in one trait.
         series: the gaps.
     """
 
     schedule: Schedule
     wrong: frozenset[Trait] = frozenset()
+    likely: tuple[Schedule, ...] = ()
     series: tuple[Series, ...] = ()
 
     @property
     def slack(self) -> float:
-        """The fraction by which a gap may miss the schedule because of the uncertainty of the fit."""
+        """The fraction by which a gap may miss the schedule, because the fit is uncertain."""
         return _UNSURE if self.wrong else 0.0
 
     def unexplained(self) -> Iterator[tuple[int, float, Range]]:
-        """Yield the gaps that no simple schedule explains: the number of each, its length, and its expected range."""
+        """Yield each gap that no simple schedule explains: its number, its length and its expected range."""
         for each in self.series:
             known = [(n, gap) for n, gap in enumerate(each.gaps, 1) if not math.isnan(gap)]
             if not known:
                 continue
-            likelihoods = Gaps([each]).each([self.schedule])[0]
+            likelihoods = Gaps([each]).each([self.schedule, *self.likely]).max(axis=0)
             for (n, gap), likelihood in zip(known, likelihoods, strict=True):
                 if likelihood < _IMPOSSIBLE:
                     before = each.gaps[n - 2] if n > 1 else None
@@ -102,7 +108,7 @@ class Fit:
                     yield n, gap, self.schedule.band(length, each.terms, self.slack)
 
     def estimate(self, name: str) -> Estimate:
-        """Return what the gaps say about one number of the schedule."""
+        """Return the estimate of one parameter of the schedule."""
         found = getattr(self.schedule, name)
         values = np.unique(np.append(_near(name, found), found))
         likelihoods = Gaps(self.series).likelihoods([self.schedule.changed(**{name: float(each)}) for each in values])
@@ -112,39 +118,48 @@ class Fit:
         )
 
 
-@functools.lru_cache(maxsize=64)
+@functools.cache
 def fit(series: tuple[Series, ...], terms: Terms) -> Fit:
-    """Return the simplest schedule that explains several series of gaps of one client."""
+    """Return the simplest schedule that explains all of a client's series of gaps."""
     gaps, told = Gaps(series), Schedule.told(terms)
     if not len(gaps):
         return Fit(schedule=told)
-    best = _simplest(([], *([trait] for trait in Trait)), told, gaps)
+    singles = _explanations(([], *([trait] for trait in Trait)), told, gaps)
+    found = singles
+    best = max(found, key=_worth)
     if Trait.JITTER in best.wrong or gaps.each([best.schedule]).min() < _UNEXPLAINED:
-        pairs = _simplest(itertools.combinations(Trait, 2), told, gaps)
-        best = max(best, pairs, key=lambda each: each.worth)
-    return Fit(schedule=best.schedule, wrong=best.wrong, series=series)
+        found = [*singles, *_explanations(itertools.combinations(Trait, 2), told, gaps)]
+        best = max(found, key=_worth)
+    # Blame only the traits that all explanations close to the best one blame.
+    close = [each.wrong for each in found if each.worth > best.worth - _DISTINCT]
+    best = next(each for each in found if each.wrong == frozenset.intersection(*close))
+    most = max(each.likelihood for each in singles)
+    likely = tuple(each.schedule for each in singles if each.likelihood > most - _LIKELY)
+    return Fit(schedule=best.schedule, wrong=best.wrong, likely=likely, series=series)
 
 
 @dataclass(frozen=True, slots=True)
 class _Explanation:
-    """A schedule, how it differs from the settings, and its likelihood, less the cost of each difference."""
+    """A schedule, its differences from the settings, and its likelihood with and without the differences' cost."""
 
     schedule: Schedule
     wrong: frozenset[Trait]
+    likelihood: float
     worth: float
 
 
-def _simplest(choices: Iterable[Sequence[Trait]], told: Schedule, gaps: Gaps) -> _Explanation:
-    """Return the best explanation that differs from the settings in one of these choices of traits."""
+def _worth(explanation: _Explanation) -> float:
+    return explanation.worth
+
+
+def _explanations(choices: Iterable[Sequence[Trait]], told: Schedule, gaps: Gaps) -> list[_Explanation]:
+    """Return the best explanation for each of these combinations of wrong traits."""
     found = [(_explain(told, traits, gaps), frozenset(traits)) for traits in choices]
     likelihoods = gaps.likelihoods([schedule for schedule, _ in found])
-    return max(
-        (
-            _Explanation(schedule, wrong, float(likelihood) - _cost(wrong))
-            for (schedule, wrong), likelihood in zip(found, likelihoods, strict=True)
-        ),
-        key=lambda each: each.worth,
-    )
+    return [
+        _Explanation(schedule, wrong, float(likelihood), float(likelihood) - _cost(wrong))
+        for (schedule, wrong), likelihood in zip(found, likelihoods, strict=True)
+    ]
 
 
 def _likeliest(schedules: Sequence[Schedule], gaps: Gaps) -> Schedule:
@@ -154,7 +169,7 @@ def _likeliest(schedules: Sequence[Schedule], gaps: Gaps) -> Schedule:
 def _explain(told: Schedule, traits: Sequence[Trait], gaps: Gaps) -> Schedule:
     """Return the likeliest schedule that differs from the settings only in these traits.
 
-    With two traits, tries both orders of fitting.
+    If there are two traits, both orders of fitting them are tried.
     """
     return _likeliest([_climb(told, order, gaps) for order in itertools.permutations(traits)], gaps)
 
@@ -171,11 +186,11 @@ def _climb(told: Schedule, traits: Sequence[Trait], gaps: Gaps) -> Schedule:
 
 
 _Way = Callable[[Schedule, Schedule, Gaps], Schedule]
-"""Takes the best schedule so far, the settings and the gaps; returns the best schedule that differs in one way."""
+"""Takes the best schedule so far, the settings and the gaps; returns the best schedule that differs in one respect."""
 
 
 def _searched(name: str, **others: float) -> _Way:
-    """Return a function that searches one number, first coarsely and then finely."""
+    """Return a function that searches for one parameter, first coarsely and then finely."""
 
     def way(best: Schedule, _told: Schedule, gaps: Gaps) -> Schedule:
         rough = _likeliest([best.changed(**others, **{name: float(each)}) for each in _FAR[name]], gaps)
@@ -191,7 +206,7 @@ def _begins_anew(best: Schedule, told: Schedule, gaps: Gaps) -> Schedule:
 
 
 def _jittered(best: Schedule, _told: Schedule, gaps: Gaps) -> Schedule:
-    """Search for another width of jitter on each side."""
+    """Search for the width of the jitter on each side."""
     sides = [best.changed(low=-float(low), high=float(high)) for low in _WIDTHS for high in _WIDTHS]
     return _likeliest(sides, gaps)
 
@@ -211,7 +226,7 @@ _WAYS: Final[Mapping[Trait, Sequence[_Way]]] = {
     Trait.JITTER: (_jittered,),
     Trait.COMPOUNDING: (_compounding,),
 }
-"""The ways in which each trait can be wrong."""
+"""The respects in which each trait can differ."""
 
 _FACTORS = np.geomspace(0.1, 10, 93)
 _WIDTHS: Final = np.unique(np.concatenate([[0.0, 0.01, 0.03, 0.06], np.arange(0.1, 0.6, 0.05), [0.7, 1.0]]))
@@ -225,7 +240,7 @@ _FAR: Final = {
 
 
 def _near(name: str, value: float) -> np.ndarray:
-    """Return closely spaced numbers around one."""
+    """Return closely spaced values around `value`."""
     if name in {"low", "high"}:
         return np.linspace(max(-1.0, value - 0.25), value + 0.25, 201)
     return value * np.unique(np.concatenate([np.linspace(0.88, 1.12, 97), np.linspace(0.995, 1.005, 101)]))

@@ -1,9 +1,9 @@
-"""Clauses about a server that is silent or slow: how long an attempt lasts, and what follows."""
+"""Clauses about silent and slow servers: how long an attempt lasts, and what follows it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -18,18 +18,20 @@ from interop.timeline import Visit
 __all__ = ["LIMITS"]
 
 _TWO = 2
+_SHORT = 0.8
+"""A limit shorter than this, in units of MIN_CONNECT_TIMEOUT, may end before late SETTINGS arrive."""
 
 
 def _limits(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
-    """Compare each attempt with the limit; an attempt cut short by the end of the scenario counts only if too long."""
+    """Compare each attempt's length with the limit. One that still runs at the end counts only if too long."""
     terms = evidence.terms
     yield attempts(evidence.visits, 1)
     if evidence.visits and all(visit.behaviour != behaviour for visit in evidence.visits):
-        raise NotApplicableError("it did not come to such an attempt")
-    for number, visit in enumerate(evidence.visits, 1):
+        raise NotApplicableError("no attempt met the server behaviour that this clause tests")
+    for number, (place, visit) in enumerate(_placed(evidence.visits), 1):
         if visit.behaviour != behaviour:
             continue
-        backoff = _backoff(number, evidence)
+        backoff = _backoff(place, evidence)
         allowed = Range(
             max(terms.min_connect_timeout, backoff.low) - terms.tolerance,
             max(terms.min_connect_timeout, backoff.high) + CLOSE_WITHIN + terms.tolerance,
@@ -39,9 +41,19 @@ def _limits(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
             yield Measure(what=f"attempt {number} lasted", seen=lasted, allowed=allowed, since=visit.accepted)
 
 
-def _backoff(number: int, evidence: Evidence) -> Range:
-    """Return the allowed gap after an attempt, without tolerance."""
-    return replace(evidence, terms=replace(evidence.terms, tolerance=0.0)).band(number)
+def _placed(visits: Iterable[Visit]) -> Iterator[tuple[int, Visit]]:
+    """Yield each attempt with its position in its series. An attempt that receives SETTINGS ends a series."""
+    place = 0
+    for visit in visits:
+        place += 1
+        yield place, visit
+        if visit.settings_sent is not None:
+            place = 0
+
+
+def _backoff(place: int, evidence: Evidence) -> Range:
+    """Return the allowed gap after an attempt at this position in its series, without tolerance."""
+    return replace(evidence, terms=replace(evidence.terms, tolerance=0.0)).band(place)
 
 
 def _ended(visit: Visit, evidence: Evidence) -> float:
@@ -57,7 +69,7 @@ def _tls_limit(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _trickle_limit(evidence: Evidence) -> Iterator[Measure]:
-    """Check whether received bytes make an attempt last longer than a silent one, which `limit` judges."""
+    """Check that trickling bytes do not prolong an attempt beyond a silent one; `limit` judges silent attempts."""
     silent = [
         _ended(visit, evidence) - visit.accepted
         for visit in evidence.visits
@@ -72,14 +84,14 @@ def _trickle_limit(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _one_at_a_time(evidence: Evidence) -> Iterator[Measure]:
-    """Measure how long an attempt within its limit overlapped with the next; `limit` judges sockets left open later."""
+    """Measure the overlap of each attempt with the next, up to its limit; `limit` judges sockets that close later."""
     yield attempts(evidence.visits, 1)
     if len(evidence.visits) == 1:
-        raise NotApplicableError("there was one attempt only")
-    for number, (visit, after) in enumerate(pairwise(evidence.visits), 1):
-        limit = visit.accepted + max(evidence.terms.min_connect_timeout, _backoff(number, evidence).low)
+        raise NotApplicableError("there was only one attempt")
+    for number, ((place, visit), (_, after)) in enumerate(pairwise(_placed(evidence.visits)), 1):
+        limit = visit.accepted + max(evidence.terms.min_connect_timeout, _backoff(place, evidence).low)
         yield Measure(
-            what=f"attempt {number} went on beside the next one for",
+            what=f"attempt {number} overlapped with the next one for",
             seen=max(0.0, min(_ended(visit, evidence), limit) - after.accepted),
             allowed=Range(0.0, evidence.terms.tolerance),
             since=after.accepted,
@@ -87,13 +99,13 @@ def _one_at_a_time(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _no_pause(evidence: Evidence) -> Iterator[Measure]:
-    """Measure from the end of an attempt or the end of its backoff, whichever is later."""
+    """Measure from the end of an attempt or of its backoff, whichever is later, to the next attempt."""
     yield attempts(evidence.visits, 1)
     ended = [visit for visit in evidence.visits if _ended(visit, evidence) < evidence.over]
     if evidence.visits and (not ended or len(evidence.visits) < _TWO):
-        raise NotApplicableError("no attempt was given up")
-    for number, (visit, after) in enumerate(pairwise(evidence.visits), 1):
-        end = max(_ended(visit, evidence), visit.accepted + _backoff(number, evidence).high)
+        raise NotApplicableError("no attempt was abandoned")
+    for number, ((place, visit), (_, after)) in enumerate(pairwise(_placed(evidence.visits)), 1):
+        end = max(_ended(visit, evidence), visit.accepted + _backoff(place, evidence).high)
         yield Measure(
             what=f"from the end of attempt {number} to the next one",
             seen=max(0.0, after.accepted - end),
@@ -102,27 +114,42 @@ def _no_pause(evidence: Evidence) -> Iterator[Measure]:
         )
 
 
+def _refuse_short_limit(evidence: Evidence) -> None:
+    """Check that the client's own limit leaves time for late SETTINGS. The clause `limit` judges one that is too short.
+
+    Raises:
+        NotApplicableError: the limit is too short.
+    """
+    if evidence.own_limit < _SHORT:
+        raise NotApplicableError(f"its attempts are limited to {evidence.own_limit:.2f} times MIN_CONNECT_TIMEOUT")
+
+
 def _waits_for_settings(evidence: Evidence) -> Iterator[Measure]:
+    _refuse_short_limit(evidence)
     yield Measure(what="connections seen", seen=len(evidence.visits), allowed=Range(1, math.inf), unit=Unit.CONNECTIONS)
     given_up = [visit for visit in evidence.visits if visit.settings_sent is None and visit.ended is not None]
     yield Measure(
-        what="connections given up before SETTINGS", seen=len(given_up), allowed=Range(0, 0), unit=Unit.CONNECTIONS
+        what="connections abandoned before SETTINGS", seen=len(given_up), allowed=Range(0, 0), unit=Unit.CONNECTIONS
     )
     answered = sum(request.outcome == "ok" for visit in evidence.visits for request in visit.requests)
     yield Measure(what="calls answered", seen=answered, allowed=Range(1, math.inf), unit=Unit.CALLS)
 
 
 def _acknowledges(evidence: Evidence) -> Iterator[Measure]:
+    _refuse_short_limit(evidence)
     served = [visit for visit in evidence.visits if visit.settings_sent is not None]
     yield Measure(what="connections served", seen=len(served), allowed=Range(1, math.inf), unit=Unit.CONNECTIONS)
     silent = [visit for visit in served if visit.settings_acknowledged is None]
     yield Measure(
-        what="connections without acknowledgement", seen=len(silent), allowed=Range(0, 0), unit=Unit.CONNECTIONS
+        what="connections whose SETTINGS were not acknowledged",
+        seen=len(silent),
+        allowed=Range(0, 0),
+        unit=Unit.CONNECTIONS,
     )
 
 
 def _one_connection(evidence: Evidence) -> Iterator[Measure]:
-    """Count connections made while another one works."""
+    """Count connections that are made while an earlier one works."""
     yield Measure(what="connections seen", seen=len(evidence.visits), allowed=Range(1, math.inf), unit=Unit.CONNECTIONS)
     beside = [
         after
@@ -130,7 +157,7 @@ def _one_connection(evidence: Evidence) -> Iterator[Measure]:
         if visit.settings_sent is not None and after.accepted < _ended(visit, evidence)
     ]
     yield Measure(
-        what="connections beside one that works", seen=len(beside), allowed=Range(0, 0), unit=Unit.CONNECTIONS
+        what="connections made while another one worked", seen=len(beside), allowed=Range(0, 0), unit=Unit.CONNECTIONS
     )
 
 
@@ -139,7 +166,7 @@ LIMITS = (
         name="limit",
         rule="CB-3",
         scenario=Scenario.SILENT,
-        says="An attempt without SETTINGS is given up, and its socket closed, when its limit passes and not before.",
+        says="An attempt that receives no SETTINGS is abandoned, and its socket closed, at its limit and not before.",
         measure=_limit,
     ),
     Clause(
@@ -153,43 +180,43 @@ LIMITS = (
         name="no-pause-after-the-limit",
         rule="CB-4",
         scenario=Scenario.SILENT,
-        says="An attempt that outlasted its backoff is followed by the next one at once.",
+        says="An attempt that outlasts its backoff is followed by the next one at once.",
         measure=_no_pause,
     ),
     Clause(
         name="waits-for-settings",
         rule="CB-3",
         scenario=Scenario.SLOW_SETTINGS,
-        says="A server whose SETTINGS come late, but within the limit, is waited for.",
+        says="The client waits for SETTINGS that come late but within the limit.",
         measure=_waits_for_settings,
     ),
     Clause(
         name="trickle-limit",
         rule="CB-3",
         scenario=Scenario.SILENT,
-        says="SETTINGS that come byte by byte do not prolong an attempt: its limit is one, over all that it does.",
+        says="One limit covers the whole attempt, so SETTINGS that arrive byte by byte do not prolong it.",
         measure=_trickle_limit,
     ),
     Clause(
         name="tls-limit",
         rule="CB-3",
         scenario=Scenario.TLS_SILENT,
-        says="The limit holds for a TLS handshake that the server does not answer.",
+        says="The limit also applies to a TLS handshake that the server does not answer.",
         measure=_tls_limit,
     ),
     Clause(
         name="acknowledges-settings",
         rule="CB-6",
         scenario=Scenario.SLOW_SETTINGS,
-        says="The server's SETTINGS are acknowledged, as HTTP/2 demands.",
+        says="The client acknowledges the server's SETTINGS, as HTTP/2 requires.",
         measure=_acknowledges,
     ),
     Clause(
         name="one-connection",
         rule="CB-1",
         scenario=Scenario.SLOW_SETTINGS,
-        says="One connection is all that a client has to a server that works.",
+        says="A client opens only one connection to a server that works.",
         measure=_one_connection,
     ),
 )
-"""In the order in which they are reported."""
+"""The clauses in the order in which they are reported."""

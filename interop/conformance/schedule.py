@@ -1,4 +1,4 @@
-"""A client's schedule of attempts as a set of numbers: the gaps it predicts, and how likely it makes observed gaps."""
+"""A client's schedule of attempts: the parameters, the gaps they predict, and the likelihood of observed gaps."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from interop.conformance.terms import Range, Terms
 __all__ = ["INTERVAL", "Gaps", "Schedule", "Series"]
 
 INTERVAL = 1.92
-"""By how much the log-likelihood is lower at the ends of a 95 % interval."""
+"""How much lower the log-likelihood is at the ends of a 95 % interval than at its maximum."""
 
 _PRECISE, _USUAL, _LATE = 0.2, 0.5, 0.02
-"""Noise: the standard deviation of a time in units of the tolerance, that of a late one, and the share of late ones."""
+"""The noise in recorded times: its standard deviation in units of the tolerance, the standard deviation of late times,
+and the share of late times."""
 _HARDLY = 1e-9
 """The density of a gap that the schedule rules out."""
 _NARROWEST = 2e-3
-"""The width assumed without any jitter, as a fraction of a gap: the precision of an event loop's timers."""
+"""The width assumed for a gap without jitter, as a fraction of the gap. Event loop timers are about that precise."""
 _MOST = 10_000
-"""More attempts than any scenario has."""
+"""More attempts than occur in any scenario."""
 
 _Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The gaps of one series of attempts that all failed at once.
+    """The gaps in one series of attempts, all of which failed at once.
 
     Attributes:
-        gaps: in seconds, in order; NaN for a gap that the judge may have recorded too late.
+        gaps: the gaps in seconds, in order; NaN for a gap that the judge may have recorded late.
         terms: the client's settings.
     """
 
@@ -50,10 +51,10 @@ class Schedule:
         first: the first gap, in units of INITIAL_BACKOFF.
         multiplier: MULTIPLIER.
         added: how much each gap adds to the previous one, in units of INITIAL_BACKOFF.
-        period: the series restarts after this many gaps; 0 for never.
+        period: the number of gaps after which the series restarts; 0 for never.
         cap: MAX_BACKOFF, in units of its setting.
         low: the lowest jitter, as a fraction of the gap.
-        high: the highest jitter, likewise.
+        high: the highest jitter, as a fraction of the gap.
         compounds: whether a gap grows from the jittered length of the previous one.
     """
 
@@ -69,11 +70,11 @@ class Schedule:
 
     @classmethod
     def told(cls, terms: Terms) -> Schedule:
-        """Return the schedule of a client that follows its settings."""
+        """Return the schedule for a client that follows its settings."""
         return cls(multiplier=terms.multiplier, low=-terms.jitter, high=terms.jitter)
 
     def nominal(self, n: int, terms: Terms) -> float:
-        """Return the n-th gap of a series without jitter, in seconds; `n` counts from 1."""
+        """Return the n-th gap in a series, without jitter and in seconds; `n` counts from 1."""
         place = (n - 1) % self.period if self.period else n - 1
         most = self.cap * terms.cap
         if place * np.log(self.multiplier) > _LARGE:
@@ -82,18 +83,26 @@ class Schedule:
         return length * self.first if place == 0 else length
 
     def after(self, n: int, before: float | None, terms: Terms) -> float:
-        """Return the n-th gap without its own jitter, given the length of the previous gap."""
+        """Return the n-th gap before its own jitter is applied; `before` is the length of the previous gap."""
         if not self.compounds or before is None:
             return self.nominal(n, terms)
         return min(self.multiplier * before, self.cap * terms.cap)
 
     def band(self, length: float, terms: Terms, slack: float = 0.0) -> Range:
-        """Return the range of a gap of this length before jitter; `slack` is a fraction that widens the jitter."""
+        """Return the range of a gap that has this length before jitter. `slack`, a fraction, widens the jitter."""
         low, high = length * (1 + self.low - slack), length * (1 + self.high + slack)
         return Range(max(0.0, low - terms.tolerance), high + terms.tolerance)
 
+    def gap(self, n: int, before: float | None, terms: Terms, slack: float = 0.0) -> Range:
+        """Return the range of the n-th gap; `before` is the length of the previous gap, None if it is not known."""
+        if not self.compounds or before is not None:
+            return self.band(self.after(n, before, terms), terms, slack)
+        shortest, longest = (self.nominal(n, terms) * (1 + jitter) ** (n - 1) for jitter in (self.low, self.high))
+        most = self.cap * terms.cap
+        return Range(self.band(min(shortest, most), terms, slack).low, self.band(min(longest, most), terms, slack).high)
+
     def fewest_starts(self, seconds: float, terms: Terms, slack: float = 0.0) -> int:
-        """Return the fewest attempts that the client starts in that time if each fails at once."""
+        """Return the fewest attempts that the client starts in this time, if each fails immediately."""
         starts, elapsed, before = 1, 0.0, None
         while starts < _MOST:
             before = self.band(self.after(starts, before, terms), terms, slack).high
@@ -104,19 +113,19 @@ class Schedule:
         return starts
 
     def changed(self, **numbers: float | bool) -> Schedule:
-        """Return a copy with these numbers replaced."""
+        """Return a copy with these parameters replaced."""
         return replace(self, **numbers)  # type: ignore[arg-type]
 
 
 _LARGE = 60.0
-"""The logarithm of a factor that no backoff reaches."""
+"""The logarithm of a factor larger than any backoff reaches."""
 
 
 class Gaps:
-    """Several series of gaps; computes how likely they are under given schedules."""
+    """Several series of gaps. Computes how likely they are under given schedules."""
 
     def __init__(self, series: Iterable[Series]) -> None:
-        """Collect the gaps, leaving out those that are NaN."""
+        """Collect the gaps, leaving out unknown ones (NaN)."""
         rows = [
             (gap, n, each.gaps[n - 1] if n else np.nan, each.terms.initial, each.terms.cap, each.terms.tolerance)
             for each in series
@@ -127,11 +136,11 @@ class Gaps:
         self._gap, self._place, self._before, self._initial, self._cap, self._tolerance = table.T
 
     def __len__(self) -> int:
-        """Return how many gaps there are."""
+        """Return the number of gaps."""
         return len(self._gap)
 
     def likelihoods(self, schedules: Sequence[Schedule], shift: _Array | float = 0.0) -> _Array:
-        """Return the log-likelihood of all gaps for each schedule; see `each`."""
+        """Return the log-likelihood of all gaps together for each schedule; see `each`."""
         found: _Array = self.each(schedules, shift).sum(axis=1)
         return found
 
@@ -140,7 +149,7 @@ class Gaps:
 
         Args:
             schedules: the schedules to compare.
-            shift: how much longer each gap is for other reasons, in seconds.
+            shift: the part of each gap that has other causes, in seconds.
         """
         lengths = self._lengths(schedules)
         low, high = (_column(schedules, name) for name in ("low", "high"))

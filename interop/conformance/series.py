@@ -1,7 +1,7 @@
-"""Clauses about a series of attempts that all fail: how far apart their starts are.
+"""Clauses about a series of attempts that all fail: how far apart they start.
 
-Each of the first clauses checks one number of the schedule that explains all gaps (`fit.py`). The others hold the
-client to that schedule, which is its own, so that one wrong number fails only one clause.
+Most clauses check one parameter of the schedule that was fitted to all gaps (`fit.py`). The others compare gaps with
+that fitted schedule and not with the settings, so one wrong parameter fails only one clause.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from interop.conformance.verdict import Measure, Unit
 __all__ = ["SERIES"]
 
 _ONE_GAP, _TWO_GAPS = 2, 3
-"""How many attempts it takes to see one gap, and two."""
+"""How many attempts it takes to see one gap, and two gaps."""
 _TWO = 2
 """How many clients a herd has."""
 _CONVINCING = 8.0
-"""How much more likely it must be, as a logarithm, that the gaps include the duration of attempts."""
+"""The gain in log-likelihood required to conclude that gaps include the duration of attempts."""
 _NEARLY = 0.999
 _PARTS = np.linspace(0.0, 1.5, 61)
 _SHOWN = 0.1
-"""The least jitter by which clients can be told apart: the width of its range, as a fraction of a gap."""
+"""The narrowest range of jitter that can tell clients apart, as a fraction of a gap."""
 
 
 def _keeps_trying(evidence: Evidence) -> Iterator[Measure]:
@@ -60,18 +60,18 @@ def _refuse_late(own: Fit, fewest: int) -> None:
     """Check that the judge recorded enough gaps on time.
 
     Raises:
-        TooLateError: fewer than `fewest` are left.
+        TooLateError: fewer than `fewest` gaps are left.
     """
     known = sum(not math.isnan(gap) for each in own.series for gap in each.gaps)
     if known < fewest:
-        raise TooLateError(f"the judge noted all gaps late but {known}")
+        raise TooLateError(f"the judge recorded all but {known} gaps late")
 
 
 def _refuse_unseen(trait: Trait, own: Fit, evidence: Evidence) -> None:
-    """Check that these gaps can show the trait.
+    """Check that these gaps are able to show the trait.
 
     Raises:
-        NotApplicableError: they cannot.
+        NotApplicableError: the gaps cannot show it.
     """
     lengths = [
         (own.schedule.nominal(n, each.terms), each.terms) for each in own.series for n in range(1, len(each.gaps) + 1)
@@ -84,7 +84,7 @@ def _refuse_unseen(trait: Trait, own: Fit, evidence: Evidence) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """Estimates one number of a schedule: its name, its description and its unit."""
+    """A parameter of the schedule to estimate: its name, its description and its unit."""
 
     name: str
     what: str
@@ -111,7 +111,7 @@ def _first(terms: Terms) -> float:
 _INITIAL = _Number("initial", "INITIAL_BACKOFF", Unit.SECONDS, _first)
 _FIRST = _Number("first", "the first gap", Unit.SECONDS, _first)
 _MULTIPLIER = _Number("multiplier", "MULTIPLIER")
-_ADDED = _Number("added", "INITIAL_BACKOFFs that each gap is longer than the one before")
+_ADDED = _Number("added", "the amount added to each gap, in units of INITIAL_BACKOFF")
 _CAP = _Number("cap", "MAX_BACKOFF", Unit.SECONDS, lambda terms: terms.cap)
 _JITTER = (_Number("low", "the lowest jitter"), _Number("high", "the highest jitter"))
 
@@ -152,9 +152,13 @@ def _compounding(own: Fit, _terms: Terms) -> Iterator[Measure]:
     alone = own.schedule.changed(compounds=False)
     for each in own.series:
         for n, gap in enumerate(each.gaps, 1):
+            if math.isnan(gap):
+                continue
             band = alone.band(alone.nominal(n, each.terms), each.terms)
             yield Measure(what=f"gap {n}", seen=gap, allowed=band)
-    yield Measure(what="clients whose jitter enters the next gap", seen=1, allowed=Range(0, 0), unit=Unit.CLIENTS)
+    yield Measure(
+        what="clients whose jitter carries over into the next gap", seen=1, allowed=Range(0, 0), unit=Unit.CLIENTS
+    )
 
 
 _NUMBERS: Final[Mapping[Trait, Callable[[Fit, Terms], Iterator[Measure]]]] = {
@@ -164,29 +168,29 @@ _NUMBERS: Final[Mapping[Trait, Callable[[Fit, Terms], Iterator[Measure]]]] = {
     Trait.JITTER: _jitter,
     Trait.COMPOUNDING: _compounding,
 }
-"""The numbers that make up each trait."""
+"""The parameters that make up each trait."""
 
 
 def _start_to_start(evidence: Evidence) -> Iterator[Measure]:
-    """Estimate how much of an attempt's duration is added to the next gap: none, if gaps count from the start."""
+    """Estimate how much of an attempt's duration is added to the next gap: none if gaps count from its start."""
     yield attempts(evidence.visits, _TWO_GAPS)
     if len(evidence.visits) < _TWO_GAPS:
         return
     (series,) = series_of(evidence)
     ends = [(visit.ended or evidence.over) - visit.accepted for visit in evidence.visits]
     known = [
-        gap if end < evidence.schedule.nominal(n, evidence.terms) else math.nan  # else the next follows at once
+        gap if end < evidence.schedule.nominal(n, evidence.terms) else math.nan  # otherwise the next follows at once
         for n, (gap, end) in enumerate(zip(series.gaps, ends, strict=False), 1)
     ]
     if all(math.isnan(gap) for gap in known):
         raise NotApplicableError("each attempt outlasted its backoff")
     lasted = np.array([end for end, gap in zip(ends, known, strict=False) if not math.isnan(gap)])
     gaps = Gaps([replace(series, gaps=tuple(known))])
-    likelihoods = np.array([gaps.likelihoods([evidence.schedule], part * lasted)[0] for part in _PARTS])
+    likelihoods = np.array([gaps.likelihoods(evidence.schedules, part * lasted).max() for part in _PARTS])
     inside = _PARTS[likelihoods >= likelihoods.max() - INTERVAL]
     wrong = bool(likelihoods.max() - likelihoods[0] > _CONVINCING)
     yield Measure(
-        what="the part of an attempt's time that is in the gap behind it",
+        what="an attempt's effect on the next gap, as a multiple of its duration",
         seen=float(_PARTS[likelihoods.argmax()]) if wrong else 0.0,
         allowed=Range(0.0, 0.0),
         unit=Unit.TIMES,
@@ -199,12 +203,16 @@ def _start_to_start(evidence: Evidence) -> Iterator[Measure]:
 
 def _every_gap(evidence: Evidence) -> Iterator[Measure]:
     yield attempts(evidence.visits, _TWO_GAPS)
-    most = evidence.terms.most_starts(evidence.seconds) + 1
-    yield from measured(accepted(evidence.visits[:most]), evidence)
+    visits = evidence.visits[: evidence.terms.most_starts(evidence.seconds) + 1]
+    for visit, gap in zip(visits, measured(accepted(visits), evidence), strict=False):
+        lasted = (evidence.over if visit.ended is None else visit.ended) - visit.accepted
+        # An attempt that outlasts its backoff is followed by the next at once. A slow client's TLS handshake may take
+        # that long.
+        yield replace(gap, allowed=Range(gap.allowed.low, max(gap.allowed.high, lasted + evidence.terms.tolerance)))
 
 
 def _dispersion(evidence: Evidence) -> Iterator[Measure]:
-    """Compare the gaps after the first, which may have no jitter."""
+    """Compare the clients' gaps, except the first, which may have no jitter."""
     clients = by_client(evidence.visits)
     yield Measure(what="clients seen", seen=len(clients), allowed=Range(_TWO, _TWO), unit=Unit.CLIENTS)
     if len(clients) != _TWO:
@@ -218,9 +226,10 @@ def _dispersion(evidence: Evidence) -> Iterator[Measure]:
         raise NotApplicableError("the gaps of one client have no jitter, or are too short to show any")
     apart = max((abs(one - other) for one, other in zip(first, second, strict=False)), default=0.0)
     yield Measure(
-        what="the largest difference between their gaps",
-        seen=apart,
-        allowed=Range(evidence.terms.tolerance, math.inf),
+        what="the largest difference between the clients' gaps, as a multiple of the tolerance",
+        seen=apart / evidence.terms.tolerance,  # not a time: lateness of the judge does not make gaps more alike
+        allowed=Range(1.0, math.inf),
+        unit=Unit.TIMES,
     )
 
 
@@ -229,56 +238,56 @@ SERIES = (
         name="keeps-trying",
         rule="CB-4",
         scenario=Scenario.STEADY,
-        says="After each failed attempt another one follows, however many there were.",
+        says="Every failed attempt is followed by another, however many have failed.",
         measure=_keeps_trying,
     ),
     Clause(
         name="first-gap",
         rule="CB-2",
         scenario=Scenario.HANG_UP,
-        says="The second attempt starts INITIAL_BACKOFF after the first one; jitter is allowed.",
+        says="The second attempt starts INITIAL_BACKOFF after the first, plus or minus jitter.",
         measure=_trait(Trait.INITIAL, _ONE_GAP),
     ),
     Clause(
         name="growth",
         rule="CB-5",
         scenario=Scenario.HANG_UP,
-        says="Each gap below MAX_BACKOFF is MULTIPLIER times the one before, within the jitter.",
+        says="Each gap below MAX_BACKOFF is MULTIPLIER times the previous one, apart from jitter.",
         measure=_trait(Trait.GROWTH),
     ),
     Clause(
         name="cap",
         rule="CB-5",
         scenario=Scenario.HANG_UP,
-        says="Gaps stop growing at MAX_BACKOFF; jitter comes on top.",
+        says="Gaps stop growing at MAX_BACKOFF, apart from jitter.",
         measure=_trait(Trait.CAP),
     ),
     Clause(
         name="jitter",
         rule="CB-5",
         scenario=Scenario.HANG_UP,
-        says="Gaps are moved at random, by up to a fifth to either side.",
+        says="Gaps vary at random by up to a fifth in either direction.",
         measure=_trait(Trait.JITTER),
     ),
     Clause(
         name="jitter-does-not-compound",
         rule="CB-5",
         scenario=Scenario.HANG_UP,
-        says="The jitter of one gap does not enter the next one.",
+        says="The jitter of one gap does not carry over into the next.",
         measure=_trait(Trait.COMPOUNDING),
     ),
     Clause(
         name="start-to-start",
         rule="CB-4",
         scenario=Scenario.SLOW_FAILURE,
-        says="Gaps are counted from start to start: the time that an attempt took to fail adds nothing.",
+        says="Gaps are measured from start to start, so the time that an attempt takes to fail does not lengthen them.",
         measure=_start_to_start,
     ),
     Clause(
         name="accept-does-not-reset",
         rule="CB-6",
         scenario=Scenario.HANDSHAKE,
-        says="An accepted connection and a finished TLS handshake do not reset the backoff.",
+        says="Neither an accepted connection nor a completed TLS handshake resets the backoff.",
         measure=_every_gap,
     ),
     Clause(
@@ -289,4 +298,4 @@ SERIES = (
         measure=_dispersion,
     ),
 )
-"""In the order in which they are reported."""
+"""The clauses in the order in which they are reported."""

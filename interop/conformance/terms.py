@@ -1,6 +1,6 @@
-"""The settings that a client connects by, and the allowed ranges that follow from them.
+"""The settings that a client is configured with, and the allowed ranges that follow from them.
 
-What was seen of the client is in `evidence.py`.
+`evidence.py` contains what was observed of the client.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from interop.conformance import band
 __all__ = ["CLOSE_WITHIN", "PROTOCOL", "Range", "Terms"]
 
 CLOSE_WITHIN: Final = 0.25
-"""CB-3: how soon after its limit the socket of an attempt is closed, in seconds."""
+"""How soon after its limit the socket of an attempt must be closed, in seconds (CB-3)."""
 
 _NEARLY = 1e-9
-"""How far two sums of the same gaps may differ through floating-point rounding."""
+"""How far two sums of the same gaps may differ because of floating-point rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The backoff that a client was configured with, and the tolerance in judging it. Times are in seconds.
+    """The backoff that a client is configured with, and the tolerance for judging it. Times are in seconds.
 
     Attributes:
         initial: INITIAL_BACKOFF.
@@ -54,7 +54,7 @@ class Terms:
     tolerance: float
 
     def __post_init__(self) -> None:
-        """Reject a backoff that never grows, and a tolerance that would hide the first gap."""
+        """Reject a backoff that does not grow, and a tolerance so large that it would hide the first gap."""
         if self.multiplier <= 1:
             raise ValueError(f"Terms.multiplier={self.multiplier:g}: expected a number above 1")
         shortest = (1 - self.jitter) * min(self.initial, self.cap)
@@ -71,35 +71,35 @@ class Terms:
 
     @property
     def first_capped(self) -> int:
-        """The number of the first gap that reaches the cap."""
+        """The number of the first gap that reaches MAX_BACKOFF."""
         return next(n for n in itertools.count(1) if self.capped(n))
 
     def capped(self, n: int) -> bool:
-        """Return whether the n-th gap has stopped growing."""
+        """Return whether the n-th gap has reached MAX_BACKOFF."""
         return self.nominal(n) >= self.cap
 
     def band(self, n: int) -> Range:
         """Return the allowed range of the n-th gap: the official [0.8 E - tolerance, 1.2 E + tolerance] (IO-2).
 
-        It applies to the first gap too. The protocol's text puts no jitter on that gap, but allows other algorithms
-        that are no more aggressive; C-core and Java do jitter it (CB-2).
+        The range also applies to the first gap. The protocol's text does not jitter that gap, but allows algorithms
+        that are no more aggressive than its own; C-core and Java do jitter it (CB-2).
         """
         return self.around(self.nominal(n))
 
     def around(self, gap: float) -> Range:
-        """Return the allowed range around a gap: jitter on both sides, plus the tolerance."""
+        """Return the allowed range around a gap: the jitter on both sides plus the tolerance."""
         spread = self.jitter * gap + self.tolerance
         return Range(max(0.0, gap - spread), gap + spread)
 
     def outlasting(self, n: int) -> float:
-        """Return the longest time that the n-th attempt of a series may last (CB-3), without tolerance."""
+        """Return how long the n-th attempt in a series may last (CB-3), without tolerance."""
         return max(self.min_connect_timeout, (1 + self.jitter) * self.nominal(n))
 
     def fewest_starts(self, seconds: float, *, lasting: float = 0.0) -> int:
-        """Return how many attempts the slowest conforming client starts in that time.
+        """Return the number of attempts that the slowest conforming client starts in this time.
 
         Args:
-            seconds: the time, from the first start.
+            seconds: the time, counted from the first start.
             lasting: how long each attempt takes to fail.
         """
         starts, elapsed = 1, 0.0
@@ -110,14 +110,14 @@ class Terms:
             starts += 1
 
     def most_starts(self, seconds: float) -> int:
-        """Return how many attempts the fastest conforming client starts in that time."""
+        """Return the number of attempts that the fastest conforming client starts in this time."""
         starts, elapsed = 1, 0.0
         while (elapsed := elapsed + self.band(starts).low) <= seconds:
             starts += 1
         return starts
 
     def longest_gap_after(self, seconds: float) -> Range:
-        """Return the range of the longest gap that may be in progress this long after the start of a series."""
+        """Return the range of the longest gap that may be in progress when a series is this many seconds old."""
         n, earliest = 1, 0.0
         while not self.capped(n):
             earliest += self.band(n).low
@@ -135,4 +135,4 @@ PROTOCOL: Final = Terms(
     min_connect_timeout=20.0,
     tolerance=band.TRANSMISSION,
 )
-"""The protocol's defaults, for clients that were not configured, with the tolerance of the official test."""
+"""The protocol's defaults with the tolerance of the official test, for clients that were not configured."""

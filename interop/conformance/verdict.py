@@ -1,4 +1,4 @@
-"""Verdicts on a client: for each clause, whether it holds, what was measured, and by how much it was missed."""
+"""Verdicts on a client: whether each clause holds, what was measured, and by how much it missed its range."""
 
 from __future__ import annotations
 
@@ -23,23 +23,28 @@ class Unit(enum.Enum):
     TIMES = "times"
 
     def show(self, value: float) -> str:
-        """Return a value as text, rounded as suits the unit."""
+        """Format a value with the precision that suits the unit."""
         places = {Unit.SECONDS: 3, Unit.BACKOFFS: 2, Unit.TIMES: 2}.get(self, 0)
         return f"{value:.{places}f}"
+
+    def count(self, value: float) -> str:
+        """Format a value and its unit, which is singular if a count is 1."""
+        shown = self.show(value)
+        return f"{shown} {self.value.removesuffix('s') if shown == '1' else self.value}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One figure and its allowed range.
+    """A measured figure and its allowed range.
 
     Attributes:
         what: what was measured.
         seen: the figure.
         allowed: its allowed range.
         unit: its unit.
-        since: the start of a measured time span, on the timeline's clock; None if it is not a time span.
+        since: for a time span, its start on the timeline's clock; otherwise None.
         interval: the confidence interval of an estimate; None for a direct measurement.
-        convicts: whether an estimate outside the allowed range is far enough outside to count as missed.
+        convicts: whether a figure outside the allowed range counts as a miss; an uncertain estimate may not.
     """
 
     what: str
@@ -52,7 +57,7 @@ class Measure:
 
     @property
     def hangs_on(self) -> float:
-        """The time that decides a verdict on this figure, in seconds; infinity if it is not a time span."""
+        """The time span that decides the verdict on this figure, in seconds; infinity for other figures."""
         if self.unit is not Unit.SECONDS or self.since is None:
             return math.inf
         bound = self.allowed.high if self.seen > self.allowed.high else self.allowed.low
@@ -60,22 +65,21 @@ class Measure:
 
     @property
     def missed_by(self) -> float:
-        """How far outside the allowed range the figure is; 0 if inside."""
+        """How far outside the allowed range the figure is; 0 if it is inside."""
         if self.seen in self.allowed or not self.convicts:
             return 0.0
         return max(self.allowed.low - self.seen, self.seen - self.allowed.high)
 
     def __str__(self) -> str:
-        """Return what was seen, what is allowed, and by how much it was missed."""
-        unit = self.unit.value
+        """Return the figure, its allowed range and by how much it misses that range."""
         if self.interval is not None:
             low, high = (self.unit.show(end) for end in (self.interval.low, self.interval.high))
             expected = self.unit.show(self.allowed.low)
-            unit = "" if self.unit is Unit.TIMES else f" {unit}"
+            unit = "" if self.unit is Unit.TIMES else f" {self.unit.value}"
             return f"{self.what}: {self.unit.show(self.seen)} ({low} to {high}){unit}, expected {expected}"
-        text = f"{self.what}: {self.unit.show(self.seen)} {unit}, allowed {self._allowance()}"
+        text = f"{self.what}: {self.unit.count(self.seen)}, allowed {self._allowance()}"
         if self.missed_by:
-            text += f", missed by {self.unit.show(self.missed_by)} {unit}"
+            text += f", missed by {self.unit.count(self.missed_by)}"
         return text
 
     def _allowance(self) -> str:
@@ -86,13 +90,13 @@ class Measure:
 
 
 class Outcome(enum.Enum):
-    """Whether a clause holds."""
+    """Whether a clause holds for a client."""
 
-    PASS = "pass"  # noqa: S105 - no password
+    PASS = "pass"  # noqa: S105 - not a password
     FAIL = "fail"
     NOT_APPLICABLE = "not applicable"
     INCONCLUSIVE = "inconclusive"
-    """No verdict: the clause fails, but the judge may have recorded the times late."""
+    """The clause would fail, but the judge may have recorded the times late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +104,11 @@ class Verdict:
     """The verdict of one clause on one client.
 
     Attributes:
-        clause: the clause's name.
-        rule: the rule that it represents.
-        outcome: whether it holds.
+        clause: the name of the clause.
+        rule: the rule that the clause tests.
+        outcome: whether the clause holds.
         measures: everything that was measured for it.
-        reason: why there is no verdict on the measures; otherwise empty.
+        reason: why the measures did not decide the verdict; empty if they did.
     """
 
     clause: str
@@ -115,20 +119,20 @@ class Verdict:
 
     @property
     def missed(self) -> tuple[Measure, ...]:
-        """The measures outside their allowed ranges, in the order in which they were made."""
+        """The measures outside their allowed ranges, in the order in which they were taken."""
         return tuple(each for each in self.measures if each.missed_by)
 
     @property
     def figure(self) -> Measure | None:
-        """The measure shown in tables: the first one missed, or else the first one; None if there is none."""
+        """The measure to show in tables: the first that misses its range, or else the first; None if there are none."""
         return next(iter(self.missed or self.measures), None)
 
     def __str__(self) -> str:
-        """Return the reason, the first measure missed, or that the clause holds."""
+        """Return the reason, the first measure that misses its range, or a statement that the clause holds."""
         if self.reason:
             return self.reason
         missed = self.missed
         if not missed:
             return f"holds, {len(self.measures)} measured"
-        rest = f" (and {len(missed) - 1} more)" if len(missed) > 1 else ""
+        rest = f" (and {len(missed) - 1} more out of range)" if len(missed) > 1 else ""
         return f"{missed[0]}{rest}"

@@ -1,6 +1,6 @@
 """A server that fails according to a script, one behaviour per connection, for testing any gRPC client (IO-3).
 
-Connect a client to it, then look at what the server saw::
+Connect a client to the server, then look at what the server saw::
 
     async with FlakyServer("accept_close x1; refuse until 1.5; slow_settings(delay=0.5) x1; working") as server:
         async with grpc.aio.insecure_channel(server.target) as channel:
@@ -8,15 +8,15 @@ Connect a client to it, then look at what the server saw::
         for visit in server.timeline().visits:
             print(visit.number, visit.behaviour, visit.accepted, visit.settings_sent, visit.ending)
 
-`Script.parse` documents the syntax of scripts, `interop.flaky.behaviours` the behaviours. As a value, the script is
-`Script((Step(AcceptClose(), times=1), Step(Refuse(), until=1.5), Step(SlowSettings(0.5), times=1), Step(Working())))`,
-and a behaviour of your own is a class that derives from `Behaviour`. With `tls=Tls(certificate, key)` the server speaks
-TLS. `server.play(script)` changes the script, `await server.wait_for(connections=3)` waits, and
-`interop.flaky.control` does the same for other processes and languages, over gRPC.
+`Script.parse` documents the syntax of scripts, and `interop.flaky.behaviours` the behaviours. The same script as a
+value is `Script((Step(AcceptClose(), times=1), Step(Refuse(), until=1.5), Step(SlowSettings(0.5), times=1),
+Step(Working())))`. To add a behaviour, derive a class from `Behaviour`. With `tls=Tls(certificate, key)` the server
+speaks TLS. `server.play(script)` switches to another script, and `await server.wait_for(connections=3)` waits for
+connections. `interop.flaky.control` offers the same over gRPC, to other processes and languages.
 
-The modules: `behaviours` and `script` describe what is to happen; `server` listens (`port`), follows the script
+The modules: `behaviours` and `script` describe what is to happen. `server` listens (`port`), follows the script
 (`player`) and hands each connection to a `visitor`, which combines bytes (`wire`, `tls`), HTTP/2 (`http2`, `service`)
-and the notes (`record`).
+and the notes on the connection (`record`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The base classes of behaviours: frozen values with a name and a few numbers, and a method that handles a connection.
+"""The base classes of behaviours, which are frozen dataclasses with a name, a few numbers and a method.
 
-To add a behaviour, derive from `Behaviour`. Scripts written as text can only name those in `interop.flaky.behaviours`.
+To add a behaviour, derive a class from `Behaviour`. Scripts written as text can only name those in
+`interop.flaky.behaviours`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _MANY = 1000
 
 
 class Handshake(enum.Enum):
-    """The handshake that precedes a behaviour, on a server with TLS."""
+    """The handshake that a server with TLS performs before a behaviour starts."""
 
     NONE = "none"
-    """No handshake: the behaviour starts with the accepted TCP connection."""
+    """The behaviour starts on the accepted TCP connection, without a handshake."""
     HTTP1 = "http/1.1"
     """TLS without ALPN, as on servers that support only HTTP/1.1."""
     H2 = "h2"
@@ -31,10 +32,12 @@ class Handshake(enum.Enum):
 
 
 class Entry:
-    """What a step of a script can hold: a frozen dataclass. Each field has a default, which determines its kind.
+    """An entry that a step of a script can hold. It is a frozen dataclass whose fields all have defaults.
+
+    The default of a field determines the kind of its values.
 
     Attributes:
-        name: the name in scripts and in records.
+        name: its name in scripts and in records.
     """
 
     __slots__ = ()
@@ -42,10 +45,10 @@ class Entry:
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __post_init__(self) -> None:
-        """Check the fields.
+        """Check the values of the fields.
 
         Raises:
-            ValueError: the kind of a field does not allow its value.
+            ValueError: a value is not allowed for its field.
         """
         for field in fields(self):
             kind, value = kind_of(field.default), getattr(self, field.name)
@@ -54,24 +57,24 @@ class Entry:
 
 
 class Behaviour(Entry):
-    """How the server treats a connection. The default sends SETTINGS and leaves every request unanswered."""
+    """How the server treats a connection. By default, the server sends SETTINGS and does not answer requests."""
 
     __slots__ = ()
 
     @property
     def handshake(self) -> Handshake:
-        """The handshake that precedes it on a server with TLS."""
+        """The handshake that comes before this behaviour on a server with TLS."""
         return Handshake.H2
 
     @property
     def max_streams(self) -> int:
-        """How many concurrent requests the server's SETTINGS allow."""
+        """The number of concurrent requests that the server's SETTINGS allow."""
         return _MANY
 
     def service(self) -> Service:
-        """Return what handles the requests on one connection."""
+        """Return a new service to handle the requests of one connection."""
         return Service()
 
     async def serve(self, connection: Connection) -> None:
-        """Handle a connection. It is closed when this returns; if the client leaves first, this is cancelled."""
+        """Handle a connection, which is closed on return. If the client leaves first, this coroutine is cancelled."""
         await front.settings_only(connection)

@@ -1,4 +1,4 @@
-"""A connection as behaviours see it: bytes and HTTP/2."""
+"""The connection that a behaviour handles, at the level of bytes and of HTTP/2."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["Connection"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:
-    """One accepted connection; on a server with TLS, after the handshake that its behaviour asks for.
+    """One accepted connection. On a server with TLS, the handshake that its behaviour requires is complete.
 
-    The failures in `grpc_backoff.testing.front` accept it too.
+    The failures in `grpc_backoff.testing.front` also accept this class.
 
     Attributes:
-        wire: the TCP connection: reads and writes bytes, and closes.
-        http2: the server's half of HTTP/2 on it, which sends nothing until `send_settings`.
+        wire: the TCP connection, which reads and writes bytes and closes.
+        http2: the server's half of HTTP/2, which sends nothing until `send_settings`.
     """
 
     wire: Wire
     http2: Http2
 
     async def until_closed(self) -> None:
-        """Wait until the client has left or the server ends; either cancels the waiting behaviour."""
+        """Wait until the client leaves or the server ends; either event cancels the behaviour that waits here."""
         await asyncio.Event().wait()
 
     def reset(self) -> None:
@@ -34,5 +34,5 @@ class Connection:
         self.wire.reset()
 
     def send_settings(self) -> None:
-        """Send SETTINGS, and everything held back behind it."""
+        """Send SETTINGS, and all output that was held back until then."""
         self.http2.send_settings()

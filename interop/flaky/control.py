@@ -1,8 +1,8 @@
-"""Control of a flaky server over gRPC, for other processes and other languages (IO-3).
+"""Controls a flaky server over gRPC, from other processes and other languages (IO-3).
 
-The service is `interop.v1.FlakyServer`; its stub is `interop.generated.interop_v1.flaky_pb2_grpc.FlakyServerStub`, and
-`interop.flaky.messages.from_message` converts its answer to a `Timeline`. A timeline of many requests may exceed the
-4 MiB that gRPC clients receive by default; set `grpc.max_receive_message_length` to -1 in that case.
+The service is `interop.v1.FlakyServer`, and its stub is `interop.generated.interop_v1.flaky_pb2_grpc.FlakyServerStub`.
+`interop.flaky.messages.from_message` converts the service's answer to a `Timeline`. A timeline with many requests may
+exceed the 4 MiB that gRPC clients receive by default; in that case, set `grpc.max_receive_message_length` to -1.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 @contextlib.asynccontextmanager
 async def controlled(server: FlakyServer, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-    """Serve control of a running server, in plaintext, on `port` or any free one; yield the service's target.
+    """Run the control service of a running server, in plaintext on `port` (0 for any free port); yield its target.
 
     Raises:
-        RuntimeError: the port is taken.
+        RuntimeError: the port is in use.
     """
     control = grpc.aio.server()
     services.add_FlakyServerServicer_to_server(_Control(server), control)
@@ -43,7 +43,7 @@ async def controlled(server: FlakyServer, host: str = "127.0.0.1", port: int = 0
 
 
 class _Control(services.FlakyServerServicer):
-    """The service; each method does what the `FlakyServer` method of the same name does."""
+    """The service. Each method calls the method of `FlakyServer` that corresponds to it."""
 
     # ruff: noqa: N802, ARG002 - names and parameters are the service's
 

@@ -1,6 +1,6 @@
-"""Dials to a port, seen from outside: a raw socket receives each SYN, including those that the kernel refuses.
+"""Observes the dials to a port from outside. A raw socket receives every SYN, including those that the kernel refuses.
 
-That takes the CAP_NET_RAW capability; without it, refused dials cannot be seen.
+This requires the CAP_NET_RAW capability. Without it, refused dials are not visible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SYN, _SYN_OR_ACK = 0x02, 0x12
 
 
 class Dials:
-    """The dials seen so far.
+    """The dials observed so far.
 
     Attributes:
         seen: when each SYN arrived, on the event loop's clock.
@@ -47,7 +47,7 @@ class Dials:
 
 @contextlib.contextmanager
 def watch_dials(port: int) -> Iterator[Dials | None]:
-    """Watch for SYNs to a port of this machine; yield None where that is not possible."""
+    """Watch for SYNs to a port of this machine; yield None if the system does not permit it."""
     if not sys.platform.startswith("linux"):
         yield None
         return
@@ -60,7 +60,7 @@ def watch_dials(port: int) -> Iterator[Dials | None]:
         sock.setblocking(False)
         _filter(sock, port)
         with contextlib.suppress(BlockingIOError):
-            while sock.recv(_LONGEST):  # received before the filter was attached
+            while sock.recv(_LONGEST):  # discard packets from before the filter
                 pass
         dials = Dials(sock)
         try:
@@ -70,7 +70,7 @@ def watch_dials(port: int) -> Iterator[Dials | None]:
 
 
 def _filter(sock: socket.socket, port: int) -> None:
-    """Make the kernel deliver only SYNs to this port, rather than all TCP traffic of this machine."""
+    """Make the kernel deliver only SYNs to this port instead of all TCP traffic of this machine."""
     program = [
         (_LOAD_HEADER, 0, 0, 0),
         (_LOAD_HALF, 0, 0, 2),

@@ -1,7 +1,7 @@
-"""The server's half of one HTTP/2 connection, built on h2. Its output can be held back, beginning with SETTINGS.
+"""The server's half of an HTTP/2 connection, built on h2. Its output, starting with SETTINGS, can be held back.
 
-It reads from the first byte on, whether or not it ever answers, so the record shows for every client when its preface
-was complete. Requests go to a `Service`.
+Input is always read from the first byte on, even if it is never answered, so the record shows when each client's
+preface was complete. Requests are passed to a `Service`.
 """
 
 from __future__ import annotations
@@ -33,50 +33,50 @@ from interop.flaky.wire import Wire
 __all__ = ["LAST_STREAM", "Http2", "Service"]
 
 LAST_STREAM = 2**31 - 1
-"""The highest id that a stream can have."""
+"""The highest possible stream id."""
 
 _CALL_ID = b"call-id"
-"""The header that identifies the call a request belongs to."""
+"""The request header that contains the id of the call."""
 
 _TOLERATED = 10_000
-"""How many streams h2 allows; those above the announced limit are refused here, one by one."""
+"""How many streams h2 allows. Those above the announced limit are refused here, one by one."""
 
 _HELD = 1024 * 1024
-"""The most that is held back, in bytes; a client whose unread answers exceed it is disconnected."""
+"""How many bytes may be held back. A connection whose held-back output would exceed this is reset."""
 
 _PONG = 1.0
-"""How long a drain waits for the client's answer to its PING, in seconds."""
+"""How long a drain waits for the client to answer its PING, in seconds."""
 
 
 class _StateMachine(H2ConnectionStateMachine):
-    """Keeps a connection open after the client's GOAWAY, where h2 would end it: answers may follow (RFC 9113, 6.8)."""
+    """Keeps a connection open after the client's GOAWAY, which h2 would not: answers may follow (RFC 9113, 6.8)."""
 
-    _transitions = H2ConnectionStateMachine._transitions | {  # noqa: SLF001 - h2 has no other way to say so
+    _transitions = H2ConnectionStateMachine._transitions | {  # noqa: SLF001 - h2 has no public way
         (ConnectionState.SERVER_OPEN, ConnectionInputs.RECV_GOAWAY): (None, ConnectionState.SERVER_OPEN)
     }
 
 
 class Service:
-    """Handles the requests on one connection. This base class leaves them unanswered."""
+    """Handles the requests of one connection. This base class does not answer them."""
 
     def handle(self, http2: Http2, event: Event) -> None:
-        """Handle an event from h2; what is written to `http2.h2` is sent afterwards."""
+        """Handle an event from h2. Anything written to `http2.h2` is sent afterwards."""
 
     def close(self) -> None:
-        """Release everything, since the connection has ended."""
+        """Release all resources, because the connection has ended."""
 
 
 class Http2:
     """The server's half of one HTTP/2 connection.
 
     Attributes:
-        h2: the state machine, through which services answer; `flush` sends what it has written.
+        h2: the state machine, through which services answer. `flush` sends what was written to it.
         settings: the bytes of the server's SETTINGS frame.
-        over: whether h2 has seen the end of the connection; nothing may be written to `h2` after that.
+        over: whether h2 has seen the end of the connection, after which nothing may be written to it.
     """
 
     def __init__(self, wire: Wire, record: Record, service: Service, max_streams: int) -> None:
-        """Send nothing until `send_settings`; then allow `max_streams` concurrent requests."""
+        """Send nothing until `send_settings`, which allows `max_streams` concurrent requests."""
         self._wire = wire
         self._record = record
         self._service = service
@@ -94,12 +94,12 @@ class Http2:
         self.settings = self._announce()
 
     def send_settings(self) -> None:
-        """Send SETTINGS, and everything held back behind it."""
+        """Send SETTINGS, and all output that was held back until then."""
         self._wire.write(self.settings)
         self.speak()
 
     def speak(self) -> None:
-        """Stop holding output back; the caller has sent the bytes of `settings`."""
+        """Stop holding output back. The caller must have sent the bytes of `settings`."""
         self._record.settings_sent()
         self._speaking = True
         self._wire.write(bytes(self._held))
@@ -119,12 +119,12 @@ class Http2:
             events = self.h2.receive_data(data)
         except ProtocolError:
             self.close()
-            self.flush()  # the GOAWAY that says why
+            self.flush()  # send the GOAWAY that gives the reason
             self._hang_up()
             return
         for event in events:
             with contextlib.suppress(ProtocolError):
-                # h2 has read ahead: after this event, the client may have reset the stream or sent GOAWAY.
+                # h2 has read ahead, so the client may already have reset the stream or sent GOAWAY after this event.
                 self._handle(event)
         self.flush()
 
@@ -136,9 +136,10 @@ class Http2:
             self._idle.set()
 
     def goaway(self, code: ErrorCodes, last_stream: int, debug: bytes = b"") -> None:
-        """Send GOAWAY and go on: requests above `last_stream` are not accepted.
+        """Send GOAWAY and keep the connection open; requests above `last_stream` are not accepted.
 
-        The frame is built with hyperframe, since h2 ends the connection at a GOAWAY, and running calls would be lost.
+        The frame is built with hyperframe, because h2 would end the connection at a GOAWAY, and running calls would be
+        lost.
         """
         self.flush()
         frame = GoAwayFrame(0, last_stream_id=last_stream, error_code=code, additional_data=debug)
@@ -148,10 +149,11 @@ class Http2:
             self.settle(stream, "refused")
 
     async def drain(self, grace: float) -> None:
-        """Shut down gracefully, as a server that is replaced: a client that handles GOAWAY correctly loses no call.
+        """Shut down gracefully, as in a rolling restart: a client that handles GOAWAY correctly does not lose calls.
 
-        The first GOAWAY still accepts every request on its way. When the answer to a PING shows that it was read, a
-        second one names the last stream that is served. Running calls then have `grace` seconds to finish.
+        The first GOAWAY still accepts every request that is on its way. The answer to a PING shows that the client has
+        read that GOAWAY. A second GOAWAY then names the last stream that is served, and running calls have `grace`
+        seconds to finish.
         """
         if self.over:
             return
@@ -165,16 +167,16 @@ class Http2:
             await _within(grace, self._idle)
 
     def close(self) -> None:
-        """Close the service, since the connection has ended."""
+        """Close the service, because the connection has ended."""
         self.over = True
         self._idle.set()
         self._pong.set()
         self._service.close()
 
     def _announce(self) -> bytes:
-        """Announce one limit to the client, and set another in h2, which ends the connection at one stream too many.
+        """Announce the limit to the client but set a higher one in h2, which would end a connection that exceeds it.
 
-        A client may send requests before it has read the limit; RFC 9113 (5.1.2) requires refusing those streams.
+        A client may send requests before it has read the limit. RFC 9113 (5.1.2) requires those streams to be refused.
         """
         settings = self.h2.local_settings
         settings.max_concurrent_streams = self._max_streams
@@ -193,7 +195,7 @@ class Http2:
             self._wire.reset()
 
     def _hang_up(self) -> None:
-        """Close the connection, or defer that until output is no longer held back: a silent server stays silent."""
+        """Close the connection, but not while output is held back, because a silent server must stay silent."""
         self._hopeless = True
         if self._speaking:
             self._wire.close()
@@ -225,7 +227,7 @@ class Http2:
         """Record a request; return whether to pass it to the service."""
         path, call = (headers.get(name, b"").decode(errors="backslashreplace") for name in (b":path", _CALL_ID))
         self._record.requested(stream, path, call)
-        told = stream > self._last_stream  # by GOAWAY
+        told = stream > self._last_stream  # GOAWAY told the client
         if not told and len(self._open) < self._max_streams:
             self._open.add(stream)
             return True
@@ -235,12 +237,12 @@ class Http2:
         return False
 
     def _farewell(self) -> None:
-        """Handle the client's GOAWAY: it makes no more requests, and closes once it has its answers."""
+        """Handle the client's GOAWAY: the client makes no more requests, and closes once it has its answers."""
         if not self._open:
             self.close()
 
 
 async def _within(seconds: float, event: asyncio.Event) -> None:
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):  # Python 3.11's wait_for loses a cancellation that comes with the event
+        async with asyncio.timeout(seconds):  # Python 3.11's wait_for may lose a cancellation
             await event.wait()

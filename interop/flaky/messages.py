@@ -1,4 +1,4 @@
-"""The timeline as a protobuf message, and back."""
+"""Converts timelines to protobuf messages and back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["from_message", "to_message"]
 
 
 def to_message(timeline: Timeline) -> pb.Timeline:
-    """Return the message for a timeline."""
+    """Convert a timeline to a message."""
     return pb.Timeline(
         visits=[_visit_to(visit) for visit in timeline.visits],
         refusing=[pb.Window(begin=window.begin, end=window.end) for window in timeline.refusing],
@@ -18,7 +18,7 @@ def to_message(timeline: Timeline) -> pb.Timeline:
 
 
 def from_message(message: pb.Timeline) -> Timeline:
-    """Return the timeline of a message."""
+    """Convert a message to a timeline."""
     return Timeline(
         visits=tuple(_visit_from(visit) for visit in message.visits),
         refusing=tuple(Window(begin=window.begin, end=_moment(window, "end")) for window in message.refusing),

@@ -1,4 +1,4 @@
-"""A name server on loopback with a single name, whose address can be changed to simulate a server that moves."""
+"""A name server on loopback that knows one name. Changing the name's address simulates a server that moves."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _TTL = 1
 
 
 class NameServer(asyncio.DatagramProtocol):
-    """The server, while its context is open.
+    """A name server that runs while its context is open.
 
     Attributes:
-        address: the IPv4 address of the name; may be set. None while the name does not exist.
-        asked: how many queries for it were received.
+        address: the IPv4 address of the name, which may be changed; None if the name does not exist.
+        asked: how many address queries were answered.
     """
 
     def __init__(self, address: str | None) -> None:
-        """Answer with this address, or with "no such name" for None."""
+        """Answer queries with this address, or with NXDOMAIN for None."""
         self.address = address
         self.asked = 0
 
@@ -46,12 +46,12 @@ class NameServer(asyncio.DatagramProtocol):
         self._transport.close()
 
     def target(self, port: int) -> str:
-        """Return a gRPC target that resolves its address with this server, and dials `port`."""
+        """Return a gRPC target that resolves the name with this server and dials `port`."""
         own = self._transport.get_extra_info("sockname")[1]
         return f"dns://{_HOST}:{own}/{_NAME}:{port}"
 
     def datagram_received(self, data: bytes, addr: tuple[str | int, int]) -> None:
-        """Answer a query; called by the event loop."""
+        """Answer a query. Called by the event loop."""
         try:
             query = dns.message.from_wire(data)
         except DNSException:

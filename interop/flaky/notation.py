@@ -1,4 +1,4 @@
-"""The notation of behaviours: a name, and in parentheses the fields that differ from their defaults."""
+"""The notation of behaviours in scripts: a name, and in parentheses the fields that differ from their defaults."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["ScriptError", "read_entry", "write_entry"]
 
 
 class ScriptError(ValueError):
-    """A script cannot be played; the message names the faulty part and what is allowed."""
+    """A script is not valid. The message names the faulty part and what is allowed."""
 
 
 def write_entry(entry: Entry) -> str:
-    """Return the text of a behaviour, such as `slow_settings(delay=0.5)`."""
+    """Return a behaviour as text, such as `slow_settings(delay=0.5)`."""
     values = [
         f"{field.name}={kind_of(field.default).write(value)}"
         for field in fields(entry)
@@ -29,10 +29,10 @@ def write_entry(entry: Entry) -> str:
 
 
 def read_entry(name: str, values: str) -> Entry:
-    """Return the behaviour called `name`, with `values` as written between the parentheses.
+    """Return the behaviour with this name; `values` is the text between the parentheses.
 
     Raises:
-        ScriptError: there is no behaviour of that name, or a value is wrong.
+        ScriptError: the behaviour does not exist, or a value is not allowed.
     """
     if name not in BY_NAME:
         raise ScriptError(f"behaviour={name!r}: expected one of {', '.join(BY_NAME)}{_hint(name, BY_NAME)}")
@@ -52,7 +52,7 @@ def read_entry(name: str, values: str) -> Entry:
 
 
 def _pairs(name: str, order: list[str], values: str) -> Iterator[tuple[str, str]]:
-    """Yield each value with its field: the field that it names, or the next one in order."""
+    """Yield pairs of field name and text. A value without a field name belongs to the next field in order."""
     for place, part in enumerate(values.split(",") if values.strip() else ()):
         key, named, text = part.partition("=")
         if named:

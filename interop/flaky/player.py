@@ -1,4 +1,4 @@
-"""Tracks a server's position in its script from the connections and times passed to it; does no I/O of its own."""
+"""Tracks a server's position in its script from the connections and times passed to it, without any I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Player"]
 
 
 class Player:
-    """One run through a script. All times are on the caller's clock, which must not go backwards."""
+    """One run through a script. All times are on the caller's clock, which must never go backwards."""
 
     def __init__(self, script: Script, now: float) -> None:
         """Start the first step at time `now`."""

@@ -1,6 +1,7 @@
-"""Notes taken on one connection while it is open; `visit()` returns them as a value.
+"""Takes notes on one connection while it is open; `visit()` returns them as a value.
 
-Only the first sign of an end counts: if a server closes and then reads the client's FIN, the server has closed.
+Only the first sign of the end counts. If a server closes and then reads the client's FIN, the server closed the
+connection.
 """
 
 from __future__ import annotations
@@ -32,35 +33,35 @@ class Record:
         return replace(self._visit, requests=tuple(self._requests.values()))
 
     def spoke(self) -> None:
-        """Record that the client sent bytes; only the first time counts."""
+        """Record that the client has sent bytes. Only the first call counts."""
         if self._visit.first_bytes is None:
             self._visit = replace(self._visit, first_bytes=self._clock())
 
     def prefaced(self) -> None:
-        """Record the client's SETTINGS; the first one completes its preface."""
+        """Record the client's SETTINGS. The first ones complete its preface."""
         if self._visit.preface is None:
             self._visit = replace(self._visit, preface=self._clock())
 
     def settings_sent(self) -> None:
-        """Record that the server's SETTINGS were written, to the last byte."""
+        """Record that the server's SETTINGS were written completely."""
         self._visit = replace(self._visit, settings_sent=self._clock())
 
     def settings_acknowledged(self) -> None:
-        """Record that the client acknowledged SETTINGS; only the first time counts."""
+        """Record that the client acknowledged SETTINGS. Only the first call counts."""
         if self._visit.settings_acknowledged is None:
             self._visit = replace(self._visit, settings_acknowledged=self._clock())
 
     def requested(self, stream: int, path: str, call: str = "") -> None:
-        """Record the HEADERS of a request, and the id of its call."""
+        """Record the HEADERS of a request and the id of its call."""
         self._requests[stream] = Request(at=self._clock(), stream=stream, path=path, outcome="open", call=call)
 
     def settled(self, stream: int, outcome: str) -> None:
-        """Record the outcome of a request; the first one recorded stands."""
+        """Record the outcome of a request. The first outcome recorded is final."""
         request = self._requests.get(stream)
         if request is not None and request.outcome == "open":
             self._requests[stream] = replace(request, outcome=outcome)
 
     def end(self, ending: Ending) -> None:
-        """Record a sign of the connection's end; only the first one counts."""
+        """Record a sign of the connection's end. Only the first one counts."""
         if not self.ended:
             self._visit = replace(self._visit, ended=self._clock(), ending=ending)

@@ -1,7 +1,8 @@
-"""Scripts for a flaky server, as values and as text: steps with bounds.
+"""Scripts for a flaky server, as values and as text. A script consists of steps with bounds.
 
-`accept_close x3; refuse until 5; slow_settings(delay=0.5) x2; working` closes three connections, then refuses until
-five seconds after the start of the script, then works: with late SETTINGS on two connections, normally on all others.
+`accept_close x3; refuse until 5; slow_settings(delay=0.5) x2; working` closes three connections, refuses dials until
+five seconds after the start of the script, sends late SETTINGS on two connections, and works normally on all later
+ones.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _BOUNDS = {"x": "times", "until": "until", "for": "lasting"}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One behaviour and its bounds. The step ends when the first bound is reached.
+    """A behaviour and its bounds. The step ends when the first bound is reached.
 
     Attributes:
         behaviour: how each connection is treated. `Refuse` accepts none, so only time can bound it.
-        times: ends after this many connections.
-        until: ends this many seconds after the start of the script.
-        lasting: ends this many seconds after the start of the step.
+        times: the number of connections after which the step ends.
+        until: when the step ends, in seconds after the start of the script.
+        lasting: when the step ends, in seconds after its own start.
     """
 
     behaviour: Behaviour | Refuse
@@ -42,7 +43,7 @@ class Step:
         """Check the bounds.
 
         Raises:
-            ScriptError: a bound is wrong.
+            ScriptError: a bound is not allowed.
         """
         name = self.behaviour.name
         if self.times is not None and isinstance(self.behaviour, Refuse):
@@ -67,19 +68,19 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Steps, one after the other; the last one goes on forever.
+    """Steps that follow each other. The last one never ends.
 
     Attributes:
-        steps: at least one step. All but the last have a bound; the last has none.
+        steps: the steps, at least one. Each except the last must have a bound; the last must not.
     """
 
     steps: tuple[Step, ...]
 
     def __post_init__(self) -> None:
-        """Check that every step can be reached, and that the last one does not end.
+        """Check that every step can be reached and that the last one does not end.
 
         Raises:
-            ScriptError: there are no steps, a step before the last has no bound, or the last step has one.
+            ScriptError: there are no steps, an earlier step does not have a bound, or the last one has a bound.
         """
         if not self.steps:
             raise ScriptError("empty script: expected one step or more")
@@ -96,13 +97,13 @@ class Script:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a script: steps separated by semicolons or newlines.
+        """Parse a script, whose steps are separated by semicolons or newlines.
 
-        A step is the name of a behaviour, its non-default values in parentheses, by name or in order, and its bounds:
-        `x3` (connections), `until 5` (seconds after the start of the script), `for 2` (seconds).
+        A step is the name of a behaviour, followed by its non-default values in parentheses (by name or in order) and
+        by its bounds: `x3` (connections), `until 5` (seconds after the start of the script) or `for 2` (seconds).
 
         Raises:
-            ScriptError: the text is not a valid script; the message says where, and what was expected.
+            ScriptError: the text is not a valid script. The message says where, and what was expected.
         """
         return cls(tuple(_step(part.strip()) for part in re.split(r"[;\n]", text) if part.strip()))
 

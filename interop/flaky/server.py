@@ -28,8 +28,8 @@ __all__ = ["FlakyServer"]
 class FlakyServer:
     """A server that fails according to its script and records what it sees.
 
-    It belongs to the event loop on which it was entered. A connection keeps its behaviour to the end; a new script
-    applies only to connections accepted later.
+    It belongs to the event loop on which its context was entered. A connection keeps its behaviour until the connection
+    ends; a new script applies only to later connections.
     """
 
     def __init__(
@@ -42,20 +42,20 @@ class FlakyServer:
         client: str = "",
         epoch: float | None = None,
     ) -> None:
-        """Serve on `port`, or on any free one, once entered.
+        """Create a server, which starts when its context is entered.
 
         Args:
-            script: what to do, as a value or as text.
+            script: the script, as a value or as text.
             tls: the certificate and key to serve TLS with; None for plaintext.
             host: the IP address to listen on.
-            port: the port to listen on; 0 for any free one.
-            client: a label for every visit in the timeline, to tell several servers' visits apart.
-            epoch: the zero of the timeline as a `time.monotonic` value, so that several servers can share it; None
-                for the time at which the server starts.
+            port: the port to listen on; 0 for any free port.
+            client: a label for every visit in the timeline, to distinguish the visits of several servers.
+            epoch: the zero of the timeline on `time.monotonic`, so that several servers can share it; None for the time
+                at which the server starts.
 
         Raises:
             ScriptError: the text is not a valid script.
-            ssl.SSLError: the certificate or the key is invalid.
+            ssl.SSLError: the certificate or the key is not valid.
         """
         self._script = Script.parse(script) if isinstance(script, str) else script
         self._contexts: dict[Handshake, ssl.SSLContext] = {}
@@ -70,12 +70,12 @@ class FlakyServer:
 
     @property
     def target(self) -> str:
-        """Address and port, as a target for gRPC clients."""
+        """The address and port, in the form of a gRPC target."""
         return self._port.target
 
     @property
     def port(self) -> int:
-        """The port."""
+        """The port that the server listens on."""
         return self._port.number
 
     async def __aenter__(self) -> Self:
@@ -83,7 +83,7 @@ class FlakyServer:
 
         Raises:
             ValueError: the host is not an IP address.
-            OSError: the port is taken.
+            OSError: the port is in use.
         """
         self._loop = asyncio.get_running_loop()
         self._port = Port(self._host, self._number, self._accepted)
@@ -93,7 +93,7 @@ class FlakyServer:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Close the port and every open connection, as the end of a process does."""
+        """Close the port and every open connection, as happens when a process ends."""
         self._stop_clock()
         self._port.close()
         self._drop_all()
@@ -105,7 +105,7 @@ class FlakyServer:
         return Timeline(visits=visits, refusing=tuple(self._refusing), taken=self._clock())
 
     def play(self, script: Script | str) -> None:
-        """Switch to another script, starting now.
+        """Switch to another script, which starts now.
 
         Raises:
             ScriptError: the text is not a valid script.
@@ -121,7 +121,7 @@ class FlakyServer:
             visitor.reset()
 
     async def restart(self) -> None:
-        """Start over: reset open connections, clear the timeline and its clock, and restart the script."""
+        """Start over: reset all open connections, clear the timeline, reset its clock, and restart the script."""
         self._stop_clock()
         self._port.refuse()
         self.break_all()
@@ -129,9 +129,9 @@ class FlakyServer:
         self._begin(time.monotonic())
 
     async def wait_for(self, connections: int = 0, ended: int = 0) -> None:
-        """Wait until at least this many connections were accepted, and this many have ended.
+        """Wait until at least this many connections have been accepted and this many have ended.
 
-        There is no time limit; put `asyncio.timeout` around it.
+        There is no time limit. Wrap it in `asyncio.timeout` if you need one.
         """
         while len(self._records) < connections or len(self._records) - len(self._visitors) < ended:
             await self._changed.wait()
@@ -146,7 +146,7 @@ class FlakyServer:
         return time.monotonic() - self._epoch
 
     def _follow(self, now: float) -> None:
-        """Apply the current step, and run again when it times out."""
+        """Apply the current step, and schedule the next call of this method for the end of that step."""
         step = self._player.step(now)
         if self._place != self._player.place:
             self._place = self._player.place
@@ -194,7 +194,7 @@ class FlakyServer:
             self._loop.call_exception_handler({"message": "a behaviour failed", "exception": error, "task": task})
 
     def _tell(self) -> None:
-        """Wake everything that waits for a connection to come or go."""
+        """Wake everything that waits for a connection to be accepted or to end."""
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -1,7 +1,7 @@
-"""Services that answer requests: one echoes them, the other resets their streams.
+"""Services that answer requests: one echoes them, and one resets their streams.
 
-Both implement just enough of gRPC: the headers and trailers of an answer, and that a unary request is one message, so
-that its bytes, sent back, are a valid answer.
+Both implement just enough of gRPC: the headers and trailers of an answer. A unary request is a single message, so its
+bytes can be sent back as a valid answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 _OK = [(b"grpc-status", b"0")]
 _TOO_LARGE = [(b"grpc-status", b"8"), (b"grpc-message", b"the request is larger than 4 MiB")]
 _LARGEST = 4 * 1024 * 1024 + 5
-"""The largest request, in bytes with its prefix: gRPC's own default."""
+"""The largest allowed request in bytes, including its prefix: gRPC's default."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,9 +37,9 @@ class _Call:
 
     Attributes:
         headers: the headers of its answer.
-        message: the bytes received; once `answered`, the bytes still to be sent.
-        answered: whether the headers of the answer were sent.
-        timer: fires when the latency has passed.
+        message: the bytes received; once `answered` is set, the bytes that remain to be sent.
+        answered: whether the headers of the answer have been sent.
+        timer: calls back when the latency has passed.
     """
 
     headers: list[tuple[bytes, bytes]]
@@ -53,7 +53,7 @@ class _Call:
 
 
 class Echo(Service):
-    """Answers each complete request with its own bytes and status OK, within flow control."""
+    """Answers every complete request with its own bytes and status OK, respecting flow control."""
 
     def __init__(self, latency: float = 0.0) -> None:
         """Answer each call after `latency` seconds."""
@@ -61,10 +61,10 @@ class Echo(Service):
         self._calls: dict[int, _Call] = {}
 
     def handle(self, http2: Http2, event: Event) -> None:
-        """Process input, answer, and continue answers that waited for the client's window."""
+        """Process input, answer requests, and continue answers when the client's window opens."""
         match event:
             case RequestReceived(stream_id=stream, headers=headers):
-                encoding = [pair for pair in headers if pair[0] == b"grpc-encoding"]  # needed to read the answer
+                encoding = [pair for pair in headers if pair[0] == b"grpc-encoding"]  # for decoding the answer
                 self._calls[stream] = _Call([*_HEADERS, *encoding])
             case DataReceived(stream_id=stream, data=data, flow_controlled_length=length):
                 self._take(http2, stream, data, length)
@@ -77,7 +77,7 @@ class Echo(Service):
                     self._push(http2, stream)
 
     def close(self) -> None:
-        """Stop answering."""
+        """Drop all calls without answering them."""
         for stream in list(self._calls):
             self._drop(stream)
 
@@ -106,7 +106,7 @@ class Echo(Service):
         http2.flush()
 
     def _push(self, http2: Http2, stream: int) -> None:
-        """Send as much as the client's window allows, and the trailers after the last byte."""
+        """Send as much as the client's window allows, followed by the trailers after the last byte."""
         h2, message = http2.h2, self._calls[stream].message
         while message and (room := min(h2.local_flow_control_window(stream), h2.max_outbound_frame_size)) > 0:
             h2.send_data(stream, bytes(message[:room]))
@@ -122,15 +122,15 @@ class Echo(Service):
 
 
 class BreakOff(Service):
-    """Starts to answer each request, then resets its stream."""
+    """Starts to answer each request, and then resets its stream."""
 
     def __init__(self, data: bytes, code: ErrorCodes) -> None:
-        """Send `data` after the headers, as far as the client's window allows, then RST_STREAM with `code`."""
+        """Send headers and as much of `data` as the client's window allows, then RST_STREAM with `code`."""
         self._data = data
         self._code = code
 
     def handle(self, http2: Http2, event: Event) -> None:
-        """Reset the stream of each new request."""
+        """Answer each new request with headers and data, and reset its stream."""
         if not isinstance(event, RequestReceived):
             return
         stream = event.stream_id

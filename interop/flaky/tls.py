@@ -1,6 +1,6 @@
-"""TLS for the flaky server: its certificate, and the server's side of one session, without a socket.
+"""TLS for the flaky server: its certificate, and the server's side of a session without a socket.
 
-A session drives the standard library's `SSLObject` directly: asyncio's TLS transport does not report when a
+A session uses the standard library's `SSLObject` directly, because asyncio's TLS transport does not report when a
 ClientHello arrives, cannot send FIN alone, and waits half a minute for the close_notify of a client that has left.
 """
 
@@ -19,7 +19,7 @@ _CHUNK = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The certificate and private key of a server.
+    """A server's certificate and private key.
 
     Attributes:
         certificate: the certificate in PEM, followed by any intermediate certificates.
@@ -30,7 +30,7 @@ class Tls:
     key: bytes = field(repr=False)
 
     def context(self, *alpn: str) -> ssl.SSLContext:
-        """Return a server-side context that offers the protocols `alpn`.
+        """Return a server-side context that offers these protocols by ALPN.
 
         Raises:
             ssl.SSLError: the certificate or the key cannot be read, or they do not match.
@@ -39,7 +39,7 @@ class Tls:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if alpn:
             context.set_alpn_protocols(list(alpn))
-        with tempfile.TemporaryDirectory() as folder:  # accessible to its owner only; ssl reads keys from files only
+        with tempfile.TemporaryDirectory() as folder:  # private to this user; ssl reads keys only from files
             certificate, key = Path(folder, "certificate.pem"), Path(folder, "key.pem")
             certificate.write_bytes(self.certificate)
             key.write_bytes(self.key)
@@ -63,7 +63,7 @@ class TlsSession:
         self._session = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def receive(self, data: bytes) -> bytes:
-        """Decrypt bytes from the client and return the plaintext; `outgoing` may then have bytes to send.
+        """Decrypt bytes from the client and return the plaintext. Send `outgoing` afterwards.
 
         Raises:
             ssl.SSLError: the bytes are not TLS, or the handshake failed.
@@ -80,14 +80,14 @@ class TlsSession:
         return bytes(plain)
 
     def send(self, plain: bytes) -> None:
-        """Encrypt data for the client."""
+        """Encrypt data for the client. `outgoing` then returns the encrypted bytes."""
         self._session.write(plain)
 
     def close(self) -> None:
-        """Send close_notify, if the handshake is far enough along for that."""
+        """Send close_notify, provided that the handshake has come far enough."""
         with contextlib.suppress(ssl.SSLError):
             self._session.unwrap()
 
     def outgoing(self) -> bytes:
-        """Return the bytes to be sent to the client."""
+        """Return the bytes to send to the client."""
         return self._outgoing.read()

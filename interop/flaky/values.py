@@ -1,4 +1,4 @@
-"""The kinds of values that behaviours have: which values are allowed, and how they are written in a script."""
+"""The kinds of values that behaviours have: which values are allowed, and how scripts write them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _HIGHEST = 2**31 - 1  # the maximum of a stream id and of a SETTINGS value
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of value.
+    """A kind of value.
 
     Attributes:
-        allowed: the allowed values, in words.
+        allowed: a description of the allowed values.
         fits: returns whether a value is of this kind.
-        read: parses a value; raises ValueError or KeyError if the text is not one.
-        write: formats a value; the reverse of `read`.
+        read: parses a value; raises ValueError or KeyError for any other text.
+        write: formats a value; the inverse of `read`.
     """
 
     allowed: str
@@ -58,5 +58,5 @@ _KINDS = {
 
 
 def kind_of(default: object) -> Kind:
-    """Return the kind of a field's default value."""
+    """Return the kind of value for a field with this default."""
     return _KINDS[type(default)]

@@ -1,4 +1,4 @@
-"""One accepted socket, and the task that applies a behaviour to it, from accept to close."""
+"""Handles one accepted socket: runs its behaviour in a task, from accept to close."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Visitor:
     """An accepted connection and its behaviour.
 
     Attributes:
-        task: done once the connection is closed. It is cancelled when the connection is lost, so a behaviour need not
+        task: done once the connection is closed. It is cancelled when the connection is lost, so behaviours need not
             check for that.
     """
 
     def __init__(
         self, sock: socket.socket, behaviour: Behaviour, record: Record, context: ssl.SSLContext | None
     ) -> None:
-        """Start the behaviour on `sock`, which is closed afterwards; with `context`, after a TLS handshake."""
+        """Start the behaviour on `sock`, which is closed afterwards. With `context`, a TLS handshake comes first."""
         self._sock = sock
         self._behaviour = behaviour
         self._wire = Wire(record, TlsSession(context) if context is not None else None)
@@ -41,7 +41,7 @@ class Visitor:
         self._wire.reset()
 
     def drop(self) -> None:
-        """Close the connection as the kernel does for a killed process."""
+        """Close the connection as the kernel does when a process is killed."""
         self._wire.drop()
 
     async def _treat(self) -> None:

@@ -1,7 +1,7 @@
-"""One accepted TCP connection, with TLS if the server uses it: reads and writes bytes, and closes.
+"""One accepted TCP connection, with TLS if the server uses it.
 
-It knows nothing of HTTP/2. Everything below HTTP/2 that either side does to a connection passes through here, so this
-is where the end of a connection is recorded.
+This layer has no knowledge of HTTP/2. Everything that either side does to the connection below HTTP/2 passes through
+here, so the end of a connection is also recorded here.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from interop.timeline import Ending
 __all__ = ["Wire"]
 
 _PATIENCE = 1.0
-"""How long a closed connection waits for its client to read what was written before, in seconds."""
+"""How long a closed connection waits for its client to read earlier output, in seconds."""
 
 
 class Wire(asyncio.Protocol):
     """The server's end of one TCP connection.
 
     Attributes:
-        deliver: called with the client's bytes, decrypted.
-        lost: called when the connection has ended, as its socket is closed.
+        deliver: called with the client's bytes after decryption.
+        lost: called when the connection has ended and its socket is closing.
     """
 
     def __init__(self, record: Record, tls: TlsSession | None = None) -> None:
-        """Write the connection's events to `record`; with `tls`, do the handshake first."""
+        """Record the connection's events in `record`. With `tls`, a handshake comes first."""
         self._loop = asyncio.get_running_loop()
         self._record = record
         self._tls = tls
@@ -42,25 +42,25 @@ class Wire(asyncio.Protocol):
         self._spoken = asyncio.Event()
         self._established = asyncio.Event()
         self._writable = asyncio.Event()
-        self._doom: Callable[[], None] | None = None  # set if the connection is ended before there is a transport
+        self._doom: Callable[[], None] | None = None  # set if the end comes before the transport
         self.deliver: Callable[[bytes], object] = _nothing
         self.lost: Callable[[], object] = _nothing
 
     async def spoken(self) -> None:
-        """Wait for the client's first bytes."""
+        """Wait until the client has sent its first bytes."""
         await self._spoken.wait()
 
     async def established(self) -> None:
-        """Wait for the end of the TLS handshake, if there is one."""
+        """Wait for the end of the TLS handshake; return at once without TLS."""
         if self._tls is not None:
             await self._established.wait()
 
     async def writable(self) -> None:
-        """Wait until the client reads what is written."""
+        """Wait until the client has read enough of the output for more to be written."""
         await self._writable.wait()
 
     def write(self, data: bytes) -> None:
-        """Send data; does nothing once the connection is closing."""
+        """Send data. Does nothing once the connection is closing."""
         if self._tls is None:
             self._send(data)
         elif data and not self._closing():
@@ -68,7 +68,7 @@ class Wire(asyncio.Protocol):
             self._send(self._tls.outgoing())
 
     def close(self) -> None:
-        """Close the connection with FIN, after everything written."""
+        """Close the connection with FIN, after sending everything that was written."""
         self._record.end(Ending.CLOSED)
         if self._transport is None or self._transport.is_closing():
             return
@@ -76,7 +76,7 @@ class Wire(asyncio.Protocol):
             self._tls.close()
             self._send(self._tls.outgoing())
         with contextlib.suppress(OSError):
-            # FIN first: closing a socket with unread bytes sends only RST.
+            # FIN must come first, because closing a socket with unread bytes sends only RST.
             self._transport.write_eof()
         self._impatience = self._loop.call_later(_PATIENCE, self._transport.abort)
         self._transport.close()
@@ -92,7 +92,7 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
 
     def drop(self) -> None:
-        """Close as the kernel does for a killed process: with FIN, or with RST if there are unread bytes."""
+        """Close as the kernel does when a process is killed: with FIN, or with RST if there are unread bytes."""
         self._record.end(Ending.CLOSED)
         if self._transport is None:
             self._doom = self.drop
@@ -100,7 +100,7 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the connection; called by the event loop, like all methods below."""
+        """Start the connection. Called by the event loop, like all methods below."""
         self._transport = cast("asyncio.Transport", transport)
         self._writable.set()
         if self._doom is not None:
@@ -116,13 +116,13 @@ class Wire(asyncio.Protocol):
             self._decrypt(self._tls, data)
 
     def eof_received(self) -> None:
-        """Record the client's FIN; no gRPC client reads on after sending it."""
+        """Record the client's FIN and close. A gRPC client does not read any more after sending FIN."""
         self._record.end(Ending.PEER_CLOSED)
         if self._transport is not None:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Record the end, if nothing else has: an error means the client's RST, or that it vanished."""
+        """Record the end unless it already has been. An error means that the client sent RST or vanished."""
         self._record.end(Ending.PEER_RESET if exc is not None else Ending.CLOSED)
         self._writable.clear()
         if self._impatience is not None:
@@ -130,13 +130,13 @@ class Wire(asyncio.Protocol):
         self.lost()
 
     def pause_writing(self) -> None:
-        """Stop reading from a client that does not read its answers: they would pile up without limit."""
+        """Stop reading from a client that does not read its answers, which would otherwise pile up without limit."""
         self._writable.clear()
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Resume reading."""
+        """Resume reading from the client."""
         self._writable.set()
         if self._transport is not None:
             self._transport.resume_reading()
@@ -145,7 +145,7 @@ class Wire(asyncio.Protocol):
         try:
             plain = tls.receive(data)
         except ssl.SSLError:
-            self.close()  # with the alert that says why
+            self.close()  # after the alert that gives the reason
             return
         self._send(tls.outgoing())
         if tls.established:

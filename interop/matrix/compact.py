@@ -1,12 +1,13 @@
-"""Makes the SVG that matplotlib writes small enough for a repository, without changing how it looks.
+"""Makes the SVG files that matplotlib writes small enough for a repository, without changing how they look.
 
-Removes metadata, unreferenced ids and groups without attributes; rounds coordinates to a tenth of a point; joins
-neighbouring paths of the same style, and draws marks at the same place once.
+It removes metadata, unreferenced ids and groups without attributes. It also rounds coordinates to a tenth of a point,
+joins neighbouring paths of the same style, draws marks at the same place only once, and writes each style only once.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
@@ -14,7 +15,7 @@ __all__ = ["compact"]
 
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 _HREF = f"{{{_XLINK}}}href"
-_GROUP, _PATH, _MARK = (f"{{{_SVG}}}{name}" for name in ("g", "path", "use"))
+_GROUP, _PATH, _MARK, _SHEET = (f"{{{_SVG}}}{name}" for name in ("g", "path", "use", "style"))
 
 _LONG_NUMBER = re.compile(r"-?\d+\.\d\d+")
 _TO = re.compile(r"([ML])(-?[\d.]+) (-?[\d.]+)")
@@ -25,7 +26,7 @@ _PLACES = {"d", "x", "y", "transform"}
 
 
 def compact(svg: str) -> str:
-    """Return a picture that looks the same, in fewer bytes; compact input is returned unchanged."""
+    """Return a picture that looks the same in fewer bytes. Compact input is returned unchanged."""
     for prefix, name in (("", _SVG), ("xlink", _XLINK)):
         ET.register_namespace(prefix, name)
     root = ET.fromstring(svg)  # noqa: S314 - our own picture
@@ -36,13 +37,32 @@ def compact(svg: str) -> str:
     looks = {each.get("id"): each.get("style") for each in root.iter(_PATH)}
     for mark in root.iter(_MARK):
         if mark.get("style") == looks.get(mark.get(_HREF, "#")[1:]):
-            mark.attrib.pop("style", None)  # the path that it refers to already has it
+            mark.attrib.pop("style", None)  # the path that it refers to has the style
     _tidy(root)
+    _name_styles(root)
     return ET.tostring(root, encoding="unicode").replace(" />", "/>") + "\n"
 
 
+def _name_styles(root: ET.Element) -> None:
+    """Replace each style that occurs repeatedly by a class of the style sheet."""
+    sheet = next(root.iter(_SHEET), None)
+    if sheet is None:
+        return
+    styles = Counter(each.attrib["style"] for each in root.iter() if "style" in each.attrib)
+    # A style that refers to an id stays with its elements, because references are looked up in attributes only.
+    repeated = [style for style, times in styles.items() if times > 1 and not _REFERENCE.search(style)]
+    classes = {style: f"s{place}" for place, style in enumerate(repeated)}
+    for each in root.iter():
+        if each.get("style") in classes:
+            name = each.attrib.pop("id", None)
+            each.set("class", classes[each.attrib.pop("style")])
+            if name is not None:  # the id comes last, as in compact input
+                each.set("id", name)
+    sheet.text = (sheet.text or "") + "".join(f".{name}{{{style}}}" for style, name in classes.items())
+
+
 def _shorten(element: ET.Element, names: Mapping[str, str]) -> None:
-    """Round the numbers of one element, shorten ids, and drop what has no effect."""
+    """Round the numbers of an element, shorten its ids, and remove redundant attributes and whitespace."""
     name = element.attrib.pop("id", "")
     if name in names:
         element.set("id", names[name])
@@ -67,7 +87,7 @@ def _rounded(text: str) -> str:
 
 
 def _straight(line: str) -> str:
-    """Write the horizontal and vertical segments of a path with one number each."""
+    """Write the horizontal and vertical segments of a path with a single number each."""
     at: list[str] = ["", ""]
 
     def shorter(found: re.Match[str]) -> str:
@@ -80,7 +100,7 @@ def _straight(line: str) -> str:
 
 
 def _tidy(element: ET.Element) -> None:
-    """Join what can be joined in an element and everything inside it, depth first."""
+    """Remove groups and metadata below an element, and join neighbouring elements where possible, depth first."""
     children: list[ET.Element] = []
     for child in element:
         _tidy(child)
@@ -92,7 +112,7 @@ def _tidy(element: ET.Element) -> None:
 
 
 def _joined(before: ET.Element, after: ET.Element) -> bool:
-    """Merge the second element into the first if that looks the same; return whether it does."""
+    """Merge the second element into the first if the result looks the same; return whether it was merged."""
     if before.tag != after.tag or len(before) or len(after):
         return False
     if before.tag == _PATH and "id" not in before.attrib and _look(before) == _look(after):

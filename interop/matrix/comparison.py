@@ -1,8 +1,8 @@
 """Compares two runs, given as JSON, and returns their differences.
 
-Verdicts must be equal. If a clause fails in both runs, the figures must be similar: counts within a factor, and times
-must miss their range on the same side, by a similar fraction of the bound. Figures of clauses that hold are not
-compared: they are inside their ranges, and jittered.
+Verdicts must be equal. If a clause fails in both runs, its figures must be similar. Counts must agree within a factor.
+Times must miss their range on the same side, and by a similar fraction of the bound. Figures of clauses that hold are
+not compared, because they are inside their ranges and vary with jitter.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from typing import Any
 __all__ = ["TOLERANCE", "Difference", "compare", "versions_changed"]
 
 _FACTORS = {"attempts": 2.0, "calls": 4.0, "connections": 10.0, "clients": 1.0, "times": 1.5}
-"""The allowed factor for each unit. How many calls are lost depends on which were running at that moment; how fast a
-flood is, on whether a client sees the end of each connection before or after its SETTINGS."""
+"""The allowed factor for each unit. The number of lost calls depends on which calls were running at that moment. The
+rate of a flood depends on whether a client sees a connection end before or after its SETTINGS."""
 _BY_CHANCE = {"jitter-does-not-compound"}
-"""Clauses whose figure is chance: which gap drifts out of its range, and on which side."""
+"""Clauses whose figure depends on chance, because any gap may leave its range on either side."""
 _PART = 0.5
 
 TOLERANCE = (
-    "Verdicts are equal. Where a clause is missed, a count differs by no more than a factor (of attempts "
-    f"{_FACTORS['attempts']:g}, of calls {_FACTORS['calls']:g}, of connections {_FACTORS['connections']:g}) and one on "
-    "top; a time misses on the same side, and its part of the bound that it misses differs by no more than "
-    f"{_PART:g}. Of {', '.join(sorted(_BY_CHANCE))} the figure is chance, and not compared."
+    "Verdicts must be equal. If a clause fails in both runs, its figures must be similar. The larger of two counts may "
+    f"be at most the smaller one times a factor, plus one; the factor is {_FACTORS['attempts']:g} for attempts, "
+    f"{_FACTORS['calls']:g} for calls and {_FACTORS['connections']:g} for connections. Times must miss their range on "
+    "the same side; expressed as fractions of the bound that they miss, they may differ by at most "
+    f"{_PART:g}. The figure of {', '.join(sorted(_BY_CHANCE))} depends on chance and is not compared."
 )
-"""The tolerances in words, for readers of results."""
+"""A description of the tolerances for readers of the results."""
 
 _Json = Mapping[str, Any]
 
@@ -39,10 +40,10 @@ class Difference:
     Attributes:
         peer: the name of the peer.
         clause: the name of the clause; empty if a whole peer is missing in one of the runs.
-        old: the result of the older run, in words.
-        new: the result of the newer run.
-        vanished: whether only the older run saw a failure. Some failures depend on chance and do not show in every
-            run, so one that was seen counts more than one that was not.
+        old: the result of the older run, as text.
+        new: the result of the newer run, as text.
+        vanished: whether only the older run saw a failure. Some failures depend on chance and do not occur in every
+            run, so a run with a failure proves more than one without it.
         appeared: whether only the newer run saw a failure.
     """
 
@@ -54,17 +55,17 @@ class Difference:
     appeared: bool = False
 
     def __str__(self) -> str:
-        """Return the difference in one line."""
+        """Return the difference as one line of text."""
         return f"{' '.join(filter(None, (self.peer, self.clause)))}: was {self.old}; is {self.new}"
 
 
 def compare(old: _Json, new: _Json) -> list[Difference]:
-    """Return the differences, in the order of the older run."""
+    """Return the differences between two runs, in the order of the older run."""
     return list(_differences(old, new))
 
 
 def versions_changed(old: _Json, new: _Json) -> Iterator[str]:
-    """Yield descriptions of changed versions, which may explain a changed verdict."""
+    """Yield a description of each changed version, which may explain a changed verdict."""
     newer = {peer["name"]: peer["versions"] for peer in new["peers"]}
     for peer in old["peers"]:
         for name, version in peer["versions"].items():
@@ -136,6 +137,6 @@ def _too_low(figure: _Json) -> bool:
 
 
 def _part(figure: _Json) -> float:
-    """Return the figure as a fraction of the bound that it misses."""
+    """Return the figure as a fraction of the bound that it missed."""
     bound = figure["allowed"]["low" if _too_low(figure) else "high"]
     return figure["seen"] / bound if bound else math.inf

@@ -1,8 +1,9 @@
-"""Detects delays of the judge's own event loop: servers record times late then, and no client is to blame."""
+"""Detects delays of the judge's event loop, so that clients are not blamed for times that servers recorded late."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 from types import TracebackType
 from typing import Self
 
@@ -11,20 +12,26 @@ from interop.timeline import Lag
 __all__ = ["LagWatch"]
 
 _EVERY = 0.005
-"""The interval of checks, in seconds; shorter lags are not seen."""
+"""The interval between checks, in seconds. Shorter lags are not noticed."""
 _NOTED = 0.004
 """The shortest lag that is recorded, in seconds."""
 
 
 class LagWatch:
-    """Watches the running event loop for lags while its context is open."""
+    """Watches the running event loop for lags while its context is open.
+
+    Meanwhile, garbage collections leave out the objects that existed before, because examining all of them would make
+    the judge late.
+    """
 
     def __init__(self) -> None:
-        """Start with no lags."""
+        """Start without any recorded lags."""
         self._lags: list[Lag] = []
 
     async def __aenter__(self) -> Self:
         """Start watching."""
+        gc.collect()
+        gc.freeze()
         self._task = asyncio.create_task(self._look())
         return self
 
@@ -33,6 +40,7 @@ class LagWatch:
     ) -> None:
         """Stop watching."""
         self._task.cancel()
+        gc.unfreeze()
 
     def since(self, begin: float, epoch: float) -> tuple[Lag, ...]:
         """Return the lags since `begin`, with times relative to `epoch`; both are on the event loop's clock."""

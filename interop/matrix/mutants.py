@@ -1,30 +1,27 @@
-"""`python -m interop mutants`: tests the judge, which must detect each defect of the reference client and no other."""
+"""Tests the judge (`python -m interop mutants`): it must find each defect of the reference client, and nothing else."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from interop.clients.peer import Peer, find_peers
-from interop.clients.reference.defects import DEFECTS, Defect
-from interop.conformance import CLAUSES, Outcome, Scenario
-from interop.matrix.results import PeerResult
+from interop.clients.reference.defects import DEFECTS
+from interop.conformance import CLAUSES, Scenario, Verdict
+from interop.matrix.judged import RIGHT, Judged, has_place, insert, judged, table
 from interop.matrix.run import run_all
 from interop.matrix.view import MatrixView
 from interop.runner.choice import split
 from interop.runner.until_told import run_to_the_end
 from interop.runner.written import machine, write
 
-__all__ = ["Judged", "mutants"]
+__all__ = ["mutants"]
 
-_RIGHT = "none"
 _SHORT = (
-    _RIGHT,
+    RIGHT,
     "initial-double",
     "multiplier-2.0",
     "cap-half",
@@ -39,43 +36,10 @@ _SHORT = (
     "refused-streams-fail",
     "reports-none-lost",
 )
-"""The defects of `--short`: one for each way of judging."""
+"""The defects of `--short`: one for each method by which the judge detects a fault."""
 _AT_ONCE = 16
 _TIMED = (Scenario.HANG_UP, Scenario.STEADY)
-"""The scenarios that a client's own schedule is fitted to."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """The verdicts on one defect, over all rounds.
-
-    Attributes:
-        name: the name of the defect; "none" for the correct client.
-        expected: the clauses that should fail.
-        rounds: how often it was judged.
-        seen: in how many rounds one of these failed, and no other.
-        others: how often each other clause failed.
-        inconclusive: how many verdicts were inconclusive because the judge was late.
-    """
-
-    name: str
-    expected: tuple[str, ...]
-    rounds: int
-    seen: int
-    others: Mapping[str, int]
-    inconclusive: int
-
-    @property
-    def right(self) -> bool:
-        """Whether an expected clause failed in each round, and no other clause ever."""
-        return not self.others and self.seen == self.rounds
-
-    def __str__(self) -> str:
-        """Return the verdicts in one line."""
-        others = "".join(f", {clause} {count} times" for clause, count in self.others.items())
-        late = f", {self.inconclusive} inconclusive" if self.inconclusive else ""
-        expected = " ".join(self.expected) or "no clause"
-        return f"{self.name}: {expected} in {self.seen} of {self.rounds}{others}{late}"
+"""The scenarios from which a client's own schedule is fitted."""
 
 
 @click.command()
@@ -85,6 +49,11 @@ class Judged:
 @click.option("--own", is_flag=True, help="Run only the scenarios of the clauses that should fail.")
 @click.option("--short", is_flag=True, help="Judge a few defects, each only in its own scenarios.")
 @click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the results to this file.")
+@click.option(
+    "--page",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Insert the table into this page, between the two comments that name this command.",
+)
 @click.option("--at-once", type=click.IntRange(min=2), default=_AT_ONCE, help="How many processes run side by side.")
 @click.pass_context
 def mutants(
@@ -95,50 +64,54 @@ def mutants(
     own: bool,
     short: bool,
     file: Path | None,
+    page: Path | None,
     at_once: int,
 ) -> None:
-    """Judge the reference client, without any defect and with each one.
+    """Judge the reference client without defects and with each defect.
 
-    The exit status is 0 if each defect fails one of the clauses meant for it and no other, and the correct client none.
+    All rounds run concurrently. The exit status is 0 if each defect fails one of the clauses meant for it and no other
+    clause, and if the correct client fails none.
     """
     if short and (names or full):
         raise click.UsageError("--short goes with neither --defects nor --full")
+    command = f"python -m interop mutants{' --own' if own else ''}{' --full' if full else ''}"
+    if page is not None and not has_place(page, command):
+        raise click.ClickException(f"--page={page}: expected a page with the comment <!-- begin: {command} -->")
     chosen = _chosen(_SHORT if short else names)
-    judged: dict[str, list[PeerResult]] = {name: [] for name in chosen}
-    for _ in range(rounds):
-        results = run_to_the_end(
-            run_all(
-                [_peer(name) for name in chosen],
-                CLAUSES,
-                MatrixView(),
-                full=full,
-                at_once=at_once,
-                loud=False,
-                wanted=_own_scenarios(chosen) if own or short else None,
-            )
+    peers = [_peer(name, number) for number in range(1, rounds + 1) for name in chosen]
+    scenarios = _own_scenarios(chosen) if own or short else None
+    results = run_to_the_end(
+        run_all(
+            peers,
+            CLAUSES,
+            MatrixView(),
+            full=full,
+            at_once=at_once,
+            loud=False,
+            wanted=scenarios and {peer.name: scenarios[_defect(peer.name)] for peer in peers},
         )
-        for result in results.peers:
-            judged[result.name].append(result)
-    found = [_judged(name, results) for name, results in judged.items()]
+    )
+    verdicts: dict[str, list[Sequence[Verdict]]] = {name: [] for name in chosen}
+    for result in results.peers:
+        verdicts[_defect(result.name)].append(result.verdicts)
+    found = [judged(name, each) for name, each in verdicts.items()]
     for each in found:
         click.echo(str(each))
     wrong = [each for each in found if not each.right and (each.others or _has_to_be_seen(each, full=full))]
     click.echo(f"{len(found)} judged, {len(wrong)} wrong: {', '.join(each.name for each in wrong) or 'none'}")
     if file is not None:
-        write({"machine": machine(), "full": full, "defects": [_plain(each) for each in found]}, file)
+        write({"machine": machine(), "full": full, "defects": [asdict(each) for each in found]}, file)
+    if page is not None:
+        insert(page, command, table(found))
     context.exit(1 if wrong else 0)
 
 
 def _has_to_be_seen(judged: Judged, *, full: bool) -> bool:
-    return full or judged.name == _RIGHT or not DEFECTS[judged.name].full
-
-
-def _plain(judged: Judged) -> dict[str, Any]:
-    return {name: getattr(judged, name) for name in Judged.__slots__}
+    return full or judged.name == RIGHT or not DEFECTS[judged.name].full
 
 
 def _chosen(given: Iterable[str]) -> list[str]:
-    wanted, known = split(given), [_RIGHT, *DEFECTS]
+    wanted, known = split(given), [RIGHT, *DEFECTS]
     for name in sorted(wanted):
         if name not in known:
             raise click.ClickException(f"--defects={name}: expected one of {', '.join(known)}")
@@ -146,36 +119,22 @@ def _chosen(given: Iterable[str]) -> list[str]:
 
 
 def _own_scenarios(names: Iterable[str]) -> dict[str, set[Scenario]]:
-    """Return the scenarios of each defect's own clauses; for the correct client, those of all of them."""
+    """Return the scenarios of each defect's own clauses; for the correct client, the scenarios of all these clauses."""
     own = {
         name: {clause.scenario for clause in CLAUSES if clause.name in DEFECTS[name].clauses} | set(_TIMED)
         for name in names
         if name in DEFECTS
     }
-    return {_RIGHT: set(_TIMED).union(*own.values()), **own}
+    return {RIGHT: set(_TIMED).union(*own.values()), **own}
 
 
-def _peer(name: str) -> Peer:
+def _peer(name: str, number: int) -> Peer:
+    """Return the reference client with this defect, named after the defect and the round."""
     reference = next(peer for peer in find_peers() if peer.name == "reference")
-    if name == _RIGHT:
-        return replace(reference, name=name)
-    return replace(reference, name=name, command=(*reference.command, "--defect", name))
+    command = reference.command if name == RIGHT else (*reference.command, "--defect", name)
+    return replace(reference, name=f"{name} {number}", command=command)
 
 
-def _judged(name: str, results: Sequence[PeerResult]) -> Judged:
-    defect = DEFECTS.get(name, Defect(clauses=(), says="", changes={}))
-    failed = [{verdict.clause for verdict in result.verdicts if verdict.outcome is Outcome.FAIL} for result in results]
-    others = Counter(clause for each in failed for clause in each.difference(defect.clauses))
-    passed = [any(verdict.outcome is Outcome.PASS for verdict in result.verdicts) for result in results]
-    seen = sum(
-        judged and not each.difference(defect.clauses) and bool(each) == bool(defect.clauses)
-        for judged, each in zip(passed, failed, strict=True)
-    )
-    return Judged(
-        name=name,
-        expected=defect.clauses,
-        rounds=len(results),
-        seen=seen,
-        others=dict(others),
-        inconclusive=sum(each.outcome is Outcome.INCONCLUSIVE for result in results for each in result.verdicts),
-    )
+def _defect(name: str) -> str:
+    """Return the name of the defect of the peer with this name."""
+    return name.rpartition(" ")[0]

@@ -1,7 +1,7 @@
-"""Draws one picture for each scenario: what the server saw of every peer, and what the protocol allows.
+"""Draws a picture for each scenario: what the server saw of every peer, and what the protocol allows.
 
-Time counts from each client's first connection, in units of its INITIAL_BACKOFF, so that compressed and real time can
-be compared. The pictures are readable in greyscale too: everything important has a shape of its own.
+Time starts at each client's first connection and is measured in units of its INITIAL_BACKOFF, so that compressed and
+real time can be compared. Everything important has a different shape, so the pictures are also readable in greyscale.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from interop.timeline import Visit
 __all__ = ["draw"]
 
 _BY_NUMBER = {Scenario.HANG_UP, Scenario.STEADY, Scenario.SLOW_FAILURE, Scenario.HANDSHAKE, Scenario.UNSTABLE}
-"""Scenarios whose connections are attempts of one series, so that gaps can also be shown by number."""
+"""Scenarios whose connections form one series of attempts, so that gaps can also be shown by number."""
 _LEFT_OUT = {"one-at-a-time", "no-pause-after-the-limit"}
-"""Clauses without spans of their own: another clause of their scenario draws the same attempts."""
+"""Clauses whose time spans are not drawn, because another clause of their scenario draws the same attempts."""
 _MANY = 200
-"""More connections than this are drawn as a raster image."""
+"""The number of connections above which they are drawn as a raster image."""
 _SEEN = 0.01
 """A connection that was open for less than this, in seconds, is drawn without its duration."""
 _LATE = 0.5
 """SETTINGS that were sent sooner than this, in units of INITIAL_BACKOFF, are not drawn."""
 _FLOOR = 1 / 16
-"""The lower end of the scale of gaps, in units of INITIAL_BACKOFF; shorter gaps are drawn there."""
+"""The lower end of the scale of gaps, in units of INITIAL_BACKOFF. Shorter gaps are drawn at this height."""
 
 _ALLOWED, _STANDS = "0.80", "0.45"
 _RIGHT: Mapping[str, Any] = {"marker": "|", "color": "black", "ms": 16, "mew": 1.5}
@@ -49,23 +49,23 @@ _WRONG: Mapping[str, Any] = {"marker": "x", "color": "tab:red", "ms": 7, "mew": 
 _SETTINGS: Mapping[str, Any] = {"marker": "D", "color": "black", "mfc": "white", "ms": 6}
 _NOBODY: Mapping[str, Any] = {"fill": False, "hatch": "////", "ec": "0.55", "lw": 0}
 _LONG = 40.0
-"""Longer pictures than this, in units of INITIAL_BACKOFF, have a partly logarithmic scale, to show the beginning."""
+"""Pictures longer than this, in units of INITIAL_BACKOFF, have a partly logarithmic scale, which enlarges the start."""
 _EVEN = 2.0
-"""Up to here that scale is linear; beyond, it is logarithmic."""
+"""The scale is linear up to this point, and logarithmic beyond it."""
 _SPREAD = 0.7
-"""The width over which gaps of the same number are spread."""
+"""The horizontal width over which gaps with the same number are spread."""
 _SHADES = ("black", "tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:brown", "tab:cyan", "tab:olive")
-_MARKERS = "o^svDP*"  # a different number than of shades, so that pairs do not repeat soon
+_MARKERS = "o^svDP*"  # not as many as shades, so that pairs repeat late
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The row of one client.
+    """The row of one client in a picture.
 
     Attributes:
         name: the name of the client.
-        evidence: what was seen of it.
-        visits: its connections.
+        evidence: what was observed of the client.
+        visits: the client's connections.
         began: when its first connection was accepted.
         spans: the measured time spans that have an allowed range.
     """
@@ -83,7 +83,7 @@ class _Row:
 
     @property
     def end(self) -> float:
-        """When the client stopped, in the picture's time."""
+        """When the client stopped making calls, in the picture's time."""
         return self.at(self.evidence.over)
 
     def at(self, moment: float) -> float:
@@ -91,24 +91,24 @@ class _Row:
         return (moment - self.began) / self.unit
 
     def life(self, visit: Visit) -> tuple[float, float]:
-        """Return the start and the end of a connection, in the picture's time."""
+        """Return the start and end of a connection, in the picture's time."""
         until = visit.ended if visit.ended is not None else self.evidence.timeline.taken
         return self.at(visit.accepted), min(self.at(until), self.end)
 
     def stands(self, visit: Visit) -> bool:
-        """Return whether a connection was open long enough to be visible."""
+        """Return whether a connection was open long enough for its duration to be visible."""
         begin, end = self.life(visit)
         return (end - begin) * self.unit > _SEEN
 
     def late_settings(self, visit: Visit) -> float | None:
-        """Return when SETTINGS were sent, in the picture's time, if visibly later than the start."""
+        """Return when SETTINGS were sent, in the picture's time; None if they were not visibly late."""
         if visit.settings_sent is None or visit.settings_sent - visit.accepted < _LATE * self.unit:
             return None
         return self.at(visit.settings_sent)
 
 
 def draw(results: Results, scenario: Scenario, path: Path) -> bool:
-    """Draw one scenario; return whether there was anything to draw."""
+    """Draw a scenario into a file. Return False if there was nothing to draw."""
     rows = [row for peer in results.judged for row in _rows(results, peer, scenario)]
     if not rows:
         return False
@@ -137,7 +137,7 @@ def _rows(results: Results, peer: PeerResult, scenario: Scenario) -> Iterator[_R
     names -= _LEFT_OUT if len(names) > len(_LEFT_OUT) else set()
     judged = [measure for verdict in peer.verdicts if verdict.clause in names for measure in verdict.measures]
     spans = [measure for measure in judged if measure.since is not None]
-    accepted = evidence.visits  # only once: a client without backoff makes tens of thousands
+    accepted = evidence.visits  # read once, because there may be tens of thousands
     for client in sorted({visit.client for visit in accepted}):
         visits = [visit for visit in accepted if visit.client == client]
         name = f"{peer.name}, {client}" if client else peer.name
@@ -145,7 +145,7 @@ def _rows(results: Results, peer: PeerResult, scenario: Scenario) -> Iterator[_R
 
 
 def _draw_time(axes: Axes, rows: Sequence[_Row], scenario: Scenario) -> None:
-    """Draw what happened over time, one line for each client."""
+    """Draw the connections over time, one row per client."""
     end = max(row.end for row in rows)
     for place, row in enumerate(rows):
         for span in row.spans:
@@ -166,12 +166,12 @@ def _draw_time(axes: Axes, rows: Sequence[_Row], scenario: Scenario) -> None:
     axes.set_axisbelow(True)
     axes.grid(axis="y", color="0.93")
     axes.set_yticks(range(len(rows)), [f"{row.name} ({row.unit:g} s)" for row in rows], fontsize=8)
-    axes.set_xlabel("time since the first connection, in units of INITIAL_BACKOFF (its length is beside each name)")
+    axes.set_xlabel("time since the first connection, in units of INITIAL_BACKOFF (given next to each name)")
     axes.set_title(f"The server {scenario.value}", loc="left", fontsize=11)
 
 
 def _draw_allowed(axes: Axes, row: _Row, span: Measure, place: int, end: float) -> None:
-    """Draw the allowed range for the end of a span; an infinite range is drawn as far as it was used."""
+    """Draw the allowed range for the end of a span. An infinite range is drawn up to the measured value."""
     assert span.since is not None, "only what has a beginning is a span"
     low = row.at(span.since + max(0.0, span.allowed.low))
     bounded = math.isfinite(span.allowed.high)
@@ -201,7 +201,7 @@ def _draw_connections(axes: Axes, row: _Row, place: int, *, by_number: bool) -> 
 
 
 def _moment(time: float) -> float:
-    """Round a time so that it equals others from the same record."""
+    """Round a time, so that times from the same record compare equal."""
     return round(time, 6)
 
 
@@ -209,26 +209,26 @@ def _legend(rows: Sequence[_Row], scenario: Scenario) -> Iterator[Artist]:
     yield Line2D([], [], linestyle="", label="connection accepted", **_RIGHT)
     numbered = [gap for row in rows if scenario in _BY_NUMBER for gap in gaps(row.visits, row.evidence.terms)]
     if any(each.missed_by for each in (*numbered, *(span for row in rows for span in row.spans))):
-        yield Line2D([], [], linestyle="", label="outside what is allowed", **_WRONG)
+        yield Line2D([], [], linestyle="", label="outside the allowed range", **_WRONG)
     if any(row.stands(visit) for row in rows for visit in row.visits):
-        yield Line2D([], [], color=_STANDS, lw=4, label="connection stands")
+        yield Line2D([], [], color=_STANDS, lw=4, label="connection open")
     if any(row.late_settings(visit) is not None for row in rows for visit in row.visits):
         yield Line2D([], [], linestyle="", label="SETTINGS sent", **_SETTINGS)
     if any(row.spans for row in rows):
         what = "an attempt may end" if scenario is Scenario.SILENT else "the next connection may come"
-        yield Patch(color=_ALLOWED, lw=0, label=f"where {what}")
+        yield Patch(color=_ALLOWED, lw=0, label=f"when {what}")
     if any(row.evidence.timeline.refusing for row in rows):
-        yield Patch(label="nothing listens", **_NOBODY)
+        yield Patch(label="no server listening", **_NOBODY)
 
 
 def _draw_numbers(axes: Axes, rows: Sequence[_Row]) -> None:
-    """Draw the gaps by their number, over the allowed ranges of all settings that clients had."""
+    """Draw the gaps by number, over the allowed ranges of all settings that occurred."""
     most = max(row.evidence.terms.fewest_starts(row.evidence.seconds) for row in rows) + 2
     for terms in {row.evidence.terms for row in rows}:
         _draw_bands(axes, terms, most)
     for place, (row, shade, marker) in enumerate(zip(rows, cycle(_SHADES), cycle(_MARKERS), strict=False)):
         found = gaps(row.visits[: most + 1], row.evidence.terms)
-        aside = _SPREAD * ((place + 0.5) / len(rows) - 0.5)  # so that points of different clients do not overlap
+        aside = _SPREAD * ((place + 0.5) / len(rows) - 0.5)  # keeps the points of clients apart
         numbers = [number + aside for number in range(1, len(found) + 1)]
         lengths = [max(gap.seen / row.unit, _FLOOR) for gap in found]
         axes.plot(numbers, lengths, marker, color=shade, ms=5, mfc="none", label=row.name)
@@ -236,13 +236,13 @@ def _draw_numbers(axes: Axes, rows: Sequence[_Row]) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value > _FLOOR else f"≤ {_FLOOR:g}"))
     axes.set_xlim(0.4, most + 0.6)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("number of the gap between two attempts")
+    axes.set_xlabel("number of the gap, counted from the first attempt")
     axes.set_ylabel("gap, in units of INITIAL_BACKOFF")
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def _draw_bands(axes: Axes, terms: Terms, most: int) -> None:
-    """Draw the range that jitter allows, and around it the tolerance."""
+    """Draw the range that jitter allows, surrounded by the tolerance."""
     numbers = range(1, most + 1)
     for tolerance, shade in ((terms.tolerance, "0.90"), (0.0, _ALLOWED)):
         bands = [replace(terms, tolerance=tolerance).band(n) for n in numbers]

@@ -1,4 +1,4 @@
-"""The report of a run: a Markdown page with the matrix, a picture for each scenario, and the verdicts as JSON."""
+"""Writes the report of a run: a Markdown page with the matrix, a picture for each scenario, and a JSON summary."""
 
 from __future__ import annotations
 
@@ -27,21 +27,24 @@ _WORDS = {
 _TOLD = {Pace.COMPRESSED: COMPRESSED, Pace.SCALED: SCALED}
 
 _HOW_TO_READ = """\
-Every clause stands for a rule of [gRPC's connection-backoff
-protocol](https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md), and is judged by what a failing server
-saw of a client that makes calls all the time. A gap between two attempts may be what the official reconnect test
-allows: its backoff E, jittered by a fifth of itself, and a tolerance for the way to the server. CB-7, `no-flood`, and
-CB-8 are rules of this project, for what the protocol is silent about; no other client claims to follow them.
+Each client makes calls continuously to a failing server, which records what it sees of the client. Every clause checks
+this record against a rule. The rules on backoff are those of [gRPC's connection-backoff
+protocol](https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md), and the rules on calls (CH-3 to CH-7) are
+those of gRPC. The gap between two attempts may differ from the backoff by as much as the official reconnect test
+allows: a jitter of a fifth, plus a tolerance for network delay. CB-7, CB-8 and the clauses named `announced` are rules
+of this project for cases that the protocol does not cover, and no other client claims to follow them.
 
-Each client is configured as it is by default, but for shorter backoffs where it can be told those: the same algorithm
-in less time. To fail a clause is not to be wrong: some clients do on purpose what a clause does not allow, and some
-never promised any backoff. Where that is documented, it is said [below](#what-the-failures-mean). Three hundred
-connections settle the verdicts on a client that floods its server; the trial ends there.
+Each client runs with its default configuration, except that the backoff of clients that can be configured is shortened:
+the algorithm is the same but takes less time. If a client floods its server, its trial ends after 300 connections,
+because further connections would not change any verdict.
+
+A client that fails a clause is not necessarily wrong: some clients deviate on purpose, and some never promised any
+backoff. If a client's authors have documented this, [What the failures mean](#what-the-failures-mean) says so.
 """
 
 
 def write_report(results: Results, folder: Path) -> None:
-    """Write `README.md`, its pictures and `results.json` to this folder, which is created if needed."""
+    """Write `README.md`, its pictures and `results.json` to this folder, which is created if necessary."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "README.md").write_text("\n".join(_page(results, folder)).rstrip() + "\n")
     write({"tolerance": TOLERANCE} | to_summary(results), folder / "results.json")
@@ -56,7 +59,7 @@ def _page(results: Results, folder: Path) -> Iterator[str]:
     yield "## The matrix"
     yield ""
     yield from _matrix(results)
-    yield "## Who was judged"
+    yield "## The clients"
     yield ""
     yield from _peers(results, folder)
     yield ""
@@ -68,19 +71,19 @@ def _page(results: Results, folder: Path) -> Iterator[str]:
 
 def _origin(results: Results) -> Iterator[str]:
     length = (
-        "as long as the official test, in a fifth of all its values for clients that can be told so"
+        ": the official test's whole schedule, with all times divided by five for configurable clients."
         if results.full
-        else "in compressed time for clients that can be told shorter backoffs"
+        else ", with time compressed for configurable clients."
     )
-    yield f"Measured on {results.began:%Y-%m-%d} in {results.took / 60:.0f} minutes, {length}, on {machine()}."
+    yield f"Measured on {results.began:%Y-%m-%d} on {machine()}. The run took {results.took / 60:.0f} minutes{length}"
     yield ""
     yield "    make interop-peers    # builds the clients"
     yield f"    python -m interop run {'--full ' if results.full else ''}--report docs/conformance"
-    yield "    python -m interop verify docs/conformance/results.json    # runs afresh, and compares"
+    yield "    python -m interop verify docs/conformance/results.json    # runs again and compares"
 
 
 def _matrix(results: Results) -> Iterator[str]:
-    """Yield the table, and below it why clauses do not apply or are inconclusive."""
+    """Yield the table, followed by the reasons why clauses do not apply or are inconclusive."""
     reasons: list[str] = []
     yield "| rule | clause | " + " | ".join(peer.name for peer in results.judged) + " |"
     yield "| --- | --- |" + " --- |" * len(results.judged)
@@ -106,23 +109,23 @@ def _cell(verdict: Verdict, reasons: list[str]) -> str:
 
 
 def _brief(figure: Measure) -> str:
-    """Return a figure without its description, except for the time span of a count of connections."""
+    """Return a figure without its description, but keep the time span if the figure counts connections."""
     _, counted, seconds = figure.what.partition(" in ")
     unit = figure.unit
-    return f"{unit.show(figure.seen)} {unit.value}" + (f" in {seconds}" if counted and unit is Unit.CONNECTIONS else "")
+    return unit.count(figure.seen) + (f" in {seconds}" if counted and unit is Unit.CONNECTIONS else "")
 
 
 def _peers(results: Results, folder: Path) -> Iterator[str]:
     yield "| client | versions | judged by |"
     yield "| --- | --- | --- |"
     for peer in results.judged:
-        yield f"| {_link(peer, folder)} | {peer.shown_versions or 'not told'} | {_time(peer)} |"
+        yield f"| {_link(peer, folder)} | {peer.shown_versions or 'not reported'} | {_time(peer)} |"
     for peer in results.missing:
         yield f"| {_link(peer, folder)} | left out, since {peer.missing} | |"
 
 
 def _link(peer: PeerResult, folder: Path) -> str:
-    """Return the name, as a link to the program's folder if possible."""
+    """Return the peer's name, as a link to its program's folder if possible."""
     if peer.folder is None or not folder.resolve().is_relative_to(ROOT):
         return peer.name
     return f"[{peer.name}]({os.path.relpath(peer.folder, folder.resolve())})"
@@ -131,21 +134,21 @@ def _link(peer: PeerResult, folder: Path) -> str:
 def _time(peer: PeerResult) -> str:
     for pace, terms in _TOLD.items():
         if pace in peer.paces.values():
-            return f"what it was told: {_terms(terms)}{_untold(peer)}"
+            return f"its settings: {_terms(terms)}{_untold(peer)}"
     return f"the protocol's own values: {_terms(PROTOCOL)}"
 
 
 def _untold(peer: PeerResult) -> str:
-    """Return the scenarios in which the peer could not be configured, though time can be compressed in them."""
+    """Return the scenarios that can run in compressed time but for which the peer could not be configured."""
     untold = [each for each, pace in peer.paces.items() if STAGINGS[each].compressible and not pace.told]
-    names = " and ".join(each.label.replace("_", " ") for each in untold if isinstance(peer.evidence[each], Evidence))
-    return f"; the protocol's own values in {names}" if names else ""
+    names = ", ".join(each.label.replace("_", " ") for each in untold if isinstance(peer.evidence[each], Evidence))
+    return f"; the protocol's own values in these scenarios: {names}" if names else ""
 
 
 def _terms(terms: Terms) -> str:
     return (
         f"INITIAL_BACKOFF {terms.initial:g} s, MAX_BACKOFF {terms.cap:g} s, MIN_CONNECT_TIMEOUT "
-        f"{terms.min_connect_timeout:g} s, within {1000 * terms.tolerance:g} ms"
+        f"{terms.min_connect_timeout:g} s, with a tolerance of {1000 * terms.tolerance:g} ms"
     )
 
 
@@ -160,7 +163,7 @@ def _findings(results: Results) -> Iterator[str]:
         yield ""
         yield from said
         if peer.unexplained:
-            yield f"- {_names(peer.unexplained)}: see the figures; nothing more is known here."
+            yield f"- {_names(peer.unexplained)}: no explanation is known; the figures are below."
         yield ""
 
 
@@ -169,7 +172,7 @@ def _finding(finding: Finding, peer: PeerResult) -> Iterator[str]:
     held = [clause for clause in peer.held if clause in finding.clauses]
     if not failed and not held:
         return
-    concerned = _names(failed) or f"{_names(held)}, though it held this time"
+    concerned = _names(failed) or f"{_names(held)} (passed in this run)"
     issues = ", ".join(f"[{each}](https://github.com/{each.replace('#', '/issues/')})" for each in finding.issues)
     yield f"- {concerned}: {finding.means}" + (f" ({issues})" if issues else "")
 
@@ -183,7 +186,7 @@ def _heading(scenario: Scenario) -> str:
 
 
 def _anchor(scenario: Scenario) -> str:
-    """Return the anchor of a scenario's heading."""
+    """Return the Markdown anchor of a scenario's heading."""
     kept = "".join(letter for letter in _heading(scenario).lower() if letter.isalnum() or letter in " -_")
     return kept.replace(" ", "-")
 
@@ -193,7 +196,7 @@ def _scenario(results: Results, scenario: Scenario, folder: Path) -> Iterator[st
     yield f"## {_heading(scenario)}"
     yield ""
     if draw(results, scenario, folder / picture):
-        yield f"![What the server saw of each client]({picture})"
+        yield f"![The connections of each client, as the server saw them]({picture})"
         yield ""
     for clause in results.clauses_of(scenario):
         yield f"**{clause.rule}, {clause.name}.** {clause.says}"
@@ -203,7 +206,7 @@ def _scenario(results: Results, scenario: Scenario, folder: Path) -> Iterator[st
 
 
 def _verdicts(results: Results, clause: Clause) -> Iterator[str]:
-    """Yield one line for all peers that pass, and one for each of the others."""
+    """Yield one line for all peers that pass, and one line for each other peer."""
 
     def passes(peer: PeerResult) -> bool:
         return peer.verdict_on(clause).outcome is Outcome.PASS

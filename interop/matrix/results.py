@@ -1,4 +1,4 @@
-"""The results of a run: values, whether they pass, and conversion to JSON."""
+"""The results of a run, whether they pass, and their conversion to JSON."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class PeerResult:
     Attributes:
         name: its name.
         must_pass: whether a failure of this peer is a failure of the run.
-        missing: why the peer could not be run, in words; it has no results then. Empty if it ran.
+        missing: why the peer could not be run; empty if it ran.
         versions: the versions of the software it used.
-        evidence: what was seen of it in each scenario.
-        paces: how fast time passed for it in each scenario.
+        evidence: what was observed of it in each scenario.
+        paces: the pace at which it ran in each scenario.
         verdicts: one verdict for each clause of the run.
         findings: what is known about its failures.
         folder: the folder of its program; None for a peer without one, as in tests.
@@ -44,17 +44,17 @@ class PeerResult:
 
     @property
     def shown_versions(self) -> str:
-        """The versions, in one line."""
+        """The names and versions of the software that the peer used, in one line."""
         return ", ".join(f"{name} {version}" for name, version in self.versions.items())
 
     @property
     def broken(self) -> bool:
-        """Whether its program failed to run to the end in one of the scenarios."""
+        """Whether the peer's program failed to run to the end in any scenario."""
         return any(isinstance(each, Absent) and each.fault for each in self.evidence.values())
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """The names of the clauses that it fails by what was seen, not because its program broke down."""
+        """The names of the clauses that the peer fails for what was observed, not because its program crashed."""
         return tuple(
             verdict.clause
             for verdict in self.verdicts
@@ -68,13 +68,13 @@ class PeerResult:
 
     @property
     def unexplained(self) -> tuple[str, ...]:
-        """The clauses that it fails and that no finding explains."""
+        """The clauses that the peer fails and that no finding explains."""
         explained = {clause for finding in self.findings for clause in finding.clauses}
         return tuple(clause for clause in self.failed if clause not in explained)
 
     @property
     def passed(self) -> bool:
-        """Whether every clause holds or is inconclusive; one that does not apply does not count as holding."""
+        """Whether every clause holds or is inconclusive. A clause that does not apply does not count as holding."""
         return not self.missing and all(
             verdict.outcome in {Outcome.PASS, Outcome.INCONCLUSIVE} for verdict in self.verdicts
         )
@@ -117,7 +117,7 @@ class Results:
         return tuple(clause for clause in self.clauses if clause.scenario is scenario)
 
     def passed(self, *, require_peers: bool) -> bool:
-        """Return whether the peers that must pass did; with `require_peers`, also whether none is missing or broken.
+        """Return whether all peers that must pass do so and, with `require_peers`, whether none is missing or broken.
 
         Failures of other peers are results, not errors.
         """
@@ -127,7 +127,7 @@ class Results:
 
 
 def to_json(results: Results) -> dict[str, Any]:
-    """Return all results as JSON, with None for infinite bounds."""
+    """Return all results as JSON. Infinite bounds become None."""
     everything = to_summary(results)
     for peer, said in zip(results.peers, everything["peers"], strict=True):
         said["verdicts"] = [whole(verdict) for verdict in peer.verdicts]
@@ -139,7 +139,7 @@ def to_json(results: Results) -> dict[str, Any]:
 
 
 def to_summary(results: Results) -> dict[str, Any]:
-    """Return the verdicts as JSON, each with the figure that decides it, and the versions judged."""
+    """Return a summary as JSON: the versions, and each verdict with the figure that decides it."""
     return {
         "began": results.began.isoformat(timespec="seconds"),
         "took": round(results.took),

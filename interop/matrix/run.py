@@ -1,6 +1,6 @@
-"""`python -m interop run`: runs every peer in every scenario, and judges it.
+"""Runs every peer in every scenario and judges it: `python -m interop run`.
 
-`schedule.py` decides which clients run side by side.
+`schedule.py` decides which clients run concurrently.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from interop.runner.written import write
 __all__ = ["SHORT", "choose_clauses", "run", "run_all"]
 
 SHORT = [clause for clause in CLAUSES if clause.scenario in {Scenario.HANG_UP, Scenario.OUTAGE}]
-"""The clauses of `--short`: a server that hangs up at once, and an outage."""
+"""The clauses of `--short`: those about a server that hangs up at once, and about an outage."""
 
 _OVERHEAD = 300.0
-"""How much longer than its calls a trial may take, in seconds: until the whole wave is ready, and for a slow end."""
+"""How many seconds a trial may take beyond the time for calls: its wave must get ready, and it may end slowly."""
 
 _AGAIN = 2
-"""How often a trial runs again if a clause is inconclusive because the judge was late."""
+"""How many times a trial is repeated if a clause is inconclusive because the judge was late."""
 
 Found = dict[Scenario, Evidence | Absent]
 _Record = Callable[[Trial, Evidence | Absent, Mapping[str, str]], None]
@@ -89,7 +89,7 @@ def run(
     if file is not None:
         write(to_json(results), file)
     if folder is not None:
-        from interop.matrix.report import write_report  # noqa: PLC0415 - matplotlib takes its time
+        from interop.matrix.report import write_report  # noqa: PLC0415 - matplotlib is slow to import
 
         write_report(results, folder)
     context.exit(0 if results.passed(require_peers=peers_required()) else 1)
@@ -99,7 +99,7 @@ def choose_clauses(rules: Iterable[str]) -> list[Clause]:
     """Return the clauses with these rules or names; all clauses if none are given.
 
     Raises:
-        ValueError: there is no such rule or clause.
+        ValueError: a rule or clause does not exist.
     """
     wanted = split(rules)
     for rule in wanted:
@@ -119,10 +119,10 @@ async def run_all(
     loud: bool = True,
     wanted: Mapping[str, Collection[Scenario]] | None = None,
 ) -> Results:
-    """Build the peers, run each in the scenarios of these clauses, and judge it.
+    """Build the peers, run each in the scenarios of these clauses, and judge them.
 
-    Unless clients are `loud`, the scenarios with flapping servers run side by side as well. `wanted` limits the
-    scenarios of each peer, by name; None for no limit.
+    If clients are not `loud`, the scenarios with flapping servers also run concurrently. `wanted` limits the scenarios
+    of each peer, by name; None means no limit.
 
     Raises:
         ManifestError: the findings of a peer cannot be read.
@@ -144,7 +144,8 @@ async def run_all(
     trials = [trial for trial in every if wanted is None or trial.staging.scenario in wanted[trial.peer.name]]
     await _perform_all(list(waves(trials, at_once, loud=loud)), view, record)
     for _ in range(_AGAIN):
-        late = [trial for trial in trials if _is_inconclusive(trial, found, clauses)]
+        again = {name: _inconclusive(evidence, clauses) for name, evidence in found.items()}
+        late = [trial for trial in trials if trial.staging.scenario in again[trial.peer.name]]
         if not late:
             break
         await _perform_all(list(waves(late, at_once, loud=loud)), view, record)
@@ -168,7 +169,7 @@ async def run_all(
 def _trials(
     peers: Iterable[Peer], scenarios: Sequence[Scenario], found: Mapping[str, Found], *, full: bool
 ) -> Iterator[Trial]:
-    """Yield the trials to run; for those that are not possible, record the reason in `found`."""
+    """Yield the trials to run. For impossible trials, record the reason in `found`."""
     for peer in peers:
         for scenario in scenarios:
             staging = STAGINGS[scenario]
@@ -176,17 +177,17 @@ def _trials(
                 yield Trial(peer=peer, staging=staging, pace=staging.pace_for(peer, full=full))
             else:
                 option = ", ".join(setting.value for setting in staging.demands)
-                found[peer.name][scenario] = Absent(f"the client has no such option ({option})")
+                found[peer.name][scenario] = Absent(f"the client does not have this option ({option})")
 
 
-def _is_inconclusive(trial: Trial, found: Mapping[str, Found], clauses: Iterable[Clause]) -> bool:
-    """Return whether a clause that this trial is for is inconclusive."""
-    concerned = [clause for clause in clauses if clause.scenario is trial.staging.scenario]
-    return any(each.outcome is Outcome.INCONCLUSIVE for each in judge(found[trial.peer.name], concerned))
+def _inconclusive(found: Found, clauses: Iterable[Clause]) -> set[Scenario]:
+    """Return the scenarios with a clause that is inconclusive for this client."""
+    names = {verdict.clause for verdict in judge(found, clauses) if verdict.outcome is Outcome.INCONCLUSIVE}
+    return {clause.scenario for clause in clauses if clause.name in names}
 
 
 async def _perform_all(schedule: Sequence[Wave], view: MatrixView, record: _Record) -> None:
-    """Run one wave after another. Very long trials continue beside the waves that follow."""
+    """Run the waves one after another. Very long trials continue during the following waves."""
     with tempfile.TemporaryDirectory() as folder, view.progress(schedule) as begins:
         trust = Trust.make(Path(folder))
         async with LagWatch() as lags, asyncio.TaskGroup() as tasks:

@@ -1,8 +1,8 @@
-"""How each scenario is staged: the server's script, the client's settings, and the duration.
+"""Stages each scenario: the server's script, the client's settings, and the duration.
 
-Time is compressed for clients that can be configured, since a backoff of a fifth of a second is the same algorithm as
-one of a second. Each duration follows from the settings: it is what the slowest conforming client needs, so a client
-that has made too few attempts by then does not conform.
+Time is compressed for clients that can be configured, because a backoff of a fifth of a second follows the same
+algorithm as one of a second. Each duration is computed from the settings as the time that the slowest conforming client
+needs, so a client that has made too few attempts by then does not conform.
 """
 
 from __future__ import annotations
@@ -20,64 +20,64 @@ __all__ = ["COMPRESSED", "SCALED", "STAGINGS", "STEADY", "Pace", "Staging"]
 COMPRESSED: Final = replace(PROTOCOL, initial=0.2, cap=1.6, min_connect_timeout=1.0, tolerance=0.05)
 """A fifth of the protocol's INITIAL_BACKOFF, which is twice the minimum that grpcio accepts.
 
-The official tolerance of 100 ms covers the network and a busy machine. Neither gets faster with shorter backoffs: a
-busy machine may need a fifth of that to wake a process. With half of it, the ranges of a gap and of the gap after the
-next still do not overlap, which is what a verdict needs.
+The tolerance is half of the official one, not a fifth. It covers delays by the network and by a busy machine, which do
+not get shorter with the backoff: waking a process may take 20 ms. With this tolerance, the ranges of a gap and of the
+gap after the next still do not overlap, as a verdict requires.
 """
 
 SCALED: Final = replace(COMPRESSED, cap=PROTOCOL.cap / 5, min_connect_timeout=PROTOCOL.min_connect_timeout / 5)
-"""All of the protocol's values, divided by five."""
+"""All of the protocol's values divided by five."""
 
 STEADY: Final = replace(COMPRESSED, cap=2 * COMPRESSED.initial)
-"""Yields many gaps of the same length in little time, to show the jitter."""
+"""Produces many gaps of the same length in a short time, which shows the jitter."""
 
 _OFFICIAL_LENGTH = 540.0
-"""In units of INITIAL_BACKOFF, which is a second in the official test."""
+"""The length of the official test, in units of INITIAL_BACKOFF (one second in that test)."""
 _SLACK = 0.5
-"""How much longer every scenario lasts than the slowest client needs, in seconds, since the machine may be slow."""
+"""How many seconds longer every scenario lasts than the slowest client needs, since the machine may be slow."""
 
 
 class Pace(enum.Enum):
-    """How fast time passes in a scenario."""
+    """How fast time passes in a scenario, compared with the protocol's values."""
 
     COMPRESSED = "compressed"
-    """The client is configured with short backoffs, and a MAX_BACKOFF that is soon reached."""
+    """The client is configured with short backoffs and a MAX_BACKOFF that it reaches soon."""
     SCALED = "scaled"
-    """The client is configured with a fifth of each of the protocol's values; everything lasts a fifth of FULL."""
+    """The client is configured with a fifth of each of the protocol's values, and everything lasts a fifth of FULL."""
     REAL = "real"
-    """The client uses the protocol's own values; a reasonable time shows only the first attempts."""
+    """The client uses the protocol's own values. A reasonable time shows only its first attempts."""
     FULL = "full"
-    """Like REAL, but as long as the official test wherever that shows more."""
+    """Like REAL, but as long as the official test wherever a longer time shows more."""
 
     @property
     def told(self) -> bool:
-        """Whether the client is configured with other values than the protocol's."""
+        """Whether the client is configured with values other than the protocol's."""
         return self in {Pace.COMPRESSED, Pace.SCALED}
 
     @property
     def long(self) -> bool:
-        """Whether the scenario lasts as long as the official test, in units of INITIAL_BACKOFF."""
+        """Whether the scenario lasts as long as the official test, measured in units of INITIAL_BACKOFF."""
         return self in {Pace.SCALED, Pace.FULL}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staging:
-    """How one scenario is staged. What depends on the terms is a function of them.
+    """How a scenario is staged. Attributes that depend on the terms are functions of them.
 
     Attributes:
-        scenario: which one.
+        scenario: the scenario.
         script: what the server does.
         seconds: how long the client makes calls.
         needs: the settings that a client must have for compressed time; without them, time is real.
-        demands: the settings that a client must have to take part at all.
+        demands: the settings that a client must have in order to take part.
         compressible: whether compressed time makes the scenario shorter.
-        clients: how many clients take part, each with a server of its own.
-        tls: whether they use TLS.
-        serves: how long after the last client has connected `then` starts.
-        then: the servers' second script, which starts after they have reset all connections.
-        elsewhere: the script at the address that the server moves to when `then` starts; None if it does not move.
-            Clients get a name as their target in that case.
-        clients_scaled: how many clients take part in scaled time, where they sleep most of the time.
+        clients: how many clients take part, each with its own server.
+        tls: whether connections use TLS.
+        serves: when `then` starts, in seconds after the last client has connected; None if there is no second script.
+        then: the servers' second script, which starts together with a reset of all connections.
+        elsewhere: the script at the address that the server moves to when `then` starts; None if it does not move. If
+            it moves, clients get a name as their target.
+        clients_scaled: how many clients take part in scaled time, in which they sleep most of the time.
         soon_capped: whether configurable clients get a MAX_BACKOFF of twice INITIAL_BACKOFF.
         counts_refused: whether to watch for refused dials.
         floods: whether each attempt fails at once, so that a client without backoff floods the server.
@@ -101,27 +101,27 @@ class Staging:
 
     @property
     def settled(self) -> int | None:
-        """How many connections, counted from `then` on, settle every verdict; None if no number does."""
+        """How many connections after the start of `then` settle every verdict; None if no number does."""
         return _SETTLED if self.floods else None
 
     def pace_for(self, peer: Peer, *, full: bool) -> Pace:
-        """Return how fast time passes for this peer."""
+        """Return the pace at which this peer runs."""
         if self.compressible and peer.can_be_told(*self.needs):
             return Pace.SCALED if full else Pace.COMPRESSED
         return Pace.FULL if full else Pace.REAL
 
     def clients_for(self, pace: Pace) -> int:
-        """Return how many clients take part."""
+        """Return the number of clients that take part."""
         return self.clients_scaled or self.clients if pace is Pace.SCALED else self.clients
 
     def terms_for(self, pace: Pace) -> Terms:
-        """Return the terms by which the peer is judged."""
+        """Return the terms by which a peer at this pace is judged."""
         if self.soon_capped and pace.told:
             return STEADY
         return {Pace.COMPRESSED: COMPRESSED, Pace.SCALED: SCALED}.get(pace, PROTOCOL)
 
     def settings_for(self, peer: Peer, pace: Pace) -> dict[Setting, int]:
-        """Return the peer's settings, in milliseconds; empty where it uses the protocol's values."""
+        """Return the peer's settings in milliseconds; empty if it uses the protocol's values."""
         terms = self.terms_for(pace)
         demanded = {
             Setting.STABLE_AFTER: _STABLE_AFTER * terms.initial,
@@ -138,19 +138,19 @@ class Staging:
 
 
 _SETTLED = 300
-"""Far more connections than a conforming client can make, and the most that any clause looks at."""
+"""Far more connections than a conforming client can make. No clause looks at more than this."""
 
 _STABLE_AFTER = 10
-"""In units of INITIAL_BACKOFF: longer than any connection lasts in the scenario that uses it."""
+"""The value of `stable-after`, in units of INITIAL_BACKOFF: longer than any connection lasts in its scenario."""
 
 _HOLD = 3
-"""In units of MIN_CONNECT_TIMEOUT, after which gRPC's core redials by itself."""
+"""How long to hold references, in units of MIN_CONNECT_TIMEOUT. gRPC's core would redial by itself after one unit."""
 
 _Seconds = Callable[[Terms, Pace], float]
 
 
 def _gaps(compressed: int, real: int, full: int) -> _Seconds:
-    """Return the duration of a series of this many gaps, each as long as allowed."""
+    """Return the duration of a series of this many gaps, each as long as it may be."""
     count = _by_pace(compressed, real, full)
     return lambda terms, pace: _longest(terms, count[pace]) + _SLACK
 
@@ -182,7 +182,7 @@ def _in_initials(compressed: float, real: float, full: float) -> _Seconds:
 
 _FAILURES_FIRST = 3
 _LIVES = 4
-"""How long a served connection lives, in units of INITIAL_BACKOFF: long enough to be replaced at once (CB-7)."""
+"""How long a served connection lasts, in units of INITIAL_BACKOFF: long enough to be replaced at once (CB-7)."""
 
 
 def _reset_seconds(terms: Terms, _pace: Pace) -> float:
@@ -207,7 +207,7 @@ def _restarts(terms: Terms) -> str:
 
 
 _WORKS_SLOWLY = "working(latency=0.05)"
-"""Slow enough that calls are running when the connection is lost."""
+"""Slow enough that calls are in progress when the connection is lost."""
 _HANGS_UP = "settings_then_close(after=0.02)"
 _HANGS_UP_AND_SAYS_SO = f"{_HANGS_UP} x4; enhance_your_calm(after=0.02) x3; "
 _ALL_LIMITS = (Setting.INITIAL, Setting.MAX, Setting.MIN_CONNECT_TIMEOUT)
@@ -275,7 +275,8 @@ STAGINGS: Final = {
         ),
         Staging(
             scenario=Scenario.FLAPPING,
-            # Soon enough that the connection has served nothing, late enough that every client has read SETTINGS.
+            # Soon enough that the connection has not served a call, but late enough that every client has read
+            # SETTINGS.
             script=lambda _: f"{_HANGS_UP_AND_SAYS_SO * 3}{_HANGS_UP}",
             seconds=_in_initials(20, 10, 30),
             floods=True,
@@ -310,7 +311,7 @@ STAGINGS: Final = {
                 "rolling_restart(after=1.5) x1; settings_then_goaway(after=1.2, closes=true) x1; "
                 "rolling_restart(after=1.5)"
             ),
-            seconds=lambda _terms, pace: 24.0 if pace.long else 8.0,  # whether a restart costs a call is chance
+            seconds=lambda _terms, pace: 24.0 if pace.long else 8.0,  # losing a call in a restart is a matter of chance
             compressible=False,
         ),
         Staging(
@@ -345,4 +346,4 @@ STAGINGS: Final = {
         ),
     )
 }
-"""The staging of each scenario."""
+"""How each scenario is staged."""

@@ -26,15 +26,15 @@ from interop.timeline import Timeline
 __all__ = ["Start", "Trial", "Trust"]
 
 _ELSEWHERE = "127.0.0.2"
-"""The address that a server moves to, from 127.0.0.1."""
+"""The address to which a server on 127.0.0.1 moves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The certificates of a run.
+    """The certificates for a run.
 
     Attributes:
-        tls: the certificate and key of the servers.
+        tls: the servers' certificate and key.
         ca: the file with the CA certificate that peers trust.
     """
 
@@ -43,7 +43,7 @@ class Trust:
 
     @classmethod
     def make(cls, folder: Path) -> Self:
-        """Create a CA, whose certificate is written to `folder`, and a certificate for this machine's own address."""
+        """Create a CA, write its certificate to `folder`, and issue a certificate for the loopback address."""
         authority = trustme.CA()
         issued = authority.issue_cert("127.0.0.1", "localhost")
         certificate = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
@@ -53,15 +53,15 @@ class Trust:
 
 
 class Start:
-    """The barrier at which trials that run side by side wait for each other, to start one after another.
+    """The barrier at which concurrent trials wait for each other before they start one after another.
 
     Attributes:
-        lags: the watch for delays of our own event loop; None for none.
-        loading: held by a peer while it loads; runtimes that all start at once would exceed their time limit.
+        lags: watches for delays of our own event loop; None for no watch.
+        loading: held by a peer while it loads; if all runtimes loaded at once, they would exceed their time limit.
     """
 
     def __init__(self, parties: int, apart: float = 0.0, lags: LagWatch | None = None) -> None:
-        """Wait for this many, then release them this many seconds apart; `lags` reports delays of the event loop."""
+        """Wait for this many trials, then release them `apart` seconds apart. `lags` reports event loop delays."""
         self.lags = lags
         self._line = asyncio.Barrier(parties)
         self._gate = asyncio.Lock()
@@ -69,7 +69,7 @@ class Start:
         self.loading = asyncio.Semaphore(os.cpu_count() or 1)
 
     async def wait(self) -> None:
-        """Wait until all trials wait here, then until those ahead of this one have started."""
+        """Wait until all trials have arrived, and then until those ahead of this one have started."""
         await self._line.wait()
         async with self._gate:
             await asyncio.sleep(self._apart)
@@ -77,14 +77,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class _House:
-    """The destination of a server that moves: the server there, and the name server that points to it."""
+    """The destination of a server that moves: the new server, and the name server through which clients find it."""
 
     server: FlakyServer
     names: NameServer
 
     @property
     def target(self) -> str:
-        """The client's target: a name."""
+        """The client's target, which is a name."""
         return self.names.target(self.server.port)
 
 
@@ -95,7 +95,7 @@ class Trial:
     Attributes:
         peer: the peer.
         staging: how the scenario is staged.
-        pace: how fast time passes.
+        pace: the pace at which the peer runs.
     """
 
     peer: Peer
@@ -104,21 +104,21 @@ class Trial:
 
     @property
     def clients(self) -> int:
-        """How many processes take part."""
+        """How many client processes take part."""
         return self.staging.clients_for(self.pace)
 
     @property
     def seconds(self) -> float:
-        """How long calls are made, in seconds."""
+        """How long the peer makes calls, in seconds."""
         return self.staging.seconds(self.staging.terms_for(self.pace), self.pace)
 
     async def perform(self, trust: Trust, start: Start) -> tuple[Evidence, Mapping[str, str]]:
         """Run the trial; return the evidence, and the versions that the peer reported.
 
-        Trials that run side by side wait for each other at `start`, so that none is timed while another one loads.
+        Concurrent trials wait for each other at `start`, so that none is timed while another is loading.
 
         Raises:
-            PeerError: the peer did not do what its contract requires.
+            PeerError: the peer violated its contract.
         """
         async with AsyncExitStack() as stack:
             loop = asyncio.get_running_loop()
@@ -152,13 +152,13 @@ class Trial:
     async def _play(
         self, servers: Sequence[FlakyServer], peers: Sequence[PeerProcess], house: _House | None
     ) -> tuple[Sequence[Account], bool]:
-        """Return the reports of the peers at the end; or no reports and True if the verdicts were settled early."""
+        """Return the peers' reports, and whether verdicts were settled early; if so, there are no reports."""
         told = asyncio.ensure_future(asyncio.gather(*(peer.account() for peer in peers)))
         settled = asyncio.create_task(self._direct(servers, house))
         either: set[asyncio.Future[Any]] = {told, settled}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if settled.done() and settled.result():  # raises if there was an error of ours
+            if settled.done() and settled.result():  # raises our own error, if any
                 return [], True
             return await told, False
         finally:
@@ -174,7 +174,7 @@ class Trial:
         return FlakyServer(script, trust.tls if self.staging.tls else None, client=client, epoch=epoch)
 
     async def _house(self, server: FlakyServer, epoch: float, stack: AsyncExitStack) -> _House | None:
-        """Return the destination of the server; None if it does not move."""
+        """Return the destination of the server; None if the scenario does not move it."""
         if self.staging.elsewhere is None:
             return None
         script = self.staging.elsewhere(self.staging.terms_for(self.pace))
@@ -189,7 +189,7 @@ class Trial:
     async def _assemble(
         self, targets: Sequence[str], trust: Trust, start: Start, stack: AsyncExitStack
     ) -> list[PeerProcess]:
-        """Return the peers once those of all trials are ready; a peer that fails does not delay the others."""
+        """Return this trial's peers once those of all trials are ready. Failed peers do not delay others."""
         try:
             async with start.loading:
                 peers = [await stack.enter_async_context(self._process(target, trust)) for target in targets]
@@ -202,7 +202,7 @@ class Trial:
         return peers
 
     async def _direct(self, servers: Sequence[FlakyServer], house: _House | None) -> bool:
-        """Start the second part and wait for enough connections to settle the verdicts; return False if none can."""
+        """Start any second script. Wait for the connections that settle the verdicts; return False if none do."""
         await self._act(servers, house)
         if self.staging.settled is None:
             return False
@@ -212,7 +212,7 @@ class Trial:
         return True
 
     async def _act(self, servers: Sequence[FlakyServer], house: _House | None) -> None:
-        """Wait until every client has been served for a while, then start the second part for all at once."""
+        """Wait until every client has been served for a while, then start the second script on all servers at once."""
         staging, terms = self.staging, self.staging.terms_for(self.pace)
         if staging.serves is None or staging.then is None:
             return
@@ -227,7 +227,7 @@ class Trial:
 
 
 def _on_timeline(announced: Announced | None, begun: float) -> Announced | None:
-    """Convert a client's report of its dials to the timeline's clock, from its start signal."""
+    """Convert a client's reported dials, which count from its start signal, to the timeline's clock."""
     if announced is None:
         return None
     return Announced(
@@ -244,7 +244,7 @@ async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:
 
 
 def _merged(timelines: Sequence[Timeline]) -> Timeline:
-    """Merge the timelines of several servers that share a clock."""
+    """Merge the timelines of servers that share a clock."""
     visits = [visit for timeline in timelines for visit in timeline.visits]
     return Timeline(
         visits=tuple(sorted(visits, key=lambda visit: visit.accepted)),

@@ -1,4 +1,4 @@
-"""`python -m interop verify`: compares committed results with a new run, or two files."""
+"""Compares committed results with a new run, or two files with each other: `python -m interop verify`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from interop.runner.written import write
 __all__ = ["verify"]
 
 _TRIES = 3
-"""How many more times to look for a failure that a run did not show."""
+"""How many further runs to make for a failure that the new run did not reproduce."""
 
 _Json = dict[str, Any]
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -37,10 +37,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def verify(context: click.Context, old: Path, new: Path | None, file: Path | None) -> None:
     """Repeat the run recorded in the file OLD, and print what differs.
 
-    OLD was written by `run --json` or `run --report`. The new run has the same clients, clauses and length. If it does
-    not show a failure that OLD has, that part runs again, up to three times, since some failures depend on chance. A
-    new failure that the client's findings mention is listed, but is not an error. The exit status is 1 if anything else
-    differs. Clients in other versions are listed too, and are not an error.
+    OLD was written by `run --json` or `run --report`. The new run has the same clients, clauses and length. Some
+    failures depend on chance, so if the new run does not show a failure that OLD has, that part runs again, up to three
+    times. A new failure that the client's findings mention is listed, but is not an error. Changed versions of clients
+    are listed too, and are not an error. The exit status is 1 if anything else differs.
     """
     before = _read(old)
     try:
@@ -65,7 +65,7 @@ def verify(context: click.Context, old: Path, new: Path | None, file: Path | Non
 
 
 def _sorted(differences: Iterable[Difference]) -> tuple[list[Difference], list[Difference]]:
-    """Return the new failures that the client's findings mention, and all other differences."""
+    """Split the differences into new failures that the client's findings explain, and all others."""
     findings = {peer.name: read_findings(peer.folder) for peer in find_peers()}
     known: list[Difference] = []
     unknown: list[Difference] = []
@@ -86,7 +86,7 @@ def _read(path: Path) -> _Json:
 
 
 async def _fresh(old: _Json) -> _Json:
-    """Repeat the older run, and run again where a failure of it does not show."""
+    """Repeat the older run, and then rerun each client and clause whose failure was not reproduced."""
     peers = [peer["name"] for peer in old["peers"] if not peer["missing"]]
     new = await _run(peers, [clause["name"] for clause in old["clauses"]], full=old["full"])
     for _ in range(_TRIES):
@@ -101,13 +101,13 @@ async def _fresh(old: _Json) -> _Json:
 
 
 async def _run(names: Sequence[str], clauses: Sequence[str], *, full: bool) -> _Json:
-    """Run those of these clients and clauses that exist."""
+    """Run the clients and clauses with these names, except any that no longer exist."""
     peers = [peer for peer in find_peers() if peer.name in names]
     return to_summary(await run_all(peers, [each for each in CLAUSES if each.name in clauses], MatrixView(), full=full))
 
 
 def _take_failures(new: _Json, again: _Json, vanished: Iterable[Difference]) -> None:
-    """Replace the verdicts that did not show a failure with those of another run."""
+    """Replace the verdicts from which a failure has vanished with those of another run."""
     found = {(peer["name"], each["clause"]): each for peer in again["peers"] for each in peer["verdicts"]}
     wanted = {(each.peer, each.clause): found.get((each.peer, each.clause)) for each in vanished}
     for peer in new["peers"]:

@@ -1,6 +1,6 @@
-"""The terminal output of a run: its progress, the table of peers and rules, and the failures.
+"""Prints a run on the terminal: its progress, the table of peers and rules, and the failures.
 
-Progress is a bar on a terminal, and plain lines elsewhere.
+Progress is a bar on a terminal and plain lines elsewhere.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class MatrixView:
     """Prints the progress and results of a run."""
 
     def __init__(self, console: Console | None = None) -> None:
-        """Write to `console`; None is standard output."""
+        """Write to `console`; None means standard output."""
         self.console = console or wide_console()
 
     def built(self, built: Built) -> None:
@@ -37,7 +37,7 @@ class MatrixView:
 
     @contextlib.contextmanager
     def progress(self, waves: Sequence[Wave]) -> Iterator[Callable[[Wave], None]]:
-        """Show the progress of the waves; yield a function to be called with each wave as it starts."""
+        """Show the progress of the waves; yield a function to call with each wave as it starts."""
         told = itertools.count(1)
 
         def line(wave: Wave) -> str:
@@ -64,7 +64,7 @@ class MatrixView:
         )
 
     def show(self, results: Results) -> None:
-        """Print the table, and below it each verdict that is not a pass."""
+        """Print the table, and then every verdict that is not a pass."""
         self.console.print()
         self.console.print(_table(results))
         for peer in results.missing:

@@ -1,5 +1,6 @@
-"""The server half of gRPC's official reconnect interop test (IO-1); the client half is `interop/client.py`.
+"""gRPC's official reconnect interop test (IO-1): its client, its server, and a comparison with gRPC's own programs.
 
-A client calls `grpc.testing.ReconnectService/Start` on the control port, keeps dialling the retry port, which accepts
-and hangs up, and then calls `Stop`, whose answer says whether its gaps conform to the connection backoff.
+A client calls `grpc.testing.ReconnectService/Start` on the control port and then keeps dialling the retry port, which
+accepts each connection and hangs up. Finally the client calls `Stop`, and the server's answer says whether the gaps
+conform to the connection backoff.
 """

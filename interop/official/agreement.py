@@ -1,4 +1,4 @@
-"""Compares this project's verdict on a client with that of gRPC's own program; they must agree (IO-1)."""
+"""Compares this project's verdict on a client with that of gRPC's own program. The two must agree (IO-1)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Agreement:
     """The verdicts of both sides on one client.
 
     Attributes:
-        title: the client and the server.
+        title: the names of the client and the server.
         ours: this project's verdict; None if the test did not finish.
-        theirs: whether the client passed according to the other side; None if that gave no verdict.
+        theirs: whether the client passed according to the other side; None if that side gave no verdict.
         why: the last output of the other side.
     """
 
@@ -30,12 +30,12 @@ class Agreement:
 
     @property
     def agreed(self) -> bool:
-        """Whether both gave a verdict, and the same one."""
+        """Whether both sides gave the same verdict."""
         return self.ours is not None and self.ours.passed is self.theirs
 
     @property
     def passed(self) -> bool:
-        """Whether the client passed according to both."""
+        """Whether the client passed according to both sides."""
         return self.agreed and self.theirs is True
 
 
@@ -43,7 +43,7 @@ _WORDS = {True: "passed", False: "failed", None: "nothing"}
 
 
 def show_agreement(agreement: Agreement, console: Console) -> None:
-    """Print both verdicts, and the other side's last output unless it is a pass."""
+    """Print both verdicts, and the other side's last output if the client did not pass there."""
     console.rule(agreement.title, align="left")
     if agreement.ours is None:
         console.print("no verdict here: the test did not finish")

@@ -1,6 +1,6 @@
-"""The client half of gRPC's official reconnect interop test (IO-1), so that any server of it can judge grpc_backoff.
+"""The client half of the official reconnect test (IO-1), with which any server of the test can judge grpc_backoff.
 
-The server half is `interop/official/`.
+The server half is in `server.py`.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _STOP_WITHIN = 30.0
 
 
 class NotJudgedError(Exception):
-    """The test could not be completed; the message says why."""
+    """The test could not be completed. The message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The server that judges, and how to connect.
+    """The server that judges the client, and how to connect to it.
 
     Attributes:
-        host: the host of both ports. If the name has several addresses, each is dialled, in some clients with a
-            backoff of its own.
+        host: the host of both ports. If the name has several addresses, all are dialled; some clients then have a
+            separate backoff for each.
         control_port: the port of the service, without TLS.
         retry_port: the port to dial, with TLS.
         maximum: MAX_BACKOFF in seconds, which is sent to the server; None for the protocol's.
-        initial: INITIAL_BACKOFF in seconds, which the server must be configured with; None for the protocol's.
+        initial: INITIAL_BACKOFF in seconds, which must also be configured on the server; None for the protocol's.
         seconds: how long the test lasts.
     """
 
@@ -65,17 +65,17 @@ class Assignment:
 
     @property
     def control(self) -> str:
-        """The address of the service."""
+        """The address of the control service."""
         return f"{self.host}:{self.control_port}"
 
     @property
     def retry(self) -> str:
-        """The address to dial."""
+        """The address of the retry port."""
         return f"{self.host}:{self.retry_port}"
 
     @property
     def options(self) -> list[tuple[str, Any]]:
-        """The options of the channel that is judged; none for the library's defaults."""
+        """The options of the channel under test; empty for the library's defaults."""
         if self.maximum is None and self.initial is None:
             return []
         return [
@@ -90,7 +90,8 @@ class BothVerdicts:
 
     Attributes:
         passed_there: the server's verdict.
-        verdict: ours on the gaps that the server saw; the official server passes a client that never dialled (IO-2).
+        verdict: our verdict on the gaps that the server saw; needed because the official server passes clients that
+            never dial (IO-2).
     """
 
     passed_there: bool
@@ -98,7 +99,7 @@ class BothVerdicts:
 
     @property
     def passed(self) -> bool:
-        """Whether the client passed according to both."""
+        """Whether the client passed according to both sides."""
         return self.passed_there and self.verdict.passed
 
 
@@ -107,7 +108,7 @@ async def reconnect(request: Assignment, begun: Callable[[], None] = lambda: Non
 
     Args:
         request: the server, the backoff and the duration.
-        begun: called when it is this client's turn at the server.
+        begun: called when this client's turn at the server begins.
 
     Raises:
         NotJudgedError: the test could not be completed.
@@ -116,25 +117,25 @@ async def reconnect(request: Assignment, begun: Callable[[], None] = lambda: Non
     async with grpc.aio.insecure_channel(request.control) as channel:
         server = ReconnectServiceStub(channel)
         with _explained("Start", request.control):
-            # No deadline: other clients may have their turns first.
+            # There is no deadline, because other clients may have their turns first.
             await server.Start(ReconnectParams(max_reconnect_backoff_ms=_milliseconds(request.maximum or 0.0)))
         began = clock()
         try:
             begun()
             await _dial(request)
-        finally:  # also when cancelled: others may be waiting for their turn
+        finally:  # call Stop even if cancelled: others may be waiting
             seconds = clock() - began
             with _explained("Stop", request.control):
                 info = await server.Stop(Empty(), timeout=_STOP_WITHIN)
     gaps = [milliseconds / 1000 for milliseconds in info.backoff_ms]
-    # The server does not say whether it saw no attempt or a single one; both are too few.
+    # The server's answer does not distinguish between no attempt and one. Both are too few.
     verdict = judge(gaps, attempts=len(gaps) + 1, seconds=seconds, terms=request.terms)
     return BothVerdicts(passed_there=info.passed, verdict=verdict)
 
 
 async def _dial(request: Assignment) -> None:
-    """Keep a channel dialling the retry port, by a wait-for-ready call that is never answered."""
-    credentials = grpc.ssl_channel_credentials()  # the handshake never gets as far as a certificate
+    """Keep a channel dialling the retry port by means of a wait-for-ready call that is never answered."""
+    credentials = grpc.ssl_channel_credentials()  # the handshake ends before any certificate
     async with aio.secure_channel(request.retry, credentials, request.options) as channel:
         call = ReconnectServiceStub(channel).Start(ReconnectParams(), wait_for_ready=True, timeout=request.seconds)
         code = await call.code()

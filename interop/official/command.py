@@ -1,4 +1,4 @@
-"""`python -m interop official`: runs gRPC's own programs of the reconnect test, and compares verdicts (IO-1)."""
+"""Runs gRPC's own reconnect-test programs, and compares verdicts with ours (IO-1): `python -m interop official`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _TESTS: dict[Program, Callable[[Program], Awaitable[Agreement]]] = {
 @click.command()
 @click.pass_context
 def official(context: click.Context) -> None:
-    """Run gRPC's own programs of the reconnect test: its Java client against our server, our client against its server.
+    """Run gRPC's own reconnect-test programs: its Java client against our server, our client against its server.
 
-    All run side by side, for the nine minutes of the official test, and both sides of each give a verdict. The exit
-    status is 0 if they agree that the client passed, else 1. Programs that cannot be built on this machine are left
-    out, which is an error only if the environment has GRPC_BACKOFF_REQUIRE_PEERS=1.
+    All tests run concurrently and take the nine minutes of the official test. Both sides of each test give a verdict.
+    The exit status is 0 if they agree that the client passed, else 1. Programs that cannot be built on this machine are
+    left out, which is an error only if the environment has GRPC_BACKOFF_REQUIRE_PEERS=1.
     """
     agreements, missing = run_to_the_end(_run_all())
     console = Console()
@@ -41,14 +41,14 @@ def official(context: click.Context) -> None:
 
 
 async def _run_all() -> tuple[list[Agreement], list[Program]]:
-    """Return the verdicts with the programs that could be built, and the programs that could not."""
+    """Run all programs that can be built; return the verdicts, and the programs that could not be built."""
     missing = [program for program in _TESTS if await _lacks(program)]
     there = [_agreement(program) for program in _TESTS if program not in missing]
     return await asyncio.gather(*there), missing
 
 
 async def _agreement(program: Program) -> Agreement:
-    """Run the test of a program; one that cannot be run does not fail the others."""
+    """Run a program's test. If the program cannot be run, the other tests continue."""
     try:
         return await _TESTS[program](program)
     except OSError as error:
@@ -56,7 +56,7 @@ async def _agreement(program: Program) -> Agreement:
 
 
 async def _lacks(program: Program) -> bool:
-    """Build a program, not concurrently with others, since some share a folder; return whether it is missing."""
+    """Build a program and return whether it is missing. Builds run one at a time, because some share a folder."""
     (built,) = await build_all([program])
     click.echo(f"{program.name}: " + (f"left out, since {built.missing}" if built.missing else "540 s"))
     return bool(built.missing)

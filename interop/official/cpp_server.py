@@ -1,7 +1,7 @@
-"""Runs this project's client against gRPC's own server of the reconnect test, which is in C++ (IO-1).
+"""Runs gRPC's own reconnect-test server, written in C++, to judge this project's client (IO-1).
 
-It is `reconnect_interop_server`, unchanged: the one that all gRPC languages are tested with. `cpp/build.sh` builds it
-from the source package of the distribution's libgrpc++.
+This is the unchanged `reconnect_interop_server` that all gRPC languages are tested with. `cpp/build.sh` builds it from
+the source package of the distribution's libgrpc++.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ SERVER = Program(
     programs=("apt-get", "dpkg-query", "g++", "grpc_cpp_plugin", "pkg-config", "protoc"),
     build=(("sh", "build.sh"),),
 )
-"""The official server."""
+"""The official server program."""
 
 _STARTUP = 10.0
 
 
 async def be_judged(server: Program = SERVER, seconds: float = SECONDS, maximum: float | None = None) -> Agreement:
-    """Let the server judge this project's client, and return both verdicts.
+    """Have the server judge this project's client, and return both verdicts.
 
     Args:
-        server: the program.
+        server: the server program.
         seconds: how long the test lasts.
         maximum: MAX_BACKOFF, in seconds; None for the protocol's.
 
     Raises:
-        OSError: the server could not be run, or does not exist.
+        OSError: the server program does not exist or could not be run.
     """
     title = f"grpc_backoff, before {server.name}"
     async with _running(server) as (control, retry):
@@ -53,7 +53,7 @@ async def be_judged(server: Program = SERVER, seconds: float = SECONDS, maximum:
 
 @contextlib.asynccontextmanager
 async def _running(server: Program) -> AsyncIterator[tuple[int, int]]:
-    """Run the server on two free ports, and yield them once it listens on the first."""
+    """Run the server on two free ports; yield the ports once the control port accepts connections."""
     control, retry = _free_ports()
     process = await asyncio.create_subprocess_exec(
         *server.filled(server.command),
@@ -62,7 +62,7 @@ async def _running(server: Program) -> AsyncIterator[tuple[int, int]]:
         cwd=ROOT,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,  # it logs clients whose ports differ, which all do
+        stderr=asyncio.subprocess.DEVNULL,  # it logs every connection from a new port
     )
     try:
         await _until_listening(control)
@@ -74,7 +74,7 @@ async def _running(server: Program) -> AsyncIterator[tuple[int, int]]:
 
 
 def _free_ports() -> tuple[int, int]:
-    """Return two free ports; the official server cannot choose its own."""
+    """Return two free ports. The official server cannot choose them itself."""
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))
         other.bind(("127.0.0.1", 0))

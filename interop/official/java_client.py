@@ -1,7 +1,7 @@
-"""Runs gRPC's own client of the reconnect test, as published for Java, against this project's server (IO-1).
+"""Runs gRPC's own reconnect-test client, as published for Java, against this project's server (IO-1).
 
-It is `io.grpc.testing.integration.ReconnectTestClient`, unchanged, over both of its transports; `java/pom.xml` fetches
-it. It runs for 540 s, which cannot be changed, and its exit status reflects the server's answer.
+This is the unchanged `io.grpc.testing.integration.ReconnectTestClient`, with each of its two transports; `java/pom.xml`
+downloads it. It always runs for 540 s, and its exit status reflects the server's answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["CLIENTS", "judge_client"]
 
 _FOLDER = Path(__file__).parent / "java"
 _PATIENCE = 600.0
-"""How long a client may take in all, in seconds: a minute more than its test."""
+"""How long a client may take in total, in seconds: a minute more than its test."""
 _LAST_WORDS = 400
 
 
@@ -39,11 +39,11 @@ def _client(transport: str, *flags: str) -> Program:
 
 
 CLIENTS = (_client("Netty"), _client("OkHttp", "--use_okhttp=true"))
-"""The official clients. They share a folder and a build."""
+"""The official clients, which share a folder and a build."""
 
 
 async def judge_client(client: Program, patience: float = _PATIENCE) -> Agreement:
-    """Run a client against a server of its own, and return both verdicts.
+    """Run a client against a new server of ours, and return both verdicts.
 
     Raises:
         OSError: the client could not be run.

@@ -1,4 +1,4 @@
-"""Formats a verdict of the reconnect test for a terminal or a log."""
+"""Formats a reconnect-test verdict for a terminal or a log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["show"]
 
 
 def show(verdict: OfficialVerdict, console: Console) -> None:
-    """Print every gap with its allowed range, then the faults, if any, and the verdict."""
+    """Print every gap with its allowed range, then any faults, and then the verdict."""
     if verdict.gaps:
         console.print(_table(verdict))
     for fault in verdict.faults:

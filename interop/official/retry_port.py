@@ -1,4 +1,4 @@
-"""The retry port: accepts connections, reports the time of each, and hangs up."""
+"""The reconnect test's retry port: it accepts each connection, reports the time, and hangs up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BACKLOG = 1024
 
 
 class _HangUp(asyncio.Protocol):
-    """One connection to the retry port; only the time of its acceptance matters."""
+    """A connection to the retry port. Only the time at which it is accepted matters."""
 
     def __init__(self, accepted: Callable[[float], None]) -> None:
         self._accepted = accepted
@@ -23,6 +23,6 @@ class _HangUp(asyncio.Protocol):
 
 
 async def open_retry_port(host: str, port: int, accepted: Callable[[float], None]) -> asyncio.Server:
-    """Listen, and call `accepted` with the event loop's time at every connection."""
+    """Listen on the retry port, and call `accepted` with the event loop's time for every connection."""
     loop = asyncio.get_running_loop()
     return await loop.create_server(lambda: _HangUp(accepted), host, port, backlog=_BACKLOG)

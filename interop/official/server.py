@@ -1,4 +1,4 @@
-"""The official reconnect test's server: its service on one port, and the retry port beside it (IO-1)."""
+"""The server half of the official reconnect test: the service on a control port, and the retry port (IO-1)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["TURN_LIMIT", "ReconnectServer", "Settings"]
 Context = grpc.aio.ServicerContext[Any, Any]
 
 TURN_LIMIT = 600.0
-"""The official test lasts 540 s; a client that has not called Stop a minute later has gone away."""
+"""The turn limit in seconds. The test lasts 540 s; a client that has not called Stop a minute later has gone away."""
 
 _NO_TEST = "Stop: no test of this client is running; it called no Start, or lost its turn to one that waited"
 
@@ -42,8 +42,8 @@ class Settings:
         control_port: the port of the service; 0 for any free port.
         retry_port: the port that clients dial; 0 for any free port.
         initial_backoff: the clients' INITIAL_BACKOFF, in seconds, for tests in compressed time; None for the
-            protocol's. They report their MAX_BACKOFF themselves.
-        turn_limit: after how many seconds a client that did not call Stop loses its turn to a waiting one.
+            protocol's. Clients report their own MAX_BACKOFF.
+        turn_limit: the seconds after which a client that has not called Stop loses its turn to a waiting client.
     """
 
     host: str = "127.0.0.1"
@@ -62,7 +62,7 @@ class ReconnectServer:
     """
 
     def __init__(self, settings: Settings, judged: Callable[[OfficialVerdict], None]) -> None:
-        """Listen once entered, and call `judged` with the verdict on each client that finishes its test.
+        """Prepare a server, which calls `judged` with the verdict on each client that finishes its test.
 
         Raises:
             ValueError: the INITIAL_BACKOFF is too short to be judged.
@@ -75,13 +75,13 @@ class ReconnectServer:
         self.retry_port = settings.retry_port
 
     async def __aenter__(self) -> Self:
-        """Open both ports; OSError or grpc's RuntimeError if one of them is taken."""
+        """Open both ports. Raises OSError, or RuntimeError from grpc, if one of them is in use."""
         host = self._settings.host
         async with contextlib.AsyncExitStack() as opened:
             retry = await open_retry_port(host, self.retry_port, self._dialled)
             opened.callback(retry.close)
             self.retry_port = retry.sockets[0].getsockname()[1]
-            control = grpc.aio.server(options=[("grpc.so_reuseport", 0)])  # do not share the port with other servers
+            control = grpc.aio.server(options=[("grpc.so_reuseport", 0)])  # other servers must not share the port
             opened.push_async_callback(control.stop, None)
             add_ReconnectServiceServicer_to_server(self._service, control)
             self.control_port = control.add_insecure_port(f"{host}:{self.control_port}")
@@ -92,7 +92,7 @@ class ReconnectServer:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Close both ports; grpc fails the calls of clients that wait for their turn."""
+        """Close both ports. grpc then fails the calls of clients that wait for their turn."""
         await self._opened.aclose()
 
     def _dialled(self, at: float) -> None:
@@ -101,7 +101,7 @@ class ReconnectServer:
 
 
 class _Service(ReconnectServiceServicer):
-    """`grpc.testing.ReconnectService`."""
+    """Implements `grpc.testing.ReconnectService`."""
 
     def __init__(self, turns: Turns, initial_backoff: float | None, judged: Callable[[OfficialVerdict], None]) -> None:
         self._turns = turns
@@ -109,7 +109,7 @@ class _Service(ReconnectServiceServicer):
         self._judged = judged
 
     async def Start(self, request: ReconnectParams, context: Context) -> Empty:  # noqa: N802 - the method's name
-        """Start a test once it is this client's turn; its own MAX_BACKOFF applies, as on the official server."""
+        """Wait for this client's turn, and start its test with the MAX_BACKOFF that the client sent."""
         milliseconds = request.max_reconnect_backoff_ms
         try:
             held_to = terms_for(maximum=milliseconds / 1000 or None, initial=self._initial_backoff)

@@ -1,7 +1,7 @@
-"""Turns: one client is tested at a time, and the others wait in line.
+"""Lets one client at a time be tested, while the others wait in line.
 
-As with the official server, a turn ends when its client calls Stop. Unlike there, a client that leaves without calling
-Stop does not block the others forever: a turn that reaches the limit passes to the next in line.
+As with the official server, a turn ends when its client calls Stop. Here, however, a client that leaves without calling
+Stop does not block the others forever: when a turn reaches the limit, the next client in line gets its turn.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Turn:
-    """One client's test. Times are on the event loop's clock.
+    """The test of one client. Times are on the event loop's clock.
 
     Attributes:
         client: the client's end of its control connection, as grpc names it.
         terms: the terms by which the client is judged.
         began: when the test started.
         attempts: when the client dialled.
-        over: set once the client has ended the test.
+        over: set when the client ends the test.
     """
 
     client: str
@@ -37,21 +37,21 @@ class Turn:
 
 
 class Turns:
-    """Gives out turns one after another, first come, first served.
+    """Assigns turns in the order in which clients ask for them.
 
     Attributes:
-        current: the running turn; None between turns.
+        current: the current turn; None between turns.
     """
 
     def __init__(self, limit: float) -> None:
-        """Limit turns to `limit` seconds while another client waits."""
+        """Limit each turn to `limit` seconds if another client is waiting."""
         self._limit = limit
-        self._line = asyncio.Lock()  # the client that holds it is first in line; asyncio's locks are fair
+        self._line = asyncio.Lock()  # its holder is first in line; asyncio's locks are fair
         self._too_late: set[str] = set()
         self.current: Turn | None = None
 
     async def take(self, client: str, terms: Terms) -> Turn:
-        """Start a turn, once all turns requested earlier have ended."""
+        """Start a turn once all turns requested earlier have ended."""
         async with self._line:
             if self.current is not None:
                 await self._until_over(self.current)
@@ -60,10 +60,10 @@ class Turns:
             return self.current
 
     def end(self, client: str) -> Turn | None:
-        """End the running turn, if there is one, and return it.
+        """End the current turn and return it; None if there is none.
 
-        Clients are anonymous, so any client may end the turn, as with the official server; except one whose own turn
-        timed out, since it would end another client's.
+        Clients are anonymous, so any client may end the turn, as with the official server. The exception is a client
+        whose own turn timed out: its Stop is ignored, because it would end another client's turn.
         """
         if client in self._too_late:
             self._too_late.discard(client)

@@ -1,8 +1,8 @@
-"""The verdict of the official reconnect test on one client, computed from its gaps. No I/O.
+"""Computes a client's verdict in the official reconnect test from the client's gaps, without I/O.
 
-The allowed range of a gap is the official server's, [0.8 E - 100 ms, 1.2 E + 100 ms]. Two rules differ: E is limited to
-the client's maximum in the first gap too, and a client must make attempts, while the official server passes one that
-never dials (IO-2).
+The allowed range of a gap is that of the official server, [0.8 E - 100 ms, 1.2 E + 100 ms]. Two rules differ from those
+of the official server (IO-2). E never exceeds the client's MAX_BACKOFF, not even in the first gap. A client that never
+dials fails; the official server passes it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ STARTUP = 1.0
 """How long a client may take from the start of the test to its first attempt, in seconds."""
 
 _TOO_SHORT = TRANSMISSION / (1 - JITTER)
-"""The backoff whose lower bound is zero."""
+"""The backoff for which the lower bound of a gap is zero."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfficialVerdict:
-    """What was seen of one client, each figure with its allowed range.
+    """What was observed of one client. Each figure has its allowed range.
 
     Attributes:
         gaps: the times between the starts of its attempts, in order.
         attempts: how many attempts it made.
-        seconds: how long it was watched.
+        seconds: how long it was observed.
     """
 
     gaps: tuple[Measure, ...]
@@ -40,7 +40,7 @@ class OfficialVerdict:
 
     @property
     def passed(self) -> bool:
-        """Whether there are no faults."""
+        """Whether all figures are inside their allowed ranges."""
         return not self.faults
 
     @property
@@ -50,22 +50,22 @@ class OfficialVerdict:
 
 
 def terms_for(*, maximum: float | None = None, initial: float | None = None) -> Terms:
-    """Return the terms for a client with this MAX_BACKOFF and INITIAL_BACKOFF, in seconds; None for the protocol's.
+    """Return the terms for a client with these backoffs in seconds; None stands for the protocol's value.
 
     Raises:
-        ValueError: one of them is so short that the tolerance for network delay would hide it.
+        ValueError: a backoff is so short that the tolerance for network delay would hide it.
     """
     cap = PROTOCOL.cap if maximum is None else maximum
     first = PROTOCOL.initial if initial is None else initial
     if min(first, cap) <= _TOO_SHORT:
         raise ValueError(f"a backoff of {min(first, cap):g} s cannot be judged; allowed is more than {_TOO_SHORT:g} s")
-    return replace(PROTOCOL, initial=min(first, cap), cap=cap)  # the official server compares the first gap uncapped
+    return replace(PROTOCOL, initial=min(first, cap), cap=cap)  # the official server does not cap the first gap
 
 
 def judge(gaps: Sequence[float], *, attempts: int, seconds: float, terms: Terms) -> OfficialVerdict:
-    """Return the verdict on a client that made these gaps while it was watched for this many seconds.
+    """Return the verdict on a client with these gaps that was observed for this many seconds.
 
-    The minimum number of attempts is that of a client whose gaps are all as long as allowed, and at least two, since
+    The client must make at least as many attempts as the slowest client allowed. It must make at least two, because
     without a gap there is nothing to judge.
     """
     fewest = max(2, terms.fewest_starts(max(0.0, seconds - STARTUP)))

@@ -1,1 +1,1 @@
-"""What all commands of the suite share: manifests, builds, processes and terminal output."""
+"""Code that the suite's commands share: manifests, builds, processes and terminal output."""

@@ -1,4 +1,4 @@
-"""Builds peers and servers, a few at a time, and reports how long each took."""
+"""Builds the programs of peers and servers, a few at a time, and reports how long each build took."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from interop.runner.program import BuildError, Program, build
 __all__ = ["REQUIRE_PEERS", "Built", "build_all", "peers_required"]
 
 REQUIRE_PEERS: Final = "GRPC_BACKOFF_REQUIRE_PEERS"
-"""The environment variable that makes a missing peer a failure if it is set to 1."""
+"""The environment variable that makes a missing peer a failure if set to 1."""
 
 _AT_ONCE = 2
-"""How many builds run at a time: compilers use all cores."""
+"""How many builds run concurrently. Compilers already use all cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Built:
     Attributes:
         program: the program.
         seconds: how long the build took.
-        missing: why the program is not available, in words; empty if it is.
+        missing: why the program is not available; empty if it is.
     """
 
     program: Program
@@ -35,9 +35,9 @@ class Built:
     missing: str = ""
 
     def __str__(self) -> str:
-        """Return the result in one line."""
+        """Return the result as one line of text."""
         if self.missing:
-            return f"{self.program.name}: not there, since {self.missing}"
+            return f"{self.program.name}: not available, since {self.missing}"
         return f"{self.program.name}: " + (
             f"built in {self.seconds:.1f} s" if self.program.build else "nothing to build"
         )
@@ -49,7 +49,7 @@ def peers_required() -> bool:
 
 
 async def build_all(programs: Iterable[Program], told: Callable[[Built], None] = lambda _: None) -> list[Built]:
-    """Build all programs and return the results in the same order; `told` is called with each result as it is ready."""
+    """Build all programs; return the results in the same order. `told` receives each result as soon as it is ready."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def one(program: Program) -> Built:

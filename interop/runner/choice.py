@@ -13,15 +13,15 @@ AnyProgram = TypeVar("AnyProgram", bound=Program)
 
 
 def choose(programs: Sequence[AnyProgram], flag: str, given: Iterable[str]) -> list[AnyProgram]:
-    """Return the programs with these names or folders; if none are given, all except those marked `only_by_name`.
+    """Return the programs with these names or folders; if none are given, all that are not marked `only_by_name`.
 
     Args:
         programs: the available programs.
         flag: the command-line option, for the error message.
-        given: the values of the option; each may hold several names, separated by commas.
+        given: the values of the option; each may contain several names, separated by commas.
 
     Raises:
-        ValueError: there is no such program.
+        ValueError: a program does not exist.
     """
     wanted = split(given)
     for name in sorted(wanted):
@@ -33,5 +33,5 @@ def choose(programs: Sequence[AnyProgram], flag: str, given: Iterable[str]) -> l
 
 
 def split(given: Iterable[str]) -> set[str]:
-    """Return the names in the values of an option; each value may hold several, separated by commas."""
+    """Return the names in the values of an option. Each value may contain several, separated by commas."""
     return {name.strip() for each in given for name in each.split(",") if name.strip()}

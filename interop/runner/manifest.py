@@ -1,4 +1,4 @@
-"""Reads the manifests of clients and servers: their common keys, and each kind of value."""
+"""Reads the manifests of clients and servers: the keys that they share, and each kind of value."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _NEEDS = {"modules", "programs"}
 
 
 class ManifestError(ValueError):
-    """A manifest is invalid; the message names the file, the key, the value and what is allowed."""
+    """A manifest is not valid. The message names the file, the key, the value and what is allowed."""
 
 
 class Table:
-    """The content of a manifest. All methods raise ManifestError for a wrong value."""
+    """The content of a manifest. All methods raise ManifestError for a value that is not allowed."""
 
     def __init__(self, path: Path, keys: AbstractSet[str]) -> None:
-        """Read a file that may have these keys in addition to those common to all programs."""
+        """Read a file, which may have these keys in addition to those that all programs share."""
         self._path = path
         try:
             self._found = tomllib.loads(path.read_text())
@@ -31,7 +31,7 @@ class Table:
         _check_keys(path, self._found, _COMMON | keys)
 
     def common(self) -> dict[str, Any]:
-        """Return the keyword arguments common to all subclasses of Program."""
+        """Return the keyword arguments that all subclasses of Program share."""
         needs: Mapping[str, Any] = self._found.get("needs", {})
         _check_keys(self._path, needs, _NEEDS)
         return {

@@ -1,4 +1,4 @@
-"""Runs a program as a process: reads JSON lines from its output, keeps its stderr, and ends it with its context."""
+"""Runs a program as a process while a context is open, reads JSON lines from its output, and keeps its stderr."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Said = TypeVar("Said")
 
 _LAST_WORDS = 400
 _LOOK = 0.02
-"""The interval at which to check whether a process has ended, in seconds."""
+"""How often to check whether a process has ended, in seconds."""
 
 
 class ProgramError(Exception):
-    """A program did not do what its contract requires; the message says what is wrong, with its last output."""
+    """A program violated its contract. The message says how, and includes the program's last output."""
 
 
 @contextlib.asynccontextmanager
 async def limited(seconds: float) -> AsyncIterator[None]:
-    """Raise ProgramError if the block, which runs a trial, takes longer than this."""
+    """Limit the block, which runs a trial, to this many seconds; raise ProgramError if it takes longer."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -37,15 +37,16 @@ async def limited(seconds: float) -> AsyncIterator[None]:
 
 
 class ProgramProcess(Generic[Said]):
-    """One run of a program, from entering to leaving the context, whatever happens.
+    """One run of a program. It starts when the context is entered, and has ended when the context is left.
 
-    Each line of JSON that it prints is passed to `_heard`; the last value that returns is the result of `_reading`.
+    Each line of JSON that the program prints is passed to `_heard`. The result of `_reading` is the last value that
+    `_heard` returned.
     """
 
     error: ClassVar[type[ProgramError]] = ProgramError
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Run this command line once entered, with these environment variables in addition to our own."""
+        """Prepare to run this command line, with these environment variables in addition to our own."""
         self._name = name
         self._command = list(command)
         self._environment = _environment() | dict(environment or {})
@@ -54,7 +55,7 @@ class ProgramProcess(Generic[Said]):
         """Start the program.
 
         Raises:
-            ProgramError: it cannot be run.
+            ProgramError: the program cannot be run.
         """
         try:
             self._process = await self._start()
@@ -75,7 +76,7 @@ class ProgramProcess(Generic[Said]):
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # a command may start others, and all of them must be ended
+            start_new_session=True,  # it may start other processes, which must be ended too
         )
 
     async def __aexit__(
@@ -92,7 +93,7 @@ class ProgramProcess(Generic[Said]):
         """Wait until the program reports that it is ready.
 
         Raises:
-            ProgramError: it ended before that, or took too long.
+            ProgramError: the program ended or took too long.
         """
         ready = asyncio.create_task(self._ready.wait())
         await asyncio.wait({ready, self._reading}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
@@ -108,19 +109,19 @@ class ProgramProcess(Generic[Said]):
         return result
 
     def _heard(self, said: Mapping[str, Any]) -> Said | None:
-        """Handle a line: set `_ready` if it says so, and return a value to keep, or None."""
+        """Handle a line of output: set `_ready` if the program says that it is ready. Return a value or None."""
         raise NotImplementedError
 
     async def _stop(self, patience: float) -> None:
-        """End the process and everything it started, if it does not end by itself in `patience` seconds."""
+        """Kill the process and everything it started, unless it ends by itself within `patience` seconds."""
         await asyncio.wait({self._ended}, timeout=patience)
         if not self._ended.done():
             self._kill()
         await self._ended
 
     async def _end_what_is_left(self) -> None:
-        """Once the process has ended, end what it started, which would otherwise keep our pipes open."""
-        while self._process.returncode is None:  # noqa: ASYNC110 - in Python 3.11, `wait` waits for the pipes too
+        """Wait for the process to end, then kill everything it started, which would otherwise keep our pipes open."""
+        while self._process.returncode is None:  # noqa: ASYNC110 - Python 3.11's `wait` also waits for pipes
             await asyncio.sleep(_LOOK)
         self._kill()
 
@@ -129,7 +130,7 @@ class ProgramProcess(Generic[Said]):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     async def _fault(self, what: str) -> ProgramError:
-        """Return an error with this text, or with how the program ended, and its last stderr output."""
+        """Return an error that says `what`, or the program's exit status if it ended, and its last stderr output."""
         silent = self._reading.done() and self._reading.exception() is None
         await self._stop(1.0 if silent else 0.0)
         words = (await self._complaints).decode(errors="replace").strip()[-_LAST_WORDS:]
@@ -138,7 +139,7 @@ class ProgramProcess(Generic[Said]):
 
 
 def _environment() -> dict[str, str]:
-    """Return our environment without proxies, which grpc would use even for this machine's own address."""
+    """Return our environment without proxy settings, which grpc would apply even to loopback addresses."""
     kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     return kept | {"GRPC_VERBOSITY": "NONE"}
 
@@ -147,5 +148,5 @@ def _parse(line: bytes) -> Mapping[str, Any]:
     try:
         said = json.loads(line)
     except ValueError:
-        return {}  # such as the greeting of a runtime
+        return {}  # other output, such as a runtime's greeting
     return said if isinstance(said, dict) else {}

@@ -1,4 +1,4 @@
-"""The programs of clients and servers: what they need, how they are built, and how they are run."""
+"""The programs of clients and servers: their requirements, how they are built, and how they are run."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from pathlib import Path
 __all__ = ["ROOT", "BuildError", "Program", "build", "finish"]
 
 ROOT = Path(__file__).parents[2]
-"""The working directory of commands."""
+"""The working directory of all commands: the root of the repository."""
 
 _BUILD_LIMIT = 600.0
 
 
 class BuildError(Exception):
-    """A program could not be built; the message has the last line that its tools wrote."""
+    """A program could not be built. The message contains the last line of the build's output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One program, as its manifest describes it.
+    """A program, as its manifest describes it.
 
     Attributes:
         name: the name shown in tables.
         folder: the folder of the program.
         command: the command that runs it.
         modules: the Python modules that it needs.
-        programs: the programs that it needs.
+        programs: the programs that it needs on the PATH.
         build: the commands that build it.
-        only_by_name: whether it takes part only if requested by name.
+        only_by_name: whether it takes part only if named on the command line.
     """
 
     name: str
@@ -49,18 +49,18 @@ class Program:
 
     @property
     def missing(self) -> str:
-        """The modules and programs that it needs and that are missing, in words; empty if there are none."""
+        """A description of the required modules and programs that are missing; empty if there are none."""
         lacking = [f"the Python module {name}" for name in self.modules if not importlib.util.find_spec(name)]
         lacking += [f"the program {name}" for name in self.programs if shutil.which(name) is None]
         return " and ".join(lacking)
 
     def filled(self, command: Sequence[str]) -> list[str]:
-        """Return one of its commands with `{python}` and `{here}` filled in."""
+        """Return one of the program's commands, with `{python}` and `{here}` replaced by their values."""
         return [part.replace("{python}", sys.executable).replace("{here}", str(self.folder)) for part in command]
 
 
 async def build(program: Program) -> None:
-    """Run the program's build commands, in its folder.
+    """Run the program's build commands in its folder.
 
     Raises:
         BuildError: a command could not be run, failed, or took too long.
@@ -78,13 +78,13 @@ async def build(program: Program) -> None:
 
 
 async def finish(command: Sequence[str], folder: Path, limit: float) -> tuple[int | None, str]:
-    """Run a command to its end in a folder; return its exit status and output.
+    """Run a command in a folder until it ends; return its exit status and output.
 
-    If it takes longer than `limit` seconds, or if this is cancelled, the command is killed with everything it started.
-    The status is None after a timeout.
+    If it takes longer than `limit` seconds, or if the caller is cancelled, the command is killed together with
+    everything it started. The status is None after a timeout.
 
     Raises:
-        OSError: it could not be run.
+        OSError: the command could not be run.
     """
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -92,7 +92,7 @@ async def finish(command: Sequence[str], folder: Path, limit: float) -> tuple[in
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,  # a command may start others, and all of them have to end
+        start_new_session=True,  # it may start other processes, which must be ended too
     )
     writing = asyncio.create_task(process.communicate())
     try:

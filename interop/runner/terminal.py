@@ -1,4 +1,4 @@
-"""What the terminal views of all commands share: the console, the words for outcomes, and the style of tables."""
+"""Shared by the terminal output of all commands: the console, the words for outcomes, and the style of tables."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ WORDS = {
     Outcome.NOT_APPLICABLE: Text("n/a", style="dim"),
     Outcome.INCONCLUSIVE: Text("late", style="yellow"),
 }
-"""How an outcome is shown."""
+"""How each outcome is shown."""
 
 _WIDE = 200
 
 
 def wide_console() -> Console:
-    """Return standard output, wide enough for a table if it is not a terminal."""
+    """Return a console for standard output, wide enough for a table if standard output is not a terminal."""
     console = Console(highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = _WIDE

@@ -1,4 +1,4 @@
-"""Runs a coroutine until it ends, or until Ctrl-C or SIGTERM, which cancel it so that it can clean up."""
+"""Runs a coroutine until it ends. Ctrl-C and SIGTERM cancel it, so that it can clean up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run_until_told(work: Coroutine[Any, Any, Result]) -> Result | None:
 
 
 def run_to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine, which must not return None, and return its result.
+    """Run a coroutine that does not return None, and return its result.
 
     Raises:
         click.Abort: Ctrl-C or SIGTERM stopped it.

@@ -1,4 +1,4 @@
-"""What the JSON results of all commands share: verdicts, plain values, and a description of the machine."""
+"""Shared by the JSON results of all commands: verdicts, plain values, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _IN_A_LIST = re.compile(r"\},\{(?=\"(clause|name|server)\")")
 
 
 def write(value: Mapping[str, Any], path: Path) -> None:
-    """Write a value as JSON, with one line for each verdict: compact, and readable as a diff."""
+    """Write a value as JSON with one line per verdict, which is compact and readable as a diff."""
     text = json.dumps(value, separators=(",", ":"))
     path.write_text(_IN_A_LIST.sub("},\n{", text) + "\n")
 
 
 def machine() -> str:
-    """Return a description of the machine, in one line."""
+    """Describe this machine in one line."""
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def summary(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict with the figure that decides it."""
+    """Return a verdict and the figure that decides it as JSON values."""
     return {
         "clause": verdict.clause,
         "rule": verdict.rule,
@@ -44,12 +44,12 @@ def summary(verdict: Verdict) -> dict[str, Any]:
 
 
 def whole(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict with everything that was measured for it."""
+    """Return a verdict and everything that was measured for it as JSON values."""
     return plain(asdict(verdict)) | summary(verdict)  # type: ignore[no-any-return]
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to types that JSON supports, with None for infinity."""
+    """Convert a value to types that JSON supports. Infinity becomes None."""
     match value:
         case Enum():
             return value.value

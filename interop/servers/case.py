@@ -1,4 +1,4 @@
-"""Runs one case: starts a server, calls it with our channel, lets something happen to it, and returns what was seen."""
+"""Runs one case: starts a server, calls it over our channel, disrupts it, and returns what was observed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["Case"]
 
 TERMS = COMPRESSED
 _BEFORE = 1.0
-"""How long calls are made before anything happens, in seconds."""
+"""How long calls are made before the server is disrupted, in seconds."""
 _AFTER = 1.0
-"""How long calls are made once it is over and calls are answered again, in seconds."""
+"""How long calls continue after they are answered again, in seconds."""
 _RECOVERY = 3.0
-"""How much longer than the longest backoff to wait for answers, in seconds."""
+"""How long to wait for an answer beyond the longest backoff, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +43,10 @@ class Case:
     happening: Happening
 
     async def perform(self, folder: str) -> Observation:
-        """Run the case, with temporary files in `folder`, and return what was seen.
+        """Run the case, with temporary files in `folder`, and return what was observed.
 
         Raises:
-            ServerError: a server did not do what its contract requires.
+            ServerError: a server violated its contract.
         """
         async with AsyncExitStack() as stack:
             stage = await _Stage.set(self, folder, stack)
@@ -54,7 +54,7 @@ class Case:
 
 
 class _Stage:
-    """The running servers of a case, and what is done to them."""
+    """A case's running servers."""
 
     def __init__(self, case: Case, folder: str, stack: AsyncExitStack) -> None:
         self._case, self._folder, self._stack = case, folder, stack
@@ -65,7 +65,7 @@ class _Stage:
 
     @classmethod
     async def set(cls, case: Case, folder: str, stack: AsyncExitStack) -> Self:
-        """Start the servers."""
+        """Start a case's servers."""
         stage = cls(case, folder, stack)
         await stage._set()
         return stage
@@ -83,7 +83,7 @@ class _Stage:
         return process, listening.port
 
     async def play(self) -> Observation:
-        """Call the server, make it happen, and return what was seen."""
+        """Make calls, disrupt the server meanwhile, and return what was observed."""
         case, staging, events = self._case, self._staging, list[ConnectionEvent]()
         options = [*_options(TERMS), *staging.options]
         began = self._clock()
@@ -96,7 +96,7 @@ class _Stage:
                 await traffic.answered_since(back, TERMS.cap + _RECOVERY)
                 await asyncio.sleep(_AFTER)
                 await traffic.answered_since(self._clock(), TERMS.cap + _RECOVERY)
-                state = channel.get_state()  # now, because an aging connection may end once there are no calls
+                state = channel.get_state()  # read now, since an aging connection may end soon
             return Observation(
                 server=case.server,
                 happening=case.happening,
@@ -113,7 +113,7 @@ class _Stage:
             )
 
     async def _happen(self) -> tuple[float, float]:
-        """Make it happen; return when the server was gone, and when it was back."""
+        """Disrupt the server as the case says; return the times at which it went away and came back."""
         match self._case.happening:
             case Happening.KILLED:
                 await self._front.kill()

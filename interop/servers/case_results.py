@@ -1,4 +1,4 @@
-"""The results of a run: values, whether they pass, and conversion to JSON."""
+"""The results of a run, whether they pass, and their conversion to JSON."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class CaseResult:
     Attributes:
         server: the server.
         happening: what happened to it.
-        verdicts: the verdicts on our channel.
-        observation: what was seen; None if the case could not be completed.
-        fault: why it could not be completed; otherwise empty.
+        verdicts: the verdicts on our channel; empty if the case could not be completed.
+        observation: what was observed; None if the case could not be completed.
+        fault: why the case could not be completed; empty if it was.
     """
 
     server: Server
@@ -39,22 +39,22 @@ class CaseResult:
 
     @property
     def passed(self) -> bool:
-        """Whether the case was completed, and no demand fails."""
+        """Whether the case was completed and no demand failed."""
         return not self.fault and not self.failed
 
     @property
     def outcome(self) -> Outcome:
-        """The result as one outcome."""
+        """The result as a single outcome."""
         return Outcome.PASS if self.passed else Outcome.FAIL
 
     @property
     def failed(self) -> tuple[Verdict, ...]:
-        """The verdicts that are failures."""
+        """The verdicts that failed."""
         return tuple(verdict for verdict in self.verdicts if verdict.outcome is Outcome.FAIL)
 
     @property
     def held(self) -> str:
-        """How many of the demands hold, in words."""
+        """How many of the demands hold, as text."""
         return f"{sum(verdict.outcome is Outcome.PASS for verdict in self.verdicts)} of {len(self.verdicts)}"
 
 
@@ -67,7 +67,7 @@ class CaseResults:
         short: whether it was a short run.
         upstream: the name of the server behind the proxies.
         cases: the results of each case, in order.
-        missing: the missing requirements of each server that was left out, by name.
+        missing: for each server that was left out, by name, the requirements that it lacks.
     """
 
     began: datetime
@@ -91,12 +91,12 @@ class CaseResults:
         return next(found, {})
 
     def passed(self, *, require_all: bool) -> bool:
-        """Return whether all cases pass; with `require_all`, also whether no server is missing."""
+        """Return whether all cases pass. With `require_all`, a missing server also counts as failure."""
         return all(case.passed for case in self.cases) and not (require_all and self.missing)
 
 
 def to_json(results: CaseResults) -> dict[str, Any]:
-    """Return all results as JSON, with None for infinite bounds; times are seconds since the calls began."""
+    """Return all results as JSON. Infinite bounds become None; times are in seconds since the calls began."""
     return {
         "began": results.began.isoformat(timespec="seconds"),
         "short": results.short,

@@ -1,4 +1,4 @@
-"""The terminal output of a run: its progress, the table of servers and happenings, and the failures."""
+"""Prints a run on the terminal: its progress, the table of servers and happenings, and the failures."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class CaseView:
     """Prints the progress and results of a run."""
 
     def __init__(self, console: Console | None = None) -> None:
-        """Write to `console`; None is standard output."""
+        """Write to `console`; None means standard output."""
         self.console = console or wide_console()
 
     def ended(self, case: CaseResult, number: int, of: int) -> None:
-        """Print the outcome of a case, with its number."""
+        """Print a case's number and outcome."""
         said = f"{number} of {of}: {case.server.name} {case.happening.value}: "
         self.console.print(Text.assemble(said, WORDS[case.outcome]))
 
     def show(self, results: CaseResults) -> None:
-        """Print the table, and below it the failures."""
+        """Print the table, and then the failures."""
         self.console.print()
         self.console.print(_table(results))
         for name, reason in results.missing.items():

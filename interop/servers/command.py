@@ -1,4 +1,4 @@
-"""`python -m interop servers`: tests our channel against every server, through everything that can happen to it."""
+"""Tests our channel against every server and everything that can happen to it: `python -m interop servers`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from interop.servers.server import Server, find_servers
 __all__ = ["UPSTREAM", "cases", "run_all", "servers"]
 
 UPSTREAM = "grpc_python"
-"""The folder of the server behind the proxies."""
+"""The folder of the server that runs behind proxies."""
 
 _AT_ONCE = 2 * (os.cpu_count() or 1)
-"""How many cases run side by side. All of them make calls all the time."""
+"""How many cases run concurrently. All of them make calls continuously."""
 
 _LIMIT = 180.0
-"""How long a case may take, in seconds: two of the slowest starts, and the calls between."""
+"""How long a case may take, in seconds: two of the slowest starts and the calls in between."""
 
 
 @click.command()
@@ -62,7 +62,7 @@ def servers(
     if file is not None:
         write(to_json(results), file)
     if report is not None:
-        from interop.servers.page import page  # noqa: PLC0415 - most runs write none
+        from interop.servers.page import page  # noqa: PLC0415 - most runs do not need it
 
         report.write_text(page(results))
     context.exit(0 if results.passed(require_all=peers_required()) else 1)

@@ -1,6 +1,6 @@
-"""What must hold for our channel, whatever happens to its server: demands, where they apply, and how to measure them.
+"""The demands on our channel, whatever happens to its server: when each applies, and how it is measured.
 
-Everything here computes on observations; nothing makes calls or reads a clock.
+This module only evaluates observations; it does not make calls or read a clock.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from interop.conformance import Measure, Range, Unit, Verdict
 from interop.conformance.clause import NotApplicableError, verdict_on
 from interop.servers.happenings import AGE, KEEPALIVE, RELOADS, Happening
 from interop.servers.observation import Observation
-from interop.servers.traffic import Call, Ended
+from interop.servers.traffic import Call, Ended, outcomes
 
 __all__ = ["DEMANDS", "Demand", "judge", "recovery"]
 
 _LATE = 0.5
-"""How much later than its deadline a call may end, and how much later than the backoff allows it may be answered, in
-seconds: the machine may be busy."""
+"""How many seconds after its deadline a call may end, and how much later than the backoff allows it may be answered,
+because the machine may be busy."""
 
 _AT_DEADLINE = 0.1
-"""How close to its deadline a call must be, in seconds, to have been ended by the server because of it."""
+"""How many seconds before or after its deadline a call may end if the server ended it because of the deadline."""
 
 _NONE = Range(0, 0)
 _ALL = frozenset(Happening)
@@ -41,9 +41,9 @@ class Demand:
 
     Attributes:
         name: its name in tables.
-        rule: the rule that it represents.
+        rule: the rule that it tests.
         says: what it requires, in one sentence.
-        measure: yields figures with their allowed ranges; yielding none counts as a failure.
+        measure: yields figures with their allowed ranges; if it yields none, the demand fails.
         happenings: the happenings to which it applies.
     """
 
@@ -64,7 +64,7 @@ def judge(observation: Observation) -> tuple[Verdict, ...]:
 
 
 def recovery(observation: Observation) -> float | None:
-    """Return the time from the server's return to the first answer after it, in seconds; None if there was none."""
+    """Return the seconds from the server's return to the first answer after it; None if there was no answer."""
     answers = (call.ended.at for call in observation.calls if call.answered and call.ended is not None)
     first = min((at for at in answers if at >= observation.back), default=None)
     return None if first is None else first - observation.back
@@ -85,7 +85,7 @@ def _codes(observation: Observation) -> Iterator[Measure]:
     others = [
         call for call in observation.calls if call.ended is not None and not _may_end_so(call, call.ended, observation)
     ]
-    yield _calls("calls that ended with another code", len(others))
+    yield _calls(f"calls that ended with another code{outcomes(others)}", len(others))
 
 
 def _may_end_so(call: Call, ended: Ended, observation: Observation) -> bool:
@@ -95,8 +95,8 @@ def _may_end_so(call: Call, ended: Ended, observation: Observation) -> bool:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return observation.happening in _FROZEN
         case grpc.StatusCode.CANCELLED if observation.happening in _FROZEN:
-            # Servers in Go and Java reset a call whose deadline passes. The core reports that as CANCELLED, on any
-            # channel, if its own deadline timer has not fired yet.
+            # Servers in Go and Java reset a call when its deadline passes. If the core's own timer for the deadline has
+            # not fired yet, the core reports the reset as CANCELLED, on any channel.
             return abs(ended.at - call.deadline) <= _AT_DEADLINE
         case grpc.StatusCode.CANCELLED:
             return observation.happening is Happening.DRAINED and not observation.server.graceful
@@ -105,12 +105,12 @@ def _may_end_so(call: Call, ended: Ended, observation: Observation) -> bool:
 
 def _lost(observation: Observation) -> Iterator[Measure]:
     if observation.happening is Happening.DRAINED and not observation.server.graceful:
-        raise NotApplicableError("the server loses calls of any client when it is told to end")
+        raise NotApplicableError("the server loses calls of any client when it shuts down")
     yield _calls("calls lost", sum(call.lost for call in observation.calls))
-    if observation.happening is not Happening.DRAINED:  # fail-fast calls fail once the server has ended
+    if observation.happening is not Happening.DRAINED:  # during a drain, fail-fast calls do fail
         yield _calls("calls that failed", sum(not call.answered for call in observation.calls))
     elif observation.server.delays:
-        yield _calls("calls in its midst that were answered", len(observation.survivors), Range(1, math.inf))
+        yield _calls("calls running at the time that were answered", len(observation.survivors), Range(1, math.inf))
 
 
 def _waiting(observation: Observation) -> Iterator[Measure]:
@@ -124,9 +124,9 @@ def _waiting(observation: Observation) -> Iterator[Measure]:
 
 
 def _recovers(observation: Observation) -> Iterator[Measure]:
-    """Allow for the longest gap that can have been in progress."""
+    """Allow for the longest gap that can have been in progress when the server came back."""
     seconds = recovery(observation)
-    yield _calls("answers since it was back", 0 if seconds is None else 1, Range(1, math.inf))
+    yield _calls("answers since its return", 0 if seconds is None else 1, Range(1, math.inf))
     if seconds is None:
         return
     terms = observation.terms
@@ -169,7 +169,7 @@ def _connections(observation: Observation) -> Iterator[Measure]:
 
 def _ready(observation: Observation) -> Iterator[Measure]:
     standing = int(observation.state is grpc.ChannelConnectivity.READY)
-    yield Measure(what="standing at the end", seen=standing, allowed=Range(1, 1), unit=Unit.CONNECTIONS)
+    yield Measure(what="open at the end", seen=standing, allowed=Range(1, 1), unit=Unit.CONNECTIONS)
 
 
 def _noticed(observation: Observation) -> Iterator[Measure]:
@@ -182,24 +182,21 @@ def _stays(observation: Observation) -> Iterator[Measure]:
     lost = len(observation.losses)
     yield Measure(what="connections lost", seen=lost, allowed=_NONE, unit=Unit.CONNECTIONS)
     failed = [call for call in observation.meanwhile if not call.answered]
-    yield _calls("calls that the proxy answered in its server's place", len(failed), Range(1, math.inf))
+    yield _calls("calls that the proxy answered instead of its server", len(failed), Range(1, math.inf))
 
 
 DEMANDS = (
     Demand(
         name="lost",
         rule="CH-6",
-        says="No call is lost by what is done gracefully: those that run are answered, and those that wait come to it.",
+        says="A graceful shutdown loses no calls: running calls are answered, and waiting calls are sent afterwards.",
         measure=_lost,
         happenings=_GRACEFUL,
     ),
     Demand(
         name="waiting",
         rule="CH-7",
-        says=(
-            "A wait-for-ready call waits for a connection: those made while the server is away are answered once it "
-            "is back."
-        ),
+        says="Wait-for-ready calls made while the server is gone wait, and are answered once it is back.",
         measure=_waiting,
         happenings=_RESTARTED,
     ),
@@ -207,48 +204,48 @@ DEMANDS = (
     Demand(
         name="codes",
         rule="CH-7",
-        says="A call that fails is UNAVAILABLE, or has met its deadline where the server is frozen.",
+        says="A call that fails ends with UNAVAILABLE; if the server is frozen, it may exceed its deadline instead.",
         measure=_codes,
     ),
     Demand(
         name="recovery",
         rule="CB-4",
-        says="A server that is back is called again after one gap of the backoff at the latest.",
+        says="A server that comes back receives calls again after at most one gap of the backoff.",
         measure=_recovers,
         happenings=_ALL - {Happening.AGED, Happening.RELOADED},
     ),
     Demand(
         name="settled",
         rule="CH-2",
-        says="Once a call has been answered again, all are.",
+        says="Once a call has been answered after the server's return, all later calls are answered.",
         measure=_settled,
     ),
     Demand(
         name="attempts",
         rule="CB-5",
-        says="There are no more attempts, and they are no closer, than the backoff allows.",
+        says="Attempts are neither more frequent nor closer together than the backoff allows.",
         measure=_starts,
     ),
     Demand(
         name="connections",
         rule="CB-7",
-        says="There is one new connection for each that the server, or a proxy, ended.",
+        says="The channel makes one new connection for each connection that the server or proxy ended.",
         measure=_connections,
     ),
     Demand(
         name="noticed",
         rule="CH-8",
-        says="A connection whose peer is frozen is given up when keepalive and grpc's ping timeout say so.",
+        says="A connection to a frozen server is abandoned within the times set for keepalive and the ping timeout.",
         measure=_noticed,
         happenings=frozenset({Happening.PINGED}),
     ),
     Demand(
         name="stays-ready",
         rule="CB-7",
-        says="A proxy that answers, whatever it answers, keeps its connection.",
+        says="The connection to a proxy stays open as long as the proxy answers, even if it answers with errors.",
         measure=_stays,
         happenings=frozenset({Happening.UPSTREAM_DOWN}),
     ),
-    Demand(name="ready", rule="CH-2", says="At the end the channel is READY.", measure=_ready),
+    Demand(name="ready", rule="CH-2", says="At the end, the channel is READY.", measure=_ready),
 )
 """All demands."""

@@ -1,7 +1,7 @@
-"""Adapts programs with a command line of their own, such as etcd or nginx, to the contract of servers.
+"""Adapts programs with their own command lines, such as etcd or nginx, to the contract of server programs.
 
-A keeper starts the program, reports when it accepts connections, forwards signals as the ones that the program
-expects, and ends with everything it started when its standard input ends.
+A keeper starts the program and reports when it accepts connections. It translates the signals that it receives into
+those that the program expects. When its standard input ends, it exits and ends everything it started.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LOOK = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Native:
-    """A program with a command line of its own.
+    """A program with its own command line.
 
     Attributes:
-        name: the name of the program, also among the versions.
-        command: returns the command line, given the arguments and a folder for the program's own use.
+        name: the name of the program, also used for its version.
+        command: returns the command line, given the arguments and a folder for the program's files.
         version: the command that prints its version.
         drain: the signal that ends it gracefully.
-        reload: the signal that reloads its configuration, if there is one.
+        reload: the signal that makes it reload its configuration, if there is one.
         environment: environment variables that it needs in addition to ours.
     """
 
@@ -54,7 +54,7 @@ def keep(native: Native, order: ServeOrder) -> None:
     folder = Path(tempfile.mkdtemp(prefix=f"{native.name}-"))
     end_with_input(lambda: _end_all(folder))
     order = order if order.port else replace(order, port=free_port())
-    process = subprocess.Popen(  # noqa: S603 - what the server's own module says
+    process = subprocess.Popen(  # noqa: S603 - the command of a server's module
         native.command(order, folder),
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,
@@ -88,13 +88,13 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def _version(native: Native) -> str:
-    said = subprocess.run(native.version, capture_output=True, text=True, check=False)  # noqa: S603 - as above
+    said = subprocess.run(native.version, capture_output=True, text=True, check=False)  # noqa: S603 - same as above
     found = re.search(r"\d+(\.\d+)+\S*", said.stdout + said.stderr)
     return found[0] if found else "unknown"
 
 
 def configuration(template: Path, folder: Path, **values: object) -> Path:
-    """Write a template to `folder`, with `{port}` and the like filled in, and other braces kept; return the file."""
+    """Write a template to `folder`, replacing placeholders such as `{port}` but no other braces; return the file."""
     text = template.read_text()
     for name, value in {"folder": folder, **values}.items():
         text = text.replace(f"{{{name}}}", str(value))
@@ -104,7 +104,7 @@ def configuration(template: Path, folder: Path, **values: object) -> Path:
 
 
 def free_port() -> int:
-    """Return a port that is free now; none of these programs can choose one and report it."""
+    """Return a port that is currently free, because native programs cannot choose a port and report it."""
     with socket.socket() as sock:
         sock.bind((HOST, 0))
         port: int = sock.getsockname()[1]

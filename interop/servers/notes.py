@@ -1,22 +1,20 @@
-"""Describes in sentences what a server did and what our channel saw of it, with the figures of one case."""
+"""Describes one case in sentences and figures: what the server did, and what our channel saw of it."""
 
 from __future__ import annotations
 
-import re
 import statistics
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from interop.servers.demands import recovery
 from interop.servers.happenings import RELOADS, Happening
 from interop.servers.observation import Observation
-from interop.servers.traffic import Call
+from interop.servers.traffic import outcomes
 
 __all__ = ["figures", "notes"]
 
 
 def notes(observation: Observation) -> list[str]:
-    """Return the sentences."""
+    """Return the sentences about one case."""
     said = {
         Happening.KILLED: _killed,
         Happening.DRAINED: _drained,
@@ -45,15 +43,15 @@ def figures(observation: Observation | None) -> list[str]:
 
 def _killed(observation: Observation) -> Iterable[str]:
     on_wire = [call for call in observation.calls if call.lost]
-    yield f"{_count(len(on_wire), 'call')} that ran when it was killed failed{_how(on_wire)}."
+    yield f"When the server was killed, {_count(len(on_wire), 'running call')} failed{outcomes(on_wire)}."
     yield _unsent(observation)
     yield from _recovered(observation)
 
 
 def _drained(observation: Observation) -> Iterable[str]:
-    yield f"It had ended {observation.gone - observation.struck:.2f} s after it was told."
+    yield f"The server ended {observation.gone - observation.struck:.2f} s after SIGTERM."
     answered = len(observation.survivors)
-    yield f"{_count(answered, 'call')} that ran then {_was(answered)} answered{_lost(observation)}."
+    yield f"{_count(answered, 'running call')} {_was(answered)} answered after SIGTERM{_lost(observation)}."
     yield _unsent(observation)
     yield from _recovered(observation)
 
@@ -62,7 +60,7 @@ def _aged(observation: Observation) -> Iterable[str]:
     lives = [loss.lived for loss in observation.losses]
     if lives:
         yield (
-            f"{_count(len(lives), 'connection')} ended, at an age of {min(lives):.2f} to {max(lives):.2f} s"
+            f"{_count(len(lives), 'connection')} ended at an age of {min(lives):.2f} to {max(lives):.2f} s"
             f"{_lost(observation)}."
         )
     else:
@@ -78,11 +76,11 @@ def _frozen(observation: Observation) -> Iterable[str]:
     frozen = observation.back - observation.gone
     losses = [loss for loss in observation.losses if loss.at < observation.back]
     if losses:
-        yield f"The connection was given up {losses[0].at - observation.gone:.2f} s after the stop."
+        yield f"The connection was abandoned {losses[0].at - observation.gone:.2f} s after the server was frozen."
     else:
-        yield f"The connection outlived the {frozen:.1f} s; keepalive did not end it."
+        yield f"The connection survived the {frozen:.1f} s for which the server was frozen: keepalive did not end it."
     late = [call for call in observation.calls if not call.answered]
-    yield f"{_count(len(late), 'call')} failed{_how(late)}."
+    yield f"{_count(len(late), 'call')} failed{outcomes(late)}."
     yield from _recovered(observation)
 
 
@@ -90,13 +88,15 @@ def _upstream_down(observation: Observation) -> Iterable[str]:
     running = [call for call in observation.calls if call.began < observation.gone and not call.answered]
     failed = [call for call in observation.meanwhile if not call.answered]
     waited = [call for call in observation.meanwhile if call.answered]
-    yield f"{_count(len(running), 'call')} that ran when its server was killed failed{_how(running)}."
+    lost = f"{_count(len(running), 'running call')} failed{outcomes(running)}"
+    yield f"When the server behind the proxy was killed, {lost}."
     if failed:
         took = statistics.median(call.ended.at - call.began for call in failed if call.ended)
-        yield f"Without its server it refused {_count(len(failed), 'call')}{_how(failed)}, after {took:.3f} s each."
-    yield f"{_count(len(waited), 'call')} of that time {_was(len(waited))} answered once the server was back."
+        rejected = f"{_count(len(failed), 'call')}{outcomes(failed)}"
+        yield f"While that server was gone, the proxy rejected {rejected}; the median rejection took {took:.3f} s."
+    yield f"{_count(len(waited), 'call')} made in that time {_was(len(waited))} answered once the server was back."
     yield (
-        f"The channel made {_count(observation.connections, 'connection')}, and lost "
+        f"The channel made {_count(observation.connections, 'connection')} and lost "
         f"{_count(len(observation.losses), 'connection')}."
     )
 
@@ -106,8 +106,8 @@ def _recovered(observation: Observation) -> Iterable[str]:
     if seconds is not None:
         attempts = len(observation.starts)
         yield (
-            f"A call was answered {seconds:.2f} s after it was back; the channel made "
-            f"{_count(observation.connections, 'connection')} with {_count(attempts, 'attempt')} in all."
+            f"The first answer came {seconds:.2f} s after the server's return. In total, the channel made "
+            f"{_count(observation.connections, 'connection')} in {_count(attempts, 'attempt')}."
         )
 
 
@@ -118,18 +118,7 @@ def _unsent(observation: Observation) -> str:
 
 def _lost(observation: Observation) -> str:
     lost = [call for call in observation.calls if call.lost]
-    return f", and {_count(len(lost), 'call')} {_was(len(lost))} lost{_how(lost)}"
-
-
-def _how(calls: Sequence[Call]) -> str:
-    """Return how calls ended, most frequent first: the code and the details."""
-    words = Counter(f"{call.ended.code.name}, {_plain(call.ended.details)!r}" for call in calls if call.ended)
-    return f" ({'; '.join(text for text, _ in words.most_common(2))})" if words else ""
-
-
-def _plain(details: str) -> str:
-    """Remove what differs from call to call: the target, and the next attempt."""
-    return re.sub(r"; (attempt|next) [^;]*$", "", re.sub(r"(ipv4:)?127\.0\.0\.1:\d+", "the target", details))
+    return f", and {_count(len(lost), 'call')} {_was(len(lost))} lost{outcomes(lost)}"
 
 
 def _count(number: int, what: str) -> str:

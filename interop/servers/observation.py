@@ -1,4 +1,4 @@
-"""What was seen of our channel while something happened to its server, as values; `demands.py` judges them."""
+"""What was observed of our channel while something happened to its server, as values that `demands.py` judges."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ __all__ = ["Observation", "Outage"]
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A time without a connection: from its loss, or from the first call, to READY or to the end of the observation."""
+    """A period without a connection.
+
+    It starts with the loss of a connection or with the first call, and ends at READY or when the observation ends.
+    """
 
     began: float
     ended: float
@@ -28,7 +31,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What was seen. Times are seconds on the event loop's clock.
+    """What was observed in one case. Times are in seconds on the event loop's clock.
 
     Attributes:
         server: the server.
@@ -38,11 +41,11 @@ class Observation:
         events: all events of the channel.
         began: when the calls began.
         struck: when the happening began.
-        gone: when the server had ended, or was frozen.
-        back: when it listened again, or resumed.
+        gone: when the server had ended or was frozen.
+        back: when it listened again or resumed.
         over: when the last call had ended.
         state: the channel's state just after one of the last calls was answered.
-        versions: the versions used by the server and the one behind it.
+        versions: the versions of the software that the server and its upstream use.
     """
 
     server: Server
@@ -65,16 +68,16 @@ class Observation:
 
     @property
     def starts(self) -> Sequence[float]:
-        """When attempts started."""
+        """When each attempt started."""
         return [event.at for event in self.events if isinstance(event, AttemptStarted)]
 
     @property
     def losses(self) -> Sequence[Disconnected]:
-        """The connections that ended before the channel was closed."""
+        """The losses of connections before the channel was closed."""
         return [event for event in self.events if isinstance(event, Disconnected)]
 
     def outages(self) -> Iterator[Outage]:
-        """Yield the times without a connection."""
+        """Yield the periods without a connection."""
         began, attempts = self.began, 0
         for event in self.events:
             if isinstance(event, AttemptStarted):
@@ -89,7 +92,7 @@ class Observation:
 
     @property
     def survivors(self) -> Sequence[Call]:
-        """The calls that were running when the happening began, and were answered."""
+        """The calls that were in progress when the happening began and were answered afterwards."""
         running = (call for call in self.calls if call.began < self.struck and call.answered)
         return [call for call in running if call.ended is not None and call.ended.at > self.struck]
 
@@ -100,6 +103,6 @@ class Observation:
 
     @property
     def waiting(self) -> Sequence[Call]:
-        """The wait-for-ready calls that were made without a connection, before the server was back."""
+        """The wait-for-ready calls that were made while there was no connection and the server was not back yet."""
         lost = next((loss.at for loss in self.losses if loss.at >= self.struck), self.back)
         return [call for call in self.calls if call.wait_for_ready and lost <= call.began < self.back]

@@ -1,4 +1,4 @@
-"""The page of a run: what happened to which server, the verdicts on our channel, and what the servers did."""
+"""Writes the page of a run: what happened to which server, the verdicts on our channel, and what the servers did."""
 
 from __future__ import annotations
 
@@ -21,25 +21,28 @@ __all__ = ["page"]
 _WIDTH = 120
 
 _HOW_TO_READ = """\
-This project's channel is tested against servers of others. Six workers call all the time, half of them with
-`wait_for_ready`, and two for answers that take 0.4 s, so that calls are in the midst of what happens. The channel is
-held to its [rules](../behaviour.md). A server that is gone, or frozen, fails many calls: `failed` counts them.
-`recovered` is the time from the server's return to the first answer.
+These tests check whether this project's channel follows its [rules](../behaviour.md) when something happens to its
+server, for example when the server is killed or frozen. In each test, six workers make calls continuously. Three of
+them make wait-for-ready calls, and two ask for answers that take 0.4 s, so that some calls are always running when
+something happens. While a server is gone or frozen, many calls fail; the column `failed` counts all failed calls. The
+column `recovered` shows the time from the server's return to the first answer.
+
+The servers, and the software that they use:
 """
 
 
 def page(results: CaseResults) -> str:
-    """Return the page, in Markdown."""
+    """Return the page as Markdown."""
     return "\n".join(_lines(results)) + "\n"
 
 
 def _lines(results: CaseResults) -> Iterator[str]:
     command = "python -m interop servers" + (" --short" if results.short else "")
-    yield "# Before other servers"
+    yield "# Behaviour with other servers"
     yield ""
     yield from _wrapped(
-        f"Measured on {results.began:%Y-%m-%d}, on {machine()}, with `{command}`: grpc_backoff "
-        f"{grpc_backoff.__version__} on grpcio {grpc.__version__}, told INITIAL_BACKOFF {COMPRESSED.initial:g} s, "
+        f"Measured on {results.began:%Y-%m-%d}, on {machine()}, with `{command}`. The channel is that of grpc_backoff "
+        f"{grpc_backoff.__version__} on grpcio {grpc.__version__}, with INITIAL_BACKOFF {COMPRESSED.initial:g} s, "
         f"MAX_BACKOFF {COMPRESSED.cap:g} s and MIN_CONNECT_TIMEOUT {COMPRESSED.min_connect_timeout:g} s. The server "
         f"behind the proxies is the {results.upstream}."
     )
@@ -59,7 +62,7 @@ def _lines(results: CaseResults) -> Iterator[str]:
 
 
 def _table(results: CaseResults) -> Iterator[str]:
-    yield "| server | happening | calls | failed | recovered | connections | attempts | verdict |"
+    yield "| server | what happens | calls | failed | recovered | connections | attempts | verdict |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |"
     for case in results.cases:
         cells = [case.server.name, case.happening.value, *figures(case.observation), _verdict(case)]
@@ -72,13 +75,13 @@ def _verdict(case: CaseResult) -> str:
 
 def _legend(results: CaseResults) -> Iterator[str]:
     happened = {case.happening for case in results.cases}
-    yield "What happens:"
+    yield "What happens to the server:"
     yield ""
     for happening in Happening:
         if happening in happened:
             yield from _wrapped(f"- **{happening.value}**: {COURSES[happening].says}")
     yield ""
-    yield "What must hold:"
+    yield "What is required of the channel:"
     yield ""
     for demand in DEMANDS:
         if demand.happenings & happened:
@@ -96,7 +99,7 @@ def _server(results: CaseResults, server: Server) -> Iterator[str]:
             yield from _wrapped(f"- {verdict.rule}, {verdict.clause}: {verdict}")
     if not server.graceful:
         yield ""
-        yield "It loses calls when it is told to end, plain grpcio's as well; so that is not demanded here."
+        yield "When it shuts down, this server also loses calls of plain grpcio, so `lost` does not apply to `drained`."
 
 
 def _wrapped(text: str) -> list[str]:

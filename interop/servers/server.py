@@ -1,4 +1,4 @@
-"""Finds the servers and reads their manifests, which are similar to those of peers."""
+"""Finds the servers and reads their manifests, which resemble those of peers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _KEYS = {"method", "proxy", "graceful", "happenings"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server(Program):
-    """One server, as its manifest describes it.
+    """A server, as its manifest describes it.
 
     Attributes:
         method: the method that is called, with an empty message.
         proxy: whether it is a proxy in front of another server.
-        graceful: whether it loses no calls on SIGTERM; if it does, the client is not to blame.
+        graceful: whether SIGTERM ends it without losing calls; if not, the client is not blamed for lost calls.
         happenings: what can happen to it.
     """
 
@@ -36,15 +36,15 @@ class Server(Program):
 
     @property
     def delays(self) -> bool:
-        """Whether it can delay its answers, so that calls are running when something happens."""
+        """Whether the server can delay its answers, so that calls are in progress when something happens."""
         return self.method == EMPTY_CALL
 
 
 def find_servers(folder: Path = _FOLDER) -> list[Server]:
-    """Return the servers whose manifests are in subfolders of `folder`, ordered by name, with proxies last.
+    """Return the servers with manifests in subfolders of `folder`, sorted by name, with proxies last.
 
     Raises:
-        ManifestError: a manifest is invalid.
+        ManifestError: a manifest is not valid.
     """
     servers = [_read(path) for path in folder.glob("*/server.toml")]
     return sorted(servers, key=lambda server: (server.proxy, server.name.lower()))

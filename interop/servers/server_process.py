@@ -16,24 +16,24 @@ from interop.servers.server import Server
 __all__ = ["Listening", "ServerError", "ServerProcess"]
 
 _STARTUP = 60.0
-"""How long a server may take until it listens, in seconds: a JVM takes long to start on a busy machine."""
+"""How long a server may take until it listens, in seconds. A JVM starts slowly on a busy machine."""
 _DRAIN = 20.0
-"""How long it may take to end gracefully, in seconds."""
+"""How long a server may take to end gracefully, in seconds."""
 _TAKES_HOLD = 0.05
-"""How long SIGSTOP takes at most to reach all threads and processes of a group, in seconds."""
+"""The longest time that SIGSTOP takes to reach all threads and processes of a group, in seconds."""
 
 
 class ServerError(ProgramError):
-    """A server did not do what its contract requires; the message says what is wrong, with its last output."""
+    """A server violated its contract. The message says how, and includes the server's last output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """What a server reports when it listens.
+    """What a server reports when it starts to listen.
 
     Attributes:
         port: the port, on 127.0.0.1.
-        versions: the versions of the software it uses.
+        versions: the versions of the software that it uses.
     """
 
     port: int
@@ -41,12 +41,12 @@ class Listening:
 
 
 class ServerProcess(ProgramProcess[Listening]):
-    """One run of a server's program; leaving the context ends it."""
+    """One run of a server's program, which has ended when the context is left."""
 
     error = ServerError
 
     def __init__(self, server: Server, port: int, settings: Mapping[str, int], folder: str) -> None:
-        """Run on `port` (0 for any free one) with these arguments, and with temporary files in `folder`."""
+        """Prepare to run on `port` (0 for any free port) with these settings, and with temporary files in `folder`."""
         told = {"port": port, **settings}
         arguments = [part for name, value in told.items() for part in (f"--{name}", str(value))]
         super().__init__(server.name, [*server.filled(server.command), *arguments], {"TMPDIR": folder})
@@ -55,7 +55,7 @@ class ServerProcess(ProgramProcess[Listening]):
         """Wait until the server listens.
 
         Raises:
-            ServerError: it ended before that, or took too long.
+            ServerError: the server ended or took too long.
         """
         await self._be_ready(_STARTUP)
         return self._said
@@ -68,15 +68,15 @@ class ServerProcess(ProgramProcess[Listening]):
         return self._said
 
     async def kill(self) -> None:
-        """Kill the server; the kernel closes its sockets."""
+        """Kill the server with SIGKILL. The kernel closes its sockets."""
         self._signal_all(signal.SIGKILL)
         await self._process.wait()
 
     async def drain(self) -> None:
-        """End the server gracefully, with SIGTERM.
+        """End the server gracefully with SIGTERM.
 
         Raises:
-            ServerError: it does not end in time.
+            ServerError: the server did not end within the limit.
         """
         self._process.send_signal(signal.SIGTERM)
         try:
@@ -86,11 +86,11 @@ class ServerProcess(ProgramProcess[Listening]):
             raise await self._fault(f"had not ended {_DRAIN:g} s after SIGTERM") from None
 
     def reload(self) -> None:
-        """Make the server reload its configuration, with SIGHUP."""
+        """Make the server reload its configuration with SIGHUP."""
         self._process.send_signal(signal.SIGHUP)
 
     async def freeze(self) -> None:
-        """Stop the server's processes: the kernel still accepts connections, but nothing answers."""
+        """Suspend the server's processes. The kernel still accepts connections, but nothing answers."""
         self._signal_all(signal.SIGSTOP)
         await asyncio.to_thread(os.waitid, os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
         await asyncio.sleep(_TAKES_HOLD)

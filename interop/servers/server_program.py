@@ -1,4 +1,4 @@
-"""What the server programs in Python share: the command line, the line of output, and the exit at the end of input."""
+"""Code that the Python server programs share: the command line, the line of output, and the exit when stdin ends."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _MILLISECONDS = click.IntRange(min=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOrder:
-    """The command-line arguments of a server.
+    """The command-line arguments of a server program.
 
     Attributes:
         port: the port to listen on; 0 for any free port.
         upstream: the port of the server behind a proxy; None if this is not a proxy.
         max_age_ms: MAX_CONNECTION_AGE; None for no limit.
-        grace_ms: MAX_CONNECTION_AGE_GRACE: how long running calls may continue after that.
+        grace_ms: MAX_CONNECTION_AGE_GRACE, which is how long running calls may continue after that.
     """
 
     port: int
@@ -38,13 +38,13 @@ class ServeOrder:
 
 
 def say_listening(port: int, **versions: str) -> None:
-    """Write the line of output: the port, and the versions of the software used."""
+    """Print the line of output: the port, and the versions of the software that the server uses."""
     versions["python"] = platform.python_version()
     click.echo(json.dumps({"event": "listening", "port": port, "versions": versions}))
 
 
 def end_with_input(end: Callable[[], object] = lambda: os._exit(0)) -> None:
-    """Call `end`, from another thread, when standard input ends, which means that the parent is gone."""
+    """Call `end` on another thread when standard input ends, which means that the parent process is gone."""
 
     def wait() -> None:
         while os.read(sys.stdin.fileno(), 1024):

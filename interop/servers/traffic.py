@@ -1,8 +1,10 @@
-"""Makes calls continuously on one channel, and records the outcome of each."""
+"""Makes calls continuously on one channel and records how each of them ended."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,16 +15,16 @@ import grpc.aio
 
 from grpc_backoff import aio
 
-__all__ = ["Call", "Ended", "Traffic"]
+__all__ = ["Call", "Ended", "Traffic", "outcomes"]
 
 _PAUSE = 0.02
 _DELAY_MS = 400
-"""How long a server delays the answer to a long call."""
+"""How many milliseconds a server waits before it answers a long call."""
 _PATIENCE = 20.0
-"""The deadline of wait-for-ready calls, in seconds: long enough for a server to be killed and started again."""
+"""The deadline of wait-for-ready calls in seconds, which is long enough for a server to be killed and restarted."""
 _CORE_COULD_NOT_CONNECT = "failed to connect to all addresses"
 _SLACK = 2.0
-"""How long after its deadline a call is considered to hang, in seconds."""
+"""How many seconds after its deadline a call counts as hanging."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Ended:
         code: its status code.
         details: its status details; empty for success.
         unsent: whether it failed for lack of a connection, so that no server can have seen it. Either the channel
-            reports that, or its core, which dials again for a call that is assigned to a connection as it ends.
+            reports this, or grpc's core does after redialling for a call that was assigned to a connection as it ended.
     """
 
     at: float
@@ -45,14 +47,14 @@ class Ended:
 
 @dataclass(slots=True)
 class Call:
-    """One call. Times are seconds on the event loop's clock.
+    """A call. Times are in seconds on the event loop's clock.
 
     Attributes:
         wait_for_ready: whether it is a wait-for-ready call.
         long: whether the server was asked to delay its answer.
         began: when it was made.
         deadline: when it must end.
-        ended: how it ended; None while it runs, or if it hung.
+        ended: how it ended; None if it is running or hung.
     """
 
     wait_for_ready: bool
@@ -63,20 +65,31 @@ class Call:
 
     @property
     def answered(self) -> bool:
-        """Whether it succeeded."""
+        """Whether the call succeeded."""
         return self.ended is not None and self.ended.code is grpc.StatusCode.OK
 
     @property
     def lost(self) -> bool:
-        """Whether it failed although it had been sent, or although it was a wait-for-ready call."""
+        """Whether the call failed although it was sent, or although it was wait-for-ready."""
         return not self.answered and (self.wait_for_ready or self.ended is None or not self.ended.unsent)
 
 
+def outcomes(calls: Sequence[Call]) -> str:
+    """Return the two most frequent outcomes of calls, as text in parentheses; empty if no call has ended."""
+    words = Counter(f"{call.ended.code.name}, {_plain(call.ended.details)!r}" for call in calls if call.ended)
+    return f" ({'; '.join(text for text, _ in words.most_common(2))})" if words else ""
+
+
+def _plain(details: str) -> str:
+    """Remove the parts of status details that differ between calls: the target and the next attempt."""
+    return re.sub(r"; (attempt|next) [^;]*$", "", re.sub(r"(ipv4:)?127\.0\.0\.1:\d+", "the target", details))
+
+
 class Traffic:
-    """Workers that make calls while the context is open: wait-for-ready or fail-fast, short or long."""
+    """Workers that make calls while the context is open. Calls are wait-for-ready or fail-fast, and long or short."""
 
     def __init__(self, channel: aio.Channel, method: str, deadline: float, *, everybody: bool) -> None:
-        """Call this method; the deadline, in seconds, applies to wait-for-ready calls only with `everybody`."""
+        """Make calls to this method. The deadline, in seconds, covers wait-for-ready calls if `everybody`."""
         self._method: Any = channel.unary_unary(method)
         self._deadlines = {False: deadline, True: deadline if everybody else _PATIENCE}
         self._calls: list[Call] = []
@@ -105,17 +118,17 @@ class Traffic:
             worker.cancel()
         for outcome in await asyncio.gather(*self._workers, return_exceptions=True):
             if isinstance(outcome, Exception) and not exc_type:
-                raise outcome  # an error of ours, not of a call
+                raise outcome  # this is our own error, not a failed call
 
     async def answered_since(self, moment: float, limit: float) -> None:
-        """Wait until a call that was made after `moment` is answered, or until `limit` seconds have passed."""
+        """Wait until a call that was made after `moment` is answered, but no longer than `limit` seconds."""
         try:
             async with asyncio.timeout(limit), self._answered:
                 await self._answered.wait_for(
                     lambda: any(call.began >= moment and call.answered for call in reversed(self._calls))
                 )
         except TimeoutError:
-            pass  # the verdict will show it
+            pass  # the verdict will show that
 
     async def _work(self, wait_for_ready: bool, long: bool) -> None:
         while not self._over:

@@ -1,1 +1,1 @@
-"""connectrpc, ConnectRPC for Python, speaking gRPC."""
+"""The client of connectrpc (ConnectRPC for Python), using the gRPC protocol."""

@@ -1,4 +1,4 @@
-"""The program; see `interop/clients/README.md`."""
+"""The connectrpc peer. `interop/clients/README.md` specifies what the program does."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _METHOD = MethodInfo(
     stream_type=StreamType.UNARY,
 )
 _CODES = {"CANCELED": "CANCELLED"}
-"""The status names that connectrpc spells differently."""
+"""The status names that connectrpc spells differently from gRPC."""
 
 
 async def _run(order: CallOrder) -> Tally:
     scheme = "http" if order.ca is None else "https"
-    # Without TLS there is no negotiation, and HTTP/2 must be requested explicitly.
+    # Without TLS there is no ALPN, so HTTP/2 must be requested explicitly.
     async with HTTPTransport(tls_ca_cert=order.ca, http_version=HTTPVersion.HTTP2) as transport:
         client = ConnectClient(f"{scheme}://{order.target}", protocol=ProtocolType.GRPC, http_client=Client(transport))
 
         async def call(_wait_for_ready: bool, number: str) -> None:
-            """Make one call; wait-for-ready is not supported."""
+            """Make one call. The client does not support wait-for-ready."""
             try:
                 await client.execute_unary(request=Empty(), method=_METHOD, headers={CALL_ID: number})
             except ConnectError as error:
@@ -46,7 +46,7 @@ async def _run(order: CallOrder) -> Tally:
 
 @command
 def main(order: CallOrder) -> None:
-    """Keep one channel busy."""
+    """Keep one channel busy with calls."""
     asyncio.run(_run(order)).say_done(connectrpc=version("connectrpc"), pyqwest=version("pyqwest"))
 
 

@@ -1,1 +1,1 @@
-"""The asyncio client of grpc_backoff."""
+"""The client of this project's asyncio channel."""

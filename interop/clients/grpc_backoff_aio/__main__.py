@@ -1,4 +1,4 @@
-"""The program; see `interop/clients/README.md`."""
+"""The peer for this project's asyncio channel. `interop/clients/README.md` specifies what the program does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _channel(order: CallOrder, announcer: Announcer) -> aio.Channel:
 
 @command
 def main(order: CallOrder) -> None:
-    """Keep one channel busy."""
+    """Keep one channel busy with calls."""
     tally, announced = asyncio.run(_run(order))
     tally.say_done(announced, grpc_backoff=grpc_backoff.__version__, grpcio=grpc.__version__)
 

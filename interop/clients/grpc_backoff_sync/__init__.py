@@ -1,1 +1,1 @@
-"""The threaded client of grpc_backoff."""
+"""The client of this project's threaded channel."""

@@ -1,4 +1,4 @@
-"""The program; see `interop/clients/README.md`."""
+"""The peer for this project's threaded channel. `interop/clients/README.md` specifies what the program does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _channel(order: CallOrder, announcer: Announcer) -> grpc.Channel:
 
 @command
 def main(order: CallOrder) -> None:
-    """Keep one channel busy."""
+    """Keep one channel busy with calls."""
     announcer = Announcer(order.began)
     channel = _channel(order, announcer)
     if order.hold_ms is None:

@@ -1,1 +1,1 @@
-"""grpcio's asyncio client."""
+"""The client of grpcio's asyncio channel."""

@@ -1,4 +1,4 @@
-"""The program; see `interop/clients/README.md`."""
+"""The peer for grpcio's asyncio channel. `interop/clients/README.md` specifies what the program does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def _run(order: CallOrder) -> Tally:
 
 @command
 def main(order: CallOrder) -> None:
-    """Keep one channel busy."""
+    """Keep one channel busy with calls."""
     asyncio.run(_run(order)).say_done(grpcio=grpc.__version__)
 
 

@@ -1,1 +1,1 @@
-"""grpcio's threaded client."""
+"""The client of grpcio's threaded channel."""

@@ -1,4 +1,4 @@
-"""The program; see `interop/clients/README.md`."""
+"""The peer for grpcio's threaded channel. `interop/clients/README.md` specifies what the program does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _channel(order: CallOrder) -> grpc.Channel:
 
 @command
 def main(order: CallOrder) -> None:
-    """Keep one channel busy."""
+    """Keep one channel busy with calls."""
     call_all(order, _channel(order)).say_done(grpcio=grpc.__version__)
 
 

@@ -1,1 +1,1 @@
-"""grpclib, gRPC for asyncio in pure Python."""
+"""The client of grpclib, which implements gRPC for asyncio in pure Python."""

@@ -1,4 +1,4 @@
-"""The program; see `interop/clients/README.md`."""
+"""The peer for grpclib. `interop/clients/README.md` specifies what the program does."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from interop.clients.peer_program import CALL_ID, METHOD, CallFailed, CallOrder,
 
 
 class _Bytes(CodecBase):
-    """A codec for messages that are already bytes."""
+    """A codec that passes messages through as bytes."""
 
     __content_subtype__ = "proto"
 
     def encode(self, message: Any, message_type: Any) -> bytes:
-        """Return the message."""
+        """Return the message unchanged."""
         del message_type
         encoded: bytes = message
         return encoded
 
     def decode(self, data: bytes, message_type: Any) -> bytes:
-        """Return the data."""
+        """Return the data unchanged."""
         del message_type
         return data
 
@@ -44,7 +44,7 @@ async def _run(order: CallOrder) -> Tally:
         method: UnaryUnaryMethod[bytes, bytes] = UnaryUnaryMethod(channel, METHOD, bytes, bytes)
 
         async def call(_wait_for_ready: bool, number: str) -> None:
-            """Make one call; wait-for-ready is not supported."""
+            """Make one call. The client does not support wait-for-ready."""
             try:
                 await method(b"", metadata={CALL_ID: number})
             except GRPCError as error:
@@ -57,7 +57,7 @@ async def _run(order: CallOrder) -> Tally:
 
 @command
 def main(order: CallOrder) -> None:
-    """Keep one channel busy."""
+    """Keep one channel busy with calls."""
     asyncio.run(_run(order)).say_done(grpclib=grpclib.__version__)
 
 

@@ -1,6 +1,6 @@
-"""The reference client: asyncio and h2, without the library. It is correct, or has one known defect.
+"""The reference client, built on asyncio and h2 without the library. It is correct unless given a defect.
 
-It is the documented example of a client that is judged, and it tests the judge: `python -m interop mutants` has each
-of its defects judged. `habits.py` lists what can be right or wrong, `defects.py` lists the defects, `backoff.py` is
-the schedule, `connection.py` speaks HTTP/2 and `channel.py` dials.
+It serves as an example of a client under test, and it tests the judge: `python -m interop mutants` judges it with each
+of its defects. `habits.py` lists the client's connection habits, `defects.py` lists the defects, `backoff.py` computes
+the schedule, `connection.py` speaks HTTP/2, and `channel.py` dials.
 """

@@ -1,4 +1,4 @@
-"""The program; see `interop/clients/README.md`."""
+"""The reference client's program. `interop/clients/README.md` specifies what it does."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ async def _run(order: CallOrder) -> tuple[Tally, Announcements | None]:
     if order.hold_ms is None:
         return tally, None
     await asyncio.sleep(order.hold_ms / 1000)
-    # The loop's clock is `time.monotonic`.
+    # The event loop's clock is `time.monotonic`, like that of `order.began`.
     return tally, Announcements(attempts=[at - order.began for at in channel.attempts], closed=closed)
 
 
 @command
 def main(order: CallOrder) -> None:
-    """Keep one channel busy."""
+    """Keep one channel busy with calls."""
     tally, announced = asyncio.run(_run(order))
     tally.say_done(announced, h2=version("h2"))
 

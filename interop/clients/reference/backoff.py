@@ -1,4 +1,4 @@
-"""When the reference client dials: the protocol's arithmetic, implemented a second time."""
+"""Decides when the reference client dials. It implements the protocol's arithmetic independently of the library."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _AT_ONCE = 0.005
 
 
 class Backoff:
-    """One series of attempts after another. Times are the event loop's seconds.
+    """The schedule of attempts, one series after another. Times are in seconds on the event loop's clock.
 
     Attributes:
-        attempts: how many attempts there were in this series.
+        attempts: how many attempts the current series has had.
         due: when the next attempt may start.
-        limit: how long the attempt that started last may continue; None for ever.
+        limit: when the latest attempt must be abandoned; None if it has no limit.
     """
 
     def __init__(self, order: CallOrder, habits: Habits) -> None:
@@ -56,7 +56,7 @@ class Backoff:
         self.limit = limit if self._timeout else None
 
     def fail(self, now: float, reason: str) -> None:
-        """Record how an attempt failed: "refused", "reset", "garbage", "limit", or another word."""
+        """Record how an attempt failed: "refused", "reset", "garbage", "limit", or another reason."""
         if reason == "limit":
             self.due = now + self._gap if self._habits.pauses_after_limit else max(now, self.due)
         elif self._habits.from_end:
@@ -66,7 +66,7 @@ class Backoff:
         self._flood_on(now, reason)
 
     def lose(self, now: float, reason: str, *, counts: bool) -> None:
-        """Record the loss of a connection; if it `counts` as a failed attempt, the series continues."""
+        """Record the loss of a connection. If it `counts` as a failed attempt, the series continues."""
         if counts:
             return
         if "settings" in self._habits.resets_at:
@@ -78,7 +78,7 @@ class Backoff:
         self._flood_on(now, reason)
 
     def handshaken(self) -> None:
-        """Record the end of a TLS handshake."""
+        """Record the end of a TLS handshake, which resets the backoff only if the client has that defect."""
         if "tls" in self._habits.resets_at:
             self.attempts = 1
             self.due = self._started + self._draw()
@@ -88,7 +88,7 @@ class Backoff:
             self.due = now + _AT_ONCE
 
     def _draw(self) -> float:
-        """Return the gap after the attempt that starts now."""
+        """Draw the gap after the attempt that starts now, and return it."""
         habits, n = self._habits, self.attempts
         plain = self._initial * (habits.multiplier ** (n - 1) + habits.added * (n - 1))
         if habits.compounds and n > 1:

@@ -1,4 +1,4 @@
-"""The reference client's channel: one connection at a time, the backoff between attempts, and calls on it."""
+"""The reference client's channel: it keeps one connection, backs off between attempts, and makes calls."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from interop.clients.reference.naming import resolve
 __all__ = ["Channel"]
 
 _TRIES = 5
-"""How often a call is made that no server has accepted."""
+"""How many times a call is sent in total if no server accepts it."""
+_LAST_DIAL = 0.2
+"""For a client that dials after `close`: how long it waits for that connection, in seconds."""
 
 
 class Channel:
-    """A channel to one target, from `open` to `close`.
+    """A channel to one target. It dials between `open` and `close`.
 
     Attributes:
         attempts: when each reported attempt began, on the event loop's clock.
     """
 
     def __init__(self, order: CallOrder, habits: Habits) -> None:
-        """Do not dial before `open`."""
+        """Create the channel without dialling."""
         self._order = order
         self._habits = habits
         self._backoff = Backoff(order, habits)
@@ -44,11 +46,11 @@ class Channel:
         self.attempts: list[float] = []
 
     def open(self) -> None:
-        """Start dialling when a call needs a connection."""
+        """Allow the channel to dial as soon as a call needs a connection."""
         self._dialling = self._loop.create_task(self._dial_on())
 
     async def close(self) -> None:
-        """Close the connection, and stop dialling."""
+        """Stop dialling and close the connection."""
         self._dialling.cancel()
         await asyncio.gather(self._dialling, return_exceptions=True)
         for task in self._standing:
@@ -57,11 +59,13 @@ class Channel:
             connection.abort()
         if self._habits.dials_after_close:
             connection = self._new_connection()
-            await self._connected(connection)
+            with contextlib.suppress(OSError):  # nothing may listen any more, or nothing answer
+                async with asyncio.timeout(_LAST_DIAL):
+                    await self._connected(connection)
             connection.abort()
 
     async def call(self, number: str, *, wait_for_ready: bool) -> None:
-        """Make a call with this id; if it is wait-for-ready, it waits however many attempts fail.
+        """Make a call with this id. A wait-for-ready call keeps waiting while attempts fail.
 
         Raises:
             CallFailed: the call failed.
@@ -92,7 +96,7 @@ class Channel:
         self._changed = asyncio.Event()
 
     async def _dial_on(self) -> None:
-        """Make one attempt after another, and stay with each connection until it ends."""
+        """Dial repeatedly, and wait for the end of each connection before the next dial."""
         await self._wanted.wait()
         await asyncio.sleep(self._habits.first_late * self._backoff.initial)
         replaced, failed = 0, 0
@@ -110,7 +114,7 @@ class Channel:
         await asyncio.Event().wait()
 
     async def _attempt(self) -> str:
-        """Make one attempt; return why it failed, or an empty string."""
+        """Make one attempt. Return why it failed, or an empty string if it succeeded."""
         self._wanted.clear()
         now = self._loop.time()
         self._dialled += 1
@@ -135,7 +139,7 @@ class Channel:
         return Connection(acknowledges=self._habits.acknowledges, heeds_goaway=self._habits.heeds_goaway)
 
     async def _outcome(self, connection: Connection) -> str:
-        """Wait for SETTINGS until the limit; return why they did not arrive, or an empty string."""
+        """Wait for SETTINGS until the limit. Return why they did not arrive, or an empty string if they did."""
         established = asyncio.ensure_future(self._established(connection))
         early = self._habits.next_before_limit * self._backoff.min_connect_timeout
         limit = self._backoff.limit
@@ -158,6 +162,8 @@ class Channel:
         except asyncio.CancelledError:
             self._leave(established, connection, 0.0)
             raise
+        finally:
+            connection.heard = lambda: None
         return ""
 
     async def _established(self, connection: Connection) -> None:
@@ -176,7 +182,7 @@ class Channel:
             self._backoff.handshaken()
 
     def _leave(self, established: asyncio.Future[None], connection: Connection, late: float) -> None:
-        """Abandon an attempt whose limit has expired, now or a while later."""
+        """Abandon an attempt after `late` seconds."""
 
         async def leave() -> None:
             try:
@@ -192,9 +198,9 @@ class Channel:
         task.add_done_callback(self._standing.discard)
 
     async def _live(self) -> float:
-        """Stay with the connection until it ends, and record what that means for the next attempt.
+        """Wait until the connection ends, and tell the backoff about the loss.
 
-        Return how long it lived, in seconds.
+        Returns how long the connection lasted, in seconds.
         """
         connection, began = self._connection, self._loop.time()
         assert connection is not None

@@ -1,4 +1,4 @@
-"""One HTTP/2 connection of the reference client: its preface, the server's SETTINGS, and calls."""
+"""The reference client's HTTP/2 connection: the preface, the server's SETTINGS, and calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Connection", "NotTakenError", "headers"]
 
 _NO_MESSAGE = bytes(5)
 _TYPE, _TYPE_END, _SETTINGS = 3, 4, b"\x04"
-"""The offset of a frame's type. A server's first frame is SETTINGS; otherwise it speaks another protocol."""
+"""Where a frame's type begins and ends, and the type of SETTINGS, the first frame of every HTTP/2 server."""
 _SETTINGS_ACK = b"\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 
 
@@ -37,25 +37,25 @@ class NotTakenError(Exception):
 
 
 class _StateMachine(H2ConnectionStateMachine):
-    """To h2, a GOAWAY ends the connection; but calls that the server accepted continue after one (RFC 9113, 6.8)."""
+    """Keeps a connection open after GOAWAY, which h2 would not: accepted calls may finish (RFC 9113, 6.8)."""
 
-    _transitions = H2ConnectionStateMachine._transitions | {  # noqa: SLF001 - h2 has no other way to say so
+    _transitions = H2ConnectionStateMachine._transitions | {  # noqa: SLF001 - h2 has no public way
         (ConnectionState.CLIENT_OPEN, ConnectionInputs.RECV_GOAWAY): (None, ConnectionState.CLIENT_OPEN)
     }
 
 
 class Connection(asyncio.Protocol):
-    """One connection.
+    """An HTTP/2 connection.
 
     Attributes:
-        ready: done when the server's SETTINGS arrive; the exception says why they did not.
-        ended: done with the reason when the connection is closed or draining: no new calls.
+        ready: completes when the server's SETTINGS arrive; has an exception if they do not.
+        ended: completes with the reason when the connection closes, or when it drains and takes no new calls.
         heard: called whenever bytes arrive.
-        served: whether the server answered a call.
+        served: whether the server has answered a call.
     """
 
     def __init__(self, *, acknowledges: bool = True, heeds_goaway: bool = True) -> None:
-        """Wait for the transport."""
+        """Create the protocol; asyncio then connects it to a transport."""
         loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._h2 = H2Connection(H2Configuration(client_side=True, header_encoding=None))
@@ -72,13 +72,13 @@ class Connection(asyncio.Protocol):
         self.served = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send first, as clients do."""
+        """Send the client preface without waiting for the server."""
         self._transport = cast("asyncio.Transport", transport)
         self._h2.initiate_connection()
         self._send()
 
     def data_received(self, data: bytes) -> None:
-        """Process what the server sends."""
+        """Process bytes from the server."""
         self.heard()
         if not self.ready.done() and data[_TYPE:_TYPE_END] not in {b"", _SETTINGS}:
             self._reason = "garbage"
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         self._send()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the calls without an answer."""
+        """Fail every call that has no answer yet."""
         if isinstance(exc, ConnectionResetError):
             self._reason = "reset"
         self._end(self._reason)
@@ -109,8 +109,8 @@ class Connection(asyncio.Protocol):
         """Make a call with these headers.
 
         Raises:
-            NotTakenError: the server did not process it.
-            CallFailed: it failed.
+            NotTakenError: the server did not process the call.
+            CallFailed: the call failed.
         """
         try:
             stream = self._h2.get_next_available_stream_id()
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
             self._close_if_idle()
 
     def abort(self) -> None:
-        """Close immediately."""
+        """Close the connection immediately."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def close(self) -> None:
-        """Send FIN."""
+        """Close the connection with FIN."""
         if self._transport is not None:
             self._transport.close()
 
@@ -196,13 +196,13 @@ class Connection(asyncio.Protocol):
 
 
 def _heed(outcome: asyncio.Future[None]) -> None:
-    """Retrieve an exception for which nothing waits any more."""
+    """Retrieve the exception of a future that may have no waiter, so that asyncio does not log it."""
     if not outcome.cancelled():
         outcome.exception()
 
 
 def headers(authority: str, scheme: str, number: str) -> list[tuple[str, str]]:
-    """Return the headers of a call with this id."""
+    """Return the headers of the call with this id."""
     return [
         (":method", "POST"),
         (":scheme", scheme),

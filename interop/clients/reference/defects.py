@@ -1,4 +1,4 @@
-"""The defects that the reference client can have, each with the clause that must detect it, and no other."""
+"""The defects that the reference client can have. Each must be detected by its own clauses and by no others."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["DEFECTS", "Defect", "habits_with"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defect:
-    """One thing that the client does wrong.
+    """A way in which the client can be wrong.
 
     Attributes:
-        clauses: the clauses that must detect it. More than one if the same thing is judged in several scenarios.
+        clauses: the clauses that must detect it. There are several if several scenarios show it.
         says: a description.
         changes: the habits that it changes.
-        full: whether only the full run detects it in 19 of 20 runs: it is small, or a matter of chance.
+        full: whether only the full run reliably (19 of 20 times) detects it, because it is small or depends on chance.
     """
 
     clauses: tuple[str, ...]
@@ -33,82 +33,114 @@ def _one(clause: str, says: str, *, full: bool = False, **changes: Any) -> Defec
 
 
 DEFECTS: Final[Mapping[str, Defect]] = {
-    "initial-half": _one("first-gap", "INITIAL_BACKOFF is half as long", initial=0.5),
-    "initial-0.8": _one("first-gap", "INITIAL_BACKOFF is shorter by 20 %", full=True, initial=0.8),
-    "initial-1.2": _one("first-gap", "INITIAL_BACKOFF is longer by 20 %", full=True, initial=1.2),
-    "initial-double": _one("first-gap", "INITIAL_BACKOFF is twice as long", initial=2.0),
-    "first-gap-none": _one("first-gap", "the second attempt follows at once", skips_first=True),
+    "initial-half": _one("first-gap", "INITIAL_BACKOFF is halved", initial=0.5),
+    "initial-0.8": _one("first-gap", "INITIAL_BACKOFF is 20 % too short", full=True, initial=0.8),
+    "initial-1.2": _one("first-gap", "INITIAL_BACKOFF is 20 % too long", full=True, initial=1.2),
+    "initial-double": _one("first-gap", "INITIAL_BACKOFF is doubled", initial=2.0),
+    "first-gap-none": _one("first-gap", "the second attempt follows the first at once", skips_first=True),
     "multiplier-1.0": _one("growth", "the gaps do not grow", multiplier=1.0),
-    "multiplier-1.3": _one("growth", "MULTIPLIER is 1.3", multiplier=1.3),
-    "multiplier-1.45": _one("growth", "MULTIPLIER is 1.45", full=True, multiplier=1.45),
-    "multiplier-1.5": _one("growth", "MULTIPLIER is 1.5", full=True, multiplier=1.5),
-    "multiplier-1.7": _one("growth", "MULTIPLIER is 1.7", full=True, multiplier=1.7),
-    "multiplier-2.0": _one("growth", "MULTIPLIER is 2.0", multiplier=2.0),
-    "growth-linear": _one("growth", "gaps grow by INITIAL_BACKOFF", multiplier=1.0, added=1.0, full=True),
-    "restart-after-3": _one("growth", "the series starts again after three attempts", restarts_after=3),
-    "cap-half": _one("cap", "MAX_BACKOFF is half as long", cap=0.5),
-    "cap-0.85": _one("cap", "MAX_BACKOFF is shorter by 15 %", full=True, cap=0.85),
-    "cap-1.15": _one("cap", "MAX_BACKOFF is longer by 15 %", full=True, cap=1.15),
-    "cap-none": _one("cap", "gaps grow without end", cap=1000.0),
-    "jitter-none": _one("jitter", "no jitter", lowest=0.0, highest=0.0),
-    "jitter-1": _one("jitter", "jitter of 1 %", lowest=-0.01, highest=0.01),
-    "jitter-10": _one("jitter", "jitter of 10 %", lowest=-0.1, highest=0.1, full=True),
-    "jitter-30": _one("jitter", "jitter of 30 %", lowest=-0.3, highest=0.3, full=True),
-    "jitter-40": _one("jitter", "jitter of 40 %", lowest=-0.4, highest=0.4),
-    "jitter-up": _one("jitter", "jitter upwards only", lowest=0.0, highest=0.2, full=True),
-    "jitter-down": _one("jitter", "jitter downwards only", lowest=-0.2, highest=0.0, full=True),
-    "jitter-whole": _one("jitter", "any gap from none to the whole backoff", lowest=-1.0, highest=0.0),
-    "jitter-compounds": _one("jitter-does-not-compound", "jitter enters the next gap", compounds=True, full=True),
-    "jitter-same-seed": _one("clients-disperse", "each process draws the same jitter", seeded=True),
-    "gives-up-after-8": _one("keeps-trying", "it gives up after eight attempts", gives_up_after=8),
-    "from-end": _one("start-to-start", "gaps are counted from the end of the attempt", from_end=True),
-    "reset-at-tls": _one("accept-does-not-reset", "a TLS handshake resets the backoff", resets_at="tls settings"),
+    "multiplier-1.3": _one("growth", "MULTIPLIER is 1.3 instead of 1.6", multiplier=1.3),
+    "multiplier-1.45": _one("growth", "MULTIPLIER is 1.45 instead of 1.6", full=True, multiplier=1.45),
+    "multiplier-1.5": _one("growth", "MULTIPLIER is 1.5 instead of 1.6", full=True, multiplier=1.5),
+    "multiplier-1.7": _one("growth", "MULTIPLIER is 1.7 instead of 1.6", full=True, multiplier=1.7),
+    "multiplier-2.0": _one("growth", "MULTIPLIER is 2.0 instead of 1.6", multiplier=2.0),
+    "growth-linear": _one(
+        "growth", "gaps grow linearly, by INITIAL_BACKOFF each time", multiplier=1.0, added=1.0, full=True
+    ),
+    "restart-after-3": _one("growth", "the backoff starts over after every third attempt", restarts_after=3),
+    "cap-half": _one("cap", "MAX_BACKOFF is halved", cap=0.5),
+    "cap-0.85": _one("cap", "MAX_BACKOFF is 15 % too short", full=True, cap=0.85),
+    "cap-1.15": _one("cap", "MAX_BACKOFF is 15 % too long", full=True, cap=1.15),
+    "cap-none": _one("cap", "gaps keep growing beyond MAX_BACKOFF", cap=1000.0),
+    "jitter-none": _one("jitter", "gaps have no jitter", lowest=0.0, highest=0.0),
+    "jitter-1": _one("jitter", "jitter is 1 % instead of 20 %", lowest=-0.01, highest=0.01),
+    "jitter-10": _one("jitter", "jitter is 10 % instead of 20 %", lowest=-0.1, highest=0.1, full=True),
+    "jitter-30": _one("jitter", "jitter is 30 % instead of 20 %", lowest=-0.3, highest=0.3, full=True),
+    "jitter-40": _one("jitter", "jitter is 40 % instead of 20 %", lowest=-0.4, highest=0.4),
+    "jitter-up": _one("jitter", "jitter only lengthens gaps", lowest=0.0, highest=0.2, full=True),
+    "jitter-down": _one("jitter", "jitter only shortens gaps", lowest=-0.2, highest=0.0, full=True),
+    "jitter-whole": _one("jitter", "gaps are drawn at random between zero and the backoff", lowest=-1.0, highest=0.0),
+    "jitter-compounds": _one(
+        "jitter-does-not-compound", "the jitter of one gap carries over into the next", compounds=True, full=True
+    ),
+    "jitter-same-seed": _one("clients-disperse", "all processes draw the same jitter", seeded=True),
+    "gives-up-after-8": _one("keeps-trying", "the client gives up after eight failed attempts", gives_up_after=8),
+    "from-end": _one("start-to-start", "gaps count from the end of an attempt instead of its start", from_end=True),
+    "reset-at-tls": _one(
+        "accept-does-not-reset", "a completed TLS handshake resets the backoff", resets_at="tls settings"
+    ),
     "reset-never": _one("settings-reset", "nothing resets the backoff", resets_at=""),
-    "timeout-half": _one("limit", "MIN_CONNECT_TIMEOUT is half as long", timeout=0.5),
-    "timeout-0.9": _one("limit", "MIN_CONNECT_TIMEOUT is shorter by 10 %", timeout=0.9, full=True),
-    "timeout-1.1": _one("limit", "MIN_CONNECT_TIMEOUT is longer by 10 %", timeout=1.1, full=True),
-    "timeout-double": _one("limit", "MIN_CONNECT_TIMEOUT is twice as long", timeout=2.0),
-    "timeout-none": _one("limit", "an attempt has no limit", timeout=0.0),
-    "timeout-alone": _one("limit", "a longer backoff does not extend the limit", lasts_with_backoff=False),
-    "tls-no-limit": _one("tls-limit", "a TLS handshake has no limit", timeout_of_tls=0.0),
-    "bytes-extend": _one("trickle-limit", "each byte begins the limit anew", extends_on_bytes=True),
-    "pause-after-limit": _one("no-pause-after-the-limit", "it pauses after the limit", pauses_after_limit=True),
-    "closes-late": _one("limit", "the socket stays open after the limit", closes_late=0.6),
-    "two-at-a-time": _one("one-at-a-time", "the next attempt does not wait for the limit", next_before_limit=0.4),
-    "first-late": _one("first-attempt", "the first attempt waits for a backoff", first_late=1.0),
-    "replaces-late": _one("lost-is-replaced", "a lost connection waits for a backoff", replaces_late=1.0),
-    "replaces-two": _one("lost-is-replaced", "only two lost connections are replaced", replaces=2.0),
-    "redials-at-once": _one("no-flood", "what was lost young is replaced at once", redials_at_once=True),
-    "stable-after-ignored": _one("stable-after", "the option is ignored", knows_stable_after=False),
-    "refused-flood": _one("refused-backs-off", "ECONNREFUSED is followed by a dial in 5 ms", floods_on="refused"),
-    "refused-doubles": _one("refused-backs-off", "after ECONNREFUSED it waits twice as long", doubles_on="refused"),
-    "refused-is-the-end": _one("recovery", "after ECONNREFUSED it dials no more", gives_up_on="refused"),
-    "reset-flood": _one("reset-backs-off", "RST is followed by a dial in 5 ms", floods_on="reset"),
-    "garbage-flood": _one("garbage-backs-off", "garbage is followed by a dial in 5 ms", floods_on="garbage"),
-    "garbage-is-the-end": _one("garbage-backs-off", "after garbage it dials no more", gives_up_on="garbage"),
-    "goaway-flood": _one("goaway-backs-off", "GOAWAY is followed by a dial in 5 ms", floods_on="goaway"),
-    "goaway-ignored": _one("rolling-restart", "new calls go to a connection that has sent GOAWAY", heeds_goaway=False),
-    "refused-streams-fail": _one("refused-is-repeated", "a call that was not taken fails", retries_refused=False),
-    "repeats-lost": _one("lost-is-not-repeated", "a call that was taken is made again", repeats_lost=True),
+    "timeout-half": _one("limit", "MIN_CONNECT_TIMEOUT is halved", timeout=0.5),
+    "timeout-0.9": _one("limit", "MIN_CONNECT_TIMEOUT is 10 % too short", timeout=0.9, full=True),
+    "timeout-1.1": _one("limit", "MIN_CONNECT_TIMEOUT is 10 % too long", timeout=1.1, full=True),
+    "timeout-double": _one("limit", "MIN_CONNECT_TIMEOUT is doubled", timeout=2.0),
+    "timeout-none": _one("limit", "attempts have no time limit", timeout=0.0),
+    "timeout-alone": _one(
+        "limit", "attempts end after MIN_CONNECT_TIMEOUT even if the backoff is longer", lasts_with_backoff=False
+    ),
+    "tls-no-limit": _one("tls-limit", "attempts that use TLS have no time limit", timeout_of_tls=0.0),
+    "bytes-extend": _one("trickle-limit", "each byte from the server restarts the limit", extends_on_bytes=True),
+    "pause-after-limit": _one(
+        "no-pause-after-the-limit",
+        "the client waits for a backoff after an attempt reaches its limit",
+        pauses_after_limit=True,
+    ),
+    "closes-late": _one(
+        "limit tls-limit", "an attempt's socket stays open for a while after the limit", closes_late=0.6
+    ),
+    "two-at-a-time": _one(
+        "one-at-a-time", "an attempt starts before the previous one reaches its limit", next_before_limit=0.2
+    ),
+    "first-late": _one("first-attempt", "the first attempt starts only after INITIAL_BACKOFF", first_late=1.0),
+    "replaces-late": _one(
+        "lost-is-replaced", "a lost connection is replaced only after INITIAL_BACKOFF", replaces_late=1.0
+    ),
+    "replaces-two": _one("lost-is-replaced", "only the first two lost connections are replaced", replaces=2.0),
+    "redials-at-once": _one("no-flood", "a short-lived connection is replaced at once", redials_at_once=True),
+    "stable-after-ignored": _one("stable-after", "the option `stable-after` is ignored", knows_stable_after=False),
+    "refused-flood": _one("refused-backs-off", "the client redials 5 ms after ECONNREFUSED", floods_on="refused"),
+    "refused-doubles": _one("refused-backs-off", "the gap after ECONNREFUSED is twice as long", doubles_on="refused"),
+    "refused-is-the-end": _one("recovery", "the client stops dialling after ECONNREFUSED", gives_up_on="refused"),
+    "reset-flood": _one("reset-backs-off", "the client redials 5 ms after RST", floods_on="reset"),
+    "garbage-flood": _one(
+        "garbage-backs-off", "the client redials 5 ms after an answer in another protocol", floods_on="garbage"
+    ),
+    "garbage-is-the-end": _one(
+        "garbage-backs-off", "the client stops dialling after an answer in another protocol", gives_up_on="garbage"
+    ),
+    "goaway-flood": _one("goaway-backs-off", "the client redials 5 ms after GOAWAY", floods_on="goaway"),
+    "goaway-ignored": _one(
+        "rolling-restart", "new calls are still sent on a connection that received GOAWAY", heeds_goaway=False
+    ),
+    "refused-streams-fail": _one(
+        "refused-is-repeated", "a call that the server did not process is not sent again", retries_refused=False
+    ),
+    "repeats-lost": _one(
+        "lost-is-not-repeated", "a call that the server may have processed is sent again", repeats_lost=True
+    ),
     "fails-fast": _one("waits-for-ready", "wait-for-ready is ignored", waits_for_ready=False),
-    "reports-none-lost": _one("accounts-for-calls", "it does not tell of calls that it lost", reports_lost=False),
-    "no-settings-ack": _one("acknowledges-settings", "SETTINGS are not acknowledged", acknowledges=False),
-    "stray": _one("one-connection", "a second connection is held open", strays=True),
+    "reports-none-lost": _one(
+        "accounts-for-calls", "the client does not report the calls that it lost", reports_lost=False
+    ),
+    "no-settings-ack": _one("acknowledges-settings", "the server's SETTINGS are not acknowledged", acknowledges=False),
+    "stray": _one("one-connection", "the client opens a second connection and keeps it open", strays=True),
     "announces-half": _one(
-        "announced-outage announced-restart announced-move", "every second attempt is not announced", announces=2
+        "announced-outage announced-restart announced-move", "the client reports only every second attempt", announces=2
     ),
     "dials-after-close": _one(
-        "announced-outage announced-restart announced-move", "it dials once it is closed", dials_after_close=True
+        "announced-outage announced-restart announced-move",
+        "the client dials once after its channel is closed",
+        dials_after_close=True,
     ),
 }
-"""By name, as `--defect` takes it."""
+"""Every defect, by its name for `--defect`."""
 
 
 def habits_with(defect: str | None) -> Habits:
-    """Return the habits of the client with this defect, or those of the right client.
+    """Return the habits of a client with this defect, or of a correct client for None.
 
     Raises:
-        ValueError: there is no such defect.
+        ValueError: the defect does not exist.
     """
     if defect is None:
         return Habits()

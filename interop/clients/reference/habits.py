@@ -1,4 +1,4 @@
-"""How the reference client connects: every value is the protocol's. A defect changes one of them."""
+"""The reference client's connection habits. The defaults follow the protocol; each defect changes some of them."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ class Habits:
         compounds: whether a gap grows from the jittered length of the previous one.
         seeded: whether every client draws the same jitter.
         skips_first: whether the second attempt follows the first at once.
-        restarts_after: the series restarts after this many attempts; 0 is never.
-        gives_up_after: this many failed attempts are the last; 0 is never.
+        restarts_after: the number of attempts after which the series restarts; 0 for never.
+        gives_up_after: the number of failed attempts after which it stops dialling; 0 for never.
         from_end: whether gaps are counted from the end of the previous attempt.
         floods_on: the failures after which it dials again within 5 ms: "refused", "reset", "garbage" or "goaway".
-        gives_up_on: the failures after which it does not dial again; as above.
-        doubles_on: the failures whose gap is twice as long; as above.
-        resets_at: what resets the backoff: "settings", "tls", both, or nothing if it is empty.
-        timeout: MIN_CONNECT_TIMEOUT, as a multiple of its setting; 0 is no limit.
-        timeout_of_tls: the same on a connection with TLS.
-        lasts_with_backoff: whether an attempt may last as long as its backoff, if that is the longer limit.
+        gives_up_on: the failures after which it stops dialling, from the same list.
+        doubles_on: the failures after which the gap is twice as long, from the same list.
+        resets_at: the events that reset the backoff: "settings", "tls", both, or none if it is empty.
+        timeout: MIN_CONNECT_TIMEOUT, as a multiple of its setting; 0 for no limit.
+        timeout_of_tls: the same for connections with TLS.
+        lasts_with_backoff: whether an attempt may last as long as its backoff, if the backoff is longer than the limit.
         extends_on_bytes: whether each byte from the server restarts the limit.
-        pauses_after_limit: whether the gap is counted from the end of an attempt that its limit ended.
-        next_before_limit: the next attempt begins this long before the limit, in units of MIN_CONNECT_TIMEOUT.
-        closes_late: the socket is closed this long after the limit, in units of MIN_CONNECT_TIMEOUT.
-        first_late: the first attempt waits this long, in units of INITIAL_BACKOFF.
-        replaces_late: an attempt after the loss of a connection waits this long, in units of INITIAL_BACKOFF.
+        pauses_after_limit: whether the gap after an attempt that reached its limit counts from the attempt's end.
+        next_before_limit: how long before the limit the next attempt begins, in units of MIN_CONNECT_TIMEOUT.
+        closes_late: how long after the limit the socket is closed, in units of MIN_CONNECT_TIMEOUT.
+        first_late: how long the first attempt waits, in units of INITIAL_BACKOFF.
+        replaces_late: how long the attempt after the loss of a connection waits, in units of INITIAL_BACKOFF.
         replaces: how many lost connections are replaced.
         redials_at_once: whether a short-lived connection is replaced at once.
         knows_stable_after: whether it implements `stable-after`.
-        heeds_goaway: whether calls go elsewhere after GOAWAY, and running ones may finish.
-        retries_refused: whether a call that the server did not process is repeated.
-        repeats_lost: whether a call is repeated that the server may have processed.
+        heeds_goaway: whether new calls use another connection after GOAWAY, and running ones may finish.
+        retries_refused: whether it repeats calls that the server did not process.
+        repeats_lost: whether it repeats calls that the server may have processed.
         waits_for_ready: whether wait-for-ready calls wait.
         acknowledges: whether it acknowledges SETTINGS.
-        strays: whether it opens a second connection in addition, and leaves it open.
-        announces: it reports one in this many of its attempts.
+        strays: whether it opens a second connection and leaves it open.
+        announces: which of its attempts it reports: every one for 1, every second one for 2.
         dials_after_close: whether it dials once after it is closed.
         reports_lost: whether it reports the calls that it lost.
     """

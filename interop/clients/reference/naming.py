@@ -1,12 +1,8 @@
-"""Where the reference client dials: `HOST:PORT`, or a name that a DNS server resolves."""
+"""Resolves the reference client's targets: `HOST:PORT`, or a name that a DNS server knows."""
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit
-
-import dns.asyncquery
-import dns.message
-import dns.rdatatype
 
 __all__ = ["resolve"]
 
@@ -14,14 +10,18 @@ _PATIENCE = 1.0
 
 
 async def resolve(target: str) -> tuple[str, int]:
-    """Return address and port of a target, which may be `dns://SERVER:PORT/NAME:PORT`.
+    """Return the address and port of a target, which may have the form `dns://SERVER:PORT/NAME:PORT`.
 
     Raises:
-        OSError: the name has no address.
+        OSError: the name does not have an address.
     """
     if not target.startswith("dns://"):
         host, _, port = target.rpartition(":")
         return host, int(port)
+    import dns.asyncquery  # noqa: PLC0415 - a fifth of the program's start, and few targets need it
+    import dns.message  # noqa: PLC0415
+    import dns.rdatatype  # noqa: PLC0415
+
     asked = urlsplit(target)
     name, _, port = asked.path.lstrip("/").rpartition(":")
     query = dns.message.make_query(name, dns.rdatatype.A)

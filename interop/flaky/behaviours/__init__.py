@@ -1,4 +1,4 @@
-"""All behaviours of the flaky server (IO-3), by name."""
+"""All behaviours of the flaky server, by name (IO-3)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Behaviours on established connections: answer calls, reset them, flood the client with PINGs, or drain.
+"""Behaviours of established connections: they answer calls, reset them, flood the client with PINGs, or drain.
 
-The resets, the PINGs and the limit on streams are those of gRPC's own HTTP/2 interop server, under its names.
+The resets, the PINGs and the limit on streams correspond to those of gRPC's own HTTP/2 interop server, and have the
+same names.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Working(Behaviour):
 
     Attributes:
         latency: how long each call takes, in seconds.
-        lives: seconds from SETTINGS to the end of the connection, which comes without GOAWAY, as when a process is
-            killed; 0 for no end.
+        lives: how many seconds after SETTINGS the connection ends, without GOAWAY, as if the process were killed; 0 for
+            never.
     """
 
     name: ClassVar[str] = "working"
@@ -46,11 +47,11 @@ class Working(Behaviour):
     lives: float = 0.0
 
     def service(self) -> Service:
-        """Return a service that echoes."""
+        """Return a service that echoes requests."""
         return Echo(self.latency)
 
     async def serve(self, connection: Connection) -> None:
-        """Send SETTINGS; serve."""
+        """Send SETTINGS, and serve until the connection ends."""
         connection.send_settings()
         if not self.lives:
             await connection.until_closed()
@@ -60,11 +61,11 @@ class Working(Behaviour):
 
 @dataclass(frozen=True, slots=True)
 class RollingRestart(Behaviour):
-    """Work, then shut down gracefully, as a server that is replaced: GOAWAY(NO_ERROR), and running calls finish.
+    """Work, then shut down gracefully as in a rolling restart: send GOAWAY(NO_ERROR), and let running calls finish.
 
     Attributes:
-        after: seconds from SETTINGS to GOAWAY.
-        grace: seconds that running calls have to finish after that.
+        after: how many seconds after SETTINGS to send GOAWAY.
+        grace: how many seconds running calls may continue after that.
         latency: how long each call takes, in seconds.
     """
 
@@ -74,11 +75,11 @@ class RollingRestart(Behaviour):
     latency: float = 0.0
 
     def service(self) -> Service:
-        """Return a service that echoes."""
+        """Return a service that echoes requests."""
         return Echo(self.latency)
 
     async def serve(self, connection: Connection) -> None:
-        """Send SETTINGS; serve; drain; close."""
+        """Send SETTINGS, serve for a while, then drain and close."""
         connection.send_settings()
         await asyncio.sleep(self.after)
         await connection.http2.drain(self.grace)
@@ -101,7 +102,7 @@ class _ResetCalls(Behaviour):
 
 
 class ResetAfterHeaders(_ResetCalls):
-    """Answer every call with headers, then RST_STREAM with `code`."""
+    """Answer every call with headers, then with RST_STREAM and `code`."""
 
     __slots__ = ()
     name = "reset_after_headers"
@@ -109,7 +110,7 @@ class ResetAfterHeaders(_ResetCalls):
 
 
 class ResetDuringData(_ResetCalls):
-    """Answer every call with headers and half a message, then RST_STREAM with `code`."""
+    """Answer every call with headers and half a message, then with RST_STREAM and `code`."""
 
     __slots__ = ()
     name = "reset_during_data"
@@ -117,7 +118,7 @@ class ResetDuringData(_ResetCalls):
 
 
 class ResetAfterData(_ResetCalls):
-    """Answer every call with headers and a whole message, an empty one, then RST_STREAM with `code`: no trailers."""
+    """Answer every call with headers and an empty message, then with RST_STREAM and `code` instead of trailers."""
 
     __slots__ = ()
     name = "reset_after_data"
@@ -126,11 +127,11 @@ class ResetAfterData(_ResetCalls):
 
 @dataclass(frozen=True, slots=True)
 class PingFlood(Behaviour):
-    """Work, and send PINGs all the while, as many as the client reads.
+    """Work, and send PINGs continuously, as many as the client reads.
 
     Attributes:
-        burst: how many PINGs at a time.
-        every: seconds between two bursts.
+        burst: how many PINGs to send at a time.
+        every: the seconds between two bursts.
     """
 
     name: ClassVar[str] = "ping_flood"
@@ -138,11 +139,11 @@ class PingFlood(Behaviour):
     every: float = 0.01
 
     def service(self) -> Service:
-        """Return a service that echoes."""
+        """Return a service that echoes requests."""
         return Echo()
 
     async def serve(self, connection: Connection) -> None:
-        """Send SETTINGS; flood; serve."""
+        """Send SETTINGS, then send PINGs and serve until the connection ends."""
         connection.send_settings()
         while not connection.http2.over:
             for _ in range(self.burst):
@@ -155,10 +156,10 @@ class PingFlood(Behaviour):
 
 @dataclass(frozen=True, slots=True)
 class MaxStreams(Behaviour):
-    """Work, with SETTINGS that limit the number of concurrent requests; those above the limit are refused.
+    """Work, with SETTINGS that limit the number of concurrent requests. Requests above the limit are refused.
 
     Attributes:
-        limit: how many are allowed; with 0, a client becomes READY but can make no call.
+        limit: the number of requests allowed. With 0, a client becomes READY but cannot make a call.
     """
 
     name: ClassVar[str] = "max_streams"
@@ -166,9 +167,9 @@ class MaxStreams(Behaviour):
 
     @property
     def max_streams(self) -> int:
-        """The limit in the server's SETTINGS."""
+        """The limit to announce in the server's SETTINGS."""
         return self.limit
 
     def service(self) -> Service:
-        """Return a service that echoes."""
+        """Return a service that echoes requests."""
         return Echo()

@@ -1,6 +1,6 @@
-"""Failures around SETTINGS, the frame that makes a client READY: late, in pieces, or followed by the end.
+"""Failures around SETTINGS, the frame that makes a client READY: it comes late, in pieces, or just before the end.
 
-Requests are left unanswered if the connection is about to end, and are served otherwise.
+Requests are answered unless the connection is about to end.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ __all__ = ["EnhanceYourCalm", "SettingsThenClose", "SettingsThenGoaway", "SlowSe
 
 @dataclass(frozen=True, slots=True)
 class SlowSettings(Behaviour):
-    """Hold back SETTINGS, and everything behind it; then work.
+    """Delay SETTINGS and everything after it; then work.
 
     Attributes:
-        delay: for how many seconds, from accepting the connection or from the end of the TLS handshake.
+        delay: the delay in seconds, from accepting the connection or from the end of the TLS handshake.
     """
 
     name: ClassVar[str] = "slow_settings"
     delay: float = 1.0
 
     def service(self) -> Service:
-        """Return a service that echoes."""
+        """Return a service that echoes requests."""
         return Echo()
 
     async def serve(self, connection: Connection) -> None:
-        """Wait; send SETTINGS; serve."""
+        """Wait, send SETTINGS, and serve."""
         await asyncio.sleep(self.delay)
         connection.send_settings()
         await connection.until_closed()
@@ -47,18 +47,18 @@ class Trickle(Behaviour):
     """Send SETTINGS one byte at a time; then work.
 
     Attributes:
-        lasts: seconds from the first byte of the frame to its last.
+        lasts: the seconds from the first byte of the frame to the last.
     """
 
     name: ClassVar[str] = "trickle"
     lasts: float = 1.0
 
     def service(self) -> Service:
-        """Return a service that echoes."""
+        """Return a service that echoes requests."""
         return Echo()
 
     async def serve(self, connection: Connection) -> None:
-        """Send SETTINGS byte by byte; serve."""
+        """Send SETTINGS byte by byte, then serve."""
         first, *rest = (bytes([byte]) for byte in connection.http2.settings)
         connection.wire.write(first)
         for byte in rest:
@@ -73,14 +73,14 @@ class SettingsThenClose(Behaviour):
     """Send SETTINGS and hang up, like a proxy whose upstream is down.
 
     Attributes:
-        after: seconds from SETTINGS to the end.
+        after: the seconds from SETTINGS to the close.
     """
 
     name: ClassVar[str] = "settings_then_close"
     after: float = 0.0
 
     async def serve(self, connection: Connection) -> None:
-        """Send SETTINGS; wait; close."""
+        """Send SETTINGS, wait, and close."""
         await front.settings_then_close(self.after)(connection)
 
 
@@ -90,9 +90,9 @@ class SettingsThenGoaway(Behaviour):
 
     Attributes:
         code: the error code of GOAWAY.
-        last_stream: the last stream id in GOAWAY; no stream is actually served.
-        after: seconds from SETTINGS to GOAWAY.
-        closes: whether the server then closes instead of waiting, as servers do when no call is running.
+        last_stream: the last stream id in GOAWAY. No stream is actually served.
+        after: the seconds from SETTINGS to GOAWAY.
+        closes: whether the server closes right after GOAWAY, as servers do when no call is running.
     """
 
     name: ClassVar[str] = "settings_then_goaway"
@@ -102,7 +102,7 @@ class SettingsThenGoaway(Behaviour):
     closes: bool = False
 
     async def serve(self, connection: Connection) -> None:
-        """Send SETTINGS; wait; send GOAWAY; close, if `closes`."""
+        """Send SETTINGS, wait, send GOAWAY, and close if `closes` is set."""
         connection.send_settings()
         await asyncio.sleep(self.after)
         connection.http2.goaway(self.code, self.last_stream)
@@ -112,17 +112,17 @@ class SettingsThenGoaway(Behaviour):
 
 @dataclass(frozen=True, slots=True)
 class EnhanceYourCalm(Behaviour):
-    """Send SETTINGS, then GOAWAY(ENHANCE_YOUR_CALM) with `too_many_pings`, and close, as after keepalive abuse.
+    """Send SETTINGS, then GOAWAY(ENHANCE_YOUR_CALM) with `too_many_pings`, and close: the answer to too many PINGs.
 
     Attributes:
-        after: seconds from SETTINGS to GOAWAY.
+        after: the seconds from SETTINGS to GOAWAY.
     """
 
     name: ClassVar[str] = "enhance_your_calm"
     after: float = 0.0
 
     async def serve(self, connection: Connection) -> None:
-        """Send SETTINGS; wait; send GOAWAY; close."""
+        """Send SETTINGS, wait, send GOAWAY, and close."""
         connection.send_settings()
         await asyncio.sleep(self.after)
         connection.http2.goaway(ErrorCodes.ENHANCE_YOUR_CALM, 0, b"too_many_pings")

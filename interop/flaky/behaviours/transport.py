@@ -1,4 +1,4 @@
-"""Failures below HTTP/2: the port refuses, the server sends nothing, or it speaks another protocol."""
+"""Failures below HTTP/2: the port refuses connections, or the server sends nothing or speaks another protocol."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from interop.flaky.connection import Connection
 __all__ = ["AcceptClose", "AcceptReset", "Http1Answer", "Refuse", "Silent", "TlsGarbage"]
 
 _GARBAGE = b"\xff" * 64
-"""Neither TLS, whose record types are below 25, nor HTTP/2: as a frame, its length would exceed every limit."""
+"""Bytes that are neither TLS (record types are below 25) nor HTTP/2 (the frame would be too long)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse(Entry):
-    """Close the port, so that the kernel refuses dials. Only time can bound this step, since it accepts nothing.
+    """Close the port, so that the kernel refuses dials. Only time can bound this step, since nothing is accepted.
 
     Attributes:
-        kill: whether open connections end when the step starts, as for a killed process; otherwise they go on.
+        kill: whether open connections end when the step starts, as if the process were killed; otherwise they continue.
     """
 
     name: ClassVar[str] = "refuse"
@@ -30,11 +30,11 @@ class Refuse(Entry):
 
 @dataclass(frozen=True, slots=True)
 class AcceptClose(Behaviour):
-    """Accept, and close.
+    """Accept the connection and close it.
 
     Attributes:
-        after: seconds to wait before closing.
-        tls: on a server with TLS, whether to do the handshake first.
+        after: how many seconds to wait before closing.
+        tls: on a server with TLS, whether to perform the handshake first.
     """
 
     name: ClassVar[str] = "accept_close"
@@ -47,17 +47,17 @@ class AcceptClose(Behaviour):
         return Handshake.H2 if self.tls else Handshake.NONE
 
     async def serve(self, connection: Connection) -> None:
-        """Wait; close."""
+        """Wait, and close."""
         await asyncio.sleep(self.after)
         await front.accept_close(connection)
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptReset(Behaviour):
-    """Accept, and reset: RST, by SO_LINGER 0.
+    """Accept the connection and reset it with RST, by means of SO_LINGER 0.
 
     Attributes:
-        after: seconds to wait before the reset.
+        after: how many seconds to wait before the reset.
     """
 
     name: ClassVar[str] = "accept_reset"
@@ -65,21 +65,21 @@ class AcceptReset(Behaviour):
 
     @property
     def handshake(self) -> Handshake:
-        """None: it resets the accepted TCP connection."""
+        """No handshake, because the accepted TCP connection is reset."""
         return Handshake.NONE
 
     async def serve(self, connection: Connection) -> None:
-        """Wait; reset."""
+        """Wait, and reset."""
         await asyncio.sleep(self.after)
         await front.accept_reset(connection)
 
 
 @dataclass(frozen=True, slots=True)
 class Silent(Behaviour):
-    """Accept, and send nothing, not even SETTINGS, until the client leaves.
+    """Accept the connection and send nothing, not even SETTINGS, until the client leaves.
 
     Attributes:
-        tls: on a server with TLS, whether to do the handshake first.
+        tls: on a server with TLS, whether to perform the handshake first.
     """
 
     name: ClassVar[str] = "silent"
@@ -91,7 +91,7 @@ class Silent(Behaviour):
         return Handshake.H2 if self.tls else Handshake.NONE
 
     async def serve(self, connection: Connection) -> None:
-        """Wait; send nothing."""
+        """Send nothing until the client leaves."""
         await front.silent(connection)
 
 
@@ -103,11 +103,11 @@ class TlsGarbage(Behaviour):
 
     @property
     def handshake(self) -> Handshake:
-        """None: the garbage takes the place of the ServerHello."""
+        """No handshake, because the garbage is sent in place of the ServerHello."""
         return Handshake.NONE
 
     async def serve(self, connection: Connection) -> None:
-        """Wait for the client's first bytes; answer."""
+        """Wait for the client's first bytes, answer with garbage, and wait until the client leaves."""
         await connection.wire.spoken()
         connection.wire.write(_GARBAGE)
         await connection.until_closed()
@@ -117,7 +117,7 @@ class TlsGarbage(Behaviour):
 class Http1Answer(Behaviour):
     """Answer the client's first bytes like an HTTP/1.1 server that cannot parse them, and close.
 
-    On a server with TLS, the handshake comes before that, without ALPN.
+    On a server with TLS, a handshake without ALPN comes first.
     """
 
     name: ClassVar[str] = "http1_answer"
@@ -128,6 +128,6 @@ class Http1Answer(Behaviour):
         return Handshake.HTTP1
 
     async def serve(self, connection: Connection) -> None:
-        """Wait for the client's first bytes; answer; close."""
+        """Wait for the client's first bytes, answer, and close."""
         await connection.wire.spoken()
         connection.wire.write(front.HTTP1_ANSWER)

@@ -56,14 +56,14 @@ class ReconnectServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Start(self, request, context):
-        """Begins to note connections to the retry port. Waits while another client's test runs.
+        """Starts to record connections to the retry port. Waits while another client is being tested.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Stop(self, request, context):
-        """Ends the test and tells its outcome.
+        """Ends the test and returns its outcome.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

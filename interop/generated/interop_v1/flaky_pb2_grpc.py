@@ -31,7 +31,7 @@ if _version_not_supported:
 
 
 class FlakyServerStub(object):
-    """A server that fails as its script says, one behaviour for each connection. All times are seconds.
+    """A server that fails according to a script, one behaviour per connection. All times are in seconds.
     """
 
     def __init__(self, channel):
@@ -63,33 +63,33 @@ class FlakyServerStub(object):
 
 
 class FlakyServerServicer(object):
-    """A server that fails as its script says, one behaviour for each connection. All times are seconds.
+    """A server that fails according to a script, one behaviour per connection. All times are in seconds.
     """
 
     def Play(self, request, context):
-        """Begins a script. Connections that stand go on as they began. INVALID_ARGUMENT says what a script may hold.
+        """Switches to another script. Open connections keep their behaviour. INVALID_ARGUMENT: the script is not valid.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTimeline(self, request, context):
-        """Returns what the server has seen since it began, or since the last Restart.
+        """Returns everything the server has seen since it started or since the last Restart.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BreakAll(self, request, context):
-        """Resets every connection that stands; the script goes on.
+        """Resets every open connection. The script continues.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Restart(self, request, context):
-        """Begins anew: resets every connection that stands, forgets the timeline, counts time and connections from here, and
-        plays its script from the first step.
+        """Starts over: resets every open connection, clears the timeline, resets the clock and the connection count, and
+        plays the script from its first step.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,7 +126,7 @@ def add_FlakyServerServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FlakyServer(object):
-    """A server that fails as its script says, one behaviour for each connection. All times are seconds.
+    """A server that fails according to a script, one behaviour per connection. All times are in seconds.
     """
 
     @staticmethod

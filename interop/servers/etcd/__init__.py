@@ -1,1 +1,1 @@
-"""etcd, as Debian builds it."""
+"""etcd, in the version that Debian packages."""

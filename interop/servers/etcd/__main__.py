@@ -1,4 +1,4 @@
-"""The program; see `interop/servers/README.md`."""
+"""The server program for etcd. `interop/servers/README.md` specifies what the program does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main(order: ServeOrder) -> None:
         name="etcd",
         command=_command,
         version=["etcd", "--version"],
-        environment={"ETCD_UNSUPPORTED_ARCH": os.uname().machine},  # etcd requires it on other machines than amd64
+        environment={"ETCD_UNSUPPORTED_ARCH": os.uname().machine},  # etcd requires it unless on amd64
     )
     keep(etcd, order)
 

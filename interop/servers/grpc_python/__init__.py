@@ -1,1 +1,1 @@
-"""A server built on grpcio."""
+"""A server that is built on grpcio."""

@@ -1,4 +1,4 @@
-"""The program; see `interop/servers/README.md`."""
+"""The server program for grpcio. `interop/servers/README.md` specifies what the program does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DRAIN = 15.0
 
 
 class _EmptyCall(grpc.GenericRpcHandler):
-    """Handles EmptyCall without generated code: an empty message in, an empty message out."""
+    """Handles EmptyCall without generated code: it takes and returns an empty message."""
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         if handler_call_details.method != "/grpc.testing.TestService/EmptyCall":

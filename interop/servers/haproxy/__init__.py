@@ -1,1 +1,1 @@
-"""HAProxy, with HTTP/2 on both sides."""
+"""HAProxy, using HTTP/2 for both its clients and its server."""

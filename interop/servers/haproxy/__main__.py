@@ -1,4 +1,4 @@
-"""The program; see `interop/servers/README.md`."""
+"""The server program for HAProxy. `interop/servers/README.md` specifies what the program does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _command(order: ServeOrder, folder: Path) -> list[str]:
 
 @command
 def main(order: ServeOrder) -> None:
-    """Run HAProxy: a master process and its worker."""
+    """Run HAProxy as a master process and one worker."""
     haproxy = Native(
         name="haproxy",
         command=_command,

@@ -1,1 +1,1 @@
-"""nginx, with `grpc_pass`."""
+"""nginx, using `grpc_pass`."""

@@ -1,4 +1,4 @@
-"""The program; see `interop/servers/README.md`."""
+"""The server program for nginx. `interop/servers/README.md` specifies what the program does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _command(order: ServeOrder, folder: Path) -> list[str]:
 
 @command
 def main(order: ServeOrder) -> None:
-    """Run nginx: a master process and one worker."""
+    """Run nginx as a master process and one worker."""
     nginx = Native(
         name="nginx",
         command=_command,

@@ -1,4 +1,4 @@
-"""Findings: those that are there, and files that are wrong."""
+"""Findings files: the committed ones, and files with errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(folder, text):
 
 
 def test_what_is_written(tmp_path):
-    """IO-4: what failures mean stands beside each client, and may be missing."""
+    """IO-4: `findings.toml` explains what a peer's failures mean; it may be missing or empty."""
     assert read_findings(tmp_path) == ()
     assert read(tmp_path, "") == ()
     assert read(tmp_path, GOOD) == (
@@ -35,7 +35,7 @@ def test_what_is_written(tmp_path):
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_those_that_are_there(folder):
-    """IO-4: each can be read, is a sentence, and says a thing once."""
+    """IO-4: every committed findings file can be read, explains failures in sentences, and lists no clause twice."""
     findings = read_findings(folder)
     clauses = [clause for finding in findings for clause in finding.clauses]
     assert findings
@@ -56,7 +56,7 @@ def test_those_that_are_there(folder):
     ],
 )
 def test_files_that_are_wrong(tmp_path, change, complaint):
-    """BP-4: what is wrong in a file is said with the file, the key, the value and what is allowed."""
+    """BP-4: an error in a findings file names the file, the key, the value and what is expected."""
     with pytest.raises(ManifestError) as caught:
         read(tmp_path, GOOD.replace(*change))
     assert str(caught.value).startswith(f"{tmp_path}/findings.toml: ")

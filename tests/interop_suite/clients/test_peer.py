@@ -1,4 +1,4 @@
-"""Manifests: those that are there, and those that are wrong."""
+"""Peers' manifests: the committed ones, and manifests with errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ configurable = ["initial", "max"]
 
 
 def read(folder, text):
-    """Return the peer of a folder with this manifest."""
+    """Write a folder with this manifest, and return its peer."""
     place = folder / "made_up"
     place.mkdir()
     (place / "peer.toml").write_text(text)
@@ -27,7 +27,7 @@ def read(folder, text):
 
 
 def test_the_peers_that_are_there():
-    """IO-4: our own clients come first and must pass; the others are judged beside them."""
+    """IO-4: our own clients come first and must pass; the other peers follow by name and need not pass."""
     peers = find_peers()
     ours, others = peers[:2], peers[2:]
     assert [(peer.name, peer.must_pass, peer.missing) for peer in ours] == [
@@ -40,7 +40,7 @@ def test_the_peers_that_are_there():
 
 
 def test_what_a_manifest_says(tmp_path):
-    """IO-4: a folder with a manifest is all that a new peer needs."""
+    """IO-4: a new peer needs only a folder with a manifest."""
     peer = read(tmp_path, GOOD)
     assert peer.filled(peer.command) == [sys.executable, f"{tmp_path}/made_up/client.py"]
     assert peer.can_be_told(Setting.INITIAL, Setting.MAX)
@@ -49,7 +49,7 @@ def test_what_a_manifest_says(tmp_path):
 
 
 def test_what_is_missing(tmp_path):
-    """IO-4: a peer whose module or program is not on this machine says which."""
+    """IO-4: a peer that cannot run here names the Python modules and the programs that are missing."""
     needs = '[needs]\nmodules = ["click", "no_such_module"]\nprograms = ["no-such-program", "env"]'
     peer = read(tmp_path, GOOD + needs)
     assert peer.missing == "the Python module no_such_module and the program no-such-program"
@@ -70,7 +70,7 @@ def test_what_is_missing(tmp_path):
     ],
 )
 def test_manifests_that_are_wrong(tmp_path, change, complaint):
-    """BP-4: what is wrong in a file is said with the file, the key, the value and what is allowed."""
+    """BP-4: an error in a manifest names the file, the key, the value and what is expected."""
     with pytest.raises(ManifestError) as caught:
         read(tmp_path, GOOD.replace(*change))
     assert str(caught.value).startswith(f"{tmp_path}/made_up/peer.toml: ")
@@ -78,7 +78,7 @@ def test_manifests_that_are_wrong(tmp_path, change, complaint):
 
 
 async def test_build(tmp_path):
-    """IO-4: a peer is built in its own folder; one that cannot be built says why."""
+    """IO-4: a peer's build commands run in its own folder, and a failing build reports the command's error."""
     touch = "import pathlib; pathlib.Path('built').touch()"
     await build(read(tmp_path, f'build = [["{{python}}", "-c", "{touch}"]]' + GOOD))
     assert (tmp_path / "made_up" / "built").exists()
@@ -88,6 +88,6 @@ async def test_build(tmp_path):
 
 
 async def test_build_tool_that_is_not_there(tmp_path):
-    """IO-4: a tool that the manifest does not name among its needs is an error in words, too."""
+    """IO-4: a missing build tool causes a build error, even if the manifest does not list it under `needs`."""
     with pytest.raises(BuildError, match=r"^/no/such/tool could not be run: "):
         await build(read(tmp_path, 'build = [["/no/such/tool"]]' + GOOD))

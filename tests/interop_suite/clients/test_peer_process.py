@@ -1,4 +1,4 @@
-"""A peer's process: programs that do as they should, and programs that do not."""
+"""A peer's process: programs that keep to the contract, and programs that break it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def running(program, *, seconds=0.1, settings=None, ca=None):
 
 
 async def whole(program, **told):
-    """Let a program do all that it has to; return its account."""
+    """Run a program from start to finish, and return its account of its calls."""
     async with running(program, **told) as peer:
         await peer.ready()
         peer.begin()
@@ -35,14 +35,14 @@ async def whole(program, **told):
 
 
 async def outcome(program):
-    """Return what is said of a program that does not do as it should."""
+    """Return the error message for a program that breaks the contract."""
     with pytest.raises(PeerError) as caught:
         await whole(program)
     return str(caught.value)
 
 
 async def test_a_program_that_does_as_it_should(tmp_path):
-    """IO-4: it is given its command line, it is told when to begin, and its account is read."""
+    """IO-4: a peer's program receives its command line, starts on the start signal, and accounts for its calls."""
     settings = {Setting.INITIAL: 200, Setting.STABLE_AFTER: 2000}
     account = await whole("print('hello'); " + READY + DONE, settings=settings, ca=tmp_path)
     assert account.calls == Calls(made=3, ok=1, failed={"UNAVAILABLE": 1}, unfinished=1)
@@ -51,7 +51,7 @@ async def test_a_program_that_does_as_it_should(tmp_path):
 
 
 async def test_what_a_program_announces():
-    """CB-1: moments of its attempts, of redials and of its channel's end, if it was asked for them."""
+    """CB-1: with `--hold-ms`, a program may report when its attempts and redials began and its channel closed."""
     announced = "'announced': {'attempts': [0.1, 0.5], 'redials': [0.6], 'closed': 2.0}"
     account = await whole(READY + DONE.replace("'versions'", f"{announced}, 'versions'"), settings={Setting.HOLD: 100})
     assert account.announced == Announced(attempts=(0.1, 0.5), redials=(0.6,), closed=2.0)
@@ -60,7 +60,7 @@ async def test_what_a_program_announces():
 
 
 async def test_it_waits_for_the_word():
-    """IO-4: nobody begins while another one loads."""
+    """IO-4: a program waits for the start signal, so no client starts while another is still loading."""
     async with running(READY + DONE) as peer:
         await peer.ready()
         with pytest.raises(TimeoutError):
@@ -68,29 +68,29 @@ async def test_it_waits_for_the_word():
 
 
 async def test_a_program_that_fails():
-    """IO-4: its exit status and its last words are told."""
+    """IO-4: the error for a program that fails has its exit status and its last output."""
     assert await outcome("raise SystemExit('no such library')") == "made up ended with status 1: no such library"
 
 
 async def test_a_program_that_says_nothing_at_the_end():
-    """IO-4: calls that nobody accounts for are no result."""
+    """IO-4: a program that ends without accounting for its calls counts as failed."""
     assert await outcome(READY) == "made up ended with status 0"
 
 
 @pytest.mark.parametrize("said", ['{"event": "done", "made": 3}', "x" * 100_000], ids=["half", "endless"])
 async def test_a_program_that_says_nonsense(said):
-    """IO-4: an account that is none is the fault of that peer, and does not end the run of all others."""
+    """IO-4: if a program's account of its calls is malformed, that peer fails, and the run continues."""
     assert await outcome(READY + f"print({said!r})") == "made up said what is no account of its calls"
 
 
 async def test_a_program_that_never_gets_ready(monkeypatch):
-    """IO-4: it is given up, and ended."""
+    """IO-4: a program that is not ready within the limit is killed."""
     monkeypatch.setattr(process, "_STARTUP", 0.2)
     assert await outcome("import time; time.sleep(60)") == "made up was not ready within 0.2 s"
 
 
 async def test_a_program_that_never_ends(monkeypatch):
-    """IO-4: it is ended, and so is what it has started."""
+    """IO-4: a program that does not end is killed, together with the processes that it started."""
     monkeypatch.setattr(process, "_WINDING_DOWN", 0.2)
     child = "import subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600.123)']); "
     assert await outcome(READY + child + "import time; time.sleep(60)") == "made up went on for 0.2 s after its time"
@@ -98,7 +98,7 @@ async def test_a_program_that_never_ends(monkeypatch):
 
 
 async def test_a_program_that_breaks_down_and_leaves_another_behind():
-    """IO-4: what it has started is ended with it, and is not waited for."""
+    """IO-4: when a program fails, the processes that it started are killed and not waited for."""
     child = "import sys, subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600.321)']); "
     async with asyncio.timeout(30):
         assert await outcome(child + "sys.exit('broken')") == "made up ended with status 1: broken"
@@ -106,21 +106,21 @@ async def test_a_program_that_breaks_down_and_leaves_another_behind():
 
 
 async def gone(words):
-    """Return once no process has these words on its command line."""
+    """Wait until no process has these words on its command line."""
     async with asyncio.timeout(10):
         while any(words in " ".join(left.info["cmdline"] or ()) for left in psutil.process_iter(["cmdline"])):
             await asyncio.sleep(0.05)
 
 
 async def test_a_program_that_is_not_there():
-    """IO-4: a command that cannot be run is said."""
+    """IO-4: a command that cannot be run is reported with the system's reason."""
     peer = Peer(name="made up", folder=ROOT, command=("/no/such/program",), configurable=frozenset())
     with pytest.raises(PeerError, match=r"^made up cannot be run: .*No such file or directory"):
         await PeerProcess(peer, "127.0.0.1:1", 0.1, {}, None).__aenter__()
 
 
 async def test_no_proxy(monkeypatch):
-    """IO-4: a proxy in the environment is not between a client and a server on the same machine."""
+    """IO-4: a peer's program does not see the environment's proxy settings, since its server is local."""
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     proxies = "import os; assert not [name for name in os.environ if name.lower().endswith('_proxy')]; "

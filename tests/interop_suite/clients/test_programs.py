@@ -1,4 +1,4 @@
-"""The peers' programs, each as it is run: on a server that works, in plaintext and with TLS, and on none."""
+"""The peers' programs, run for real: against a working server, in plaintext and with TLS, and without a server."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from interop.flaky import FlakyServer
 from interop.matrix.trial import Trust
 
 PEERS = [peer for peer in find_peers() if not peer.missing and not peer.build]
-"""Those in Python; the others have to be built first, and are seen to in each run of the suite."""
+"""The peers written in Python. Peers in other languages must be built first, and are covered by each run of the suite.
+"""
 FAIL_FAST = {"grpclib", "connectrpc"}
-"""Those that have no way of waiting for READY."""
+"""The peers that cannot wait for READY."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ async def account_of(peer, target, *, settings=None, ca=None):
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.folder.name)
 async def test_every_call_on_a_working_server_is_answered(peer, tls, trust):
-    """IO-4: a peer calls all the time, on one connection, and accounts for every call. Takes two seconds."""
+    """IO-4: a peer calls continuously on one connection, and accounts for every call. Takes two seconds."""
     async with FlakyServer("working", trust.tls if tls else None) as server:
         account = await account_of(peer, server.target, ca=trust.ca if tls else None)
         (visit,) = server.timeline().visits
@@ -47,7 +48,7 @@ async def test_every_call_on_a_working_server_is_answered(peer, tls, trust):
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.folder.name)
 async def test_calls_without_a_server_are_accounted_for(peer):
-    """IO-4: calls that fail and calls that wait to the end are told apart, and none is forgotten."""
+    """IO-4: without a server, a peer accounts for every call, either as failed or as still waiting at the end."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         settings = dict.fromkeys(peer.configurable - {Setting.HOLD}, 30_000)
@@ -55,11 +56,11 @@ async def test_calls_without_a_server_are_accounted_for(peer):
     calls = account.calls
     assert calls.ok == 0
     assert calls.made == sum(calls.failed.values()) + calls.unfinished > 4
-    assert calls.unfinished == (0 if peer.name in FAIL_FAST else 2)  # those that wait for READY
+    assert calls.unfinished == (0 if peer.name in FAIL_FAST else 2)  # the workers that wait for READY
 
 
 async def test_what_is_held_and_announced():
-    """CB-1: one that can hold calls in every arity, closes, tells when, and stays with all that is left.
+    """CB-1: our client holds calls of every arity, reports when it closed its channel, and keeps the calls afterwards.
 
     Takes two seconds.
     """
@@ -67,7 +68,7 @@ async def test_what_is_held_and_announced():
     async with FlakyServer("working") as server:
         account = await account_of(ours, server.target, settings={Setting.HOLD: 700})
         async with asyncio.timeout(20):
-            while server.timeline().visits[0].ended is None:  # the client is gone; this loop may not have heard of it
+            while server.timeline().visits[0].ended is None:  # the loop may notice the client's end late
                 await asyncio.sleep(0.01)
         (visit,) = server.timeline().visits
         taken = server.timeline().taken
@@ -77,11 +78,11 @@ async def test_what_is_held_and_announced():
     assert announced.redials == ()
     assert 0 <= announced.attempts[0] < 0.5 <= announced.closed
     assert taken - visit.accepted > 0.5 + 0.6
-    assert outcomes == {"ok", "reset"}  # those that never say that they have ended are cancelled by close
+    assert outcomes == {"ok", "reset"}  # closing the channel cancels the unfinished calls
     assert account.calls.unfinished >= 6
 
 
 async def test_nothing_is_announced_unasked():
-    """IO-4: what nobody asks for is not in the account."""
+    """IO-4: a client announces its attempts only if it is asked to."""
     async with FlakyServer("working") as server:
         assert (await account_of(PEERS[0], server.target)).announced is None

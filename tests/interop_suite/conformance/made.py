@@ -1,7 +1,7 @@
-"""Evidence made by hand: what a server would have seen of a client that does all as it should, and changes to that.
+"""Evidence made by hand: what a server would have seen of a correct client, and of clients that vary from it.
 
-The right client's gaps are given as numbers, not taken from an implementation, so that a clause and the client that it
-judges cannot share a mistake.
+The correct client's gaps are written out as numbers. No implementation computes them, so a clause and the client that
+it judges cannot share a mistake.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from interop.timeline import Ending, Request, Timeline, Visit, Window
 
 TERMS = Terms(initial=0.2, multiplier=1.6, cap=1.6, jitter=0.2, min_connect_timeout=1.0, tolerance=0.05)
 SLOW = replace(TERMS, initial=1.0, cap=8.0)
-"""Where something has to be done at once, INITIAL_BACKOFF is long enough to tell."""
+"""Terms with an INITIAL_BACKOFF long enough to tell an immediate dial from a delayed one."""
 
 NOMINAL = [0.2, 0.32, 0.512, 0.8192, 1.31072, 1.6, 1.6, 1.6]
 GAPS = [0.2, 0.35, 0.46, 0.9, 1.2, 1.8, 1.4, 1.75]
-"""Jittered by at most a fifth; the first is not."""
+"""The correct client's gaps, jittered by at most a fifth except for the first."""
 JITTER = [
     0.0,
     0.1,
@@ -41,7 +41,7 @@ JITTER = [
 ]
 STEADY = replace(TERMS, cap=0.4)
 WANTED = 0.5
-"""When the client makes its first call."""
+"""The time of the client's first call, in seconds."""
 CALLS = Calls(made=100, ok=100)
 
 
@@ -91,7 +91,7 @@ def series(gaps=GAPS, lasting=0.001, seconds=10.0, terms=TERMS):
 
 
 def timed(initial=1.0, multiplier=1.6, cap=1.0, width=0.2, *, compounds=False, first=None, jitter=JITTER):
-    """Return what is seen of a client with such a schedule where its gaps are looked at."""
+    """Return the evidence of a client with this schedule, for the scenarios that measure gaps."""
     found = {}
     for scenario, terms, count in ((Scenario.HANG_UP, TERMS, 8), (Scenario.STEADY, STEADY, 22)):
         gaps = []
@@ -173,7 +173,7 @@ def restart(first=WANTED + 0.1, pause=0.02, replaced=REPLACED, not_taken=NOT_TAK
 
 
 def held(*, beside=(), redials=(), after=(), announced=GAPS):
-    """Return a client that announces its attempts; connections that it did not announce come beside and after them."""
+    """Return the evidence of a client that announces its attempts, but not its dials `beside` them or `after` close."""
     closed = WANTED + 12.0
     visits = [failing(at) for at in sorted([*starts(), *beside, *redials, *(closed + late for late in after)])]
     said = Announced(
@@ -185,7 +185,7 @@ def held(*, beside=(), redials=(), after=(), announced=GAPS):
 
 
 def right_client():
-    """Return what the servers saw of a client that does all as it should."""
+    """Return what the servers saw of a correct client, by scenario."""
     return {
         **timed(),
         Scenario.FAILURES: failures(),

@@ -1,4 +1,4 @@
-"""Each clause on evidence made by hand: the right client passes all, and each fault is seen by one clause alone."""
+"""Each clause on evidence made by hand: a correct client passes all, and each fault fails exactly one clause."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def never_gives_up():
 
 
 def overlapping():
-    """Return one attempt a second on which the next one does not wait."""
+    """Return the evidence of attempts that last a second, one of which starts before the previous one has ended."""
     return made.silent(gaps=(1.0, 1.0, 0.6, 1.0, 1.4))
 
 
@@ -46,7 +46,7 @@ LOST, TWICE = made.request(1.9, "0-5", "open"), made.request(5.0, "0-5")
 
 
 def compounding():
-    """Return gaps that are each right beside the one before, and far from where they belong in the end."""
+    """Return gaps that are each right relative to the previous one, but drift far from the schedule."""
     gaps, terms = [0.2], replace(made.TERMS, cap=24.0)
     for jitter in (*(0.17,) * 5, *(-0.17,) * 5):
         gaps.append(gaps[-1] * 1.6 * (1 + jitter))
@@ -67,7 +67,7 @@ WRONG_NUMBERS = [
     ("jitter", made.timed(jitter=[abs(each) for each in made.JITTER])),
     ("jitter-does-not-compound", compounding()),
 ]
-"""Schedules with one number that is not what the client was told."""
+"""Schedules in which one number differs from the configured one, each with the clause that the difference fails."""
 
 FAULTS = [
     ("keeps-trying", one(Scenario.STEADY, made.series([0.2, 0.35, 0.4, 0.44, 0.36], terms=made.STEADY))),
@@ -133,18 +133,18 @@ def outcomes(evidence):
 
 
 def test_right_client_passes():
-    """IO-4: a client that does all as the protocol says passes every clause."""
+    """IO-4: a client that follows the protocol passes every clause."""
     assert outcomes(made.right_client()) == dict.fromkeys(NAMES, Outcome.PASS)
 
 
 def test_the_right_client_is_judged_by_each_clause():
-    """IO-4: every clause measures something of it: none passes for want of a figure."""
+    """IO-4: every clause measures something of the correct client, so none passes for lack of evidence."""
     assert all(verdict.measures for verdict in judge(made.right_client(), CLAUSES))
 
 
 @pytest.mark.parametrize(("clause", "evidence"), FAULTS, ids=[f"{f[0]}-{n}" for n, f in enumerate(FAULTS)])
 def test_each_fault_is_seen_by_its_clause_alone(clause, evidence):
-    """IO-4: a client with one fault fails the clause that stands for it, and no other."""
+    """IO-4: a client with one fault fails the clause for that fault, and no other."""
     found = outcomes(made.right_client() | evidence)
     found = {name: Outcome.PASS if outcome is Outcome.NOT_APPLICABLE else outcome for name, outcome in found.items()}
     assert found == dict.fromkeys(NAMES, Outcome.PASS) | {clause: Outcome.FAIL}
@@ -154,17 +154,17 @@ def test_each_fault_is_seen_by_its_clause_alone(clause, evidence):
     ("clause", "evidence"), WRONG_NUMBERS, ids=[f"{f[0]}-{n}" for n, f in enumerate(WRONG_NUMBERS)]
 )
 def test_one_wrong_number_is_one_fault(clause, evidence):
-    """CB-2, CB-5: of a whole series it is known which number is wrong, and that the others are not."""
+    """CB-2, CB-5: if one number in a schedule is wrong, only the clause for that number fails."""
     assert [name for name, outcome in outcomes(evidence).items() if outcome is Outcome.FAIL] == [clause]
 
 
 def test_each_clause_has_a_fault():
-    """IO-4: no clause of the table is there that nothing can fail."""
+    """IO-4: every clause in the table is failed by at least one of the faults above."""
     assert {fault[0] for fault in (*FAULTS, *WRONG_NUMBERS)} == set(NAMES)
 
 
 def test_a_client_that_never_connects_fails_everything():
-    """IO-2: silence is no conformance, whatever the official server says of it."""
+    """IO-2: a client that never connects fails every clause, although the official server would pass it."""
     silence = {
         scenario: replace(right, timeline=replace(right.timeline, visits=(), refused=()), calls=Calls())
         for scenario, right in made.right_client().items()
@@ -173,32 +173,40 @@ def test_a_client_that_never_connects_fails_everything():
 
 
 def test_a_client_that_hangs_for_good():
-    """CB-3: one attempt that is never given up is past its limit, though it has not ended."""
+    """CB-3: an attempt that is never abandoned counts as over its limit, although it has not ended."""
     found = outcomes({Scenario.SILENT: never_gives_up()})
     assert found.pop("limit") is Outcome.FAIL
     assert set(found.values()) == {Outcome.NOT_APPLICABLE}
 
 
 def test_a_socket_that_stands_on_is_no_second_attempt():
-    """CB-1, CB-3: a socket that stands long after the limit is too late; the attempt on it was given up in time."""
+    """CB-1, CB-3: a socket left open past the limit fails `limit`, but does not count as an overlapping attempt."""
     found = outcomes({Scenario.SILENT: made.silent(lasting=(1.5, 1.0, 1.5, 1.5, 1.9))})
     assert [name for name, outcome in found.items() if outcome is Outcome.FAIL] == ["limit"]
 
 
+def test_settings_start_another_series():
+    """CB-3, CB-6: after a slow server has sent its SETTINGS, the limit is that of a first attempt again."""
+    visits = [made.failing(0.51, 1.0, behaviour="silent"), made.served(1.51, 4.5, behaviour="trickle")]
+    visits += [made.failing(4.52 + number, 1.0, behaviour="silent") for number in range(4)]
+    found = outcomes({Scenario.SILENT: made.evidence(visits, seconds=8.5)})
+    assert [name for name, outcome in found.items() if outcome is Outcome.FAIL] == ["trickle-limit"]
+
+
 def test_an_outage_that_never_came():
-    """CB-4: the outage waits for a connection, so without one there is no window of time to judge by."""
+    """CB-4: a client that never connects fails `recovery`, since its outage never begins."""
     assert outcomes({Scenario.OUTAGE: made.evidence([])})["recovery"] is Outcome.FAIL
 
 
 def test_no_backoff_at_all_has_no_jitter_to_be_seen():
-    """CB-5: a flood has the wrong first gap, and does not grow; more cannot be said of it."""
+    """CB-5: a client without any backoff fails `first-gap` and `growth`; its jitter cannot be judged."""
     found = outcomes({Scenario.HANG_UP: made.series([0.001] * 500)})
     assert found["first-gap"] is found["growth"] is Outcome.FAIL
     assert found["jitter"] is found["jitter-does-not-compound"] is Outcome.NOT_APPLICABLE
 
 
 def test_an_early_connection_is_made_up_for():
-    """CB-7: one connection may come early, at the end of the one before, if the next one waits for longer."""
+    """CB-7: a connection may follow the previous one at once if the next gap is correspondingly longer."""
     early = made.flapping((0.2, 0.004, 0.396) * 6, goaway=(18,))
     assert outcomes({Scenario.FLAPPING: early})["no-flood"] is Outcome.PASS
     not_made_up_for = made.flapping((0.2, 0.004, 0.09, 0.3) * 6, goaway=(20,))
@@ -206,7 +214,7 @@ def test_an_early_connection_is_made_up_for():
 
 
 def test_an_early_connection_is_no_attempt_of_its_own():
-    """CB-8: one connection that comes early, at the end of the one before, does not upset the growth; two do."""
+    """CB-8: a single early connection does not count against the growth of the backoff, but a second one does."""
     once = made.starts((0.2, 0.006, 0.33, 0.5, 0.8, 1.3, 1.6, 1.6, 1.7))
     twice = made.starts((0.2, 0.006, 0.33, 0.006, 0.5, 0.8, 1.3, 1.6, 1.6, 1.7))
     for starts, outcome in ((once, Outcome.PASS), (twice, Outcome.FAIL)):
@@ -217,19 +225,19 @@ def test_an_early_connection_is_no_attempt_of_its_own():
 @pytest.mark.parametrize(
     ("after", "outcome"),
     [
-        ((0.002, 0.2, 0.33), Outcome.PASS),  # before the attempt that the loss calls for
+        ((0.002, 0.2, 0.33), Outcome.PASS),  # before the first attempt after the loss
         ((0.2, 0.002, 0.33), Outcome.PASS),
         ((0.002, 0.002, 0.2, 0.33), Outcome.FAIL),
         ((0.002, 0.2, 0.002, 0.33), Outcome.FAIL),
     ],
 )
 def test_an_early_connection_after_a_loss_is_no_missing_reset(after, outcome):
-    """CB-6, CB-7: a call that entered the dying connection may cost one early connection; a second one is a fault."""
+    """CB-6, CB-7: a call that entered the dying connection may cause one early connection, but a second is a fault."""
     assert outcomes({Scenario.RESET: made.reset(after)}) == {"settings-reset": outcome}
 
 
 def test_cap_that_is_not_reached():
-    """CB-5: where time is too short for MAX_BACKOFF, nothing is said of it."""
+    """CB-5: a series that is too short to reach MAX_BACKOFF is not judged by `cap`."""
     verdicts = judge({Scenario.HANG_UP: made.series(made.GAPS[:4], seconds=3.4)}, CLAUSES)
     by_name = {verdict.clause: verdict for verdict in verdicts}
     assert by_name["cap"].outcome is Outcome.NOT_APPLICABLE
@@ -238,19 +246,19 @@ def test_cap_that_is_not_reached():
 
 
 def test_absent_evidence():
-    """IO-4: a scenario that a client cannot take part in says nothing of it, and why."""
+    """IO-4: a clause does not apply to a client that cannot take part in its scenario; the verdict says why."""
     (verdict,) = judge({Scenario.UNSTABLE: Absent("it has no such option")}, CLAUSES)
     assert (verdict.outcome, verdict.reason) == (Outcome.NOT_APPLICABLE, "it has no such option")
 
 
 def test_evidence_that_should_be_there():
-    """IO-4: a client whose program breaks down fails what it would have been judged by."""
+    """IO-4: a client whose program breaks down fails the clauses that would have judged it."""
     (verdict,) = judge({Scenario.HANDSHAKE: Absent("it ended with status 1", fault=True)}, CLAUSES)
     assert (verdict.outcome, str(verdict)) == (Outcome.FAIL, "it ended with status 1")
 
 
 def test_an_outage_that_outlasts_the_growth():
-    """CB-4: the next planned start after a long outage is a jittered MAX_BACKOFF away at most."""
+    """CB-4: after a long outage, the next attempt starts within one jittered MAX_BACKOFF."""
     gone = Window(begin=2.0, end=60.0)
     late = [made.served(0.5, 2.0), made.served(60.0 + 1.6 * 1.2 + 0.05, None, (70.0,))]
     too_late = [made.served(0.5, 2.0), made.served(60.0 + 1.6 * 1.2 + 0.06, None, (70.0,))]
@@ -260,7 +268,7 @@ def test_an_outage_that_outlasts_the_growth():
 
 
 def test_a_trial_that_was_ended_says_in_which_time():
-    """IO-4: of a flood that was ended once all was settled, the figure is for the time that was watched."""
+    """IO-4: if the trial of a flood is ended early, the verdict states for how long the client was watched."""
     whole = made.flapping([0.01] * 390)
     cut = replace(whole, settled=made.WANTED + 3.02)
     assert (whole.over, whole.lasted) == (made.WANTED + 4, 4)
@@ -269,13 +277,90 @@ def test_a_trial_that_was_ended_says_in_which_time():
     assert str(verdict).startswith("connections in 3.0 s that came too soon: ")
 
 
+def failing(evidence):
+    return [name for name, outcome in outcomes(evidence).items() if outcome is Outcome.FAIL]
+
+
+def test_a_short_limit_is_one_mistake():
+    """CB-3: only `limit` reports a client with a short limit, although that client also misses slow SETTINGS."""
+    short = made.silent(gaps=(0.5, 0.5, 0.5, 0.8, 1.3), lasting=(0.5, 0.5, 0.5, 0.8, 1.3))
+    slow = made.evidence([made.failing(0.51 + n / 2, 0.5) for n in range(3)], seconds=2.0)
+    assert failing({Scenario.SILENT: short, Scenario.SLOW_SETTINGS: slow}) == ["limit"]
+    assert failing({Scenario.SILENT: made.silent(), Scenario.SLOW_SETTINGS: slow}) == [
+        "waits-for-settings",
+        "acknowledges-settings",
+    ]
+
+
+def test_a_missing_limit_is_one_mistake():
+    """CB-1, CB-3: a client that never abandons a silent attempt makes fewer attempts; only `limit` fails for that."""
+    few = made.held(announced=made.GAPS[:1])
+    few = replace(few, timeline=replace(few.timeline, visits=few.timeline.visits[:2]))
+    assert failing({Scenario.SILENT: never_gives_up(), Scenario.HELD_OUTAGE: few}) == ["limit"]
+    assert failing({Scenario.SILENT: made.silent(), Scenario.HELD_OUTAGE: few}) == ["announced-outage"]
+
+
+def test_a_missing_reset_is_one_mistake():
+    """CB-6: if SETTINGS do not reset the backoff, only `settings-reset` fails, not the clause about outages."""
+    outage = made.outage(refused=(2.005, 2.505, 3.35))
+    assert failing({Scenario.RESET: made.reset(after=(0.9, 1.3, 1.6)), Scenario.OUTAGE: outage}) == ["settings-reset"]
+    assert failing({Scenario.RESET: made.reset(), Scenario.OUTAGE: outage}) == ["refused-backs-off"]
+
+
+def test_a_missing_first_gap_is_one_mistake():
+    """CB-2: if the second attempt always follows at once, even after a loss, only `first-gap` fails."""
+    schedule = made.timed(first=0.002)
+    assert failing(schedule | {Scenario.RESET: made.reset(after=(0.002, 0.33, 0.5))}) == ["first-gap"]
+
+
+def test_a_long_first_gap_is_one_mistake():
+    """CB-2, CB-7: with a long INITIAL_BACKOFF, only `first-gap` fails, although young connections are replaced late."""
+    restart = made.restart(pause=0.0)
+    late = [replace(visit, accepted=visit.accepted + 0.7 * place) for place, visit in enumerate(restart.visits)]
+    late = [replace(visit, ended=visit.ended and visit.ended + 0.7 * place) for place, visit in enumerate(late)]
+    restart = replace(restart, timeline=replace(restart.timeline, visits=tuple(late)))
+    assert "lost-is-replaced" in failing({Scenario.RESTART: restart})
+    assert failing(made.timed(initial=3.0) | {Scenario.RESTART: restart}) == ["first-gap"]
+
+
+@pytest.mark.parametrize(("before_close", "failed"), [(0.02, []), (0.2, ["announced-outage"])])
+def test_an_attempt_that_began_as_the_client_was_closed(before_close, failed):
+    """CB-1: closing the client may end an attempt before the server sees its connection."""
+    dialled = made.held()
+    said = replace(dialled.announced, attempts=(*dialled.announced.attempts, dialled.announced.closed - before_close))
+    assert failing({Scenario.HELD_OUTAGE: replace(dialled, announced=said)}) == failed
+
+
+def test_no_call_was_refused():
+    """CH-7: if no call is sent to the server that refuses calls, there is nothing to send again."""
+    assert outcomes({Scenario.RESTART: made.restart(not_taken=[])})["refused-is-repeated"] is Outcome.NOT_APPLICABLE
+
+
+def test_a_gap_that_the_judge_recorded_late_does_not_compound():
+    """CB-5: a gap of unknown length is not reported as compounding jitter."""
+    seen = compounding()[Scenario.HANG_UP]
+    late = replace(seen, timeline=replace(seen.timeline, lags=(Lag(at=seen.visits[-1].accepted, by=20.0),)))
+    assert any(math.isnan(gap) for series in series_of(late) for gap in series.gaps)
+    verdict = next(each for each in judge({Scenario.HANG_UP: late}, CLAUSES) if each.clause.startswith("jitter-does"))
+    assert not any(math.isnan(measure.seen) for measure in verdict.measures)
+
+
+def test_a_miss_within_the_lateness_of_the_judge():
+    """IO-4: a miss is inconclusive if the judge was late by at least as much, even if only by milliseconds."""
+    attempt = made.failing(0.51, 0.94, behaviour="silent")
+    for by, outcome in ((0.02, Outcome.INCONCLUSIVE), (0.005, Outcome.FAIL)):
+        late = made.evidence([attempt, made.failing(1.51, 1.0, behaviour="silent")], lags=[Lag(at=0.515, by=by)])
+        (verdict,) = judge({Scenario.TLS_SILENT: late}, CLAUSES)
+        assert verdict.outcome is outcome
+
+
 def test_dials_are_counted_by_attempt():
-    """CB-1: the verdict says at which attempt the connections came that nobody announced."""
+    """CB-1: the verdict counts connections by attempt, which shows where the unannounced ones occurred."""
     dialled = made.held(beside=(made.starts()[2] + 0.1, made.starts()[2] + 0.2), redials=(0.55,), after=(0.3, 1.4))
     (verdict,) = judge({Scenario.HELD_OUTAGE: dialled}, CLAUSES)
     _, seen, late = verdict.measures
     assert str(seen) == (
-        "connections for 9 attempts (2+1+3+1+1+1+1+1+1) and 1 redials announced: 12 connections, allowed 10 to 10, "
+        "connections for 9 attempts (2+1+3+1+1+1+1+1+1) and 1 redials reported: 12 connections, allowed 10 to 10, "
         "missed by 2 connections"
     )
     assert (
@@ -285,18 +370,18 @@ def test_dials_are_counted_by_attempt():
 
 
 def test_verdicts_say_what_was_seen_and_allowed_and_missed():
-    """IO-4: a verdict that fails names the figure, what it may be, and by how much it is outside."""
+    """IO-4: a failing verdict states the figure, what is allowed, and by how much the figure misses it."""
     seen = made.timed(multiplier=2.0) | {Scenario.SLOW_SETTINGS: made.evidence([made.served(0.51), made.served(0.52)])}
     by_name = {verdict.clause: verdict for verdict in judge(seen, CLAUSES)}
     assert re.fullmatch(r"MULTIPLIER: (1\.9|2\.0). \(.* to .*\), expected 1\.60", str(by_name["growth"]))
-    beside = "connections beside one that works: 1 connections, allowed at most 0, missed by 1 connections"
+    beside = "connections made while another one worked: 1 connection, allowed at most 0, missed by 1 connection"
     assert str(by_name["one-connection"]) == beside
     assert str(by_name["jitter"]) == "holds, 3 measured"
 
 
 @pytest.mark.parametrize(("by", "outcome"), [(0.09, Outcome.FAIL), (0.2, Outcome.INCONCLUSIVE)])
 def test_a_judge_that_was_late_has_no_verdict(by, outcome):
-    """IO-4: what hangs on 1.2 s is no failure if the judge was more than a tenth of that late at one end of it."""
+    """IO-4: a missed limit is inconclusive if the judge recorded either end late by over a tenth of the limit."""
     attempt = made.failing(0.51, 0.7, behaviour="silent")
     late = made.evidence([attempt, made.failing(1.51, 1.0, behaviour="silent")], lags=[Lag(at=1.21, by=by)])
     (verdict,) = judge({Scenario.TLS_SILENT: late}, CLAUSES)
@@ -304,8 +389,39 @@ def test_a_judge_that_was_late_has_no_verdict(by, outcome):
     assert ("the judge was 200 ms late" in str(verdict)) is (outcome is Outcome.INCONCLUSIVE)
 
 
+@pytest.mark.parametrize(("by", "outcome"), [(0.05, Outcome.FAIL), (0.15, Outcome.INCONCLUSIVE)])
+def test_a_judge_that_was_late_counts_nothing(by, outcome):
+    """IO-4: a count of connections is inconclusive if the server was late by half of INITIAL_BACKOFF."""
+    visits = [made.failing(0.51, 0.4), made.served(0.92, None, (1.7,))]
+    late = made.evidence(visits, seconds=2.0, lags=[Lag(at=0.8, by=by)])
+    assert outcomes({Scenario.SLOW_SETTINGS: late})["waits-for-settings"] is outcome
+
+
+def test_a_late_judge_makes_no_clients_alike():
+    """CB-11: two clients with equal gaps fail even if the judge was late, since that would make gaps differ."""
+    alike = made.herd(second=[length + 0.01 for length in made.GAPS])
+    late = replace(alike, timeline=replace(alike.timeline, lags=(Lag(at=3.0, by=0.05),)))
+    assert outcomes({Scenario.HERD: late})["clients-disperse"] is Outcome.FAIL
+
+
+def test_a_slow_handshake_is_followed_at_once():
+    """CB-4, CB-6: if an attempt outlasts its backoff, as in a slow handshake, the next one may follow at once."""
+    for lasted, failed in ((0.58, []), (0.4, ["accept-does-not-reset"])):
+        visits = [
+            made.failing(at, lasted if place == 1 else 0.01) for place, at in enumerate(made.starts((0.2, 0.6, 0.5)))
+        ]
+        assert failing({Scenario.HANDSHAKE: made.evidence(visits, seconds=2.0)}) == failed
+
+
+def test_compounding_jitter_is_one_mistake():
+    """CB-5: if jitter compounds, gaps drift in every scenario, but only `jitter-does-not-compound` fails."""
+    drifting = made.series([0.2, 0.38, 0.73, 1.39, 2.6], lasting=0.01, seconds=6.0, terms=replace(made.TERMS, cap=24.0))
+    assert failing({Scenario.HANDSHAKE: drifting}) == ["accept-does-not-reset"]
+    assert failing(compounding() | {Scenario.HANDSHAKE: drifting}) == ["jitter-does-not-compound"]
+
+
 def test_a_late_judge_elsewhere_changes_nothing():
-    """IO-4: lateness counts where the figure was measured, and nowhere else."""
+    """IO-4: the judge's lateness matters only where the measured time begins or ends."""
     attempt = made.failing(0.51, 0.7, behaviour="silent")
     late = made.evidence([attempt, made.failing(1.51, 1.0, behaviour="silent")], lags=[Lag(at=2.4, by=0.3)])
     (verdict,) = judge({Scenario.TLS_SILENT: late}, CLAUSES)
@@ -313,7 +429,7 @@ def test_a_late_judge_elsewhere_changes_nothing():
 
 
 def test_gaps_that_a_late_judge_noted_are_left_out():
-    """IO-4: one gap that the judge has wrong does not make the client's schedule wrong."""
+    """IO-4: a gap that the judge recorded late is left out, so it does not make the client's schedule look wrong."""
     gaps = [0.2, 0.35, 0.75, 0.9, 1.2, 1.8, 1.4, 1.75]
     right = made.series(gaps)
     late = replace(right, timeline=replace(right.timeline, lags=(Lag(at=right.visits[3].accepted, by=0.3),)))
@@ -322,7 +438,7 @@ def test_gaps_that_a_late_judge_noted_are_left_out():
 
 
 def test_calls_without_numbers_are_counted_by_the_client():
-    """CH-6: where a client does not say which call is which, its own word has to do."""
+    """CH-6: if calls have no numbers, lost calls are counted by the client's own account."""
     bare = [made.request(1.0 + n / 10) for n in range(5)]
     for ok, outcome in ((100, Outcome.PASS), (99, Outcome.FAIL)):
         seen = made.restart(replaced=bare, not_taken=[], again=[made.request(6.6)], calls=Calls(made=100, ok=ok))
@@ -332,14 +448,14 @@ def test_calls_without_numbers_are_counted_by_the_client():
 
 
 def test_refused_dials_that_cannot_be_seen():
-    """CB-4: where nobody may look, the clause says so."""
+    """CB-4: where raw sockets are not permitted, refused dials are not judged, and the verdict says why."""
     by_name = {verdict.clause: verdict for verdict in judge({Scenario.OUTAGE: made.outage(refused=None)}, CLAUSES)}
     assert by_name["refused-backs-off"].outcome is Outcome.NOT_APPLICABLE
     assert "raw socket" in by_name["refused-backs-off"].reason
 
 
 def test_a_judge_that_was_always_late_gives_no_verdict():
-    """IO-4: gaps that were all noted late convict nobody, and acquit nobody: the trial is to be run again."""
+    """IO-4: if the judge recorded every gap late, the verdict is inconclusive, and the trial must be repeated."""
     flood = made.series((0.02,) * 12, seconds=4.0)
     late = tuple(Lag(at=visit.accepted + 0.001, by=0.5) for visit in flood.visits)
     flood = replace(flood, timeline=replace(flood.timeline, lags=late))

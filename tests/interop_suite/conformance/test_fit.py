@@ -1,4 +1,4 @@
-"""The fit of a schedule, on gaps that the reference client's own arithmetic makes: which number is wrong."""
+"""Fitting a schedule to gaps that the reference client computes: which of its numbers is wrong."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SEEN_BY_CHANCE = ("jitter-compounds",)
 
 
 def series(habits, terms, seconds, rng):
-    """Return gaps as a server would see them: each connection is some milliseconds late."""
+    """Return gaps as a server would see them, with each connection a few milliseconds late."""
     order = CallOrder(
         target="127.0.0.1:1",
         seconds=1.0,
@@ -61,7 +61,7 @@ def series(habits, terms, seconds, rng):
 
 
 def full(name, seed):
-    """Return what the full run sees: four clients, and one that is told a low MAX_BACKOFF."""
+    """Return what a full run sees: four clients with the usual terms, and one with a low MAX_BACKOFF."""
     habits, rng = habits_with(name), random.Random(seed)
     found = [series(habits, SCALED, 108.0, rng) for _ in range(4)]
     return (*found, series(habits, made.STEADY, 20.0, rng))
@@ -69,13 +69,35 @@ def full(name, seed):
 
 @pytest.mark.parametrize("name", [None, *WRONG, *SEEN_BY_CHANCE])
 def test_what_is_wrong_is_known_and_nothing_else(name):
-    """CB-2, CB-5: in the full run, one wrong number is named, and no other, however small."""
+    """CB-2, CB-5: in a full run, the fit names the one number that is wrong, even slightly, and blames nothing else."""
     expected = set() if name is None else {TRAITS[DEFECTS[name].clauses[0]]}
     assert fit(full(name, seed=1), SCALED).wrong == expected
 
 
+def compressed(name, seed):
+    """Return what a compressed run sees: one client with the usual terms, and one with a low MAX_BACKOFF."""
+    habits, rng = habits_with(name), random.Random(seed)
+    return series(habits, made.TERMS, 10.0, rng), series(habits, made.STEADY, 8.0, rng)
+
+
+def test_a_small_mistake_is_not_given_another_name():
+    """IO-4: a compressed run may miss a small mistake, but usually considers it likely, and blames nothing else."""
+    found = [fit(compressed("multiplier-1.7", seed), made.TERMS) for seed in range(8)]
+    assert all(each.wrong <= {Trait.GROWTH} for each in found)
+    missed = [each for each in found if not each.wrong]
+    likely = [any(schedule.multiplier > 1.62 for schedule in each.likely) for each in missed]
+    assert sum(likely) > len(missed) / 2
+
+
+@pytest.mark.parametrize("name", ["initial-1.2", "jitter-compounds"])
+def test_a_small_mistake_leaves_nothing_unexplained(name):
+    """IO-4: a mistake too small to be proven is not reported as gaps that no schedule explains either."""
+    found = [fit(compressed(name, seed), made.TERMS) for seed in range(12)]
+    assert not any(list(each.unexplained()) for each in found if not each.wrong)
+
+
 def test_estimates_have_intervals():
-    """CB-5: a number comes with what it may as well be, which has the true one in it."""
+    """CB-5: an estimate comes with an interval that contains the true value."""
     found = fit(full("multiplier-1.45", seed=3), SCALED).estimate("multiplier")
     assert found.interval.low <= found.value <= found.interval.high
     assert found.interval.low < found.interval.high
@@ -83,20 +105,20 @@ def test_estimates_have_intervals():
 
 
 def test_nothing_seen_is_nothing_wrong():
-    """IO-4: without gaps there is no other schedule than the one that was told."""
+    """IO-4: without gaps, the fit returns the configured schedule and finds nothing wrong."""
     assert fit((), made.TERMS).schedule == Schedule.told(made.TERMS)
     assert fit((Series((), made.TERMS),), made.TERMS).wrong == frozenset()
 
 
 def test_unknown_gaps_are_left_out():
-    """IO-4: a gap that the judge noted late says nothing, and those behind it keep their numbers."""
+    """IO-4: a gap that the judge recorded late is ignored, and the gaps after it keep their positions."""
     known = full(None, seed=5)
     gaps = [math.nan if place == 2 else gap for place, gap in enumerate(known[0].gaps)]
     assert fit((Series(tuple(gaps), SCALED), *known[1:]), SCALED).wrong == frozenset()
 
 
 def test_a_gap_that_no_schedule_explains_is_named():
-    """CB-5: one gap of many that is far off is no other MULTIPLIER; it is named all the same."""
+    """CB-5: a single gap that is far off does not change the fitted schedule, but is reported by its number."""
     known = full(None, seed=6)
     gaps = [3 * gap if place == 4 else gap for place, gap in enumerate(known[0].gaps)]
     found = fit((Series(tuple(gaps), SCALED), *known[1:]), SCALED)

@@ -1,6 +1,6 @@
-"""A client that does nothing unasked and misses nothing: it sends what it is told to, and keeps every frame it hears.
+"""A client that sends only what a test tells it to, and records every frame that it receives.
 
-Bytes are its own; h2 writes its requests, hyperframe reads the answers.
+It works on raw bytes: h2 writes its requests, and hyperframe parses the answers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from hyperframe.frame import Frame, HeadersFrame
 
 from interop.flaky import Tls
 
-WITHIN = 20  # seconds, for what should come at once, on a busy machine
-SOON = 0.3  # seconds without a byte, before it is believed that none comes
+WITHIN = 20  # seconds; data that comes at once may be late on a busy machine
+SOON = 0.3  # seconds without a byte that count as silence
 EMPTY_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + EMPTY_SETTINGS
 PATH = "/any.v1.Service/Method"
@@ -43,33 +43,33 @@ LINGER_ZERO = struct.pack("ii", 1, 0)
 
 
 def trusting(*alpn):
-    """Return a client's TLS context for the server's certificate."""
+    """Return a client's TLS context that trusts the server's certificate."""
     context = ssl.create_default_context(cadata=ROOT.decode())
     context.set_alpn_protocols(list(alpn))
     return context
 
 
 def message(payload):
-    """Return a gRPC message."""
+    """Frame a payload as a gRPC message."""
     return struct.pack(">?I", False, len(payload)) + payload
 
 
 @dataclass
 class Heard:
-    """A frame, and when its last byte came."""
+    """A frame, and the time at which its last byte arrived."""
 
     at: float
     frame: Frame
 
 
 class Client:
-    """One connection.
+    """A client's connection.
 
     Attributes:
-        opened: when it was connected, with the TLS handshake.
-        raw: all bytes that came, in plain.
-        moments: when each piece of them came, and how many bytes there were then.
-        heard: the frames.
+        opened: when the connection was open, including the TLS handshake.
+        raw: all bytes received, after decryption.
+        moments: when each chunk arrived, and how many bytes there were by then.
+        heard: the frames received.
     """
 
     def __init__(self, reader, writer):
@@ -87,7 +87,7 @@ class Client:
 
     @classmethod
     async def open_narrow(cls, server):
-        """Connect with little room for what comes in."""
+        """Connect with a small receive buffer."""
         sock = socket.socket()
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
@@ -106,12 +106,12 @@ class Client:
         self.writer.write(data)
 
     def hello(self):
-        """Send the preface."""
+        """Send the connection preface."""
         self.h2.initiate_connection()
         self.send(self.h2.data_to_send())
 
     def request(self, payload=b"hello", *, ends=True):
-        """Send a unary request; return its stream. Without `ends`, there might be more to come."""
+        """Send a unary request and return its stream. With `ends=False`, leave the stream open for more."""
         stream = self.h2.get_next_available_stream_id()
         self.h2.send_headers(stream, HEADERS)
         self.h2.send_data(stream, message(payload), end_stream=ends)
@@ -119,18 +119,18 @@ class Client:
         return stream
 
     def finish(self, stream):
-        """End a request."""
+        """End a request's stream."""
         self.h2.end_stream(stream)
         self.send(self.h2.data_to_send())
 
     def of(self, kind, stream=None):
-        """Return the frames of a kind that were heard."""
+        """Return the frames of a kind that were received."""
         return [
             heard.frame for heard in self.heard if type(heard.frame) is kind and stream in {None, heard.frame.stream_id}
         ]
 
     async def until(self, kind, stream=None, count=1):
-        """Listen until so many frames of a kind were heard; return the last of them."""
+        """Receive until `count` frames of a kind have arrived; return the last of them."""
         async with asyncio.timeout(WITHIN):
             while len(self.of(kind, stream)) < count:
                 if not await self._listen():
@@ -138,7 +138,7 @@ class Client:
         return self.of(kind, stream)[count - 1]
 
     async def until_end(self):
-        """Listen until the server ends the connection; return how: "closed" or "reset"."""
+        """Receive until the server ends the connection; return "closed" or "reset"."""
         async with asyncio.timeout(WITHIN):
             try:
                 while await self._listen():
@@ -148,9 +148,9 @@ class Client:
         return "closed"
 
     async def silence(self, seconds=SOON):
-        """Listen for a time; return the bytes that came first, b"" at FIN, None if nothing came.
+        """Return the first bytes that arrive, b"" at FIN, or None if nothing arrives within the time limit.
 
-        They are not looked at as frames, and none are from then on.
+        Neither these bytes nor any later ones are parsed as frames.
         """
         try:
             data = await asyncio.wait_for(self.reader.read(65536), seconds)
@@ -160,13 +160,13 @@ class Client:
         return data
 
     def headers(self, stream):
-        """Return the header blocks of a stream: its headers, its trailers."""
+        """Return the header blocks of a stream: the headers, then the trailers."""
         return [frame.decoded for frame in self.of(HeadersFrame, stream)]
 
     async def leave(self, *, reset=False):
-        """End the connection by FIN, or by RST."""
+        """End the connection with FIN or, if `reset`, with RST."""
         if reset:
-            with contextlib.suppress(OSError, AttributeError):  # the connection is gone already
+            with contextlib.suppress(OSError, AttributeError):  # the connection has already ended
                 self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
             self.writer.transport.abort()
         else:

@@ -1,4 +1,4 @@
-"""Every behaviour does on the wire what its script says: seen by a client that keeps each frame, without gRPC."""
+"""Every behaviour does on the wire what its script says, as seen by a client without gRPC that records each frame."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from interop.timeline import Ending
 from tests.interop_suite.flaky.clients import PATH, PREFACE, SOON, TLS, WITHIN, Client, message
 
 MAX_CONCURRENT_STREAMS = 3
-EARLY = 0.02  # two clocks are read, a moment apart
+EARLY = 0.02  # seconds; two clocks are read, a moment apart
 both = pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
 
 
@@ -34,7 +34,7 @@ def serving(script, *, tls=False):
 
 
 async def the_visit(server):
-    """Return the only visit, when it is over."""
+    """Wait until the only connection has ended, and return its visit."""
     async with asyncio.timeout(WITHIN):
         await server.wait_for(ended=1)
     (visit,) = server.timeline().visits
@@ -42,7 +42,7 @@ async def the_visit(server):
 
 
 async def test_refuse():
-    """IO-3: nothing listens: the kernel refuses, for as long as the script says. Waits 0.5 s."""
+    """IO-3: with `refuse`, the kernel refuses connections for as long as the script says. Waits 0.5 s."""
     async with serving("refuse for 0.5; working") as server:
         began = time.monotonic()
         with pytest.raises(ConnectionRefusedError):
@@ -62,7 +62,7 @@ async def test_refuse():
 
 
 async def test_refuse_kill():
-    """IO-3: with `kill`, connections that stand end as it begins; without, they go on. Waits 0.6 s."""
+    """IO-3: `refuse` closes open connections only with `kill`. Waits 0.6 s."""
     async with serving("working for 0.3; refuse(kill=true)") as server, await Client.open(server) as client:
         assert await client.until_end() == "closed"
         assert (await the_visit(server)).ending is Ending.CLOSED
@@ -78,7 +78,7 @@ async def test_refuse_kill():
 @both
 @pytest.mark.parametrize("says", [b"", PREFACE], ids=["silently", "speaking"])
 async def test_accept_close(tls, says):
-    """IO-3: FIN and not a byte before it, whether or not the client has spoken."""
+    """IO-3: `accept_close` sends FIN and no data, whether or not the client has sent anything."""
     async with serving("accept_close", tls=tls) as server, await Client.open(server) as client:
         client.send(says)
         assert await client.until_end() == "closed"
@@ -87,7 +87,7 @@ async def test_accept_close(tls, says):
 
 
 async def test_accept_close_later():
-    """IO-3: `after` says when. Waits 0.3 s."""
+    """IO-3: `after` delays the FIN of `accept_close`. Waits 0.3 s."""
     async with serving("accept_close(after=0.3)") as server, await Client.open(server) as client:
         client.send(PREFACE)
         assert await client.until_end() == "closed"
@@ -96,7 +96,7 @@ async def test_accept_close_later():
 
 
 async def test_accept_close_behind_the_handshake():
-    """IO-3: with `tls`, the TLS handshake succeeds first, ALPN and all; without, it fails."""
+    """IO-3: with `tls`, `accept_close` closes after a successful TLS handshake; without it, the handshake fails."""
     async with serving("accept_close(tls=true)", tls=True) as server, await Client.open(server, tls=True) as client:
         assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
         assert await client.until_end() == "closed"
@@ -108,7 +108,7 @@ async def test_accept_close_behind_the_handshake():
 
 @both
 async def test_accept_reset(tls):
-    """IO-3: RST, and not a byte before it."""
+    """IO-3: `accept_reset` sends RST and no data."""
     async with serving("accept_reset", tls=tls) as server, await Client.open(server) as client:
         assert await client.until_end() == "reset"
         assert client.raw == b""
@@ -116,7 +116,7 @@ async def test_accept_reset(tls):
 
 
 async def test_accept_reset_later():
-    """IO-3: `after` says when. Waits 0.3 s."""
+    """IO-3: `after` delays the RST of `accept_reset`. Waits 0.3 s."""
     async with serving("accept_reset(after=0.3)") as server, await Client.open(server) as client:
         assert await client.until_end() == "reset"
         assert time.monotonic() - client.opened >= 0.3 - EARLY
@@ -124,7 +124,7 @@ async def test_accept_reset_later():
 
 @both
 async def test_silent(tls):
-    """IO-3: not a byte, whatever the client says; the end of the client is seen. Waits 0.3 s."""
+    """IO-3: `silent` never sends a byte, but notices when the client leaves. Waits 0.3 s."""
     async with serving("silent", tls=tls) as server, await Client.open(server, tls=tls) as client:
         client.hello()
         client.request()
@@ -137,7 +137,7 @@ async def test_silent(tls):
 
 
 async def test_silent_below_tls():
-    """IO-3: without `tls`, the ClientHello is not answered either. Waits 0.3 s."""
+    """IO-3: with `tls=false`, `silent` does not answer the ClientHello either. Waits 0.3 s."""
     async with serving("silent(tls=false)", tls=True) as server:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(Client.open(server, tls=True), SOON)
@@ -148,7 +148,7 @@ async def test_silent_below_tls():
 
 @both
 async def test_slow_settings(tls):
-    """IO-3: nothing for the delay, then SETTINGS first, and the answer to what was asked before. Waits 0.4 s."""
+    """IO-3: `slow_settings` waits for the delay, then sends SETTINGS and answers earlier requests. Waits 0.4 s."""
     async with serving("slow_settings(delay=0.4)", tls=tls) as server, await Client.open(server, tls=tls) as client:
         client.hello()
         stream = client.request()
@@ -162,7 +162,7 @@ async def test_slow_settings(tls):
 
 @both
 async def test_trickle(tls):
-    """IO-3: the bytes of one SETTINGS frame, each alone, over the time that it says; then it works. Waits 0.6 s."""
+    """IO-3: `trickle` sends one SETTINGS frame byte by byte over the given time, and then works. Waits 0.6 s."""
     async with serving("trickle(lasts=0.6)", tls=tls) as server, await Client.open(server, tls=tls) as client:
         await client.until(SettingsFrame)
         length = len(client.raw)
@@ -179,7 +179,7 @@ async def test_trickle(tls):
 
 @both
 async def test_tls_garbage(tls):
-    """IO-3: bytes that no TLS record begins with, in answer to the client's first; then nothing. Waits 0.6 s."""
+    """IO-3: `tls_garbage` answers the first bytes with data that is not TLS, and then sends nothing. Waits 0.6 s."""
     async with serving("tls_garbage", tls=tls) as server, await Client.open(server) as client:
         assert await client.silence() is None
         client.send(PREFACE)
@@ -192,7 +192,7 @@ async def test_tls_garbage(tls):
 
 
 async def test_http1_answer():
-    """IO-3: an HTTP/1.1 answer to the client's first bytes, then FIN. Waits 0.3 s."""
+    """IO-3: `http1_answer` answers the first bytes with an HTTP/1.1 response, then sends FIN. Waits 0.3 s."""
     async with serving("http1_answer") as server, await Client.open(server) as client:
         assert await client.silence() is None
         client.send(PREFACE)
@@ -201,7 +201,7 @@ async def test_http1_answer():
 
 
 async def test_http1_answer_behind_tls():
-    """IO-3: as a server does that has no HTTP/2: no ALPN is agreed on, and the answer comes through TLS."""
+    """IO-3: with TLS, `http1_answer` negotiates no ALPN protocol and answers over TLS, like a server without HTTP/2."""
     async with (
         serving("http1_answer", tls=True) as server,
         await Client.open(server, tls=True, alpn=("h2", "http/1.1")) as client,
@@ -214,7 +214,7 @@ async def test_http1_answer_behind_tls():
 @both
 @pytest.mark.parametrize("after", [0, 0.3])
 async def test_settings_then_close(tls, after):
-    """IO-3: SETTINGS, nothing else, then FIN when `after` says. Waits up to 0.3 s."""
+    """IO-3: `settings_then_close` sends SETTINGS, then FIN after a delay, and nothing else. Waits up to 0.3 s."""
     script = f"settings_then_close(after={after})"
     async with serving(script, tls=tls) as server, await Client.open(server, tls=tls) as client:
         assert await client.until_end() == "closed"
@@ -228,7 +228,7 @@ async def test_settings_then_close(tls, after):
 @both
 @pytest.mark.parametrize(("code", "last_stream"), [("NO_ERROR", 0), ("INTERNAL_ERROR", 7)])
 async def test_settings_then_goaway(tls, code, last_stream):
-    """IO-3: SETTINGS, GOAWAY as told, and the connection stands until the client leaves. Waits 0.3 s."""
+    """IO-3: `settings_then_goaway` sends SETTINGS and GOAWAY, and stays open until the client leaves. Waits 0.3 s."""
     script = f"settings_then_goaway(code={code}, last_stream={last_stream})"
     async with serving(script, tls=tls) as server, await Client.open(server, tls=tls) as client:
         goaway = await client.until(GoAwayFrame)
@@ -240,7 +240,7 @@ async def test_settings_then_goaway(tls, code, last_stream):
 
 
 async def test_settings_then_goaway_later():
-    """IO-3: `after` says when; what was asked before and lies above the last stream counts as refused. Waits 0.3 s."""
+    """IO-3: `after` delays the GOAWAY; calls above its last stream count as refused. Waits 0.3 s."""
     async with serving("settings_then_goaway(after=0.3)") as server, await Client.open(server) as client:
         client.hello()
         client.request()
@@ -252,7 +252,7 @@ async def test_settings_then_goaway_later():
 
 
 async def test_settings_then_goaway_and_close():
-    """IO-3: with `closes`, FIN follows."""
+    """IO-3: with `closes`, `settings_then_goaway` sends FIN after the GOAWAY."""
     async with serving("settings_then_goaway(closes=true)") as server, await Client.open(server) as client:
         assert await client.until_end() == "closed"
         assert [type(heard.frame) for heard in client.heard] == [SettingsFrame, GoAwayFrame]
@@ -261,7 +261,7 @@ async def test_settings_then_goaway_and_close():
 
 @both
 async def test_enhance_your_calm(tls):
-    """IO-3: SETTINGS, GOAWAY(ENHANCE_YOUR_CALM) that says too_many_pings, FIN."""
+    """IO-3: `enhance_your_calm` sends SETTINGS, GOAWAY(ENHANCE_YOUR_CALM) with the text too_many_pings, and FIN."""
     async with serving("enhance_your_calm", tls=tls) as server, await Client.open(server, tls=tls) as client:
         assert await client.until_end() == "closed"
         settings, goaway = (heard.frame for heard in client.heard)
@@ -280,7 +280,7 @@ async def test_enhance_your_calm(tls):
     ],
 )
 async def test_resets(tls, name, data):
-    """IO-3: headers; nothing, half a message, or a whole one; then RST_STREAM, no trailers, for every call alike."""
+    """IO-3: the `reset_*` behaviours reset every call after headers, half a message or a whole one."""
     async with serving(f"{name}(code=CANCEL)", tls=tls) as server, await Client.open(server, tls=tls) as client:
         client.hello()
         for stream in (client.request(), client.request()):
@@ -293,7 +293,7 @@ async def test_resets(tls, name, data):
 
 
 async def test_resets_within_a_closed_window():
-    """IO-3: a client whose window takes nothing is sent nothing, and reset all the same."""
+    """IO-3: a client whose flow-control window is closed gets no data, but its call is still reset."""
     async with serving("reset_during_data") as server, await Client.open(server) as client:
         client.send(PREFACE[:24] + SettingsFrame(settings={SettingsFrame.INITIAL_WINDOW_SIZE: 0}).serialize())
         stream = client.request()
@@ -303,7 +303,7 @@ async def test_resets_within_a_closed_window():
 
 @both
 async def test_ping_flood(tls):
-    """IO-3: SETTINGS, then PINGs and no end of them, while calls are served."""
+    """IO-3: `ping_flood` sends SETTINGS and then PINGs without end, while it serves calls."""
     async with serving("ping_flood", tls=tls) as server, await Client.open(server, tls=tls) as client:
         client.hello()
         await client.until(PingFrame, count=50)
@@ -315,7 +315,7 @@ async def test_ping_flood(tls):
 
 
 async def test_ping_flood_of_a_client_that_does_not_listen():
-    """IO-3: the flood stops where the client does not take it, and the server keeps no more than a buffer of it."""
+    """IO-3: `ping_flood` pauses while the client does not read, so the server buffers a bounded amount."""
     async with serving("ping_flood(burst=10000, every=0)") as server, await Client.open_narrow(server) as client:
         client.writer.transport.pause_reading()
         (visitor,) = server._visitors
@@ -333,7 +333,7 @@ async def test_ping_flood_of_a_client_that_does_not_listen():
 @both
 @pytest.mark.parametrize("limit", [0, 1])
 async def test_max_streams(tls, limit):
-    """IO-3: SETTINGS say how many; what is above it is refused stream by stream, and the rest is served."""
+    """IO-3: `max_streams` announces its limit in SETTINGS, refuses each stream above it, and serves the others."""
     async with serving(f"max_streams(limit={limit})", tls=tls) as server, await Client.open(server, tls=tls) as client:
         settings = await client.until(SettingsFrame)
         assert settings.settings[MAX_CONCURRENT_STREAMS] == limit
@@ -352,7 +352,7 @@ async def test_max_streams(tls, limit):
 
 @both
 async def test_working(tls):
-    """IO-3: SETTINGS at once, and a unary call's own message, status 0, for any method."""
+    """IO-3: `working` sends SETTINGS at once, and answers any unary call with its own message and status 0."""
     async with serving("working", tls=tls) as server, await Client.open(server, tls=tls) as client:
         await client.until(SettingsFrame)
         client.hello()
@@ -369,7 +369,7 @@ async def test_working(tls):
 
 
 async def test_working_takes_its_time():
-    """IO-3: `latency` is how long each call takes, also beside others. Waits 0.3 s."""
+    """IO-3: with `latency`, each call takes that long, even if calls overlap. Waits 0.3 s."""
     async with serving("working(latency=0.3)") as server, await Client.open(server) as client:
         client.hello()
         asked = time.monotonic()
@@ -379,7 +379,7 @@ async def test_working_takes_its_time():
 
 
 async def test_working_until_it_is_killed():
-    """IO-3: `lives` ends the connection without GOAWAY. Waits 0.4 s."""
+    """IO-3: with `lives`, the connection ends after that many seconds without GOAWAY. Waits 0.4 s."""
     async with serving("working(lives=0.4)") as server, await Client.open(server) as client:
         client.hello()
         await client.until(HeadersFrame, client.request(), 2)
@@ -391,7 +391,7 @@ async def test_working_until_it_is_killed():
 
 
 async def test_flow_control_of_answers():
-    """IO-3: no more than the client's window takes, on the stream and as the window grows."""
+    """IO-3: answers stay within the client's flow-control window, and continue as it grows."""
     async with serving("working") as server, await Client.open(server) as client:
         client.send(PREFACE[:24] + SettingsFrame(settings={SettingsFrame.INITIAL_WINDOW_SIZE: 10}).serialize())
         stream = client.request(bytes(100))
@@ -407,9 +407,9 @@ async def test_flow_control_of_answers():
 
 @both
 async def test_rolling_restart(tls):
-    """IO-3: GOAWAY that takes all, PING, and when that is answered GOAWAY with the last stream; running calls end well.
+    """IO-3: `rolling_restart` sends GOAWAY, PING and a second GOAWAY, and lets running calls finish.
 
-    Waits 0.3 s.
+    The first GOAWAY accepts all streams. The second, sent once the PING is answered, names the last one. Waits 0.3 s.
     """
     script = "rolling_restart(after=0.3)"
     async with serving(script, tls=tls) as server, await Client.open(server, tls=tls) as client:
@@ -418,12 +418,12 @@ async def test_rolling_restart(tls):
         goaway = await client.until(GoAwayFrame)
         assert (goaway.error_code, goaway.last_stream_id) == (ErrorCodes.NO_ERROR, 2**31 - 1)
         assert time.monotonic() - client.opened >= 0.3 - EARLY
-        second = client.request(ends=False)  # it was on its way when GOAWAY came
+        second = client.request(ends=False)  # as if sent before GOAWAY arrived
         ping = await client.until(PingFrame)
         client.send(PingFrame(opaque_data=ping.opaque_data, flags=["ACK"]).serialize())
         goaway = await client.until(GoAwayFrame, count=2)
         assert (goaway.error_code, goaway.last_stream_id) == (ErrorCodes.NO_ERROR, second)
-        client.request()  # too late, and not to be served
+        client.request()  # too late to be served
         for stream in (first, second):
             client.finish(stream)
             await client.until(HeadersFrame, stream, 2)
@@ -434,7 +434,7 @@ async def test_rolling_restart(tls):
 
 
 async def test_rolling_restart_has_an_end():
-    """IO-3: a client that answers no PING and finishes no call is left when the grace is over. Waits 1.3 s."""
+    """IO-3: `rolling_restart` closes after the grace period, even if the client answers nothing. Waits 1.3 s."""
     async with serving("rolling_restart(after=0, grace=0.3)") as server, await Client.open(server) as client:
         client.hello()
         client.request(ends=False)
@@ -445,6 +445,6 @@ async def test_rolling_restart_has_an_end():
 
 
 def test_each_behaviour_is_looked_at():
-    """IO-3: none is without a test here that has its name."""
+    """IO-3: every behaviour is played by a test in this module."""
     told = Path(__file__).read_text()
     assert [name for name in BY_NAME if f'"{name}' not in told] == []

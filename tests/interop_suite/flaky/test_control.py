@@ -1,4 +1,4 @@
-"""Control over gRPC, as another process or another language would use it."""
+"""Control of the flaky server over gRPC, as another process or another language would use it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ TIMELINES = st.builds(
 
 @given(TIMELINES)
 def test_a_timeline_as_a_message_and_back(timeline):
-    """IO-3: nothing is lost on the wire, and a moment that never came is not 0."""
+    """IO-3: a timeline survives serialization unchanged; a moment that never occurred does not become 0."""
     assert from_message(pb.Timeline.FromString(to_message(timeline).SerializeToString())) == timeline
 
 
@@ -68,7 +68,7 @@ async def controlling(script):
 
 
 async def test_play():
-    """IO-3: a script for the connections that come; a bad one is INVALID_ARGUMENT, says why, and changes nothing."""
+    """IO-3: `Play` sets the script for new connections; an invalid script fails with INVALID_ARGUMENT."""
     async with controlling("silent") as (server, stub):
         await stub.Play(pb.PlayRequest(script="accept_reset x1; working"), timeout=WITHIN)
         async with await Client.open(server) as client:
@@ -82,7 +82,7 @@ async def test_play():
 
 
 async def test_get_timeline():
-    """IO-3: what Python is told, over gRPC."""
+    """IO-3: `GetTimeline` returns the same timeline as the Python API."""
     async with controlling("working") as (server, stub):
         async with await Client.open(server) as client:
             client.hello()
@@ -97,7 +97,7 @@ async def test_get_timeline():
 
 
 async def test_break_all_and_restart():
-    """IO-3: both reset what stands; a restart also forgets, and begins with the script again."""
+    """IO-3: `BreakAll` and `Restart` reset all connections; `Restart` also restarts the timeline and the script."""
     async with controlling("silent x1; working") as (server, stub):
         async with await Client.open(server) as client:
             await server.wait_for(connections=1)
@@ -115,7 +115,7 @@ async def test_break_all_and_restart():
 
 
 async def test_the_control_port_is_free_again():
-    """IO-3: on a port that is asked for, one service after the other."""
+    """IO-3: a control port can be reused as soon as the service on it has stopped."""
     async with FlakyServer("silent") as server:
         async with controlled(server) as target:
             port = int(target.rpartition(":")[2])

@@ -1,4 +1,4 @@
-"""Dials seen from outside: those that the kernel refuses, and no others."""
+"""Watching a port from outside: dials that the kernel refuses are recorded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dial(port):
 
 @pytest.mark.skipif(not may_listen(), reason="this user may not open a raw socket (CAP_NET_RAW)")
 async def test_refused_dials_are_seen():
-    """CB-4: each dial to the port is seen though nobody accepts it; dials to another port are not."""
+    """CB-4: every refused dial to the watched port is recorded, and dials to other ports are not."""
     with socket.socket() as nobody, socket.socket() as other:
         nobody.bind(("127.0.0.1", 0))
         other.bind(("127.0.0.1", 0))
@@ -43,7 +43,7 @@ async def test_refused_dials_are_seen():
 
 
 async def test_who_may_not_listen_sees_nothing(monkeypatch):
-    """CB-4: without the privilege there is no record, rather than an empty one."""
+    """CB-4: without permission to open raw sockets, `watch_dials` yields None instead of an empty record."""
 
     def refuse(*_arguments):
         raise PermissionError

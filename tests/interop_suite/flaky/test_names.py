@@ -1,4 +1,4 @@
-"""A name that moves: each question is answered with the address of that moment."""
+"""The name server for a name whose address changes: each query is answered with the current address."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ WITHIN = 10.0
 
 
 async def asked(names, kind="A"):
-    """Ask, and return the addresses."""
+    """Query the name, and return the addresses in the answer."""
     answer = await question(names, kind)
     return [item.address for found in answer.answer for item in found]
 
 
 async def answered(names):
-    """Ask, and return how the answer is marked."""
+    """Query the name, and return the response code."""
     return (await question(names, "A")).rcode()
 
 
@@ -33,7 +33,7 @@ async def question(names, kind):
 
 
 async def test_the_address_of_this_moment():
-    """CH-8: a change holds from the next question on."""
+    """CH-8: a changed address appears in the answer to the next query."""
     async with NameServer("127.0.0.1") as names:
         assert names.target(50051).endswith("/moves.test:50051")
         assert await asked(names) == ["127.0.0.1"]
@@ -43,7 +43,7 @@ async def test_the_address_of_this_moment():
 
 
 async def test_a_name_that_is_not_there_yet():
-    """CH-8: without an address there is no such name, until there is one."""
+    """CH-8: queries for a name return NXDOMAIN until the name is given an address."""
     async with NameServer(None) as names:
         assert await asked(names) == []
         assert await answered(names) == dns.rcode.NXDOMAIN
@@ -52,14 +52,14 @@ async def test_a_name_that_is_not_there_yet():
 
 
 async def test_no_other_kind_of_address():
-    """CH-8: a name without an IPv6 address is known all the same."""
+    """CH-8: a query for an IPv6 address gets an empty answer and is not counted."""
     async with NameServer("127.0.0.1") as names:
         assert await asked(names, "AAAA") == []
         assert names.asked == 0
 
 
 async def test_nonsense_is_passed_over():
-    """IO-3: bytes that are no question are not answered, and the next question is."""
+    """IO-3: data that is not a DNS query is ignored, and the next query is answered."""
     async with NameServer("127.0.0.1") as names:
         port = int(names.target(1).split("/")[2].rpartition(":")[2])
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(

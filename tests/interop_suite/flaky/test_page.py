@@ -1,4 +1,4 @@
-"""The page about the suite: what it shows can be played, and what it lists is what there is."""
+"""The page about the suite: its script can be played, and its list of behaviours is complete."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ PAGE = (Path(__file__).parents[3] / "docs" / "interop.md").read_text("utf-8")
 
 
 def test_script_is_one():
-    """IO-3: the script on the page can be played."""
+    """IO-3: the script on the page is valid."""
     text = re.search(r'FlakyServer\("([^"]+)"\)', PAGE)[1]
 
     assert len(Script.parse(text).steps) == 4
 
 
 def test_behaviours_are_all_there():
-    """IO-3: the page names every behaviour."""
-    listed = PAGE.partition("The behaviours: ")[2].partition("With `Tls")[0]
+    """IO-3: the page lists every behaviour."""
+    listed = PAGE.partition("The behaviours are ")[2].partition("With `Tls")[0]
 
     assert set(re.findall(r"`(\w+)`", listed)) == set(BY_NAME)
 
 
 def test_readme_counts_them():
-    """IO-3: the README says how many behaviours there are."""
+    """IO-3: the README states the right number of behaviours."""
     readme = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
 
-    assert "eighteen ways to behave" in readme
+    assert "eighteen kinds of behaviour" in readme
     assert len(BY_NAME) == 18

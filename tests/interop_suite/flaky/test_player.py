@@ -1,4 +1,4 @@
-"""The way through a script: which behaviour is whose, and when time ends a step. No clock but the test's."""
+"""How a script is played: which behaviour each connection gets, and when a step ends. The tests set the clock."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def playing(text, now=100.0):
 
 
 def test_one_behaviour_for_each_connection_in_order():
-    """IO-3: as many connections as each step says, and the last step for ever."""
+    """IO-3: each step serves as many connections as it says, and the last step serves all the rest."""
     player = playing("silent x2; accept_close x1; accept_reset x3; working")
     taken = [player.take(100.0).name for _ in range(10)]
     assert taken == ["silent"] * 2 + ["accept_close"] + ["accept_reset"] * 3 + ["working"] * 4
 
 
 def test_until_counts_from_the_script():
-    """IO-3: `until` ends a step so many seconds after the script began, however late the step began."""
+    """IO-3: `until` counts seconds from the start of the script, even if the step began late."""
     player = playing("silent x1; accept_close until 5; working")
     assert math.isinf(player.ends)
     assert player.take(103.0).name == "silent"
@@ -33,7 +33,7 @@ def test_until_counts_from_the_script():
 
 
 def test_for_counts_from_the_step():
-    """IO-3: `for` ends a step so many seconds after it began, which is when the one before it was due to end."""
+    """IO-3: `for` counts seconds from the time at which the previous step was due to end."""
     player = playing("silent x1; accept_close for 2; accept_reset for 2; working")
     player.take(103.0)
     assert player.ends == 105.0
@@ -43,7 +43,7 @@ def test_for_counts_from_the_step():
 
 
 def test_the_first_bound_ends_a_step():
-    """IO-3: of several bounds the first to be reached counts."""
+    """IO-3: a step with several bounds ends at the first one reached."""
     assert playing("silent until 5 for 2; working").ends == 102.0
     assert playing("silent until 2 for 5; working").ends == 102.0
     player = playing("silent x1 for 2; working")
@@ -53,7 +53,7 @@ def test_the_first_bound_ends_a_step():
 
 
 def test_a_step_whose_time_has_passed_is_left_out():
-    """IO-3: a step that would end before it begins sees no connection."""
+    """IO-3: a step whose time is over before it begins is skipped."""
     player = playing("silent x1; accept_close until 1; refuse until 2; working")
     player.take(103.0)
     assert player.take(103.0).name == "working"
@@ -64,7 +64,7 @@ def test_a_step_whose_time_has_passed_is_left_out():
 
 
 def test_a_late_look_ends_many_steps():
-    """IO-3: one look after a long time is where the script should be then."""
+    """IO-3: a player that is asked after a long pause skips the steps that have ended."""
     player = playing("silent for 1; refuse for 1; silent for 1; accept_close for 1; working")
     assert player.step(103.5).behaviour.name == "accept_close"
     assert (player.place, player.ends) == (3, 104.0)
@@ -72,5 +72,5 @@ def test_a_late_look_ends_many_steps():
 
 @pytest.mark.parametrize("now", [100.0, 105.0])
 def test_a_step_of_no_time(now):
-    """IO-3: `for 0` is over as it begins."""
+    """IO-3: a step with `for 0` ends as soon as it begins."""
     assert playing("silent for 0; working").step(now).behaviour.name == "working"

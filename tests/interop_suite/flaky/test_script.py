@@ -1,4 +1,4 @@
-"""Scripts as values and as text."""
+"""Scripts, as values and as text."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def scripts(draw):
 
 @given(scripts())
 def test_text_and_back(script):
-    """IO-3: every script has a text, and its text makes the same script."""
+    """IO-3: every script can be written as text, and parsing that text gives an equal script."""
     assert Script.parse(str(script)) == script
 
 
 def test_what_a_text_can_say():
-    """IO-3: steps by semicolon or line, values by name or in order, each bound alone or with others."""
+    """IO-3: semicolons or lines separate steps, values are named or positional, and bounds can be combined."""
     script = Script.parse(
         """
         accept_close x3; accept_close(0.5, true) x 1
@@ -80,7 +80,7 @@ def test_what_a_text_can_say():
 
 
 def test_always():
-    """IO-3: the same for every connection."""
+    """IO-3: `Script.always` gives every connection the same behaviour."""
     assert Script.always(Silent()) == Script.parse("silent")
 
 
@@ -118,7 +118,7 @@ def test_always():
     ],
 )
 def test_what_it_cannot_say(text, why):
-    """IO-3: an error names the step, the field, the value and what is allowed."""
+    """IO-3: an error in a script names the step, the field, the value and what is expected."""
     with pytest.raises(ScriptError, match=why):
         Script.parse(text)
 
@@ -136,13 +136,13 @@ def test_what_it_cannot_say(text, why):
     ],
 )
 def test_values_are_checked_without_a_text_too(make, why):
-    """IO-3: a behaviour with a wrong value cannot be made."""
+    """IO-3: a behaviour's constructor rejects wrong values, as the parser does."""
     with pytest.raises(ValueError, match=why):
         make()
 
 
 def test_scripts_are_values():
-    """IO-3: a script cannot be changed, and equal scripts are equal."""
+    """IO-3: scripts are immutable, and they compare and hash by value."""
     script = Script.parse("silent x1; working")
     with pytest.raises(FrozenInstanceError):
         script.steps = ()

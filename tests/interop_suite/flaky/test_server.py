@@ -1,4 +1,4 @@
-"""The server: it follows its script, keeps its port, and notes what it sees."""
+"""The flaky server: it follows its script, keeps its port, and records what it sees."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ async def visited(server, ended):
 
 
 async def test_one_behaviour_for_each_connection_in_the_order_of_the_script():
-    """IO-3: order and repeats, on the wire."""
+    """IO-3: connections get the script's behaviours in order, each for as many connections as it says."""
     async with FlakyServer("accept_close x2; accept_reset x3; settings_then_close x1; http1_answer") as server:
         seen = []
         for _ in range(8):
             async with await Client.open(server) as client:
                 client.send(PREFACE)
                 seen.append((await client.until_end(), client.raw[:4]))
-        # What was sent to a connection that closed on its own can come back as RST, after FIN.
+        # Data sent to a connection that the server has closed can come back as RST, after FIN.
         assert [raw for _, raw in seen[:5]] == [b""] * 5
         assert [end for end, _ in seen[2:5]] == ["reset"] * 3
         assert seen[5][1][3] == 4, "SETTINGS"
@@ -43,7 +43,7 @@ async def test_one_behaviour_for_each_connection_in_the_order_of_the_script():
 
 @pytest.mark.parametrize("tls", [None, TLS], ids=["plaintext", "tls"])
 async def test_the_moments_of_a_visit(tls):
-    """IO-3: accepted, first bytes, preface, SETTINGS, each request and the end, in order on one clock. Waits 0.4 s."""
+    """IO-3: a visit records the times of its events in order, on one clock, from accepted to ended. Waits 0.4 s."""
     async with FlakyServer("slow_settings(delay=0.1)", tls) as server:
         before = time.monotonic()
         async with await Client.open(server, tls=tls is not None) as client:
@@ -81,7 +81,7 @@ async def test_the_moments_of_a_visit(tls):
 
 
 async def test_a_moment_that_never_came_is_none():
-    """IO-3: a client that says nothing has no first bytes, one that says half has no preface."""
+    """IO-3: the time of an event that never happened is None, as when a client sends at most part of a preface."""
     async with FlakyServer("silent") as server:
         await (await Client.open(server)).leave()
         (visit,) = await visited(server, 1)
@@ -96,14 +96,14 @@ async def test_a_moment_that_never_came_is_none():
 
 
 async def test_first_moments_stand():
-    """IO-3: SETTINGS that come again change nothing, nor does a client's RST_STREAM behind a refusal. Waits 0.2 s."""
+    """IO-3: later SETTINGS, or RST_STREAM after a refusal, do not change what was recorded. Waits 0.2 s."""
     async with FlakyServer("settings_then_goaway(after=0.1)") as server, await Client.open(server) as client:
         client.hello()
         stream = client.request()
         await client.until(GoAwayFrame)
         (before,) = server.timeline().visits
         client.send(SettingsFrame().serialize() + RstStreamFrame(stream, 8).serialize())
-        await client.until(SettingsFrame, count=3)  # with an acknowledgement of each of ours
+        await client.until(SettingsFrame, count=3)  # the server's own, and two acknowledgements
         await asyncio.sleep(0.1)
         (after,) = server.timeline().visits
         assert after == before
@@ -124,7 +124,7 @@ async def test_first_moments_stand():
     ],
 )
 async def test_how_a_visit_ended(tls, script, leaves, ending):
-    """IO-3: by whom, and by FIN or by RST. Waits up to 0.5 s."""
+    """IO-3: a visit records which side ended the connection, and whether by FIN or RST. Waits up to 0.5 s."""
     async with FlakyServer(script, tls) as server:
         async with await Client.open(server, tls=tls is not None and "accept" not in script) as client:
             client.send(PREFACE)
@@ -138,7 +138,7 @@ async def test_how_a_visit_ended(tls, script, leaves, ending):
 
 
 async def test_break_all():
-    """IO-3: every connection that stands is reset, at the same moment; the script goes on."""
+    """IO-3: `break_all` resets every open connection at the same moment, and the script continues."""
     async with FlakyServer("silent x2; working") as server:
         clients = [await Client.open(server) for _ in range(4)]
         async with asyncio.timeout(WITHIN):
@@ -155,7 +155,7 @@ async def test_break_all():
 
 
 async def test_play():
-    """IO-3: another script for the connections that come; those that stand go on as they began."""
+    """IO-3: `play` sets the script for new connections, and leaves the open ones alone."""
     async with FlakyServer(Script.always(Working())) as server, await Client.open(server) as old:
         await old.until(SettingsFrame)
         server.play("accept_reset x1; silent")
@@ -172,7 +172,7 @@ async def test_play():
 
 
 async def test_time_of_a_script_that_is_played_later():
-    """IO-3: `until` counts from when the script was begun, not the server. Waits 0.9 s."""
+    """IO-3: `until` counts from the start of the script, not of the server. Waits 0.9 s."""
     async with FlakyServer("working") as server:
         await asyncio.sleep(0.5)
         server.play("refuse until 0.4; working")
@@ -187,7 +187,7 @@ async def test_time_of_a_script_that_is_played_later():
 
 
 async def test_refused_times_are_noted():
-    """IO-3: a window for each stretch, one for steps in a row; the last has no end yet. Waits 0.6 s."""
+    """IO-3: consecutive `refuse` steps are recorded as one window, without an end while it lasts. Waits 0.6 s."""
     async with FlakyServer("refuse for 0.2; refuse for 0.1; working x1; refuse for 0.1; refuse") as server:
         port = server.port
         async with asyncio.timeout(WITHIN):
@@ -213,7 +213,7 @@ async def test_refused_times_are_noted():
 
 
 async def test_listening_again_and_again():
-    """IO-3: the port is refused and taken again with connections standing and connections left behind."""
+    """IO-3: the server can stop and resume listening many times, whether connections are open or closed."""
     async with FlakyServer("working") as server:
         clients = []
         for _ in range(20):
@@ -231,7 +231,7 @@ async def test_listening_again_and_again():
 
 
 async def test_nobody_else_gets_the_port_while_it_refuses():
-    """IO-3: it is kept; and it is free when the server is closed."""
+    """IO-3: the port stays reserved while the server refuses, and is free once the server is closed."""
     async with FlakyServer("refuse") as server:
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", server.port))
@@ -242,13 +242,13 @@ async def test_nobody_else_gets_the_port_while_it_refuses():
 
 
 async def test_a_loop_that_is_late():
-    """IO-3: a connection that was let in before a step ended, and is seen after, is none of that step's.
+    """IO-3: a connection that came during a step but is noticed after its end does not belong to that step.
 
-    It comes into a blocked loop, and finds nobody, as in a kernel whose listener is closed. Blocks the loop for 0.4 s.
+    The server resets it, as the kernel does once the listener is closed. The test blocks the loop for 0.4 s.
     """
     async with FlakyServer("working until 0.3; refuse for 0.5; silent") as server:
         with socket.create_connection(("127.0.0.1", server.port)) as sock:
-            time.sleep(0.4)  # noqa: ASYNC251 - the loop is to be late
+            time.sleep(0.4)  # noqa: ASYNC251 - makes the loop late
             sock.setblocking(False)
             with pytest.raises(ConnectionResetError):
                 await asyncio.get_running_loop().sock_recv(sock, 1)
@@ -256,10 +256,10 @@ async def test_a_loop_that_is_late():
 
 
 async def test_what_is_behind_the_last_connection_of_a_step():
-    """IO-3: of many that come at once, as many are accepted as the script says before it refuses. Blocks for 0.1 s."""
+    """IO-3: if many connections come at once, a step accepts only as many as it should. Blocks for 0.1 s."""
     async with FlakyServer("silent x3; refuse") as server:
         socks = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(10)]
-        time.sleep(0.1)  # noqa: ASYNC251 - all are to come at once
+        time.sleep(0.1)  # noqa: ASYNC251 - lets all connections arrive at once
         async with asyncio.timeout(WITHIN):
             await server.wait_for(connections=3)
         ends = []
@@ -277,7 +277,7 @@ async def test_what_is_behind_the_last_connection_of_a_step():
 
 
 async def test_restart():
-    """IO-3: begin anew: connections are reset, the timeline is empty, the script and the clock are at their start."""
+    """IO-3: `restart` resets all connections, clears the timeline, and starts the script and the clock again."""
     async with FlakyServer("silent x1; accept_reset x1; working") as server:
         for _ in range(2):
             async with await Client.open(server) as client, await Client.open(server) as second:
@@ -294,7 +294,7 @@ async def test_restart():
 
 
 async def test_labels_and_a_common_clock():
-    """IO-3: several servers' visits can be told apart, and laid on one line."""
+    """IO-3: visits carry their server's label, and servers with the same epoch share a clock."""
     epoch = time.monotonic() - 1000
     async with (
         FlakyServer("silent", client="a", epoch=epoch) as one,
@@ -309,7 +309,7 @@ async def test_labels_and_a_common_clock():
 
 
 async def test_waiting_for_connections_and_ends():
-    """IO-3: `wait_for` returns when so many have come, and so many are over."""
+    """IO-3: `wait_for` returns once the given numbers of connections have been accepted and have ended."""
     async with FlakyServer("silent") as server:
         arrived = asyncio.ensure_future(server.wait_for(connections=2))
         over = asyncio.ensure_future(server.wait_for(ended=1))
@@ -327,7 +327,7 @@ async def test_waiting_for_connections_and_ends():
 
 
 async def test_waiting_that_is_given_up():
-    """IO-3: who stops waiting harms neither the server nor those who still wait. Waits 0.1 s."""
+    """IO-3: cancelling one `wait_for` affects neither the server nor other waiters. Waits 0.1 s."""
     async with FlakyServer("silent") as server:
         waiting = asyncio.ensure_future(server.wait_for(connections=1))
         with pytest.raises(TimeoutError):
@@ -339,7 +339,7 @@ async def test_waiting_that_is_given_up():
 
 @pytest.mark.parametrize(("host", "target"), [("127.0.0.1", "127.0.0.1:{}"), ("::1", "[::1]:{}")])
 async def test_addresses(host, target):
-    """IO-3: IPv4 and IPv6, on the port that was asked for or on any."""
+    """IO-3: the server listens on an IPv4 or an IPv6 address."""
     async with FlakyServer("accept_reset", host=host) as server:
         assert server.target == target.format(server.port)
         reader, writer = await asyncio.open_connection(host, server.port)
@@ -349,14 +349,14 @@ async def test_addresses(host, target):
 
 
 async def test_an_address_that_is_none():
-    """IO-3: names are not looked up."""
+    """IO-3: the host must be an IP address; names are not resolved."""
     with pytest.raises(ValueError, match="'localhost' does not appear to be an IPv4 or IPv6 address"):
         await FlakyServer("silent", host="localhost").__aenter__()
 
 
 @dataclass(frozen=True, slots=True)
 class Farewell(Behaviour):
-    """A behaviour of a user's own."""
+    """A user-defined behaviour."""
 
     name: ClassVar[str] = "farewell"
     words: int = 1
@@ -366,7 +366,7 @@ class Farewell(Behaviour):
 
 
 async def test_a_behaviour_of_ones_own():
-    """IO-3: users can write behaviours; the connection is closed when they return."""
+    """IO-3: users can define behaviours; the connection is closed when `serve` returns."""
     async with FlakyServer(Script((Step(Farewell(2), times=1), Step(Silent())))) as server:
         async with await Client.open(server) as client:
             assert await client.silence(WITHIN) == b"byebye"
@@ -376,7 +376,7 @@ async def test_a_behaviour_of_ones_own():
 
 
 class Broken(Behaviour):
-    """A behaviour with a defect."""
+    """A behaviour that raises an error."""
 
     __slots__ = ()
     name = "broken"
@@ -386,7 +386,7 @@ class Broken(Behaviour):
 
 
 async def test_a_behaviour_that_fails():
-    """IO-3: its connection is closed, its error reaches the loop's handler, and the server goes on."""
+    """IO-3: an error in a behaviour closes its connection and reaches the loop's handler; the server continues."""
     reported = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     async with FlakyServer(Script((Step(Broken(), times=1), Step(Working())))) as server:
@@ -399,14 +399,14 @@ async def test_a_behaviour_that_fails():
 
 
 async def test_bad_certificates_are_told_at_once():
-    """IO-3: a key that is none is an error when the server is made, and no key is left on the disk or in a repr."""
+    """IO-3: an invalid key is an error when the server is constructed, and the repr of `Tls` hides the key."""
     with pytest.raises(OSError, match=r"(?i)pem"):
         FlakyServer("silent", type(TLS)(TLS.certificate, b"none"))
     assert "PRIVATE" not in repr(TLS)
 
 
 async def test_starts_are_noted_by_the_clock_of_the_loop():
-    """IO-3: connections made at known distances are noted at these distances. Waits 0.6 s."""
+    """IO-3: the timeline records the real gaps between connections, within 0.1 s. Waits 0.8 s."""
     starts = []
     async with FlakyServer("accept_close") as server:
         for _ in range(4):

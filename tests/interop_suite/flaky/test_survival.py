@@ -1,4 +1,4 @@
-"""The server survives its clients, and leaves nothing behind: no task, no socket, no file descriptor."""
+"""The server survives its clients, and leaves no task, socket or file descriptor behind."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ both = pytest.mark.parametrize("tls", [None, TLS], ids=["plaintext", "tls"])
 
 @contextlib.contextmanager
 def raised_limit(number):
-    """Allow so many file descriptors, if the system does."""
+    """Raise the limit of open file descriptors to this number, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < number:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(number, hard), hard))
@@ -67,25 +67,25 @@ def raised_limit(number):
 
 
 def pending_timers():
-    """Return the timers of asyncio's loop; uvloop does not show its own."""
+    """Return the pending timers of asyncio's loop, or nothing for uvloop, which does not expose them."""
     return {timer for timer in getattr(asyncio.get_running_loop(), "_scheduled", ()) if not timer.cancelled()}
 
 
 @contextlib.asynccontextmanager
 async def nothing_left():
-    """Fail if what runs in it leaves a task, a timer, a socket or a file descriptor, or troubles the loop.
+    """Fail if the block leaves a task, a timer, a socket or a file descriptor, or reports an error to the loop.
 
-    Timers are also seen by what they would act on.
+    The check includes leftover visitors and wires, because a timer that the loop does not expose would keep them alive.
     """
     troubles = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
-    async with FlakyServer("accept_close") as server, await Client.open(server):  # what a loop makes once, it keeps
+    async with FlakyServer("accept_close") as server, await Client.open(server):  # the loop keeps what this opens
         pass
     await asyncio.sleep(0)
     process = psutil.Process()
     tasks, timers, descriptors = asyncio.all_tasks(), pending_timers(), process.num_fds()
     yield
-    await asyncio.sleep(0.05)  # for the clients' own ends
+    await asyncio.sleep(0.05)  # for the clients to close
     gc.collect()
     assert [thing for thing in gc.get_objects() if type(thing) in {Visitor, Wire, Http2}] == []
     assert asyncio.all_tasks() == tasks
@@ -95,7 +95,7 @@ async def nothing_left():
 
 
 async def working(server):
-    """Assert that the server still works."""
+    """Assert that the server still answers calls."""
     server.play("working")
     async with await Client.open(server, tls=bool(server._contexts)) as client:
         client.hello()
@@ -103,13 +103,13 @@ async def working(server):
 
 
 async def gone(server):
-    """Wait until no connection stands."""
+    """Wait until every connection has ended."""
     async with asyncio.timeout(WITHIN):
         await server.wait_for(ended=len(server.timeline().visits))
 
 
 async def idle(client):
-    """Phase 0: nothing."""
+    """Do nothing: the client has only connected."""
 
 
 async def half_a_preface(client):
@@ -151,7 +151,7 @@ PHASES = [idle, half_a_preface, preface, half_a_frame, heard_settings, half_a_re
 
 
 async def visit(server, phase, leave):
-    """Come as far as the phase and leave, by FIN or by RST; or stay, and return the client."""
+    """Bring a new client to the phase. Have it leave by FIN or RST, or return it connected if `leave` is None."""
     handshake = server._script.steps[0].behaviour.handshake
     client = await Client.open(server, tls=bool(server._contexts) and handshake is not Handshake.NONE)
     with contextlib.suppress(OSError):
@@ -165,7 +165,7 @@ async def visit(server, phase, leave):
 @both
 @pytest.mark.parametrize("script", EVERY)
 async def test_clients_leave_in_every_phase(script, tls):
-    """IO-3: whatever is being done to them, by FIN and by RST. Takes up to a second of real time."""
+    """IO-3: clients may leave by FIN or RST in every phase of every behaviour. Takes up to a second of real time."""
     async with nothing_left(), FlakyServer(script, tls) as server:
         ways = list(itertools.product(PHASES, ["fin", "rst"]))
         await asyncio.gather(*(visit(server, phase, leave) for phase, leave in ways))
@@ -178,7 +178,7 @@ async def test_clients_leave_in_every_phase(script, tls):
 @both
 @pytest.mark.parametrize("script", EVERY)
 async def test_closing_in_every_phase(script, tls):
-    """IO-3: the server's end is the end of every connection, at once, whatever is being done."""
+    """IO-3: closing the server ends every connection at once, in every phase of every behaviour."""
     async with nothing_left():
         async with FlakyServer(script, tls) as server:
             clients = await asyncio.gather(*(visit(server, phase, None) for phase in PHASES))
@@ -195,7 +195,7 @@ async def test_closing_in_every_phase(script, tls):
 
 
 async def test_closing_before_the_script_is_over():
-    """IO-3: time changes nothing any more. Waits 0.3 s."""
+    """IO-3: a closed server does not follow the rest of its script. Waits 0.3 s."""
     async with nothing_left():
         async with FlakyServer("refuse for 0.2; working for 100; silent") as server:
             pass
@@ -207,7 +207,7 @@ async def test_closing_before_the_script_is_over():
 
 
 async def test_closing_before_a_client_was_heard_of():
-    """IO-3: connections that the kernel let in, and that were just accepted, end too."""
+    """IO-3: closing the server also ends connections that the kernel or the server has only just accepted."""
     async with nothing_left():
         for turns in range(6):
             async with FlakyServer("working") as server:
@@ -221,7 +221,7 @@ async def test_closing_before_a_client_was_heard_of():
 
 @pytest.mark.parametrize("end", ["break_all", "restart", "close"])
 async def test_ends_of_just_accepted_connections(end):
-    """IO-3: the end may come between a connection and the first step of its treatment."""
+    """IO-3: connections may be reset or closed before their behaviour has begun."""
     async with nothing_left(), FlakyServer("working") as server:
         opening = [asyncio.ensure_future(Client.open(server)) for _ in range(20)]
         await server.wait_for(connections=1)
@@ -238,7 +238,7 @@ async def test_ends_of_just_accepted_connections(end):
 
 
 def frames():
-    """Return chunks that no client should send: each is a whole connection's worth behind the preface."""
+    """Return invalid input by description. Each item is everything that the client of one connection sends."""
     h2 = H2Connection()
     h2.initiate_connection()
     h2.data_to_send()
@@ -280,7 +280,7 @@ def frames():
     "script", ["silent", "working", "settings_then_goaway", "ping_flood", "slow_settings(0.02)", "max_streams(0)"]
 )
 async def test_garbage(script):
-    """IO-3: what no client should send harms nobody but its sender."""
+    """IO-3: invalid data from a client affects only that client's connection."""
     async with nothing_left(), FlakyServer(script) as server:
         for garbage in frames().values():
             async with await Client.open(server) as client:
@@ -291,7 +291,7 @@ async def test_garbage(script):
 
 
 async def test_a_client_that_breaks_the_protocol_is_told_and_closed():
-    """IO-3: GOAWAY with the reason, then FIN; a silent server goes on saying nothing. Waits 0.3 s."""
+    """IO-3: a protocol error is answered with GOAWAY and FIN, but `silent` stays silent. Waits 0.3 s."""
     async with FlakyServer("working") as server, await Client.open(server) as client:
         client.send(PREFACE + DataFrame(1, b"x").serialize())
         await client.until_end()
@@ -308,7 +308,7 @@ async def test_a_client_that_breaks_the_protocol_is_told_and_closed():
 
 
 async def test_a_client_that_takes_its_leave():
-    """IO-3: GOAWAY from a client without calls is followed by its own FIN, whenever it likes. Waits 0.3 s."""
+    """IO-3: after a client's GOAWAY, an idle connection stays open until the client closes it. Waits 0.3 s."""
     async with nothing_left(), FlakyServer("working") as server, await Client.open(server) as client:
         client.hello()
         await client.until(HeadersFrame, client.request(), 2)
@@ -321,7 +321,10 @@ async def test_a_client_that_takes_its_leave():
 
 @pytest.mark.parametrize("script", ["working(latency=0.2)", "slow_settings(0.2)", "rolling_restart(after=0.1)"])
 async def test_a_client_that_takes_its_leave_and_waits_for_answers(script):
-    """IO-3: RFC 9113 (6.8) lets it wait, as Node's clients do who are told GOAWAY: it is answered. Waits 0.3 s."""
+    """IO-3: a client that has sent GOAWAY still gets the answers to its calls. Waits 0.3 s.
+
+    RFC 9113 (6.8) permits this, and Node's clients do it after a server's GOAWAY.
+    """
     async with nothing_left(), FlakyServer(script) as server, await Client.open(server) as client:
         client.hello()
         stream = client.request()
@@ -335,7 +338,7 @@ async def test_a_client_that_takes_its_leave_and_waits_for_answers(script):
 
 @pytest.mark.parametrize("script", ["rolling_restart(after=0.2)", "settings_then_goaway(after=0.2, closes=true)"])
 async def test_both_take_their_leave(script):
-    """IO-3: a server that is to send GOAWAY to a client that has sent it already closes in its time. Waits 0.2 s."""
+    """IO-3: a server that is about to send GOAWAY closes on time if the client has already sent one. Waits 0.2 s."""
     async with nothing_left(), FlakyServer(script) as server, await Client.open(server) as client:
         client.hello()
         client.send(GoAwayFrame(0).serialize())
@@ -344,7 +347,7 @@ async def test_both_take_their_leave(script):
 
 
 async def test_a_client_whose_requests_are_refused_is_given_its_window_back():
-    """IO-3: what came with them counts as read, or the connection would come to a halt."""
+    """IO-3: the data of refused requests counts as read, so the connection's window does not run out."""
     async with FlakyServer("max_streams(0)") as server, await Client.open(server) as client:
         client.hello()
         for _ in range(3):
@@ -354,7 +357,7 @@ async def test_a_client_whose_requests_are_refused_is_given_its_window_back():
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_noise(seed):
-    """IO-3: random bytes, in the place of a preface and behind it, and true frames with random faults."""
+    """IO-3: the server survives random bytes, with or without a preface, and valid frames with random errors."""
     rng = random.Random(seed)
     truth = PREFACE + frames()["pings"][24:400] + frames()["request and reset at once"][24:]
     async with nothing_left(), FlakyServer("working") as server:
@@ -371,7 +374,7 @@ async def test_noise(seed):
 
 
 async def test_garbage_in_the_place_of_tls():
-    """IO-3: a client that speaks no TLS to a TLS server is closed, with an alert; one that says nothing stays."""
+    """IO-3: a TLS server disconnects a client that does not speak TLS, after any alert that OpenSSL produces."""
     async with nothing_left(), FlakyServer("working", TLS) as server:
         for noise in (PREFACE, b"\xff" * 300, b"\x16\x03\x01\x00\x05hello"):
             async with await Client.open(server) as client:
@@ -387,7 +390,7 @@ async def test_garbage_in_the_place_of_tls():
 
 @pytest.mark.parametrize("reset", [False, True])
 async def test_leaving_within_the_tls_handshake(reset):
-    """IO-3: half a ClientHello is no harm. Waits 0.1 s."""
+    """IO-3: a client may leave in the middle of the TLS handshake. Waits 0.1 s."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
         ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="x").do_handshake()
@@ -404,14 +407,14 @@ async def test_leaving_within_the_tls_handshake(reset):
 
 
 def narrow(server):
-    """Give the connections that come little room, in the kernel, for what is on its way."""
+    """Give new connections small kernel buffers."""
     for room in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         server._port._sock.setsockopt(socket.SOL_SOCKET, room, 32 * 1024)
     return server
 
 
 async def stuffed(server, client):
-    """Let a client send PINGs and not listen, until the server stops reading; return the server's transport."""
+    """Send PINGs without reading, until the server stops reading; return the server's transport."""
     client.writer.transport.pause_reading()
     client.send(PREFACE)
     pings = PingFrame(0, bytes(8)).serialize() * 10_000
@@ -424,9 +427,9 @@ async def stuffed(server, client):
 
 
 async def test_a_client_that_asks_and_does_not_listen():
-    """IO-3: what it is owed does not grow: it is read no further while it does not take its answers.
+    """IO-3: the server stops reading from a client that does not read its answers, so that answers cannot pile up.
 
-    Once it takes them, it is served again.
+    Once the client reads them, it is served again.
     """
     async with nothing_left(), FlakyServer("working") as server:
         async with await Client.open_narrow(narrow(server)) as client:
@@ -442,7 +445,7 @@ async def test_a_client_that_asks_and_does_not_listen():
 
 
 class OnWord(Behaviour):
-    """Sends SETTINGS, and closes when the test says so."""
+    """Sends SETTINGS, and closes when the test sets `word`."""
 
     __slots__ = ()
     name = "on_word"
@@ -454,7 +457,7 @@ class OnWord(Behaviour):
 
 
 async def test_a_client_that_takes_nothing_does_not_hold_up_the_end():
-    """IO-3: what cannot be delivered is given up a second after the connection was closed. Waits that second."""
+    """IO-3: data that a client does not read is dropped a second after the connection is closed. Waits that second."""
     OnWord.word = asyncio.Event()
     async with nothing_left(), FlakyServer(Script.always(OnWord())) as server:
         async with await Client.open_narrow(narrow(server)) as client:
@@ -468,7 +471,7 @@ async def test_a_client_that_takes_nothing_does_not_hold_up_the_end():
 
 
 async def test_a_client_that_asks_for_too_much_before_it_hears_anything():
-    """IO-3: what is held back for it does not grow without end: it is reset."""
+    """IO-3: a client that sends too much before the server answers is reset, so its answers cannot pile up."""
     async with nothing_left(), FlakyServer("silent") as server:
         async with await Client.open(server) as client:
             client.send(PREFACE + PingFrame(0, bytes(8)).serialize() * 100_000)
@@ -478,7 +481,7 @@ async def test_a_client_that_asks_for_too_much_before_it_hears_anything():
 
 
 async def test_a_thousand_connections_at_once():
-    """IO-3: all are accepted and served; afterwards nothing is left of them."""
+    """IO-3: a thousand concurrent connections are accepted and served, and leave nothing behind."""
     with raised_limit(4096):
         async with nothing_left():
             async with FlakyServer("working") as server:
@@ -504,7 +507,7 @@ async def test_a_thousand_connections_at_once():
 
 @pytest.mark.parametrize("script", ["accept_close", "accept_reset", "settings_then_close", "silent"])
 async def test_a_thousand_connections_at_once_that_fail(script):
-    """IO-3: also where each is ended, or hangs."""
+    """IO-3: a thousand concurrent connections that fail or hang leave nothing behind either."""
     with raised_limit(4096):
         async with nothing_left():
             async with FlakyServer(script) as server:
@@ -519,7 +522,7 @@ async def test_a_thousand_connections_at_once_that_fail(script):
 
 
 async def test_half_open_clients():
-    """IO-3: clients that connect, say nothing or half of something and stay do not keep others out. Waits 0.3 s."""
+    """IO-3: clients that connect and send nothing, or half a handshake, do not keep others out. Waits 0.3 s."""
     async with nothing_left():
         async with FlakyServer("working", TLS) as server:
             clients = [await Client.open(server) for _ in range(50)]
@@ -533,7 +536,7 @@ async def test_half_open_clients():
 
 
 async def test_nothing_grows_from_round_to_round():
-    """IO-3: a thousand connections, three times over: tasks, descriptors and visitors are back where they were."""
+    """IO-3: the numbers of tasks and descriptors are the same after each of three rounds of 1000 connections."""
     process = psutil.Process()
     async with FlakyServer("accept_close x300; settings_then_close x300; working") as server:
         counts = []
@@ -551,7 +554,7 @@ async def test_nothing_grows_from_round_to_round():
 
 @contextlib.contextmanager
 def no_descriptors():
-    """Let there be no free file descriptor."""
+    """Use up all file descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     filling = [os.open(os.devnull, os.O_RDONLY)]
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(path.name) for path in Path("/proc/self/fd").iterdir()), hard))
@@ -567,7 +570,7 @@ def no_descriptors():
 
 
 async def test_no_descriptor_is_left_to_accept_with():
-    """IO-3: the server waits until there is one, and goes on. Waits 0.3 s."""
+    """IO-3: without a free file descriptor, the server waits for one and then accepts. Waits 0.3 s."""
     loop = asyncio.get_running_loop()
     async with nothing_left(), FlakyServer("working") as server:
         with socket.socket() as sock:
@@ -582,7 +585,7 @@ async def test_no_descriptor_is_left_to_accept_with():
 
 
 async def test_closing_while_no_descriptor_is_left():
-    """IO-3: nothing comes back to a port that is given up. Waits 0.4 s."""
+    """IO-3: a server closed while it is out of file descriptors does not listen again later. Waits 0.4 s."""
     loop = asyncio.get_running_loop()
     async with nothing_left():
         async with FlakyServer("working") as server:
@@ -595,7 +598,7 @@ async def test_closing_while_no_descriptor_is_left():
 
 
 def test_h2_raises_nothing_else_on_garbage():
-    """IO-3: the server relies on ProtocolError being all that h2 says of broken input."""
+    """IO-3: h2 raises only ProtocolError for malformed input; the server relies on this."""
     rng = random.Random(1)
     truth = frames()["request and reset at once"][24:]
     for _ in range(3000):

@@ -1,4 +1,4 @@
-"""The server through the eyes of gRPC's own client: what works is a gRPC service, what fails fails as it should."""
+"""The server as gRPC's own client sees it: working behaviours serve calls, and failing ones fail as intended."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ FAST = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
 ]
-SHORT = [("grpc.min_reconnect_backoff_ms", 1000)]  # as long as an attempt may last
+SHORT = [("grpc.min_reconnect_backoff_ms", 1000)]  # the time limit of an attempt
 
 
 @contextlib.asynccontextmanager
 async def calling(server, *, tls=False, options=()):
-    """Yield a unary method of no name in particular."""
+    """Yield a unary method on a channel to the server."""
     if tls:
         made = grpc.aio.secure_channel(server.target, grpc.ssl_channel_credentials(ROOT), [*options, *FAST])
     else:
@@ -50,14 +50,14 @@ async def failure(call):
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
 @pytest.mark.parametrize("size", [0, 1, 16_000, 70_000, 4 * 1024 * 1024])
 async def test_messages_of_all_sizes(tls, size):
-    """IO-3: a unary call's own message comes back, over as many frames and windows as it takes."""
+    """IO-3: a unary call gets its own message back, even if that takes many frames and flow-control windows."""
     async with FlakyServer("working", TLS if tls else None) as server, calling(server, tls=tls) as method:
         payload = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
         assert await method(payload, timeout=WITHIN) == payload
 
 
 async def test_a_message_too_large():
-    """IO-3: more than 4 MiB is RESOURCE_EXHAUSTED, as with gRPC's servers; the connection goes on."""
+    """IO-3: a message above 4 MiB fails with RESOURCE_EXHAUSTED, as on gRPC's servers; the connection stays usable."""
     async with FlakyServer("working") as server, calling(server) as method:
         error = await failure(method(bytes(4 * 1024 * 1024 + 1)))
         assert (error.code(), error.details()) == (
@@ -70,14 +70,14 @@ async def test_a_message_too_large():
 
 
 async def test_a_compressed_message():
-    """IO-3: the answer says how it is compressed, as the request did."""
+    """IO-3: the answer to a compressed request names the same compression."""
     async with FlakyServer("working") as server, calling(server) as method:
         answer = await method(bytes(100_000), timeout=WITHIN, compression=grpc.Compression.Gzip)
         assert answer == bytes(100_000)
 
 
 async def test_many_calls_at_once():
-    """IO-3: 500 calls on one connection, each with its own answer."""
+    """IO-3: 500 concurrent calls on one connection each get their own answer."""
     async with FlakyServer("working(latency=0.05)") as server, calling(server) as method:
         payloads = [b"%d" % number * number for number in range(500)]
         assert await asyncio.gather(*(method(payload, timeout=WITHIN) for payload in payloads)) == payloads
@@ -86,7 +86,7 @@ async def test_many_calls_at_once():
 
 
 async def test_calls_that_are_given_up():
-    """IO-3: a call that is cancelled, or meets its deadline, counts as reset; others go on. Waits 0.3 s."""
+    """IO-3: a call that exceeds its deadline counts as reset, and other calls continue. Waits 0.3 s."""
     async with FlakyServer("working(latency=0.3)") as server, calling(server) as method:
         kept = method(b"kept")
         assert (await failure(method(b"late", timeout=0.1))).code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -104,7 +104,7 @@ async def test_calls_that_are_given_up():
     ],
 )
 async def test_calls_that_are_reset(script, code):
-    """IO-3: the call fails with the status of the code; its connection stands."""
+    """IO-3: a reset call fails with the status for its error code, and the connection stays open."""
     async with FlakyServer(script) as server, calling(server, options=[("grpc.enable_retries", 0)]) as method:
         for _ in range(2):
             assert (await failure(method(b"hello"))).code() is code
@@ -125,7 +125,7 @@ async def test_calls_that_are_reset(script, code):
     ],
 )
 async def test_connections_that_fail(script, tls, why):
-    """IO-3: never READY, and grpc says why in words of its own. Waits a second for those that hang."""
+    """IO-3: failing connections never become READY, and grpc's error says why. Waits a second for those that hang."""
     async with (
         FlakyServer(script, TLS if tls else None) as server,
         calling(server, tls=tls, options=SHORT) as method,
@@ -137,7 +137,7 @@ async def test_connections_that_fail(script, tls, why):
 
 @pytest.mark.parametrize("script", ["slow_settings(0.3)", "trickle(0.3)", "ping_flood", "max_streams(1)"])
 async def test_connections_that_are_odd_and_work(script):
-    """IO-3: calls are answered, several at once. Waits 0.3 s."""
+    """IO-3: concurrent calls succeed on connections with slow SETTINGS, floods of PINGs or few streams. Waits 0.3 s."""
     async with FlakyServer(script) as server, calling(server) as method:
         answers = await asyncio.gather(*(method(b"%d" % number, timeout=WITHIN) for number in range(20)))
         assert answers == [b"%d" % number for number in range(20)]
@@ -146,7 +146,7 @@ async def test_connections_that_are_odd_and_work(script):
 
 
 async def test_no_streams_at_all():
-    """IO-3: with a limit of 0 a client connects, and its calls wait for their deadlines. Waits 0.5 s."""
+    """IO-3: with a limit of 0 streams, a client connects, but its calls exceed their deadlines. Waits 0.5 s."""
     async with FlakyServer("max_streams(0)") as server, calling(server) as method:
         assert (await failure(method(b"hello", timeout=0.5))).code() is grpc.StatusCode.DEADLINE_EXCEEDED
         (visit,) = server.timeline().visits
@@ -156,7 +156,7 @@ async def test_no_streams_at_all():
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
 async def test_a_rolling_restart_loses_no_call(tls):
-    """IO-3: connections that are replaced every 0.2 s, under 20 workers for 2 s: not one call fails."""
+    """IO-3: 20 workers lose no call in 2 s, although their connection is replaced every 0.2 s."""
     script = "rolling_restart(after=0.2, latency=0.01)"
     done = Counter()
     async with FlakyServer(script, TLS if tls else None) as server, calling(server, tls=tls) as method:
@@ -177,7 +177,7 @@ async def test_a_rolling_restart_loses_no_call(tls):
 
 
 async def test_an_outage_and_recovery():
-    """IO-3: a script from the field: it works, is killed, refuses, fails in three ways, and works. Waits 1.2 s."""
+    """IO-3: a client recovers from a realistic outage: a kill, refusals and three failed connections. Waits 1.2 s."""
     script = "working until 0.3; refuse(kill=true) until 0.8; accept_close x1; accept_reset x1; silent x1; working"
     async with FlakyServer(script) as server, calling(server, options=SHORT) as method:
         assert await method(b"before", timeout=WITHIN) == b"before"
@@ -185,7 +185,7 @@ async def test_an_outage_and_recovery():
             await server.wait_for(ended=1)
         async with asyncio.timeout(WITHIN):
             while True:
-                with contextlib.suppress(grpc.aio.AioRpcError):  # sent before its client had heard of the end
+                with contextlib.suppress(grpc.aio.AioRpcError):  # sent before the client noticed the loss
                     assert await method(b"after", wait_for_ready=True) == b"after"
                     break
         timeline = server.timeline()
@@ -197,7 +197,7 @@ async def test_an_outage_and_recovery():
 
 
 class Bytes(CodecBase):
-    """A codec of grpclib's that leaves bytes alone."""
+    """A grpclib codec that passes bytes through."""
 
     __content_subtype__ = "proto"
 
@@ -209,7 +209,7 @@ class Bytes(CodecBase):
 
 
 async def test_grpclib():
-    """IO-3: a client that shares nothing with grpc's is served as well, and takes a rolling restart."""
+    """IO-3: grpclib, which shares no code with grpc, is served as well, even during a rolling restart."""
     async with FlakyServer("rolling_restart(after=0.1) x1; working") as server:
         channel = Channel("127.0.0.1", server.port, codec=Bytes())
         method = UnaryUnaryMethod(channel, "/any.v1.Service/Method", bytes, bytes)
@@ -223,7 +223,7 @@ async def test_grpclib():
 
 
 async def test_the_example():
-    """IO-3: what the package's docstring shows, does. Takes three seconds, of grpc's own backoff."""
+    """IO-3: the example in the package's docstring works. Takes three seconds, because of grpc's own backoff."""
     shown = textwrap.dedent(interop.flaky.__doc__.partition("::\n\n")[2].partition("\n\n`Script.parse`")[0])
     names = {"FlakyServer": FlakyServer, "grpc": grpc, "EchoStub": EchoStub, "Message": Message, "print": print}
     exec("async def example():\n" + textwrap.indent(shown, "    ") + "\n    return reply, server.timeline()", names)

@@ -1,4 +1,4 @@
-"""Results made by hand: one peer that does all right, one that floods and fails, and one that is not there."""
+"""Results made by hand: a peer that passes, one that floods and fails, and one that is missing."""
 
 from __future__ import annotations
 

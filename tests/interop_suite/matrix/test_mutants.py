@@ -1,4 +1,4 @@
-"""`python -m interop mutants`: what is judged, and what counts as right."""
+"""`python -m interop mutants`: the reference client with each of its defects, and the verdicts that count as right."""
 
 from __future__ import annotations
 
@@ -35,23 +35,24 @@ def command(monkeypatch, verdicts, *arguments):
 
 
 def as_expected(peer):
-    return RIGHT.verdicts if peer.name == "none" else failing(*DEFECTS[peer.name].clauses)
+    defect = peer.name.split()[0]
+    return RIGHT.verdicts if defect == "none" else failing(*DEFECTS[defect].clauses)
 
 
 def test_each_defect_names_clauses_that_there_are():
-    """IO-4: what has to see a defect is a clause of the table."""
+    """IO-4: every defect names existing clauses."""
     assert {clause for defect in DEFECTS.values() for clause in defect.clauses} <= NAMES
 
 
 def test_every_clause_has_a_defect_that_it_sees():
-    """IO-4: no clause is there that no defect fails."""
+    """IO-4: for every clause except `waits-for-settings`, there is a defect that fails it."""
     without = NAMES - {clause for defect in DEFECTS.values() for clause in defect.clauses}
-    # A client that gave up before SETTINGS would be one with a shorter limit, which is for another clause.
+    # A client that abandons attempts before SETTINGS has a shorter limit, which another clause judges.
     assert without == {"waits-for-settings"}
 
 
 def test_all_as_expected(monkeypatch, tmp_path):
-    """IO-4: the exit status is 0 if each defect failed its clause alone, and the right client none."""
+    """IO-4: the exit status is 0 if each defect fails exactly its own clause, and the right client fails none."""
     file = tmp_path / "found.json"
     result, _ = command(monkeypatch, as_expected, "--rounds", "2", "--json", str(file))
     assert result.exit_code == 0, result.output
@@ -62,7 +63,7 @@ def test_all_as_expected(monkeypatch, tmp_path):
 
 
 def test_another_clause_is_a_wrong_verdict(monkeypatch):
-    """IO-4: a defect that fails a second clause is named, and so is that."""
+    """IO-4: a defect that fails a second clause is reported with that clause."""
     result, _ = command(monkeypatch, lambda _: failing("cap", "growth"), "--defects", "cap-half")
     assert result.exit_code == 1
     assert result.output == "cap-half: cap in 0 of 1, growth 1 times\n1 judged, 1 wrong: cap-half\n"
@@ -70,14 +71,14 @@ def test_another_clause_is_a_wrong_verdict(monkeypatch):
 
 @pytest.mark.parametrize(("options", "status"), [([], 0), (["--full"], 1)])
 def test_a_small_defect_need_not_be_seen_in_short_time(monkeypatch, options, status):
-    """IO-4: it takes the full run to see what is small; in compressed time it may be missed."""
+    """IO-4: a small defect may be missed in compressed time, but not in the full run."""
     result, asked = command(monkeypatch, lambda _: RIGHT.verdicts, "--defects", "cap-0.85", *options)
     assert result.exit_code == status
     assert asked[0]["full"] is bool(options)
 
 
 def test_inconclusive_verdicts_are_counted(monkeypatch):
-    """IO-4: a judge that was late has not failed anybody, and says how often it was."""
+    """IO-4: inconclusive verdicts are not failures, but the output counts them."""
     late = failing("growth", outcome=Outcome.INCONCLUSIVE)
     result, _ = command(monkeypatch, lambda _: late, "--defects", "none")
     assert result.output.startswith("none: no clause in 1 of 1, 1 inconclusive\n")
@@ -85,18 +86,38 @@ def test_inconclusive_verdicts_are_counted(monkeypatch):
 
 
 def test_own_scenarios_are_those_of_the_clause(monkeypatch):
-    """IO-4: --own plays what the clause reads, and what shows the client's schedule."""
+    """IO-4: `--own` plays the scenario of the defect's clause, and the scenarios that show the client's schedule."""
     _, asked = command(monkeypatch, as_expected, "--defects", "reset-never", "--own")
-    assert {each.label for each in asked[0]["wanted"]["reset-never"]} == {"hang_up", "steady", "reset"}
+    assert {each.label for each in asked[0]["wanted"]["reset-never 1"]} == {"hang_up", "steady", "reset"}
 
 
 def test_a_defect_that_there_is_not(monkeypatch):
-    """IO-4: a wrong name is one line that names the right ones."""
+    """IO-4: an unknown defect produces a one-line error that lists the known ones."""
     result, _ = command(monkeypatch, as_expected, "--defects", "nothing")
     assert result.exit_code == 1
     assert result.output.startswith("Error: --defects=nothing: expected one of none, initial-half, ")
 
 
+def test_all_rounds_run_side_by_side(monkeypatch):
+    """IO-4: each round runs a separate client, whose verdicts count for its defect."""
+    result, asked = command(monkeypatch, as_expected, "--defects", "cap-half", "--rounds", "3")
+    assert result.output == "cap-half: cap in 3 of 3\n1 judged, 0 wrong: none\n"
+    assert len(asked) == 1
+
+
+def test_the_table_goes_into_a_page(monkeypatch, tmp_path):
+    """IO-4: --page replaces the table of the same command; a page without a place for it is refused at once."""
+    page = tmp_path / "judge.md"
+    page.write_text("<!-- begin: python -m interop mutants --own -->\n<!-- end: python -m interop mutants --own -->\n")
+    chosen = ("--defects", "cap-half", "--page", str(page))
+    result, asked = command(monkeypatch, as_expected, *chosen)
+    assert (result.exit_code, asked) == (1, [])
+    assert "expected a page with the comment <!-- begin: python -m interop mutants -->" in result.output
+    result, _ = command(monkeypatch, as_expected, *chosen, "--own")
+    assert result.exit_code == 0
+    assert "| cap-half | MAX_BACKOFF is halved | cap | 1 of 1 | |" in page.read_text()
+
+
 def test_verdicts_are_those_of_the_suite():
-    """IO-4: the made results that these tests change are real verdicts, all of which hold."""
+    """IO-4: the hand-made results that these tests modify are real verdicts, and all of them pass."""
     assert all(isinstance(each, Verdict) and each.outcome is Outcome.PASS for each in RIGHT.verdicts)

@@ -1,4 +1,4 @@
-"""The report: the page, its pictures, and the verdicts beside it."""
+"""The report: its page, its pictures, and its verdicts as JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, results
 
 
 def test_page(tmp_path):
-    """IO-4: date, versions, commands, the matrix, and for each scenario its picture and what was found."""
+    """IO-4: the page shows the date, versions, commands and matrix, and for each scenario its verdicts."""
     write_report(results(RIGHT, FLOODING, MISSING), tmp_path / "new")
     page = (tmp_path / "new" / "README.md").read_text()
-    assert "Measured on 2026-01-02 in 3 minutes, in compressed time" in page
+    assert "Measured on 2026-01-02 on " in page
+    assert "The run took 3 minutes, with time compressed for configurable clients." in page
     assert "python -m interop verify docs/conformance/results.json" in page
-    assert "| right | grpcio 1.2.3 | what it was told: INITIAL_BACKOFF 0.2 s, MAX_BACKOFF 1.6 s" in page
+    assert "| right | grpcio 1.2.3 | its settings: INITIAL_BACKOFF 0.2 s, MAX_BACKOFF 1.6 s" in page
     assert "| flooding client | grpcio 1.2.3 | the protocol's own values: INITIAL_BACKOFF 1 s" in page
     assert "| far away | left out, since the program far is missing |" in page
     assert "| rule | clause | right | flooding client |" in page
@@ -34,15 +35,15 @@ def test_page(tmp_path):
 
 
 def test_who_could_be_told_only_in_part(tmp_path):
-    """IO-4: a client that could be told its backoff, and not its limit, was judged by two kinds of values."""
+    """IO-4: the page names the scenarios in which a partly configurable client had the protocol's own values."""
     partly = replace(RIGHT, paces=dict(RIGHT.paces) | {Scenario.SILENT: Pace.REAL, Scenario.SLOW_SETTINGS: Pace.REAL})
     write_report(results(partly, clauses=CLAUSES[:2]), tmp_path)
     page = (tmp_path / "README.md").read_text()
-    assert "within 50 ms; the protocol's own values in silent and slow settings |" in page
+    assert "a tolerance of 50 ms; the protocol's own values in these scenarios: silent, slow settings |" in page
 
 
 def test_matrix(tmp_path):
-    """IO-4: a failure stands with its figure, what does not apply with a number, and below the table stands why."""
+    """IO-4: the matrix shows the figure of each failure, and a footnote where a clause does not apply."""
     write_report(results(RIGHT, FLOODING), tmp_path)
     page = (tmp_path / "README.md").read_text()
     link = "the-server-accepts-each-connection-and-closes-it-at-once"
@@ -53,7 +54,7 @@ def test_matrix(tmp_path):
 
 
 def test_what_failures_mean(tmp_path):
-    """IO-4: what is known of a failure stands with its issue; what passed is not explained."""
+    """IO-4: the page explains known failures and links to their issues; clients that passed are not mentioned."""
     write_report(results(RIGHT, FLOODING), tmp_path)
     page = (tmp_path / "README.md").read_text()
     section = page.partition("## What the failures mean")[2].partition("\n## ")[0]
@@ -62,11 +63,11 @@ def test_what_failures_mean(tmp_path):
         "- `first-gap`, `growth`: It dials again at once. ([some/where#12](https://github.com/some/where/issues/12))"
         in section
     )
-    assert re.search(r"- .*`no-flood`.*: see the figures; nothing more is known here\.", section)
+    assert re.search(r"- .*`no-flood`.*: no explanation is known; the figures are below\.", section)
 
 
 def test_results_beside_it(tmp_path):
-    """IO-4: the verdicts stand beside the page as JSON, with the tolerance by which they are compared."""
+    """IO-4: the verdicts are written as JSON next to the page, with the tolerance for comparing them."""
     write_report(results(RIGHT, FLOODING), tmp_path)
     found = json.loads((tmp_path / "results.json").read_text())
     assert found["tolerance"] == TOLERANCE
@@ -74,7 +75,7 @@ def test_results_beside_it(tmp_path):
 
 
 def test_pictures(tmp_path):
-    """IO-4: each picture that the page shows is there, has its axes labelled, and names every client it shows."""
+    """IO-4: every picture on the page exists, has labelled axes, and names the clients that it shows."""
     write_report(results(RIGHT, FLOODING), tmp_path)
     shown = re.findall(r"!\[.+\]\((.+)\)", (tmp_path / "README.md").read_text())
     assert set(shown) == {path.name for path in tmp_path.glob("*.svg")} == {f"{each.label}.svg" for each in Scenario}
@@ -85,11 +86,11 @@ def test_pictures(tmp_path):
         assert "right" in text
     text = "".join(ET.parse(tmp_path / "hang_up.svg").getroot().itertext())
     assert "gap, in units of INITIAL_BACKOFF" in text
-    assert "outside what is allowed" in text
+    assert "outside the allowed range" in text
 
 
 def test_the_same_results_make_the_same_pictures(tmp_path):
-    """IO-4: a report that is made again differs only where its results do."""
+    """IO-4: the same results produce the same page and pictures, byte for byte."""
     for folder in ("one", "two"):
         write_report(results(RIGHT, clauses=CLAUSES[:3]), tmp_path / folder)
     one, two = ({path.name: path.read_bytes() for path in (tmp_path / each).iterdir()} for each in ("one", "two"))
@@ -97,7 +98,7 @@ def test_the_same_results_make_the_same_pictures(tmp_path):
 
 
 def test_only_what_was_judged(tmp_path):
-    """IO-4: a run of some rules reports on their scenarios alone, and on peers without evidence in words."""
+    """IO-4: a report on some rules covers only their scenarios, and describes peers without evidence in words."""
     clauses = [clause for clause in CLAUSES if clause.scenario is Scenario.HANDSHAKE]
     write_report(results(FLOODING, clauses=clauses), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"README.md", "results.json"}

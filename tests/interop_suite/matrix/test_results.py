@@ -1,4 +1,4 @@
-"""What a run has found out: whether that is good, and as JSON."""
+"""The results of a run: whether it passed, and what its JSON contains."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, peer, r
     ],
 )
 def test_only_those_that_must_pass_decide(peers, require_peers, passed):
-    """IO-4: what others fail is a result; a missing peer or one that broke is a failure where peers are required."""
+    """IO-4: only peers that must pass can fail a run; if all peers are required, so can missing or broken ones."""
     assert results(*peers).passed(require_peers=require_peers) is passed
 
 
 def test_what_does_not_apply_is_not_shown():
-    """IO-4: a peer that must pass is held to every clause; one that could not be judged has not passed."""
+    """IO-4: a peer that must pass has not passed if one of its clauses could not be judged."""
     evidence = dict(RIGHT.evidence) | {Scenario.UNSTABLE: Absent("no such option")}
     assert peer("right", evidence, must_pass=True).passed is False
 
 
 def test_json_has_everything():
-    """IO-4: clauses, verdicts with all their measures, and timelines; what has no bound is null."""
+    """IO-4: the JSON has all clauses, verdicts, measures and timelines; a missing bound is null."""
     found = json.loads(json.dumps(to_json(results(RIGHT, FLOODING, MISSING)), allow_nan=False))
     assert [clause["name"] for clause in found["clauses"]] == [clause.name for clause in CLAUSES]
     right, flooding, missing = found["peers"]
@@ -56,7 +56,7 @@ def test_json_has_everything():
 
 
 def test_summary_is_small():
-    """IO-4: verdicts with the one figure that decides each, versions, and nothing of what servers saw."""
+    """IO-4: the summary has versions and the deciding figure of each verdict, but no timelines."""
     found = json.loads(json.dumps(to_summary(results(RIGHT, FLOODING, MISSING)), allow_nan=False))
     right, flooding, _ = found["peers"]
     assert "scenarios" not in right

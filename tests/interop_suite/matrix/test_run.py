@@ -1,4 +1,4 @@
-"""`python -m interop run`: what is chosen, and the command itself."""
+"""`python -m interop run`: how peers and clauses are chosen, and the command itself."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def command(monkeypatch, *arguments, peers=(OURS,)):
 
 
 def test_peers_are_chosen_by_name_or_folder():
-    """IO-4: --peers takes what stands in the table, or the folder's name, several times or with commas."""
+    """IO-4: `--peers` accepts peers' names or folders, repeated or separated by commas."""
     peers = find_peers()
     assert choose(peers, "--peers", ()) == [peer for peer in peers if peer.name != "reference"]
     assert [peer.name for peer in choose(peers, "--peers", ("reference",))] == ["reference"]
@@ -50,7 +50,7 @@ def test_peers_are_chosen_by_name_or_folder():
 
 
 def test_clauses_are_chosen_by_rule_or_name():
-    """IO-4: --rules takes rules, all of whose clauses are judged, and names of clauses."""
+    """IO-4: `--rules` accepts names of clauses, and rules, which stand for all of their clauses."""
     assert choose_clauses(()) == list(CLAUSES)
     limits = [clause.name for clause in CLAUSES if clause.rule == "CB-3"]
     assert {"limit", "waits-for-settings"} < set(limits)
@@ -60,10 +60,10 @@ def test_clauses_are_chosen_by_rule_or_name():
 
 
 def test_our_own_client_passes_what_is_quick(monkeypatch, tmp_path):
-    """IO-4: the command judges, prints, writes JSON and a report, and says by its status that ours has passed.
+    """IO-4: the command prints verdicts, writes JSON and a report, and exits with status 0 if our client passes.
 
-    Takes five seconds, in real time. Where other programs keep the client waiting, a gap can be too long by some
-    milliseconds, which nothing here can tell from the client's own fault: it has three tries.
+    Takes five seconds of real time. On a busy machine a gap can be some milliseconds too long, which looks like the
+    client's own fault, so the test runs the command up to three times.
     """
     file, folder = tmp_path / "all.json", tmp_path / "report"
     for _ in range(3):
@@ -88,14 +88,14 @@ def test_our_own_client_passes_what_is_quick(monkeypatch, tmp_path):
 
 
 def test_our_own_client_failing_is_a_failure(monkeypatch):
-    """IO-4: the exit status is 1 if a client fails that must pass, whatever the reason."""
+    """IO-4: the exit status is 1 if a client that must pass fails, whatever the reason."""
     result = command(monkeypatch, "--rules", *QUICK, peers=[replace(BROKEN, must_pass=True)])
     assert result.exit_code == 1
     assert "FAIL CB-3 waits-for-settings: broken ended with status 1: no" in result.output
 
 
 def test_others_failing_is_a_result(monkeypatch):
-    """IO-4: the exit status is 0 if only others fail, where not all of them are required."""
+    """IO-4: the exit status is 0 if only other clients fail, unless all peers are required."""
     monkeypatch.delenv("GRPC_BACKOFF_REQUIRE_PEERS", raising=False)
     result = command(monkeypatch, "--rules", *QUICK, peers=[BROKEN])
     assert result.exit_code == 0
@@ -104,7 +104,7 @@ def test_others_failing_is_a_result(monkeypatch):
 
 @pytest.mark.parametrize(("required", "status"), [("", 0), ("0", 0), ("1", 1)])
 def test_missing_peers(monkeypatch, required, status):
-    """IO-4: a peer that is not on this machine is named and left out; it is an error where peers are required."""
+    """IO-4: a missing peer is named and left out; it is an error if peers are required."""
     monkeypatch.setenv("GRPC_BACKOFF_REQUIRE_PEERS", required)
     result = command(monkeypatch, "--rules", *QUICK, peers=[FAR_AWAY, UNBUILT])
     assert result.exit_code == status
@@ -113,20 +113,20 @@ def test_missing_peers(monkeypatch, required, status):
 
 
 def test_a_peer_that_breaks_is_as_good_as_missing(monkeypatch):
-    """IO-4: where peers are required, one whose program breaks down is an error, and no result."""
+    """IO-4: if peers are required, a peer whose program breaks down makes the run fail."""
     monkeypatch.setenv("GRPC_BACKOFF_REQUIRE_PEERS", "1")
     assert command(monkeypatch, "--rules", *QUICK, peers=[BROKEN]).exit_code == 1
 
 
 def test_short_is_two_behaviours():
-    """IO-4: a run that is short enough for every change has a server that hangs up, and an outage."""
+    """IO-4: `--short` plays two scenarios, a server that hangs up and an outage."""
     assert {clause.scenario.label for clause in SHORT} == {"hang_up", "outage"}
     assert {"first-gap", "growth", "recovery"} <= {clause.name for clause in SHORT}
 
 
 @pytest.mark.parametrize("other", [["--full"], ["--rules", "CB-5"]])
 def test_short_stands_alone(monkeypatch, other):
-    """IO-4: what --short chooses cannot be chosen twice."""
+    """IO-4: `--short` cannot be combined with `--full` or `--rules`."""
     result = command(monkeypatch, "--short", *other)
     assert result.exit_code == 2
     assert "--short goes with neither --rules nor --full" in result.output
@@ -134,7 +134,7 @@ def test_short_stands_alone(monkeypatch, other):
 
 @pytest.mark.parametrize("arguments", [["--peers", "nobody"], ["--rules", "CB-99"]])
 def test_a_wrong_choice_is_one_line(monkeypatch, arguments):
-    """IO-4: a peer or a rule that is not there is an error that names those that are."""
+    """IO-4: an unknown peer or rule produces a one-line error that lists the known ones."""
     result = command(monkeypatch, *arguments)
     assert result.exit_code == 1
     assert result.output.count("\n") == 1
@@ -142,16 +142,16 @@ def test_a_wrong_choice_is_one_line(monkeypatch, arguments):
 
 
 async def test_what_a_client_has_no_option_for_is_said():
-    """CB-8: a client without the option is not judged by its clause."""
+    """CB-8: a client that does not support `stable-after` is not judged by that clause, and the verdict says so."""
     (clause,) = choose_clauses(("stable-after",))
     results = await run_all([MADE_UP], [clause], view())
     (verdict,) = results.peers[0].verdicts
     assert verdict.outcome is Outcome.NOT_APPLICABLE
-    assert str(verdict) == "the client has no such option (stable-after)"
+    assert str(verdict) == "the client does not have this option (stable-after)"
 
 
 async def test_a_trial_that_hangs_is_given_up(monkeypatch):
-    """IO-4: whatever does not end, the run does, and what was not found out counts as failed. Takes two seconds."""
+    """IO-4: a trial that hangs is abandoned, and its clauses count as failed. Takes two seconds."""
     monkeypatch.setattr(run_module, "_OVERHEAD", -1.5)
     results = await run_all([OURS], choose_clauses(QUICK), view())
     (verdict,) = results.peers[0].verdicts

@@ -1,4 +1,4 @@
-"""How scenarios are staged: what clients are told, and that each lasts long enough to judge by."""
+"""How scenarios are staged: how clients are configured, and whether each scenario lasts long enough."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def peer(*settings):
 
 
 def test_every_clause_has_its_scenario():
-    """IO-4: what clauses read is staged, and nothing is staged that none reads."""
+    """IO-4: the staged scenarios are exactly those that the clauses need."""
     assert set(STAGINGS) == set(Scenario) == {clause.scenario for clause in CLAUSES}
 
 
 @pytest.mark.parametrize("pace", PACES)
 @pytest.mark.parametrize("staging", STAGED)
 def test_scripts_can_be_played(staging, pace):
-    """IO-3: the flaky server understands what it is to do."""
+    """IO-3: the scripts of every scenario are valid for the flaky server."""
     terms = staging.terms_for(pace)
     assert Script.parse(staging.script(terms)).steps
     assert (staging.then is None) == (staging.serves is None)
@@ -38,7 +38,7 @@ def test_scripts_can_be_played(staging, pace):
 
 
 def test_compressed_time_is_for_those_who_can_be_told():
-    """IO-4: a client that cannot be told what a scenario needs goes by the protocol's values there."""
+    """IO-4: a client that cannot be configured for a scenario is judged there by the protocol's own values."""
     told, partly, untold = peer(*Setting), peer(Setting.INITIAL, Setting.MAX), peer()
     silent, hang_up, restart = (STAGINGS[each] for each in (Scenario.SILENT, Scenario.HANG_UP, Scenario.RESTART))
     assert [silent.pace_for(each, full=False) for each in (told, partly, untold)] == [
@@ -60,7 +60,7 @@ def test_compressed_time_is_for_those_who_can_be_told():
 
 
 def test_what_a_client_is_told():
-    """IO-4: only what it can be told, and nothing that it does untold."""
+    """IO-4: a client gets only the settings that it supports, and special ones only where a scenario needs them."""
     hang_up, unstable = STAGINGS[Scenario.HANG_UP], STAGINGS[Scenario.UNSTABLE]
     backoff = {Setting.INITIAL: 200, Setting.MAX: 1600}
     assert hang_up.settings_for(peer(Setting.INITIAL, Setting.MAX), Pace.COMPRESSED) == backoff
@@ -70,7 +70,7 @@ def test_what_a_client_is_told():
 
 
 def test_who_keeps_what_is_left_is_told_for_how_long():
-    """CB-1: three times the limit after which grpc's core dials again; who has no such option takes no part."""
+    """CB-1: a client that can hold calls does so for three times the limit after which grpc's core redials."""
     held = STAGINGS[Scenario.HELD_OUTAGE]
     told = held.settings_for(peer(*Setting), Pace.COMPRESSED)
     assert (told[Setting.HOLD], told[Setting.MIN_CONNECT_TIMEOUT]) == (3000, 1000)
@@ -80,7 +80,7 @@ def test_who_keeps_what_is_left_is_told_for_how_long():
 
 
 def test_series_are_long_enough_for_the_slowest_client():
-    """IO-2: a client whose gaps are the longest allowed shows two at MAX_BACKOFF, and in 540 s the first of them."""
+    """IO-2: even the slowest client allowed shows two gaps at MAX_BACKOFF in compressed time, and one in 540 s."""
     hang_up = STAGINGS[Scenario.HANG_UP].seconds
     assert COMPRESSED.fewest_starts(hang_up(COMPRESSED, Pace.COMPRESSED)) == COMPRESSED.first_capped + 2
     assert hang_up(PROTOCOL, Pace.FULL) == 540
@@ -92,7 +92,7 @@ def test_series_are_long_enough_for_the_slowest_client():
 
 @pytest.mark.parametrize("pace", PACES)
 def test_silence_is_long_enough(pace):
-    """CB-3: several attempts meet their limit in it, and where time allows one whose backoff is the longer limit."""
+    """CB-3: silence lasts several attempts and, except at real pace, until a gap exceeds MIN_CONNECT_TIMEOUT."""
     staging = STAGINGS[Scenario.SILENT]
     terms = staging.terms_for(pace)
     attempts = terms.fewest_starts(staging.seconds(terms, pace), lasting=terms.min_connect_timeout) - 1
@@ -102,7 +102,7 @@ def test_silence_is_long_enough(pace):
 
 @pytest.mark.parametrize("pace", PACES)
 def test_a_herd_has_enough_gaps_to_disperse(pace):
-    """CB-11: five gaps or more after the loss, so that two clients do not agree in all of them by chance."""
+    """CB-11: a herd shows at least five gaps after the loss, so two clients do not agree in all of them by chance."""
     staging = STAGINGS[Scenario.HERD]
     terms = staging.terms_for(pace)
     left = staging.seconds(terms, pace) - staging.serves(terms)
@@ -110,13 +110,13 @@ def test_a_herd_has_enough_gaps_to_disperse(pace):
 
 
 def test_compressed_bands_tell_the_gaps_apart():
-    """IO-2: with the tolerance of compressed time, no gap below the cap is taken for the one after the next."""
+    """IO-2: in compressed time, the bands of a gap below the cap and of the gap after the next do not overlap."""
     for n in range(1, COMPRESSED.first_capped - 1):
         assert COMPRESSED.band(n).high < COMPRESSED.band(n + 2).low
 
 
 def test_scaled_time_is_a_fifth_of_the_protocols():
-    """IO-4: all values but the tolerance keep their proportions, so that the two can be compared."""
+    """IO-4: scaled time is a fifth of the protocol's time; multiplier and jitter are the same."""
     times = [(SCALED.initial, PROTOCOL.initial), (SCALED.cap, PROTOCOL.cap)]
     times.append((SCALED.min_connect_timeout, PROTOCOL.min_connect_timeout))
     assert [5 * scaled for scaled, _ in times] == pytest.approx([whole for _, whole in times])
@@ -126,7 +126,7 @@ def test_scaled_time_is_a_fifth_of_the_protocols():
 @pytest.mark.parametrize("pace", PACES)
 @pytest.mark.parametrize("staging", STAGED)
 def test_what_settles_a_trial_is_more_than_any_clause_looks_at(staging, pace):
-    """IO-4: a trial that ends early has shown ten times what a client that keeps to its terms could have."""
+    """IO-4: a trial ends early only after more than five times as many connections as the terms allow."""
     terms = staging.terms_for(pace)
     if staging.settled is not None:
         assert staging.settled > 5 * terms.most_starts(staging.seconds(terms, pace))

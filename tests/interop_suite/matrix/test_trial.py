@@ -1,4 +1,4 @@
-"""Trials: a client made for the purpose, on real servers, side by side."""
+"""Trials: a real client against real servers, several trials at a time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def perform(*trials, trust):
 
 
 async def test_an_outage_comes_once_the_client_is_served(trust):
-    """CB-4: nobody listens for as long as it should be, between two connections. Takes six seconds."""
+    """CB-4: an outage begins once the client is connected, and lasts as long as planned. Takes six seconds."""
     ((evidence, versions),) = await perform(trial(Scenario.OUTAGE), trust=trust)
     first, second = evidence.visits
     (gone,) = evidence.timeline.refusing
@@ -57,9 +57,9 @@ async def test_an_outage_comes_once_the_client_is_served(trust):
 
 
 async def test_a_herd_is_two_clients_who_lose_their_servers_together(trust):
-    """CB-11: each client has a server of its own, all count time alike, and all drop at the same moment.
+    """CB-11: a herd is two clients with a server each, and both servers drop their connections at the same moment.
 
-    Takes four seconds.
+    The servers share a clock. Takes four seconds.
     """
     ((evidence, _),) = await perform(trial(Scenario.HERD, seconds=2.5), trust=trust)
     served = [visit for visit in evidence.visits if visit.behaviour == "working"]
@@ -71,7 +71,7 @@ async def test_a_herd_is_two_clients_who_lose_their_servers_together(trust):
 
 
 async def test_trials_begin_together_and_one_that_breaks_down_keeps_nobody(trust):
-    """IO-4: a program that fails fails alone. Takes three seconds."""
+    """IO-4: trials begin together, and a program that fails affects only its own trial. Takes three seconds."""
     good, bad = trial(Scenario.SLOW_SETTINGS), trial(Scenario.SLOW_SETTINGS, peer=BROKEN)
     (evidence, _), fault = await perform(good, bad, trust=trust)
     assert evidence.calls.ok > 0
@@ -81,7 +81,7 @@ async def test_trials_begin_together_and_one_that_breaks_down_keeps_nobody(trust
 
 
 async def test_those_who_load_together_begin_one_after_another():
-    """IO-4: nobody goes before the last one is there, and then all go in turn. Takes half a second."""
+    """IO-4: trials wait until all have loaded, and then begin one after another. Takes half a second."""
     loop, start, gone = asyncio.get_running_loop(), Start(3, apart=0.1), []
 
     async def runner(late):
@@ -96,24 +96,24 @@ async def test_those_who_load_together_begin_one_after_another():
 
 
 async def test_tls_where_the_scenario_has_it(trust):
-    """CB-6: the client trusts the run's own authority, so that its handshakes succeed. Takes three seconds."""
+    """CB-6: in scenarios with TLS, the client trusts the run's own CA and handshakes succeed. Takes three seconds."""
     ((evidence, _),) = await perform(trial(Scenario.HANDSHAKE, seconds=1.0), trust=trust)
     assert len(evidence.visits) >= 2
     assert all(visit.ending is Ending.CLOSED and visit.first_bytes is not None for visit in evidence.visits)
 
 
 async def test_settings_reach_the_client(trust):
-    """CB-8: a client that has the option is given it, and its backoff grows. Takes four seconds."""
+    """CB-8: a client that supports `stable-after` is given that setting, and its backoff grows. Takes four seconds."""
     assert OURS.can_be_told(Setting.STABLE_AFTER)
     ((evidence, _),) = await perform(trial(Scenario.UNSTABLE, seconds=1.5), trust=trust)
     starts = [visit.accepted for visit in evidence.visits]
-    # One short gap among them may be the core's own: it dials again for a call that enters a dying connection.
+    # One gap may be short because of the core, which redials for a call that enters a dying connection.
     assert max(later - earlier for earlier, later in itertools.pairwise(starts)) > 0.3
     assert Pace.COMPRESSED is trial(Scenario.UNSTABLE).pace
 
 
 async def test_a_server_that_moves(trust):
-    """CH-8: the old address goes on to take connections, and what was announced is on the timeline's clock.
+    """CH-8: after the server moves, its old address still accepts connections; announcements use the timeline's clock.
 
     Takes six seconds.
     """
@@ -128,7 +128,7 @@ async def test_a_server_that_moves(trust):
 
 @pytest.mark.parametrize("scenario", [Scenario.HANG_UP, Scenario.HERD], ids=lambda scenario: scenario.label)
 async def test_a_flood_ends_once_all_is_settled(scenario, trust):
-    """IO-4: a trial that could run for minutes ends after enough connections, says so, and leaves the same verdicts.
+    """IO-4: the trial of a flood ends after enough connections, minutes early, without changing the verdicts.
 
     Takes ten seconds.
     """

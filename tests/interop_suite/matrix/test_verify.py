@@ -1,4 +1,4 @@
-"""`python -m interop verify`: what counts as a difference, and what is done about one."""
+"""`python -m interop verify`: what counts as a difference, and what the command does about it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BEFORE = to_summary(RUN)
 
 
 def changed(clause="first-gap", peer="flooding client", **change):
-    """Return the run with one verdict changed: `outcome`, or parts of its figure."""
+    """Return the run with one verdict changed: the verdict's `outcome`, or parts of its figure."""
     after = copy.deepcopy(BEFORE)
     verdicts = next(each["verdicts"] for each in after["peers"] if each["name"] == peer)
     verdict = next(each for each in verdicts if each["clause"] == clause)
@@ -40,13 +40,13 @@ def saved(folder, name, found):
 
 
 def test_a_run_is_like_itself():
-    """IO-4: nothing differs between a run and itself, be it the small form or all of it."""
+    """IO-4: a run does not differ from itself, whether as a summary or as full JSON."""
     assert compare(BEFORE, BEFORE) == []
     assert compare(BEFORE, json.loads(json.dumps(to_json(RUN)))) == []
 
 
 def test_another_verdict_differs():
-    """IO-4: verdicts are equal or differ; the line names the client, the clause and both."""
+    """IO-4: a changed outcome is a difference, described by the client, the clause and both verdicts."""
     (difference,) = compare(BEFORE, changed(outcome="pass"))
     assert str(difference).startswith("flooding client first-gap: was fail (INITIAL_BACKOFF: 0.001 ")
     assert difference.vanished
@@ -59,16 +59,16 @@ def test_another_verdict_differs():
 @pytest.mark.parametrize(
     ("change", "alike"),
     [
-        ({"seen": 0.04}, True),  # of 0.110
+        ({"seen": 0.04}, True),  # of 0.110 s
         ({"seen": 0.1}, False),
-        ({"seen": 0.4}, False),  # the other side
+        ({"seen": 0.4}, False),  # misses on the other side
         ({"seen": 0.03, "what": "gap 3", "allowed": {"low": 0.3, "high": 0.5}}, True),
         ({"unit": "connections"}, False),
         ({"figure": None}, False),
     ],
 )
 def test_times_that_miss_alike(change, alike):
-    """IO-4: a time misses on the same side, by a like part of its bound; which gap was the first to miss is chance."""
+    """IO-4: missed times are alike if they miss the same side by a similar fraction of the bound, in any gap."""
     early = {"what": "gap 1", "seen": 0.001, "allowed": {"low": 0.11, "high": 0.29}, "unit": "s", "since": 0.5}
     figure = {"figure": change["figure"]} if "figure" in change else {"figure": early | change}
     assert (compare(changed(figure=early), changed(**figure)) == []) is alike
@@ -76,7 +76,7 @@ def test_times_that_miss_alike(change, alike):
 
 @pytest.mark.parametrize(("seen", "alike"), [(391, True), (40, True), (3900, True), (30, False), (4000, False)])
 def test_counts_that_miss_alike(seen, alike):
-    """IO-4: how fast a flood is depends on races; the tenth part or ten times as much is alike."""
+    """IO-4: the speed of a flood depends on races, so counts that differ by up to a factor of ten are alike."""
     flood = {
         "what": "connections",
         "seen": 391,
@@ -90,7 +90,7 @@ def test_counts_that_miss_alike(seen, alike):
 
 @pytest.mark.parametrize(("seen", "alike"), [(3, True), (45, True), (2, False), (50, False)])
 def test_lost_calls_that_miss_alike(seen, alike):
-    """IO-4: how many calls are lost depends on which were running; a quarter or four times as many are alike."""
+    """IO-4: which calls are lost depends on timing, so counts that differ by up to a factor of four are alike."""
     eleven = {"what": "calls lost", "seen": 11, "allowed": {"low": 0, "high": 0}, "unit": "calls", "since": None}
     lost = changed(figure=eleven)
     after = changed(figure=eleven | {"seen": seen})
@@ -98,19 +98,19 @@ def test_lost_calls_that_miss_alike(seen, alike):
 
 
 def test_jitter_that_compounds_misses_on_either_side():
-    """IO-4: which gap drifts out of its band is chance, and so is on which side."""
+    """IO-4: compounding jitter may miss on either side, since chance decides which gap leaves its band."""
     long = {"what": "gap 5", "seen": 1.7, "allowed": {"low": 1.0, "high": 1.6}, "unit": "s", "since": 0.0}
     before = changed("jitter-does-not-compound", outcome="fail", figure=long)
     assert compare(before, changed("jitter-does-not-compound", outcome="fail", figure=long | {"seen": 0.2})) == []
 
 
 def test_figures_of_what_holds_are_free():
-    """IO-4: what holds is inside its band, and where in it is the jitter's business."""
+    """IO-4: the figures of verdicts that pass are not compared."""
     assert compare(BEFORE, changed("keeps-trying", peer="right", seen=99)) == []
 
 
 def test_peers_that_come_and_go():
-    """IO-4: a client that is judged in one run and not in the other is a difference, a clause as well."""
+    """IO-4: a client or a clause that only one of the two runs judged is a difference."""
     gone = to_summary(results(RIGHT, MISSING))
     (difference,) = compare(BEFORE, gone)
     assert str(difference) == "flooding client: was judged; is not judged"
@@ -125,14 +125,14 @@ def test_peers_that_come_and_go():
 
 
 def test_versions_are_named():
-    """IO-4: another version is a good reason for another verdict, and no difference in itself."""
+    """IO-4: a changed version is reported, but is not a difference."""
     after = to_summary(results(replace(RIGHT, versions={"grpcio": "1.3"}), FLOODING, MISSING))
     assert list(versions_changed(BEFORE, after)) == ["right: grpcio 1.2.3, now 1.3"]
     assert compare(BEFORE, after) == []
 
 
 def test_command_on_two_files(tmp_path):
-    """IO-4: --against compares without a run; the exit status says whether all is equal."""
+    """IO-4: `--against` compares two files without a run; the exit status says whether they agree."""
     old = saved(tmp_path, "old.json", BEFORE)
     same = CliRunner().invoke(verify, [old, "--against", old])
     assert (same.exit_code, same.output) == (0, f"{2 * len(CLAUSES)} verdicts, 0 differ\n")
@@ -144,7 +144,7 @@ def test_command_on_two_files(tmp_path):
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"peers": [1]}'])
 def test_files_that_are_none(tmp_path, text):
-    """IO-4: a file that holds no results is one line."""
+    """IO-4: a file without results produces a one-line error."""
     (tmp_path / "old.json").write_text(text)
     file = str(tmp_path / "old.json")
     result = CliRunner().invoke(verify, [file, "--against", file])
@@ -154,13 +154,13 @@ def test_files_that_are_none(tmp_path, text):
 
 
 def test_help_states_the_tolerance():
-    """IO-4: by what two runs are compared stands in the help."""
-    assert TOLERANCE.split()[:3] == ["Verdicts", "are", "equal."]
+    """IO-4: the help states how two runs are compared."""
+    assert TOLERANCE.split()[:3] == ["Verdicts", "must", "be"]
     assert " ".join(TOLERANCE.split()) in " ".join(CliRunner().invoke(verify, ["--help"]).output.split())
 
 
 class Runs:
-    """Plays fresh runs: each has the next of these results, and is remembered."""
+    """Stands in for fresh runs: each returns the next of these results, and its arguments are recorded."""
 
     def __init__(self, monkeypatch, *found):
         self.found = list(found)
@@ -173,7 +173,7 @@ class Runs:
 
 
 def test_a_fresh_run_has_what_the_old_one_had(monkeypatch, tmp_path):
-    """IO-4: the same clients but for those that were missing, the same clauses, the same length."""
+    """IO-4: a fresh run has the old run's clauses, length and clients, except clients that were missing."""
     runs = Runs(monkeypatch, BEFORE)
     result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", BEFORE), "--json", str(tmp_path / "new.json")])
     assert result.exit_code == 0, result.output
@@ -182,7 +182,7 @@ def test_a_fresh_run_has_what_the_old_one_had(monkeypatch, tmp_path):
 
 
 def test_a_fresh_run_is_a_run(monkeypatch, tmp_path):
-    """IO-4: clients that are not there any more differ, and so does one whose program breaks down."""
+    """IO-4: a client that is missing from the fresh run, or breaks down in it, is a difference."""
     broken = Peer(
         name="right", folder=ROOT, command=(sys.executable, "-c", "raise SystemExit('no')"), configurable=frozenset()
     )
@@ -201,7 +201,7 @@ def only(peer, clauses):
 
 
 def test_a_failure_that_does_not_show_is_looked_for_again(monkeypatch, tmp_path):
-    """IO-4: jitter that compounds does not leave its band each time; only that client and clause are run again."""
+    """IO-4: if a failure does not recur (some depend on chance), only that client and clause are rerun."""
     quiet = changed("growth", outcome="pass")
     runs = Runs(monkeypatch, quiet, quiet, BEFORE)
     result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", BEFORE)])
@@ -210,7 +210,7 @@ def test_a_failure_that_does_not_show_is_looked_for_again(monkeypatch, tmp_path)
 
 
 def test_a_failure_that_never_shows_is_a_difference(monkeypatch, tmp_path):
-    """IO-4: it is looked for three times, not for ever."""
+    """IO-4: a failure that does not recur in three more runs is a difference."""
     quiet = changed("growth", outcome="pass")
     runs = Runs(monkeypatch, *[quiet] * 4)
     result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", BEFORE)])
@@ -219,14 +219,14 @@ def test_a_failure_that_never_shows_is_a_difference(monkeypatch, tmp_path):
 
 
 def test_a_new_failure_is_told_at_once(monkeypatch, tmp_path):
-    """IO-4: what passed and fails now is not tried until it passes."""
+    """IO-4: a new failure is a difference at once, without further runs."""
     runs = Runs(monkeypatch, changed(peer="right", outcome="fail"))
     assert CliRunner().invoke(verify, [saved(tmp_path, "old.json", BEFORE)]).exit_code == 1
     assert len(runs.asked) == 1
 
 
 def test_evidence_made_by_hand_is_judged_as_expected():
-    """IO-4: the run that these tests change has a failure in seconds and one in connections."""
+    """IO-4: the hand-made run that these tests modify has one failure measured in seconds and one in connections."""
     by_name = {verdict.clause: verdict for verdict in judge(FLOODING.evidence, CLAUSES)}
     assert by_name["first-gap"].figure.seen == pytest.approx(0.001, rel=0.3)
     assert by_name["no-flood"].figure.what.startswith("connections ")
@@ -235,7 +235,7 @@ def test_evidence_made_by_hand_is_judged_as_expected():
 
 @pytest.mark.parametrize(("known", "status"), [("first-gap", 0), ("growth", 1)])
 def test_a_failure_that_appears_and_is_known(monkeypatch, tmp_path, known, status):
-    """IO-4: what the findings say of a client may show or not; any other failure that appears is a difference."""
+    """IO-4: a new failure that the findings explain is not a difference, but any other new failure is."""
     (tmp_path / "findings.toml").write_text(f'[[finding]]\nclauses = ["{known}"]\nmeans = "It is so."\n')
     peer = Peer(name="right", folder=tmp_path, command=("true",), configurable=frozenset())
     monkeypatch.setattr(verify_module, "find_peers", lambda: [peer])

@@ -1,4 +1,4 @@
-"""What a run shows: plain lines where nobody looks, a bar on a terminal, the table, and what was missed."""
+"""What a run prints: its progress, the table, and an explanation of the failures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shown(show, *, terminal=False):
 
 
 def test_table():
-    """IO-4: one line for each clause, one column for each peer that was there."""
+    """IO-4: the table has a line for each clause and a column for each peer that was judged."""
     lines = shown(lambda view: view.show(results(RIGHT, FLOODING, MISSING))).splitlines()
     cells = {line.split()[1]: line.split()[2:] for line in lines if line.startswith(" C")}
     assert cells["first-gap"] == ["pass", "FAIL"]
@@ -34,7 +34,7 @@ def test_table():
 
 
 def test_what_was_missed_is_said():
-    """IO-4: below the table stands what was seen, what was allowed and by how much it was missed."""
+    """IO-4: below the table, every failure and every clause that does not apply is explained."""
     text = shown(lambda view: view.show(results(RIGHT, FLOODING, MISSING)))
     assert "far away: left out, since the program far is missing\n" in text
     assert "right (grpcio 1.2.3): 35 of 35 clauses hold\n" in text
@@ -45,14 +45,14 @@ def test_what_was_missed_is_said():
 
 
 def test_words_of_a_program_are_no_markup():
-    """IO-4: what a broken client wrote is shown as it is."""
+    """IO-4: a program's output is printed verbatim, and not interpreted as markup."""
     verdicts = tuple(replace(verdict, reason="[red]boom[/red]", measures=()) for verdict in FLOODING.verdicts)
     text = shown(lambda view: view.show(results(replace(FLOODING, verdicts=verdicts))))
     assert "CB-2 first-gap: [red]boom[/red]\n" in text
 
 
 def play(view):
-    """Have two waves begin, one after the other."""
+    """Show the progress of two waves, one after the other."""
     peer = find_peers()[0]
     scenarios = (Scenario.SILENT, Scenario.RESTART)
     waves = [Wave([Trial(peer=peer, staging=STAGINGS[scenario], pace=Pace.REAL)]) for scenario in scenarios]
@@ -62,7 +62,7 @@ def play(view):
 
 
 def test_progress_in_plain_lines():
-    """IO-4: without a terminal there is one line for each wave of trials, and no control characters."""
+    """IO-4: without a terminal, progress is one line for each wave of trials, without control characters."""
     assert shown(play).splitlines() == [
         "wave 1 of 2, 41 s: grpc_backoff aio silent",
         "wave 2 of 2, 8 s: grpc_backoff aio restart",
@@ -70,13 +70,13 @@ def test_progress_in_plain_lines():
 
 
 def test_progress_on_a_terminal():
-    """IO-4: on a terminal there is a bar, which is taken away at the end."""
+    """IO-4: on a terminal, progress is a bar that is removed at the end."""
     text = shown(play, terminal=True)
     assert "wave 2 of 2, 8 s" in text
     assert text.endswith("\x1b[1A\x1b[2K")
 
 
 def test_versions_that_nobody_told():
-    """IO-4: a client whose trials all ended early has told no versions, and none are made up."""
+    """IO-4: a client whose trials all ended early reported no versions, and is shown without them."""
     text = shown(lambda view: view.show(results(replace(RIGHT, versions={}))))
     assert "right: 35 of 35 clauses hold\n" in text

@@ -1,4 +1,4 @@
-"""What is made of two verdicts: of programs that agree with us, of those that do not, and of those that say nothing."""
+"""Comparing two verdicts on one test: the other program agrees with ours, disagrees, or gives no verdict."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def program(*command):
     ],
 )
 def test_both_have_to_say_the_same(ours, theirs, agreed, passed):
-    """IO-1: a client passes if both sides say so; silence agrees with nothing."""
+    """IO-1: a client passes only if both sides say so; a missing verdict never counts as agreement."""
     agreement = Agreement(title="x", ours=ours, theirs=theirs)
     assert (agreement.agreed, agreement.passed) == (agreed, passed)
 
 
 def test_both_verdicts_are_shown():
-    """IO-1: the gaps, what each side says, and why the other one is not content."""
+    """IO-1: the output shows the gaps, each side's verdict, and the other side's reason."""
     file = io.StringIO()
     show_agreement(Agreement(title="one", ours=PASSED, theirs=False, why="no [luck]"), Console(file=file, width=100))
     shown = file.getvalue()
@@ -52,7 +52,7 @@ def test_both_verdicts_are_shown():
 
 
 async def test_a_client_that_passes():
-    """IO-1: ours stands in for the official one; its exit status says what it was told. Takes 5 s of real time."""
+    """IO-1: a client's exit status is its verdict. Our own client stands in for the official one. Takes 5 s."""
     agreement = await judge_client(program("-m", "interop", "client", "--seconds", "4"))
     assert agreement.passed, agreement.why
     assert agreement.ours is not None
@@ -60,7 +60,7 @@ async def test_a_client_that_passes():
 
 
 async def test_a_client_that_fails():
-    """IO-1: gaps of 0.4 s are too short, and it knows. Takes 3 s of real time."""
+    """IO-1: a client whose gaps of 0.4 s are too short fails on both sides. Takes 3 s of real time."""
     client = program("-m", "interop", "client", "--seconds", "2", "--initial_backoff_ms", "400")
     agreement = await judge_client(client)
     assert agreement.agreed, agreement.why
@@ -68,26 +68,26 @@ async def test_a_client_that_fails():
 
 
 async def test_a_client_that_never_asks():
-    """IO-1: an exit status of 0 is no verdict of ours."""
+    """IO-1: our server gives no verdict on a client that never calls Start, even if the client exits with status 0."""
     agreement = await judge_client(program("-c", "print('nothing to do')"))
     assert agreement == Agreement(title="stand-in", ours=None, theirs=True, why="nothing to do")
 
 
 async def test_a_client_that_does_not_end():
-    """IO-1: it is ended, with all that it has started, and has said nothing."""
+    """IO-1: a client that does not end is killed, and neither side gives a verdict."""
     agreement = await judge_client(program("-c", "import time; time.sleep(60)"), patience=0.5)
     assert agreement == Agreement(title="stand-in", ours=None, theirs=None)
 
 
 async def test_before_another_server():
-    """IO-1: ours stands in for the official one. Takes 5 s of real time."""
+    """IO-1: our client passes when another server, here a copy of ours, judges it. Takes 5 s of real time."""
     agreement = await be_judged(program("-m", "interop", "server"), seconds=4)
     assert agreement.passed, agreement.why
     assert agreement.title == "grpc_backoff, before stand-in"
 
 
 async def test_before_a_server_that_is_none():
-    """IO-1: whatever accepts, but knows nothing of the test, has no verdict."""
+    """IO-1: a server that accepts connections but does not implement the test gives no verdict."""
     code = (
         "import socket, sys; port = int(sys.argv[1].partition('=')[2]);"
         "server = socket.create_server(('127.0.0.1', port));"
@@ -100,6 +100,6 @@ async def test_before_a_server_that_is_none():
 
 @pytest.mark.parametrize("peer", [*CLIENTS, SERVER], ids=lambda peer: peer.name)
 def test_official_programs_can_be_built(peer):
-    """IO-1: what is needed to build them is in their folders."""
+    """IO-1: the folder of each official program contains everything needed to build that program."""
     assert peer.programs
     assert any((peer.folder / name).exists() for name in ("pom.xml", "build.sh"))

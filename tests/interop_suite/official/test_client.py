@@ -1,4 +1,4 @@
-"""Our client of the official reconnect test, judged by our server and by servers that do not keep to it."""
+"""Our client for the official reconnect test, judged by our server and by servers that misbehave."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def request_to(server, **what):
 
 
 async def test_compressed():
-    """IO-1: grpc_backoff passes, in 5 s of real time: gaps of 0.25 s that grow to 1 s."""
+    """IO-1: grpc_backoff passes in compressed time, with gaps of 0.25 s that grow to 1 s. Takes 5 s of real time."""
     async with serving(log := Log()) as server:
         outcome = await reconnect(request_to(server, seconds=5, **FAST))
     assert outcome.passed_there
@@ -37,7 +37,7 @@ async def test_compressed():
 
 
 async def test_as_the_protocol_has_it():
-    """IO-1, CB-2, CB-5: with the defaults of library and server, gaps of 1, 1.6 and 2.56 s. Takes 8 s of real time."""
+    """IO-1, CB-2, CB-5: the defaults pass, with gaps of 1, 1.6 and 2.56 s. Takes 8 s of real time."""
     async with serving(initial_backoff=None) as server:
         outcome = await reconnect(request_to(server, seconds=8))
     assert outcome.passed
@@ -46,7 +46,7 @@ async def test_as_the_protocol_has_it():
 
 
 async def test_a_client_on_other_terms_than_the_server_fails():
-    """IO-1: INITIAL_BACKOFF is the one thing that a client cannot tell. Takes 3 s of real time."""
+    """IO-1: a client fails if its INITIAL_BACKOFF differs from the server's. Takes 3 s of real time."""
     async with serving() as server:
         outcome = await reconnect(request_to(server, seconds=3, initial=0.7, maximum=1.0))
     assert not outcome.passed_there
@@ -54,7 +54,7 @@ async def test_a_client_on_other_terms_than_the_server_fails():
 
 
 async def test_two_clients_one_after_the_other():
-    """IO-1: they ask at the same time, and each is judged on its own. Takes 5 s of real time."""
+    """IO-1: two clients that ask at the same time are judged one after the other. Takes 5 s of real time."""
     async with serving(log := Log()) as server:
         both = [reconnect(request_to(server, seconds=2.5, initial=0.25, maximum=cap)) for cap in (0.25, 0.5)]
         outcomes = await asyncio.wait_for(asyncio.gather(*both), 60)
@@ -63,7 +63,7 @@ async def test_two_clients_one_after_the_other():
 
 
 async def test_a_client_that_is_told_to_stop_calls_stop():
-    """IO-1: the next one need not wait for the limit of the turn."""
+    """IO-1: a cancelled client calls Stop, so the next one need not wait for the turn's time limit."""
     async with serving(log := Log()) as server, control(server) as judge:
         running = asyncio.ensure_future(reconnect(request_to(server, **FAST)))
         await asyncio.sleep(0.5)
@@ -75,14 +75,14 @@ async def test_a_client_that_is_told_to_stop_calls_stop():
 
 
 async def test_nobody_on_the_control_port():
-    """IO-1: says which call failed, where and why."""
+    """IO-1: if nothing listens on the control port, the error names the call, the address and the reason."""
     request = Assignment(control_port=free_port(), retry_port=free_port())
     with pytest.raises(NotJudgedError, match=f"Start on 127.0.0.1:{request.control_port}: UNAVAILABLE: "):
         await reconnect(request)
 
 
 async def test_another_servers_port_to_retry():
-    """IO-1: where the connections go elsewhere, both verdicts say so, and the server is free for others."""
+    """IO-1: if the client dials another server's retry port, it fails on both sides, and our server is free again."""
     async with serving(log := Log()) as server, serving_echo() as port:
         outcome = await reconnect(Assignment(control_port=server.control_port, retry_port=port, seconds=0.5))
     assert not outcome.passed_there
@@ -91,7 +91,7 @@ async def test_another_servers_port_to_retry():
 
 
 class Lenient(ReconnectServiceServicer):
-    """A server as the official one is: who never dialled has passed."""
+    """A server that, like the official one, passes clients that never dialled."""
 
     async def Start(self, request, context):  # noqa: N802
         return Empty()
@@ -101,7 +101,7 @@ class Lenient(ReconnectServiceServicer):
 
 
 async def test_the_servers_word_is_not_enough():
-    """IO-2: where the server saw no attempt, the client does not take "passed" for an answer."""
+    """IO-2: a client that made no attempt fails by our verdict, even if the server says "passed"."""
     server = grpc.aio.server()
     add_ReconnectServiceServicer_to_server(Lenient(), server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -126,5 +126,5 @@ async def test_the_servers_word_is_not_enough():
     ],
 )
 def test_options_of_the_channel(told, options):
-    """IO-1: nothing is set that was not told, so that what is judged is what users get."""
+    """IO-1: the channel gets only the options that were passed; with none, the library's defaults are judged."""
     assert Assignment(control_port=1, retry_port=2, **told).options == options

@@ -1,4 +1,4 @@
-"""`python -m interop server`, `client` and `flaky`, as processes of their own: what they print, and how they end."""
+"""`python -m interop server`, `client` and `flaky` as processes: their output and their exit status."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.echo import serving as serving_echo
 from tests.interop.processes import free_port
 
 LIMIT = 60.0
-"""Far more than any command here takes: nothing is measured by it."""
+"""A time limit in seconds, far longer than any command here takes."""
 
 COMPRESSED = ("--initial_backoff_ms", "250")
 
 
 @contextlib.asynccontextmanager
 async def running(*arguments, **environment):
-    """Run a command; kill it if the test leaves it running."""
+    """Run a command, and kill it if it is still running at the end."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "interop", *map(str, arguments)),
         stdout=asyncio.subprocess.PIPE,
@@ -46,7 +46,7 @@ async def running(*arguments, **environment):
 
 
 async def finished(process):
-    """Return the status, what was written to standard output and what to standard error."""
+    """Return a process's exit status, standard output and standard error."""
     out, err = await asyncio.wait_for(process.communicate(), LIMIT)
     return process.returncode, out.decode(), err.decode()
 
@@ -58,20 +58,20 @@ async def client(*arguments, **environment):
 
 @contextlib.asynccontextmanager
 async def serving(*arguments):
-    """Run the server on free ports; yield its process and the client's flags for them."""
+    """Run the server on free ports; yield its process and the client's flags for these ports."""
     async with running("server", "--control_port", 0, "--retry_port", 0, *COMPRESSED, *arguments) as process:
         control_port, retry_port = await ports_of(process, "control_port", "retry_port")
         yield process, ("--server_control_port", control_port, "--server_retry_port", retry_port)
 
 
 async def ports_of(process, *names):
-    """Return the ports from the line that a server prints first."""
+    """Return the ports from the first line that a server prints."""
     line = (await asyncio.wait_for(process.stdout.readline(), LIMIT)).decode()
     return re.fullmatch(" ".join(rf"{name}=(\d+)" for name in names) + "\n", line).groups()
 
 
 async def test_both_in_compressed_time():
-    """IO-1: the client passes, says so, and ends with 0; the server prints the same gaps. Takes 4 s of real time."""
+    """IO-1: a client that passes says so and exits with 0; the server prints the same gaps. Takes 4 s of real time."""
     async with serving() as (server, ports):
         maximum = ("--max_reconnect_backoff_ms", "1000")
         status, printed, errors = await client(*ports, *maximum, *COMPRESSED, "--seconds", "4")
@@ -82,13 +82,13 @@ async def test_both_in_compressed_time():
     assert printed.endswith("the server says: passed\n")
     assert re.search(r"^passed: \d attempts in 4\.\d s$", printed, re.MULTILINE)
     assert seen[::2] == (0, "")
-    assert seen[1].splitlines()[:-1] == printed.splitlines()[1:-2]  # the last line has the seconds as it saw them
+    assert seen[1].splitlines()[:-1] == printed.splitlines()[1:-2]  # each states its own seconds in its last line
 
 
 async def test_a_client_that_fails():
-    """IO-1, IO-2: the status is 1; what is wrong is a line each. Takes 3 s of real time.
+    """IO-1, IO-2: a client that fails exits with 1 and prints a line for each fault. Takes 3 s of real time.
 
-    The client has the protocol's INITIAL_BACKOFF, and not the server's.
+    The client has the protocol's INITIAL_BACKOFF instead of the server's.
     """
     async with serving() as (server, ports):
         status, printed, errors = await client(*ports, "--seconds", "3")
@@ -103,7 +103,7 @@ async def test_a_client_that_fails():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_the_server_ends_when_told_to(number):
-    """IO-1: with status 0, nothing on standard error, and its ports closed."""
+    """IO-1: SIGINT and SIGTERM end the server with status 0, without error output, and close its ports."""
     async with serving() as (server, ports):
         server.send_signal(number)
         assert await finished(server) == (0, "", "")
@@ -113,7 +113,7 @@ async def test_the_server_ends_when_told_to(number):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_the_client_ends_when_told_to(number):
-    """IO-1: it calls Stop before it goes, so that the server has a verdict and a turn for others; the status is 1."""
+    """IO-1: on SIGINT or SIGTERM, the client calls Stop, which ends its turn, and exits with status 1."""
     async with serving() as (server, ports), running("client", *ports) as process:
         assert await asyncio.wait_for(process.stdout.readline(), LIMIT)
         process.send_signal(number)
@@ -121,11 +121,11 @@ async def test_the_client_ends_when_told_to(number):
         printed = b""
         while b"\nfailed: " not in printed:
             printed += await asyncio.wait_for(server.stdout.readline(), LIMIT)
-    assert b"attempts: 1 attempts" in printed or b"attempts: 0 attempts" in printed
+    assert b"attempts: 1 attempt," in printed or b"attempts: 0 attempts" in printed
 
 
 async def test_a_retry_port_that_answers(tmp_path):
-    """IO-1: a port that speaks TLS and gRPC, and is trusted, is none to be judged at; the client says so."""
+    """IO-1: the client reports a retry port that answers calls instead of hanging up."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     cert = authority.issue_cert("127.0.0.1")
@@ -140,7 +140,7 @@ async def test_a_retry_port_that_answers(tmp_path):
 
 
 async def test_nobody_on_the_control_port():
-    """IO-1: one line, and status 1."""
+    """IO-1: if nothing listens on the control port, the client prints one line and exits with status 1."""
     port = free_port()
     status, printed, errors = await client("--server_control_port", port, "--server_retry_port", free_port())
     assert (status, printed) == (1, "")
@@ -150,7 +150,7 @@ async def test_nobody_on_the_control_port():
 
 @pytest.mark.parametrize("flag", ["--control_port", "--retry_port"])
 async def test_a_port_that_is_taken(flag):
-    """IO-1: one line that names it, and status 1."""
+    """IO-1: a port that is in use produces a one-line error that names the port, and exit status 1."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ports = {"--control_port": 0, "--retry_port": 0, flag: port}
@@ -163,7 +163,7 @@ async def test_a_port_that_is_taken(flag):
 
 
 async def test_hyphens_will_do():
-    """IO-1: flags are spelt as the official programs spell theirs, or as others do."""
+    """IO-1: flags may be written with underscores, as in the official programs, or with hyphens."""
     async with serving() as (_, ports):
         hyphened = [word.replace("_", "-") for word in ports]
         status, _, errors = await client(*hyphened, "--max-reconnect-backoff-ms", 250, *COMPRESSED, "--seconds", 2)
@@ -172,7 +172,7 @@ async def test_hyphens_will_do():
 
 @contextlib.asynccontextmanager
 async def flaky(*arguments):
-    """Run the flaky server on free ports; yield its process and its two targets."""
+    """Run the flaky server on free ports; yield its process and the targets of its two ports."""
     async with running("flaky", "--port", 0, "--control_port", 0, *arguments) as process:
         ports = await ports_of(process, "port", "control_port")
         yield process, *(f"127.0.0.1:{port}" for port in ports)
@@ -184,7 +184,7 @@ async def answer(channel):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_flaky_plays_a_script(number, tmp_path):
-    """IO-3: from a file, and then from the control port; the timeline is there too; it ends with 0 when told to."""
+    """IO-3: `flaky` plays a script from a file, accepts commands on its control port, and exits with 0 on a signal."""
     (tmp_path / "script").write_text("accept_close x2\nworking\n")
     async with (
         flaky("--script", tmp_path / "script") as (process, target, control),
@@ -203,14 +203,14 @@ async def test_flaky_plays_a_script(number, tmp_path):
 
 
 async def hang_up_of(target):
-    """Connect, and wait until the server hangs up; ConnectionError if it does by RST."""
+    """Connect and wait until the server hangs up; raise ConnectionError if it resets the connection."""
     reader, writer = await asyncio.open_connection(*target.split(":"))
     with contextlib.closing(writer):
         await asyncio.wait_for(reader.read(), LIMIT)
 
 
 async def test_flaky_with_tls(tmp_path):
-    """IO-3: with a certificate and its key."""
+    """IO-3: `flaky` serves TLS with a given certificate and key."""
     authority = trustme.CA()
     cert = authority.issue_cert("127.0.0.1")
     cert.private_key_pem.write_to_path(tmp_path / "key.pem")
@@ -221,7 +221,7 @@ async def test_flaky_with_tls(tmp_path):
         assert await answer(channel) == b"hello"
 
 
-# The command line itself: nothing is opened, so no process is needed.
+# Tests of the command line alone: nothing is opened, so they need no process.
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ async def test_flaky_with_tls(tmp_path):
     ],
 )
 def test_bad_arguments(arguments, words):
-    """IO-1: what is wrong with the command line is named; the status is 2."""
+    """IO-1: the error for a bad argument names it, and the exit status is 2."""
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 2
     for word in words:
@@ -257,7 +257,7 @@ def test_bad_arguments(arguments, words):
     ],
 )
 def test_backoffs_that_cannot_be_judged(arguments):
-    """IO-2: one line says why."""
+    """IO-2: a backoff that is too short to be judged produces a one-line error."""
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 1
     assert "cannot be judged" in result.output
@@ -265,7 +265,7 @@ def test_backoffs_that_cannot_be_judged(arguments):
 
 
 def test_a_script_that_cannot_be_played(tmp_path):
-    """IO-3: one line says what was expected."""
+    """IO-3: an invalid script produces a one-line error that says what was expected."""
     (tmp_path / "script").write_text("accept_closed")
     arguments = ["flaky", "--port", "0", "--control_port", "0", "--script", str(tmp_path / "script")]
     result = CliRunner().invoke(cli, arguments)
@@ -275,7 +275,7 @@ def test_a_script_that_cannot_be_played(tmp_path):
 
 
 def test_help():
-    """IO-1, IO-4: every command has its line, and every command its flags, as the official programs spell them."""
+    """IO-1, IO-4: the help lists every command, and each command's help lists its flags in the official spelling."""
     for command, flags in {
         "server": ["--control_port", "--retry_port"],
         "run": ["--peers", "--rules", "--full", "--json", "--report"],

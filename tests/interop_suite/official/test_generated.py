@@ -1,4 +1,4 @@
-"""The committed protobuf code: what `make protos` makes of `protos/`, and good beside grpcio's own packages."""
+"""The committed protobuf code: `make protos` generates exactly this code, and it does not shadow grpcio's packages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMITTED = ROOT / generate.GENERATED
 
 
 def without_sources(file):
-    """Return a file's descriptor as it is in generated code: protoc adds comments and JSON names, code has neither."""
+    """Return a file's descriptor without comments and JSON names, which generated code does not have."""
     plain = FileDescriptorProto()
     plain.CopyFrom(file)
     plain.ClearField("source_code_info")
@@ -30,12 +30,12 @@ def without_sources(file):
 
 
 def module_of(file):
-    """Return the committed module of a file that protoc read."""
+    """Return the committed module for a .proto file."""
     return importlib.import_module(file.name.removesuffix(".proto").replace("/", ".") + "_pb2")
 
 
 def test_committed_code_says_what_the_protos_say():
-    """IO-1, IO-3: every message, field number and method of `protos/` is the same in the code, whoever generates."""
+    """IO-1, IO-3: the committed code has the messages, fields and methods of `protos/`."""
     files = [file for file in generate.moved() if file.name.startswith(generate.GENERATED)]
     assert {file.package for file in files} == {"grpc.testing", "interop.v1"}
     for file in files:
@@ -45,7 +45,7 @@ def test_committed_code_says_what_the_protos_say():
 
 
 def test_no_committed_file_is_left_over(tmp_path):
-    """IO-1, IO-3: generating anew gives the same files, by name, with any version of the generator."""
+    """IO-1, IO-3: any version of the generator writes files with the names of the committed ones."""
     assert sorted(contents(tmp_path_generated(tmp_path))) == sorted(contents(COMMITTED))
 
 
@@ -54,7 +54,7 @@ def test_no_committed_file_is_left_over(tmp_path):
     reason=f"the committed code is grpcio-tools {generate.GENERATOR}'s; `make test-oldest` has that",
 )
 def test_generating_anew_changes_nothing(tmp_path):
-    """IO-1, IO-3: the committed code is what the generator makes, byte for byte."""
+    """IO-1, IO-3: the generator's output is the committed code, byte for byte."""
     assert contents(tmp_path_generated(tmp_path)) == contents(COMMITTED)
 
 
@@ -69,7 +69,7 @@ def contents(folder):
 
 
 def test_generated_packages_stay_clear_of_grpcs():
-    """IO-1: a proto package called `grpc.testing` shadows nothing: no generated package is called `grpc`."""
+    """IO-1: no generated package is called `grpc`, so the proto package `grpc.testing` shadows nothing."""
     assert Path(grpc.__file__).parent.name == "grpc"
     assert ROOT not in Path(grpc.__file__).parents or "site-packages" in grpc.__file__
     assert not [path for path in COMMITTED.glob("**/grpc") if path.is_dir()]

@@ -1,4 +1,4 @@
-"""The official reconnect test's server, with clients of grpcio's own and with raw sockets."""
+"""Our server for the official reconnect test, called by grpcio's own clients and dialled by raw sockets."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from interop.generated.grpc_testing.test_pb2_grpc import ReconnectServiceStub
 from interop.official.server import ReconnectServer, Settings
 
 LIMIT = 30.0
-"""Far more than anything here takes: nothing is measured by it."""
+"""A time limit in seconds, far longer than anything here takes."""
 
 
 class Log(list):
-    """The verdicts of a server."""
+    """Collects the verdicts of a server."""
 
     def __call__(self, verdict):
         self.append(verdict)
@@ -27,7 +27,7 @@ class Log(list):
 
 @contextlib.asynccontextmanager
 async def serving(log=None, **settings):
-    """Run a server that judges clients whose INITIAL_BACKOFF is 0.25 s."""
+    """Run a server that judges clients by an INITIAL_BACKOFF of 0.25 s."""
     async with ReconnectServer(
         Settings(**{"initial_backoff": 0.25, **settings}), Log() if log is None else log
     ) as server:
@@ -36,14 +36,14 @@ async def serving(log=None, **settings):
 
 @contextlib.asynccontextmanager
 async def control(server):
-    """Connect to the control port as a client of its own."""
+    """Connect to the control port on a separate connection, as another client would."""
     options = [("grpc.use_local_subchannel_pool", 1)]
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.control_port}", options=options) as channel:
         yield ReconnectServiceStub(channel)
 
 
 async def dial(server):
-    """Connect to the retry port; return once it has hung up."""
+    """Connect to the retry port, and wait until the server hangs up."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.retry_port)
     assert await asyncio.wait_for(reader.read(), LIMIT) == b""
     writer.close()
@@ -62,9 +62,9 @@ def params(milliseconds):
 
 
 async def test_the_official_flow_with_grpcio():
-    """IO-1: grpcio's own threaded channel, which knows nothing of this suite, is judged and passes.
+    """IO-1: grpcio's own threaded channel, without any code of this suite, is judged and passes.
 
-    Takes 4 s of real time: gaps of 0.25 s growing to 1 s.
+    Takes 4 s of real time, with gaps of 0.25 s that grow to 1 s.
     """
     async with serving(log := Log()) as server:
         info = await asyncio.to_thread(official_flow, server.control_port, server.retry_port)
@@ -74,7 +74,7 @@ async def test_the_official_flow_with_grpcio():
 
 
 def official_flow(control_port, retry_port):
-    """The procedure, with blocking calls: Start, a call that keeps dialling until its deadline, Stop."""
+    """Follow the official procedure with blocking calls: Start, a call that dials until its deadline, then Stop."""
     options = [("grpc.initial_reconnect_backoff_ms", 250), ("grpc.max_reconnect_backoff_ms", 1000)]
     with grpc.insecure_channel(f"127.0.0.1:{control_port}") as channel:
         judge = ReconnectServiceStub(channel)
@@ -88,7 +88,7 @@ def official_flow(control_port, retry_port):
 
 
 async def test_gaps_are_told_as_they_were():
-    """IO-1: the gaps between accepted connections, in milliseconds. Takes about 1 s of real time."""
+    """IO-1: Stop returns the gaps between accepted connections in milliseconds. Takes about 1 s of real time."""
     async with serving(log := Log()) as server, control(server) as judge:
         await judge.Start(params(500))
         began = time.monotonic()
@@ -101,7 +101,7 @@ async def test_gaps_are_told_as_they_were():
 
 
 async def test_a_client_that_does_not_wait_fails():
-    """IO-2: connections one after the other, without a pause."""
+    """IO-2: a client that dials without any pause fails."""
     async with serving(log := Log()) as server, control(server) as judge:
         await judge.Start(params(0))
         await dial_with_gaps(server, *[0] * 20)
@@ -112,7 +112,7 @@ async def test_a_client_that_does_not_wait_fails():
 
 
 async def test_a_client_that_does_not_dial_fails():
-    """IO-2: the official server passes it."""
+    """IO-2: a client that does not dial fails, although the official server passes it."""
     async with serving(log := Log()) as server, control(server) as judge:
         await judge.Start(params(0))
         info = await judge.Stop(Empty())
@@ -122,7 +122,7 @@ async def test_a_client_that_does_not_dial_fails():
 
 
 async def test_who_dials_outside_a_test_is_no_part_of_one():
-    """IO-1: only what comes between Start and Stop counts; the retry port hangs up at all times."""
+    """IO-1: only connections between Start and Stop count, but the retry port always hangs up."""
     async with serving() as server, control(server) as judge:
         await dial_with_gaps(server, 0, 0)
         await judge.Start(params(0))
@@ -133,7 +133,7 @@ async def test_who_dials_outside_a_test_is_no_part_of_one():
 
 
 async def test_every_clients_own_maximum_counts():
-    """IO-2: the official server goes on with the first one. Takes about 3 s of real time."""
+    """IO-2: each client is judged by its own maximum, not the first client's. Takes about 3 s of real time."""
     async with serving() as server, control(server) as judge:
         for maximum, passed in ((250, True), (0, False), (250, True)):
             await judge.Start(params(maximum))
@@ -142,7 +142,7 @@ async def test_every_clients_own_maximum_counts():
 
 
 async def test_a_second_client_waits_for_its_turn():
-    """IO-1: its Start is answered when the first client has called Stop, and it starts afresh."""
+    """IO-1: a second client's Start is answered after the first client's Stop, and its test starts afresh."""
     async with serving() as server, control(server) as first, control(server) as second:
         await first.Start(params(0))
         await dial_with_gaps(server, 0, 0)
@@ -159,7 +159,7 @@ async def start(judge, milliseconds=0):
 
 
 async def test_first_come_first_served():
-    """IO-1: turns are given in the order in which they were asked for."""
+    """IO-1: clients get their turns in the order in which they asked for them."""
     served = []
 
     async def take_turn(number):
@@ -181,7 +181,7 @@ async def test_first_come_first_served():
 
 
 async def test_a_client_that_disappears_in_its_turn(caplog):
-    """IO-1: it does not hold up the others for ever: its turn ends when it has lasted for the limit."""
+    """IO-1: if a client disappears during its turn, the turn ends at the time limit, and the next one begins."""
     async with serving(turn_limit=1.0) as server, control(server) as second:
         async with control(server) as first:
             await start(first)
@@ -193,7 +193,7 @@ async def test_a_client_that_disappears_in_its_turn(caplog):
 
 
 async def test_a_client_that_comes_too_late_ends_nobody_elses_turn():
-    """IO-1: its Stop is refused, and the verdict goes to whom it belongs."""
+    """IO-1: a Stop after the client's turn has expired is refused, and does not end the current turn."""
     async with serving(turn_limit=0.5) as server, control(server) as first, control(server) as second:
         await start(first)
         await asyncio.wait_for(start(second), LIMIT)
@@ -205,7 +205,7 @@ async def test_a_client_that_comes_too_late_ends_nobody_elses_turn():
 
 
 async def test_a_client_that_lost_its_turn_may_ask_for_another():
-    """IO-1: and that one it ends itself."""
+    """IO-1: a client whose turn has expired may ask for another one, and ends that one itself."""
     async with serving(turn_limit=0.5) as server, control(server) as first, control(server) as second:
         await start(first)
         await asyncio.wait_for(start(second), LIMIT)
@@ -216,7 +216,7 @@ async def test_a_client_that_lost_its_turn_may_ask_for_another():
 
 
 async def test_a_long_turn_is_nobodys_loss():
-    """IO-1: as long as nobody waits, the limit takes nothing from anyone. Takes about a second of real time."""
+    """IO-1: a turn may exceed the time limit while no other client waits. Takes about a second of real time."""
     async with serving(turn_limit=0.2) as server, control(server) as judge:
         await judge.Start(params(250))
         await dial_with_gaps(server, 0.25, 0.25, 0.25)
@@ -224,7 +224,7 @@ async def test_a_long_turn_is_nobodys_loss():
 
 
 async def test_a_client_that_disappears_in_the_line():
-    """IO-1: who waited and went away is passed over, whether it hung up or gave its call up."""
+    """IO-1: a waiting client is skipped if its call exceeds its deadline or if it disconnects."""
     async with serving() as server, control(server) as first, control(server) as last:
         await start(first)
         async with control(server) as hasty:
@@ -243,7 +243,7 @@ async def test_a_client_that_disappears_in_the_line():
 
 
 async def test_stop_without_start():
-    """IO-1: says what is missing."""
+    """IO-1: Stop without Start fails, and the error says that no test is running."""
     async with serving() as server, control(server) as judge:
         for _ in range(2):
             with pytest.raises(grpc.aio.AioRpcError, match="no test of this client is running") as caught:
@@ -253,7 +253,7 @@ async def test_stop_without_start():
 
 @pytest.mark.parametrize("milliseconds", [-1, 1, 125])
 async def test_a_maximum_that_cannot_be_judged(milliseconds):
-    """IO-2: is refused, with key, value and what is allowed; the turn goes to the next."""
+    """IO-2: the error for a maximum that cannot be judged says what is allowed; the next client gets its turn."""
     async with serving() as server, control(server) as judge:
         with pytest.raises(
             grpc.aio.AioRpcError, match=f"max_reconnect_backoff_ms is {milliseconds} .* allowed is more than 0.125 s"
@@ -264,13 +264,13 @@ async def test_a_maximum_that_cannot_be_judged(milliseconds):
 
 
 async def test_an_initial_backoff_that_cannot_be_judged():
-    """IO-2: refused when the server is made."""
+    """IO-2: an INITIAL_BACKOFF that cannot be judged is rejected when the server is constructed."""
     with pytest.raises(ValueError, match=r"cannot be judged; allowed is more than 0\.125 s"):
         ReconnectServer(Settings(initial_backoff=0.1), print)
 
 
 async def test_many_connections_at_once():
-    """IO-1: all are accepted, noted and closed; the server answers on."""
+    """IO-1: 400 concurrent connections are all accepted, recorded and closed, and the server still answers."""
     async with serving() as server, control(server) as judge:
         await judge.Start(params(0))
         await asyncio.wait_for(asyncio.gather(*(dial(server) for _ in range(400))), LIMIT)
@@ -281,7 +281,7 @@ async def test_many_connections_at_once():
 
 @pytest.mark.parametrize("taken", ["control_port", "retry_port"])
 async def test_a_port_that_is_taken(taken):
-    """IO-1: is an error, and never shared; what was opened before is closed again."""
+    """IO-1: binding a port that is in use is an error, so two servers never share one."""
     async with serving() as server:
         with pytest.raises((OSError, RuntimeError)):
             async with serving(**{taken: getattr(server, taken)}):
@@ -289,7 +289,7 @@ async def test_a_port_that_is_taken(taken):
 
 
 async def test_it_leaves_nothing():
-    """IO-1: a server that is stopped under clients, in a turn and in the line, has no task and no socket left."""
+    """IO-1: a server that is stopped while clients have a turn or wait for one leaves no task and no socket."""
     before = asyncio.all_tasks()
     async with serving() as server, control(server) as first, control(server) as second:
         await start(first)

@@ -1,4 +1,4 @@
-"""The verdict on made gaps, those of a right client and those of every wrong one."""
+"""The verdict on hand-made gaps: those of a correct client, and those of clients with one fault each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from interop.official.verdict import judge, terms_for
 
 OFFICIAL = [1.0, 1.6, 2.56, 4.096, 6.5536, 10.48576, 16.777216, 26.8435456, 42.94967296, 68.719476736, 109.9511627776]
-"""Eleven gaps that grow, written out; the others of 540 s are 120 s."""
+"""Eleven growing gaps, written out. All the rest within the 540 s are 120 s long."""
 
 
 def verdict_on(gaps, *, seconds=None, attempts=None, **told):
@@ -23,7 +23,7 @@ def verdict_on(gaps, *, seconds=None, attempts=None, **told):
 
 
 def test_the_official_540_seconds():
-    """IO-1: a client without any jitter passes, with the 14 attempts that the time has room for."""
+    """IO-1: a client without jitter passes, with the 14 attempts that fit into 540 s."""
     verdict = verdict_on([*OFFICIAL, 120, 120], seconds=540)
     assert verdict.passed
     assert verdict.attempts.seen == 14
@@ -32,7 +32,7 @@ def test_the_official_540_seconds():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_any_jitter_that_is_allowed(seed):
-    """IO-1, CB-5: whatever the protocol's jitter draws, and the network adds, passes."""
+    """IO-1, CB-5: gaps with any jitter that the protocol allows, and with network delays, pass."""
     rng = random.Random(seed)
     gaps = []
     while sum(gaps) < 540:
@@ -44,7 +44,7 @@ def test_any_jitter_that_is_allowed(seed):
 @pytest.mark.parametrize("number", range(13))
 @pytest.mark.parametrize(("factor", "beyond"), [(0.8, -1), (1.2, 1)])
 def test_both_edges_of_every_gap(number, factor, beyond):
-    """IO-2: a gap exactly on the edge of [0.8 E - 100 ms, 1.2 E + 100 ms] passes; 10 µs outside it does not."""
+    """IO-2: a gap of exactly 0.8 E - 100 ms or 1.2 E + 100 ms passes; one that is 10 µs beyond does not."""
     gaps = [*OFFICIAL, 120.0, 120.0]
     gaps[number] = factor * gaps[number] + beyond * 0.1
     assert verdict_on(gaps, seconds=540).passed
@@ -61,17 +61,17 @@ def test_both_edges_of_every_gap(number, factor, beyond):
     [
         (0.1, 2),
         (2.2, 2),
-        (2.4, 2),  # 1 s to begin in, and a first gap of at most 1.3
+        (2.4, 2),  # 1 s to begin, and at most 1.3 s for the first gap
         (4.3, 2),
-        (4.4, 3),  # and 2.02
+        (4.4, 3),  # plus 2.02 s for the second
         (7.4, 3),
-        (7.5, 4),  # and 3.172
+        (7.5, 4),  # plus 3.172 s for the third
         (540, 13),
         (900, 15),
     ],
 )
 def test_the_fewest_attempts(seconds, fewest):
-    """IO-2: as many as a client makes whose gaps are all the longest allowed, and two at least."""
+    """IO-2: a client must make at least two attempts, and as many as the slowest client allowed."""
     longest = [1.2 * gap + 0.1 for gap in [*OFFICIAL, 120, 120, 120, 120, 120]]
     enough, few = longest[: fewest - 1], longest[: fewest - 2]
     assert verdict_on(enough, seconds=seconds).passed
@@ -82,7 +82,7 @@ def test_the_fewest_attempts(seconds, fewest):
 
 @pytest.mark.parametrize("attempts", [0, 1])
 def test_a_client_that_does_not_dial(attempts):
-    """IO-2: the official server passes it; here it fails."""
+    """IO-2: a client with fewer than two attempts fails, although the official server passes it."""
     assert not verdict_on([], seconds=540, attempts=attempts).passed
 
 
@@ -102,7 +102,7 @@ def test_a_client_that_does_not_dial(attempts):
     ],
 )
 def test_wrong_gaps(gaps, told, wrong):
-    """IO-2: the first gap that is wrong is named, with what was seen and what is allowed."""
+    """IO-2: the verdict names the first wrong gap, its length and the lengths that are allowed."""
     verdict = verdict_on(gaps, **told)
     assert not verdict.passed
     assert verdict.faults[0].what == f"gap {wrong}"
@@ -110,18 +110,18 @@ def test_wrong_gaps(gaps, told, wrong):
 
 
 def test_a_cap_below_the_initial_backoff():
-    """IO-2: E is capped before the first gap is compared, where the official server caps it after."""
+    """IO-2: the backoff E is capped before the first gap is compared; the official server caps E afterwards."""
     assert verdict_on([0.5] * 6, maximum=0.5).passed
 
 
 def test_compressed_time():
-    """IO-1: another INITIAL_BACKOFF for all that is said of 1 s; the 100 ms for the network stay."""
+    """IO-1: another INITIAL_BACKOFF scales the expected gaps, but not the 100 ms for the network."""
     assert verdict_on([0.25, 0.4, 0.64, 1.0, 1.0], initial=0.25, maximum=1.0).passed
     assert not verdict_on([0.25, 0.7, 0.64, 1.0, 1.0], initial=0.25, maximum=1.0).passed
 
 
 @pytest.mark.parametrize("told", [{"maximum": 0.125}, {"initial": 0.1}, {"maximum": -1.0}])
 def test_nothing_to_judge(told):
-    """IO-2: a backoff that the network's 100 ms could hide is refused."""
+    """IO-2: a backoff is rejected if it is so short that the network's 100 ms could hide it."""
     with pytest.raises(ValueError, match=r"cannot be judged; allowed is more than 0\.125 s"):
         terms_for(**told)

@@ -1,4 +1,4 @@
-"""The official reconnect service on the wire: bytes and paths written out by hand, from the service's definition."""
+"""The official reconnect service on the wire, compared with bytes and paths written out from its definition."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ STOP = "/grpc.testing.ReconnectService/Stop"
     ],
 )
 def test_messages(message, encoded):
-    """IO-1: field numbers and types are the official ones."""
+    """IO-1: the messages have the official field numbers and types."""
     assert message.SerializeToString() == bytes.fromhex(encoded)
     assert type(message).FromString(bytes.fromhex(encoded)) == message
 
 
 def test_gaps_that_are_not_packed():
-    """IO-1: repeated numbers one by one are read too, as every implementation must."""
+    """IO-1: repeated numbers are read even if they are not packed, as protobuf requires."""
     assert ReconnectInfo.FromString(bytes.fromhex("10 e8 07 10 c0 0c")).backoff_ms == [1000, 1600]
 
 
 def test_fields_of_later_versions():
-    """IO-1: a server may have fields that are not known here."""
+    """IO-1: fields of later versions, which are unknown here, are ignored."""
     assert ReconnectInfo.FromString(bytes.fromhex("08 01 7a 01 61")).passed
 
 
 async def test_paths():
-    """IO-1: the service answers raw bytes on the official paths."""
+    """IO-1: the service answers raw bytes on the official paths, and on no others."""
     async with (
         ReconnectServer(Settings(), print) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.control_port}") as channel,

@@ -1,4 +1,4 @@
-"""`python -m interop build`: what is built, what is missing, and when that is an error."""
+"""`python -m interop build`: what it builds, what is missing, and when a missing program is an error."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ def command(monkeypatch, peers, *arguments, required=""):
 
 @pytest.mark.parametrize(("required", "status"), [("", 0), ("1", 1)])
 def test_each_peer_is_accounted_for(monkeypatch, required, status):
-    """IO-4: what was built with its time, what is missing or broken with its reason."""
+    """IO-4: the output has a line for each peer: how long its build took, or why it is missing or broken."""
     result = command(monkeypatch, [READY, BUILT, BROKEN, FAR_AWAY], required=required)
     lines = sorted(result.output.splitlines())
     assert result.exit_code == status
     assert len(lines) == 5
-    assert lines[0].startswith("broken: not there, since ")
+    assert lines[0].startswith("broken: not available, since ")
     assert lines[0].endswith(" failed: no compiler")
     assert lines[1].startswith("built: built in 0.")
-    assert lines[2] == "far away: not there, since the program no-such-program is missing"
+    assert lines[2] == "far away: not available, since the program no-such-program is missing"
     assert lines[3:] == ["ready: nothing to build", "server: nothing to build"]
 
 
 def test_all_there(monkeypatch):
-    """IO-4: with every peer there it is no error anywhere."""
+    """IO-4: if every peer is available, the command succeeds even if all are required."""
     assert command(monkeypatch, [READY, BUILT], required="1").exit_code == 0
 
 
 def test_one_of_them(monkeypatch):
-    """IO-4: --peers builds those alone, and a name that is none is one line."""
+    """IO-4: `--peers` builds only the peers that it names; an unknown name produces a one-line error."""
     assert command(monkeypatch, [BUILT, BROKEN], "--peers", "built", required="1").exit_code == 0
     assert command(monkeypatch, [BUILT], "--peers", "nobody").output == "Error: --peers=nobody: expected one of built\n"
 
 
 async def test_two_at_a_time():
-    """IO-4: compilers are not let loose all at once. Takes two seconds."""
+    """IO-4: at most two builds run at once. Takes two seconds."""
     began = time.monotonic()
     built = await build_all([replace(SLOW, name=f"slow {number}") for number in range(4)])
     assert [each.program.name for each in built] == [f"slow {number}" for number in range(4)]
@@ -65,7 +65,7 @@ async def test_two_at_a_time():
 
 
 async def test_told_as_they_are_done():
-    """IO-4: whoever waits for a long build sees what is done already."""
+    """IO-4: each build is reported as soon as it is done, while others are still running."""
     told = []
     building = asyncio.create_task(build_all([SLOW, READY], told.append))
     async with asyncio.timeout(30):

@@ -1,4 +1,4 @@
-"""Programs of the suite that are told to stop in the midst of it."""
+"""Stopping the suite's programs while they work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def working(number, ended):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_told_to_stop(number):
-    """IO-4: Ctrl-C, and what a supervisor sends, end the work in order, so that it cleans up behind itself."""
+    """IO-4: SIGINT and SIGTERM cancel the work, so that it can clean up."""
     ended = []
     with pytest.raises(click.Abort):
         run_to_the_end(working(number, ended))
@@ -34,7 +34,7 @@ def test_told_to_stop(number):
 
 
 def test_to_the_end():
-    """IO-4: what the work returns, and what it raises, comes out."""
+    """IO-4: `run_to_the_end` returns the result of the work, or raises its error."""
 
     async def work(result):
         if result is None:

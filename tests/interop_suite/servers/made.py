@@ -1,4 +1,4 @@
-"""Observation made by hand: what a channel that does everything right would show, and changes to it."""
+"""Hand-made observations of a channel that does everything right, and of channels with faults."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def observation(happening, calls=(*BEFORE, *WAITED, *AFTER), events=(*FIRST, *OU
 
 
 def right():
-    """Return, for each happening, observation with which everything holds."""
+    """Return an observation that meets all demands, for each thing that can happen to a server."""
     steady = (*BEFORE, *AFTER)
     reloads = (*FIRST, lost(101.4), started(101.4), connected(101.41, 2))
     late = tuple(call(at, at + 1, DEADLINE, deadline=1.0) for at in (101.2, 102.0))

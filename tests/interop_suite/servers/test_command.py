@@ -1,4 +1,4 @@
-"""`python -m interop servers`: what is chosen, what is missing, what is written, and the real thing."""
+"""`python -m interop servers`: which servers run or are missing, what is written, and a run with real servers."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def run(monkeypatch, *arguments, found=(PYTHON,)):
 
 
 def test_the_command_is_there():
-    """IO-4: it is one of `python -m interop`."""
+    """IO-4: `servers` is a command of `python -m interop`."""
     assert cli.commands["servers"] is servers
 
 
 def test_a_wrong_choice_is_one_line(monkeypatch):
-    """IO-4: a server that is not there is an error that names those that are."""
+    """IO-4: an unknown server produces a one-line error that lists the known ones."""
     result = run(monkeypatch, "--servers", "nobody")
     assert (result.exit_code, result.output) == (1, "Error: --servers=nobody: expected one of grpcio server\n")
 
 
 def test_what_is_planned():
-    """IO-4: everything that can happen does; shortly, two things to each server."""
+    """IO-4: a full run has a case for each thing that can happen to each server; a short run has two per server."""
     chosen = list(FOUND.values())
     whole = cases(chosen, PYTHON, short=False)
     assert len(whole) == sum(len(server.happenings) for server in chosen)
@@ -59,7 +59,7 @@ def test_what_is_planned():
 
 @pytest.mark.parametrize(("required", "status"), [("", 0), ("0", 0), ("1", 1)])
 def test_missing_servers(monkeypatch, required, status):
-    """IO-4: a server that is not on this machine is named and left out; it is an error where all are required."""
+    """IO-4: a missing server is named and left out; it is an error if all servers are required."""
     monkeypatch.setenv("GRPC_BACKOFF_REQUIRE_PEERS", required)
     result = run(monkeypatch, found=[FAR_AWAY, UNBUILT])
     assert result.exit_code == status
@@ -69,7 +69,7 @@ def test_missing_servers(monkeypatch, required, status):
 
 
 def test_a_server_that_fails(monkeypatch, tmp_path):
-    """IO-4: it is told in a line, and the others go on."""
+    """IO-4: a server that does not run fails its case, and one line says why."""
     result = run(monkeypatch, "--json", tmp_path / "all.json", "--report", tmp_path / "all.md", found=[BROKEN])
     assert result.exit_code == 1
     assert "FAIL broken, killed: broken ended with status 1: no\n" in result.output
@@ -79,7 +79,7 @@ def test_a_server_that_fails(monkeypatch, tmp_path):
 
 
 def test_grpcio_killed(monkeypatch, tmp_path):
-    """CH-2: the command judges, prints, writes JSON and a page, and says by its status that all holds. Takes 5 s."""
+    """CH-2: the command prints verdicts, writes JSON and a page, and exits with 0 if all demands hold. Takes 5 s."""
     result = run(monkeypatch, "--json", tmp_path / "all.json", "--report", tmp_path / "all.md", found=[KILLED])
     assert result.exit_code == 0, result.output
     assert "1 of 1: grpcio server killed: pass\n" in result.output
@@ -92,7 +92,7 @@ def test_grpcio_killed(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 async def test_all_that_happens_to_servers_and_proxies():
-    """CH-2, CB-7: shortly, all that is on this machine, and two happenings more. Takes half a minute."""
+    """CH-2, CB-7: the channel meets all demands with every server on this machine. Takes half a minute."""
     names = ["grpc_python", "etcd", "nginx", "haproxy"]
     there = [FOUND[name] for name in names if os.environ.get("GRPC_BACKOFF_REQUIRE_PEERS") or not FOUND[name].missing]
     view = CaseView(Console(file=io.StringIO(), width=200))

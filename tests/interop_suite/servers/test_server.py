@@ -1,4 +1,4 @@
-"""Servers' manifests: those that are there, and those that are wrong."""
+"""Servers' manifests: the committed ones, and manifests with errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ command = ["{here}/server"]
 
 
 def read(folder, text):
-    """Return the server of a folder with this manifest."""
+    """Write a folder with this manifest, and return its server."""
     place = folder / "made_up"
     place.mkdir()
     (place / "server.toml").write_text(text)
@@ -25,7 +25,7 @@ def read(folder, text):
 
 
 def test_the_servers_that_are_there():
-    """IO-4: proxies come last, and each server says what is called on it."""
+    """IO-4: proxies come last, and each server names the method that is called on it."""
     servers = {server.folder.name: server for server in find_servers()}
     assert {"grpc_python", "etcd", "nginx", "haproxy"} <= servers.keys()
     assert {name for name, server in servers.items() if server.proxy} == {"nginx", "haproxy"}
@@ -35,7 +35,7 @@ def test_the_servers_that_are_there():
 
 
 def test_what_a_manifest_says(tmp_path):
-    """IO-4: a name and a command are enough; what can happen is everything, but for what takes a proxy."""
+    """IO-4: a manifest needs only a name and a command; `happenings` defaults to all that do not require a proxy."""
     server = read(tmp_path, GOOD)
     assert server.filled(server.command) == [f"{tmp_path}/made_up/server"]
     assert (server.method, server.proxy) == (EMPTY_CALL, False)
@@ -43,7 +43,7 @@ def test_what_a_manifest_says(tmp_path):
 
 
 def test_a_proxy(tmp_path):
-    """IO-4: everything can happen to a proxy, and a manifest may say less."""
+    """IO-4: a proxy's `happenings` defaults to all; its manifest may list fewer."""
     assert read(tmp_path, GOOD + "proxy = true").happenings == tuple(Happening)
     (tmp_path / "less").mkdir()
     assert read(tmp_path / "less", GOOD + 'happenings = ["frozen"]').happenings == (Happening.FROZEN,)
@@ -65,14 +65,14 @@ def test_a_proxy(tmp_path):
     ],
 )
 def test_a_manifest_that_is_wrong(tmp_path, more, complaint):
-    """IO-4: the error names the file, the key, the value and what is allowed."""
+    """IO-4: an error in a manifest names the file, the key, the value and what is expected."""
     with pytest.raises(ManifestError) as caught:
         read(tmp_path, GOOD + more)
     assert str(caught.value).startswith(f"{tmp_path / 'made_up' / 'server.toml'}: {complaint}")
 
 
 def test_servers_are_chosen_by_name_or_folder():
-    """IO-4: --servers takes what stands in the table, or the folder's name."""
+    """IO-4: `--servers` accepts servers' names or folders."""
     servers = find_servers()
     assert choose(servers, "--servers", []) == servers
     assert [server.name for server in choose(servers, "--servers", ["HAProxy", "etcd"])] == ["etcd", "HAProxy"]

@@ -1,4 +1,4 @@
-"""A server's process: the programs that are there, by their contract, and programs that do not keep to it."""
+"""A server's process: the committed programs, which keep to their contract, and programs that break it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def running(program, tmp_path):
 
 @contextlib.asynccontextmanager
 async def serving(name, folder, **settings):
-    """Run one of the servers, and grpcio's behind it where it is a proxy; give it with a plain channel to it."""
+    """Run a server (a proxy with grpcio's server behind it); yield its process and a plain grpc.aio channel."""
     async with contextlib.AsyncExitStack() as stack:
         server = SERVERS[name]
         if server.proxy:
@@ -53,13 +53,13 @@ def empty_call(channel, delay=0, method=EMPTY_CALL):
 
 
 async def ended(process):
-    """Return the exit status, which has to be there soon."""
+    """Return the exit status of a process, which must end soon."""
     return await asyncio.wait_for(process._process.wait(), 20)
 
 
 @pytest.mark.parametrize("name", [needs(name) for name in ("grpc_python", "etcd", "nginx", "haproxy")])
 async def test_it_answers_and_ends_gracefully(name, tmp_path):
-    """CH-6: it says where it listens, answers, and after SIGTERM lets a running call end. Takes seconds."""
+    """CH-6: a server reports its port, answers, and after SIGTERM lets a running call finish. Takes seconds."""
     async with serving(name, str(tmp_path)) as (running, channel):
         method = SERVERS[name].method
         assert await empty_call(channel, method=method) is not None
@@ -70,11 +70,11 @@ async def test_it_answers_and_ends_gracefully(name, tmp_path):
         await asyncio.sleep(0.2)
         await running.drain()
         assert await call is not None
-        assert await ended(running) == (143 if name == "etcd" else 0)  # etcd raises the signal again at its end
+        assert await ended(running) == (143 if name == "etcd" else 0)  # etcd raises the signal again when it ends
 
 
 async def test_it_answers_as_late_as_it_is_told(tmp_path):
-    """CH-6: the request says when."""
+    """CH-6: the server delays its answer for as long as the request says."""
     async with serving("grpc_python", str(tmp_path)) as (_, channel):
         await empty_call(channel)
         began = time.monotonic()
@@ -84,7 +84,7 @@ async def test_it_answers_as_late_as_it_is_told(tmp_path):
 
 @pytest.mark.parametrize("name", [needs(name) for name in ("grpc_python", "etcd", "nginx", "haproxy")])
 async def test_nothing_outlives_its_input(name, tmp_path):
-    """IO-4: when standard input ends, the program ends with all that it started, and leaves no file."""
+    """IO-4: a program and its child processes end when its standard input ends, and leave no files."""
     async with serving(name, str(tmp_path)) as (running, channel):
         await empty_call(channel, method=SERVERS[name].method)
         whole = [running._process.pid, *(each.pid for each in psutil.Process(running._process.pid).children(True))]
@@ -98,7 +98,7 @@ async def test_nothing_outlives_its_input(name, tmp_path):
 
 @pytest.mark.parametrize("name", [needs(name) for name in ("grpc_python", "nginx")])
 async def test_connections_age(name, tmp_path):
-    """CB-7: --max-age-ms ends a connection without a call being lost. Takes a second."""
+    """CB-7: `--max-age-ms` ends connections without losing a call. Takes a second."""
     async with serving(name, str(tmp_path), **{"max-age-ms": 300}) as (_, channel):
         until = time.monotonic() + 1.0
         ends = 0
@@ -109,7 +109,7 @@ async def test_connections_age(name, tmp_path):
 
 
 async def test_killed_and_started_again_on_its_port(tmp_path):
-    """CH-2: the port is free at once."""
+    """CH-2: a killed server can be started again on its port at once."""
     async with serving("grpc_python", str(tmp_path)) as (running, channel):
         port = (await running.listening()).port
         await running.kill()
@@ -119,7 +119,7 @@ async def test_killed_and_started_again_on_its_port(tmp_path):
 
 
 async def test_frozen_and_thawed(tmp_path):
-    """CH-3: nobody answers while it is stopped, and what was asked is answered when it goes on."""
+    """CH-3: a frozen server answers nothing; once thawed, it answers the pending calls."""
     async with serving("grpc_python", str(tmp_path)) as (running, channel):
         await empty_call(channel)
         await running.freeze()
@@ -141,7 +141,7 @@ async def test_frozen_and_thawed(tmp_path):
     ids=["fails", "says nothing", "says too little"],
 )
 async def test_a_program_that_does_not_listen(program, complaint, tmp_path):
-    """IO-4: how it ended, and its last words, are told in one line."""
+    """IO-4: the error for a program that does not listen is one line with its exit status and last output."""
     with pytest.raises(ServerError) as caught:
         async with running(program, tmp_path) as server:
             await server.listening()
@@ -150,7 +150,7 @@ async def test_a_program_that_does_not_listen(program, complaint, tmp_path):
 
 
 async def test_a_program_that_does_not_begin(monkeypatch, tmp_path):
-    """IO-4: it is given up, and ended."""
+    """IO-4: a program that is not ready within the limit is reported and killed."""
     monkeypatch.setattr(process, "_STARTUP", 0.2)
     with pytest.raises(ServerError, match=r"^made up was not ready within 0.2 s$"):
         async with running("import time; time.sleep(60)", tmp_path) as server:
@@ -158,7 +158,7 @@ async def test_a_program_that_does_not_begin(monkeypatch, tmp_path):
 
 
 async def test_a_program_that_does_not_end(monkeypatch, tmp_path):
-    """IO-4: one that takes SIGTERM for nothing is told of, and ended."""
+    """IO-4: a program that ignores SIGTERM is reported and killed."""
     monkeypatch.setattr(process, "_DRAIN", 0.2)
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + LISTENING + "time.sleep(60)"
     async with running(deaf, tmp_path) as server:
@@ -169,7 +169,7 @@ async def test_a_program_that_does_not_end(monkeypatch, tmp_path):
 
 
 async def test_a_native_program_that_fails(tmp_path):
-    """IO-4: a keeper ends as its program does, with that one's last words."""
+    """IO-4: if a native server fails, its wrapper exits with the server's status and prints its last output."""
     program = (
         "import sys; from interop.servers.keeper import Native, keep; "
         "from interop.servers.server_program import ServeOrder; "

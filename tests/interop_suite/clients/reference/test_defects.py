@@ -1,4 +1,4 @@
-"""The reference client's table of defects: each changes something, and names clauses that there are."""
+"""The reference client: its table of defects, and its schedule without a defect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORDER = CallOrder(
 
 
 def gaps(habits, count=12):
-    """Return the gaps of a series of attempts that fail at once."""
+    """Return the gaps in a series of attempts that each fail after 1 ms."""
     backoff, now, found = Backoff(ORDER, habits), 0.0, []
     for _ in range(count):
         backoff.start(now)
@@ -36,7 +36,7 @@ def gaps(habits, count=12):
 
 
 def test_there_are_forty_defects_and_each_is_one():
-    """IO-4: at least forty, no two the same, and none that is no change."""
+    """IO-4: there are at least forty defects, all of them different, and each changes how the client behaves."""
     changed = [habits_with(name) for name in DEFECTS]
     assert len(changed) >= 40
     assert len(set(changed)) == len(changed)
@@ -44,18 +44,18 @@ def test_there_are_forty_defects_and_each_is_one():
 
 
 def test_no_defect_is_the_right_client():
-    """IO-4: without a defect, each habit has the value of the protocol."""
+    """IO-4: without a defect, the reference client uses the protocol's values."""
     assert habits_with(None) == Habits()
 
 
 def test_a_defect_that_there_is_not():
-    """IO-4: a wrong name is an error that names the right ones."""
+    """IO-4: an unknown defect is rejected with an error that lists the known ones."""
     with pytest.raises(ValueError, match=r"^--defect=none: expected one of initial-half, "):
         habits_with("none")
 
 
 def test_the_right_schedule():
-    """CB-2, CB-5: 1, 1.6, 2.56 and so on up to the cap, each moved by a fifth at most."""
+    """CB-2, CB-5: gaps grow by 1.6 from INITIAL_BACKOFF to MAX_BACKOFF, each jittered by at most 20%."""
     nominal = [min(1.6, 0.2 * 1.6**n) for n in range(12)]
     found = gaps(Habits())
     assert all(abs(gap / length - 1) <= 0.2 for gap, length in zip(found, nominal, strict=True))
@@ -63,7 +63,7 @@ def test_the_right_schedule():
 
 
 def test_a_limit_is_the_longer_of_two():
-    """CB-3: MIN_CONNECT_TIMEOUT, or the backoff."""
+    """CB-3: an attempt's time limit is MIN_CONNECT_TIMEOUT or the backoff, whichever is longer."""
     backoff = Backoff(ORDER, replace(Habits(), lowest=0.0, highest=0.0))
     limits = []
     for _ in range(6):
