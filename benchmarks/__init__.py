@@ -1,6 +1,6 @@
-"""Benchmarks against plain grpcio and other libraries, in one program: `python -m benchmarks`.
+"""Benchmarks that compare this library with plain grpcio and other libraries. Run `python -m benchmarks`.
 
-The harness: `benchmark.py` defines what a benchmark is, `measure.py` holds the statistics, `apart.py` runs the
-processes, and `suite.py` lists all benchmarks. `cases/` has one module for each. Nothing here is a test, and no test
-asserts a figure from here.
+`benchmark.py` defines what a benchmark is, `measure.py` contains the statistics, `apart.py` runs each subject in its
+own process, and `suite.py` lists all benchmarks. Each benchmark is a module in `cases/`. These are not tests, and no
+test asserts a figure that they produce.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: the entry point. The command is in `command.py`."""
+"""The entry point of `python -m benchmarks`. The command itself is in `command.py`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 
 def main() -> None:
     """Run the command."""
-    # grpc's core logs failed handshakes to stderr. It reads this variable when it is imported, here and in each child
-    # process.
+    # Keeps grpc's core from logging failed handshakes to stderr. The core reads this variable when it is imported, here
+    # and in each child process.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from benchmarks.command import main as command  # noqa: PLC0415 - after GRPC_VERBOSITY is set
 

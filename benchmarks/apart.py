@@ -1,7 +1,7 @@
-"""Runs what is measured, and the servers that it calls, each in its own process.
+"""Runs each subject, and each server that it calls, in a separate process.
 
-So nothing that ran before counts (memory, threads, garbage), and the server's CPU is not attributed to the client. Each
-process ends with the block that started it, and with this process, whatever happens.
+Memory, threads and garbage left by earlier measurements therefore do not affect a result, and CPU time used by a server
+is not counted as the client's. A process ends when the block that started it exits, and also when this process ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def in_child(function: Callable[..., T], *args: Any) -> T:
 
 
 def at_once(function: Callable[..., T], calls: Iterable[tuple[Any, ...]]) -> list[T]:
-    """Return the results of several calls of a function, each in a new process, all at the same time."""
+    """Call a function once for each tuple of arguments, concurrently and in separate processes; return the results."""
     calls = list(calls)
     with contextlib.ExitStack() as stack:
         pools = [stack.enter_context(ProcessPoolExecutor(1, _CONTEXT, _allow_files)) for _ in calls]
@@ -44,7 +44,7 @@ def at_once(function: Callable[..., T], calls: Iterable[tuple[Any, ...]]) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a server offers: its address, and how it answers questions from its starter."""
+    """A running server, as seen by the process that started it: its address, and the function that `Peer.ask` calls."""
 
     target: Any
     answer: Callable[[Any], Any] = lambda question: question
@@ -59,13 +59,13 @@ class Peer:
     _pid: int
 
     def ask(self, question: Any = None) -> Any:
-        """Return its answer."""
+        """Send the server a question and return its answer."""
         self._pipe.send(question)
         return self._pipe.recv()
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """Stop the process for a while. The kernel keeps accepting connections for it, but nothing answers."""
+        """Suspend the server inside the block. The kernel still accepts connections for it, but nothing answers."""
         os.kill(self._pid, signal.SIGSTOP)
         try:
             yield
@@ -75,30 +75,30 @@ class Peer:
 
 @contextlib.contextmanager
 def serving(serve: Callable[..., AbstractAsyncContextManager[Served]], *args: Any) -> Iterator[Peer]:
-    """Run a server in its own process; yield it as soon as it listens."""
+    """Run a server in its own process, and yield its `Peer` once it is listening."""
     here, there = _CONTEXT.Pipe()
     process = _CONTEXT.Process(target=_serve, args=(there, serve, args), daemon=True)
     process.start()
-    there.close()  # our copy, so that the pipe ends when the other side does
+    there.close()  # without our copy, the pipe ends when the other side closes it
     try:
         if not here.poll(_STARTS_WITHIN):
             raise RuntimeError(f"{serve.__name__} did not start within {_STARTS_WITHIN:g} s")
         yield Peer(here.recv(), here, process.pid)
     finally:
-        here.close()  # tells it to end
+        here.close()  # this tells the process to end
         process.join(_ENDS_WITHIN)
-        process.kill()  # harmless if it has ended
+        process.kill()  # has no effect if the process has ended
         process.join()
 
 
 def _serve(pipe: Connection, serve: Callable[..., AbstractAsyncContextManager[Served]], args: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process through the pipe
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the parent ends this process
     _allow_files()
     asyncio.run(_serve_until_told(pipe, serve(*args)))
 
 
 def _allow_files() -> None:
-    """Raise the limit on open files as far as the system allows: thousands of connections need them."""
+    """Raise the limit on open files to the maximum that the system allows; thousands of connections need it."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

@@ -1,7 +1,7 @@
-"""What a benchmark is, what it produces, and its goals: values only.
+"""Defines benchmarks, the rows that they produce, and their goals. This module holds values and does no measuring.
 
-A benchmark produces rows. A row is one subject in one case by one measure, with every sample. Goals are separate from
-rows: a goal selects the rows that it applies to, and says for each whether it is met.
+A benchmark produces rows. Each row holds every sample of one measure, for one subject in one case. Goals are separate
+from rows: a goal selects the rows that it applies to and judges each of them.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ __all__ = [
 ]
 
 PLAIN, OURS, CONTROL = "grpc.aio", "grpc_backoff.aio", "grpc.aio, again"
-"""The subjects of most benchmarks. The control is the baseline of all others, measured a second time."""
+"""The subjects of most asyncio benchmarks. The control is the baseline, measured a second time."""
 
 THREADED_PLAIN, THREADED, THREADED_CONTROL = "grpc", "grpc_backoff", "grpc, again"
-"""The subjects of most benchmarks of threads."""
+"""The subjects of most benchmarks that use threads."""
 
 
 class Effort(enum.Enum):
-    """How much to measure."""
+    """How long to measure, and with how many samples."""
 
     FULL = "full"
-    """For reliable figures."""
+    """Takes enough samples for reliable figures."""
     QUICK = "quick"
-    """To find errors: every row, from too few samples to rely on."""
+    """Produces every row, but from too few samples to rely on. Used to find errors in the benchmarks."""
     TINY = "tiny"
-    """For the tests of this program."""
+    """Takes even fewer samples. Used by the tests of this program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What the samples of a row measure.
+    """A quantity that a benchmark measures.
 
     Attributes:
-        name: what was measured.
+        name: the name of the quantity.
         unit: the unit of the samples; empty for a count.
-        quantile: the quantile that represents them; the median, unless the slowest matter.
+        quantile: the quantile that represents the samples: the median, unless the slow samples are what matters.
     """
 
     name: str
@@ -64,17 +64,17 @@ class Measure:
 
     @property
     def which(self) -> str:
-        """The quantile, if it is not the median."""
+        """The name of the quantile in parentheses; empty for the median."""
         return "" if self.quantile == 0.5 else f" (p{self.quantile * 100:g})"
 
     def __str__(self) -> str:
-        """Return the name and the unit."""
+        """Return the name, the quantile and the unit, as shown in tables."""
         return f"{self.name}{self.which}" + (f", {self.unit}" if self.unit else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A figure with its 95 % confidence interval, by bootstrap."""
+    """A figure with its 95 % confidence interval, computed by bootstrapping."""
 
     value: float
     low: float
@@ -83,14 +83,14 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What was measured of one subject.
+    """The samples of one measure, for one subject in one case.
 
     Attributes:
-        case: the circumstances.
-        measure: what was measured.
-        subject: the subject.
+        case: the circumstances of the measurement.
+        measure: the quantity measured.
+        subject: the library or configuration measured.
         samples: every sample, in the measure's unit.
-        ratio: the subject compared with the benchmark's baseline; None if there is none, and for the baseline itself.
+        ratio: the subject's figure divided by the baseline's; None for the baseline itself, or if there is no baseline.
     """
 
     case: str
@@ -101,25 +101,25 @@ class Row:
 
     @property
     def value(self) -> float:
-        """The figure that represents all samples."""
+        """The figure that represents all samples: the quantile chosen by the measure."""
         return float(np.quantile(self.samples, self.measure.quantile))
 
     @property
     def spread(self) -> tuple[float, float]:
-        """The quartiles."""
+        """The lower and upper quartiles of the samples."""
         low, high = np.quantile(self.samples, (0.25, 0.75))
         return float(low), float(high)
 
 
 class Of(enum.Enum):
-    """The figure of a row that a goal is about."""
+    """Whether a goal applies to a row's own figure or to its ratio to the baseline."""
 
     VALUE = "value"
     RATIO = "ratio"
 
 
 class Verdict(enum.Enum):
-    """The verdict on a row. If it is close, the bound is inside the ratio's interval: another run may differ."""
+    """Whether a row meets its goal. A verdict is close if the confidence interval contains the bound."""
 
     MET = "met"
     CLOSE_MET = "met, close"
@@ -128,21 +128,13 @@ class Verdict(enum.Enum):
 
     @property
     def met(self) -> bool:
-        """Whether the figure itself meets the goal."""
+        """Whether the measured figure meets the goal, closely or not."""
         return self in (Verdict.MET, Verdict.CLOSE_MET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What a subject should achieve by one measure, in every case that has it.
-
-    Attributes:
-        subject: the subject.
-        measure: the measure.
-        of: which figure of the row.
-        least: the smallest acceptable figure.
-        most: the largest acceptable figure.
-    """
+    """The bounds on a subject's figure for one measure, in every case that uses the measure."""
 
     subject: str
     measure: Measure
@@ -156,7 +148,7 @@ class Goal:
         return there and (self.subject, self.measure) == (row.subject, row.measure)
 
     def judge(self, row: Row) -> Verdict:
-        """Return whether the row meets the goal."""
+        """Return the verdict on this row."""
         if self.of is Of.VALUE or row.ratio is None:
             return Verdict.MET if self.least <= row.value <= self.most else Verdict.MISSED
         ratio = row.ratio
@@ -166,7 +158,7 @@ class Goal:
         return Verdict.MET if met else Verdict.MISSED
 
     def __str__(self) -> str:
-        """Return the bounds as text."""
+        """Return the bounds as text, such as "at most 1.1 times"."""
         unit = "times" if self.of is Of.RATIO else self.measure.unit
         bounds = ("at least", self.least), ("at most", self.most)
         asked = " and ".join(f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound))
@@ -175,14 +167,14 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """One measurement that compares subjects.
+    """A measurement that compares several subjects.
 
     Attributes:
         name: its name on the command line.
         says: what it measures, in one line.
         beside: the subjects that this library is compared with.
-        goals: its goals.
-        run: performs the measurement, and returns every row.
+        goals: the goals that its rows are judged by.
+        run: performs the measurement and returns every row.
     """
 
     name: str
@@ -192,5 +184,5 @@ class Benchmark:
     run: Callable[[Effort], Iterable[Row]]
 
     def goal_of(self, row: Row) -> Goal | None:
-        """Return the goal for this row; None if there is none."""
+        """Return the goal that applies to this row; None if there is none."""
         return next((goal for goal in self.goals if goal.concerns(row)), None)

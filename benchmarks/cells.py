@@ -1,4 +1,4 @@
-"""A row as the cells of a table, the same on the terminal and on the page."""
+"""Formats a row as table cells, which the terminal and the page share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DIGITS = 3
 
 
 class Cells(NamedTuple):
-    """The content of the columns, and what to emphasize."""
+    """The text of each column, and which verdict to highlight."""
 
     texts: tuple[str, ...]
     verdict: Verdict | None
@@ -38,7 +38,7 @@ def cells(row: Row, benchmark: Benchmark) -> Cells:
 
 
 def number(value: float) -> str:
-    """Format a figure with as many digits as are significant."""
+    """Format a figure with its significant digits."""
     return f"{value:,.0f}" if abs(value) >= 10**_DIGITS or value == int(value) else f"{value:.{_DIGITS}g}"
 
 

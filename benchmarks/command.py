@@ -1,4 +1,4 @@
-"""The command line: what to measure, how much, and where the figures go."""
+"""The command line of the benchmarks: which to run, how long to measure, and where to write the figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAGE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def _with_place(_context: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
-    """Reject a page without a place for the table now, not after ten minutes."""
+    """Reject a page that has no place for the tables, before anything is measured."""
     if file is not None and not page.has_place(file):
         raise click.BadParameter(f"{file} has no lines {page.BEGIN!r} and {page.END!r}, between which the table goes")
     return file
@@ -37,8 +37,8 @@ def _with_place(_context: click.Context, _parameter: click.Parameter, file: Path
 def main(names: tuple[str, ...], effort: str | None, file: Path | None, plots: Path | None, into: Path | None) -> None:
     """Measure this library against grpc.aio and others, in one run.
 
-    NAMES are some of the benchmarks, by default all: that takes a quarter of an hour, on an otherwise idle machine. The
-    exit status is 0 unless something breaks, whatever the figures are.
+    By default, all benchmarks run, which takes a quarter of an hour on an otherwise idle machine. The exit status does
+    not depend on the figures: it is 0 unless something breaks.
     """
     view = View()
     done = run([BENCHMARKS[name] for name in names or BENCHMARKS], Effort(effort or Effort.FULL.value), view.begin)

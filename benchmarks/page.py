@@ -1,4 +1,4 @@
-"""The last full run as part of a page: its tables, in Markdown, between two comments of the page."""
+"""Writes the tables of a run, in Markdown, between two comments of a page."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _RULE = ["---:" if heading in ("figure", "spread", "ratio", "95 %") else "---" f
 
 
 def markdown(run: Run) -> str:
-    """Return what was measured, where, when and with which versions."""
+    """Return the tables, with the machine, the date and the versions."""
     return "\n".join(_lines(run)) + "\n"
 
 
 def has_place(page: Path) -> bool:
-    """Return whether the page has the two comments."""
+    """Return whether the page contains both comments."""
     return _BETWEEN.search(page.read_text("utf-8")) is not None
 
 
 def put_into(page: Path, run: Run) -> None:
-    """Write the run between the page's two comments, replacing what is there."""
+    """Write the tables of the run between the page's two comments, replacing what was there."""
     page.write_text(_BETWEEN.sub(lambda _: f"\n{markdown(run)}\n", page.read_text("utf-8")), "utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The servers that are called, each run in its own process (`apart.serving`)."""
+"""The servers that subjects call. Each runs in its own process (`apart.serving`)."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ __all__ = [
     "visited",
 ]
 
-_SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # an empty frame
+_SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # an empty SETTINGS frame
 
 
 @contextlib.asynccontextmanager
 async def echoing() -> AsyncIterator[Served]:
-    """Answer."""
+    """Run a server that echoes each request."""
     async with echo.serving() as port:
         yield Served(f"127.0.0.1:{port}")
 
 
 class _FailingEcho(echo.Echo):
-    """Fails each call as often as its request's count says, and then answers.
+    """Fails each call as many times as its request says, and then answers it.
 
-    If the text begins with `told`, it sends a pushback, as in gRFC A6.
+    If the request's text begins with `told`, each failure carries a pushback, as in gRFC A6.
     """
 
     def __init__(self, pushback_ms: int) -> None:
@@ -61,21 +61,21 @@ class _FailingEcho(echo.Echo):
 
 @contextlib.asynccontextmanager
 async def failing_calls(pushback_ms: int) -> AsyncIterator[Served]:
-    """Answer calls once they have failed as often as they request."""
+    """Run a server that answers a call after failing it as many times as its request says."""
     async with echo.serving(_FailingEcho(pushback_ms)) as port:
         yield Served(f"127.0.0.1:{port}")
 
 
 @contextlib.asynccontextmanager
 async def hanging_up() -> AsyncIterator[Served]:
-    """Send SETTINGS and hang up, like a proxy whose upstream is down."""
+    """Run a server that sends SETTINGS and hangs up, like a proxy whose upstream is down."""
     async with _counting(settings_then_close(0)) as served:
         yield served
 
 
 @contextlib.asynccontextmanager
 async def failing() -> AsyncIterator[Served]:
-    """Accept and hang up: every attempt fails, and can be counted."""
+    """Run a server that accepts each connection and closes it, so that every attempt fails and is counted."""
     async with _counting(accept_close) as served:
         yield served
 
@@ -85,7 +85,7 @@ async def _counting(behaviour: Behaviour) -> AsyncIterator[Served]:
     async with FlakyFront(behaviour) as front:
 
         def connections(span: tuple[float, float]) -> int:
-            """Count the connections accepted between two moments of the machine's monotonic clock."""
+            """Return how many connections were accepted between two times of the machine's monotonic clock."""
             begin, end = span
             return sum(begin <= visit.at < end for visit in front.visits)
 
@@ -93,7 +93,7 @@ async def _counting(behaviour: Behaviour) -> AsyncIterator[Served]:
 
 
 class Place(NamedTuple):
-    """The address of a server, and the certificate to trust; None without TLS."""
+    """The address of a server and the root certificate to trust, which is None without TLS."""
 
     target: str
     root: bytes | None = None
@@ -101,7 +101,7 @@ class Place(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def visited(tls: bool) -> AsyncIterator[Served]:
-    """Answer, and count connections."""
+    """Run a server that echoes each request and counts connections."""
     authority = trustme.CA()
     issued = authority.issue_cert("localhost", "127.0.0.1")
     pair = issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes()
@@ -115,7 +115,7 @@ async def visited(tls: bool) -> AsyncIterator[Served]:
 
 @contextlib.asynccontextmanager
 async def hanging_up_with_tls() -> AsyncIterator[Served]:
-    """Send SETTINGS over TLS and hang up, and count connections."""
+    """Run a server that sends SETTINGS over TLS and hangs up, and counts connections."""
     authority, accepted = trustme.CA(), []
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)
@@ -135,23 +135,23 @@ async def hanging_up_with_tls() -> AsyncIterator[Served]:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """When a server goes away, and for how many seconds, on the machine's monotonic clock."""
+    """When an outage begins, on the machine's monotonic clock, and how many seconds it lasts."""
 
     begin: float
     seconds: float
 
 
 class Returns(NamedTuple):
-    """The addresses of servers that go away, and where their return is announced."""
+    """The targets of servers that have outages, and the port that announces their return."""
 
     targets: Sequence[str]
     news: int
-    """A port. Each client that connects is sent a line for each server that is back, with its place and the moment."""
+    """A port that sends its clients a line for each server that returns: the server's index and the time."""
 
 
 @contextlib.asynccontextmanager
 async def going_away(count: int) -> AsyncIterator[Served]:
-    """Answer on this many ports; during an outage of one of them, hang up on every client there."""
+    """Run servers on this many ports. During its outage, each hangs up on every client."""
     readers: list[asyncio.StreamWriter] = []
     async with (
         echo.serving() as port,

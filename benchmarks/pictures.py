@@ -1,8 +1,8 @@
-"""Draws one picture for each measure of a benchmark.
+"""Draws a picture for each measure of a benchmark.
 
-On the left are every subject's figures: a mark for the median (or the measure's other quantile), a bar for the
-quartiles. On the right is the comparison with the baseline: the ratio, with its 95 % interval. A goal is a dashed line.
-Each subject has its own shape, so that a picture can be read in greyscale.
+The left half shows the figures of every subject: a mark at the median (or at the measure's other quantile) and a bar
+between the quartiles. The right half shows the ratio to the baseline with its 95 % interval. A dashed line marks a
+goal. Every subject has a different shape, so the picture is readable in greyscale.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MANY_TIMES = 20.0  # figures that differ by more than this factor need a logari
 
 
 def draw(result: Result, folder: Path) -> list[Path]:
-    """Draw the results of one benchmark; return the files."""
+    """Draw the results of one benchmark; return the paths of the files."""
     names = list(dict.fromkeys(row.measure.name for row in result.rows))
     files = []
     for name in names:
@@ -45,7 +45,7 @@ def draw(result: Result, folder: Path) -> list[Path]:
 
 
 class _Picture:
-    """The rows of one measure, each on its own line, grouped by case."""
+    """The rows of one measure, one per line, grouped by case."""
 
     def __init__(self, benchmark: Benchmark, rows: Sequence[Row]) -> None:
         self._benchmark = benchmark
@@ -59,7 +59,7 @@ class _Picture:
         self._lines = list(_lines(rows))
 
     def save(self, file: Path) -> None:
-        """Draw it into a file; the same rows make the same file."""
+        """Draw the picture into a file. The same rows always produce the same file."""
         compared = any(row.ratio for row in self._rows)
         figure = Figure(figsize=(_WIDTH, _MARGIN + _LINE * (self._lines[-1] + 1)), layout="constrained")
         panels: Any = figure.subplots(1, 1 + compared, squeeze=False, sharey=True)
@@ -118,7 +118,7 @@ class _Picture:
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[float]:
-    """Yield the line of each row."""
+    """Yield the vertical position of each row."""
     line, case = -1.0, rows[0].case
     for row in rows:
         line += 1 if row.case == case else 1 + _GAP

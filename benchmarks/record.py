@@ -1,4 +1,4 @@
-"""What is recorded of a run: the machine, the versions, and every sample, as JSON."""
+"""Converts a run to JSON: the machine, the versions and every sample."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _GIB = 1 << 30
 
 
 def machine() -> str:
-    """Return a description of this machine, on one line."""
+    """Describe this machine in one line."""
     memory = psutil.virtual_memory().total / _GIB
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB"
 
 
 def versions() -> Mapping[str, str]:
-    """Return the versions of everything that is measured."""
+    """Return the versions of every library that is measured."""
     return {
         "grpc-backoff": grpc_backoff.__version__,
         "Python": platform.python_version(),
@@ -49,7 +49,7 @@ def versions() -> Mapping[str, str]:
 
 
 def to_json(run: Run) -> dict[str, Any]:
-    """Return everything that the run produced, with None for infinite bounds."""
+    """Return the whole run as JSON values, with None for infinite bounds."""
     return {
         "began": run.began.isoformat(timespec="seconds"),
         "effort": run.effort.value,

@@ -1,4 +1,4 @@
-"""All benchmarks, in the order in which they run, and the function that runs them."""
+"""Lists all benchmarks in the order in which they run, and runs them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one benchmark produced, and how many seconds it took."""
+    """The rows of one benchmark, and the seconds it took."""
 
     benchmark: Benchmark
     rows: tuple[Row, ...]
@@ -55,7 +55,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Everything that was measured in one run of the program."""
+    """The results of all benchmarks in one run of the program."""
 
     began: datetime
     effort: Effort
@@ -63,7 +63,7 @@ class Run:
 
 
 def run(benchmarks: Sequence[Benchmark], effort: Effort, tell: Callable[[Benchmark], object]) -> Run:
-    """Run some benchmarks, one after another; `tell` is called with each as it starts."""
+    """Run these benchmarks one after another, calling `tell` with each before it starts."""
     began = datetime.now().astimezone()
     results = []
     for benchmark in benchmarks:

@@ -1,4 +1,4 @@
-"""The terminal output of a run: its progress, one table of everything, and the missed goals."""
+"""Prints a run on the terminal: its progress, a table of all results, and how many goals are met."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _WIDTH = 190  # a narrower terminal wraps lines instead of truncating figures
 
 
 class View:
-    """The terminal, or whatever replaces it."""
+    """Prints to the terminal, or to another console."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
         self._console.width = max(self._console.width, _WIDTH)
 
     def begin(self, benchmark: Benchmark) -> None:
-        """Print what is being measured."""
+        """Print which benchmark is starting."""
         self._console.print(f"{benchmark.name}: {benchmark.says}, compared with {', '.join(benchmark.beside)}")
 
     def show(self, run: Run) -> None:
-        """Print everything that was measured."""
+        """Print all results."""
         self._console.print()
         self._console.print(_table(run))
         self._console.print(f"{machine()}; " + ", ".join(f"{name} {version}" for name, version in versions().items()))

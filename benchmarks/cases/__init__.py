@@ -1,1 +1,1 @@
-"""One module for each benchmark; each has a `BENCHMARK`, and says what is compared with what, and why that is fair."""
+"""One module for each benchmark. Each defines `BENCHMARK`, and its docstring explains why the comparison is fair."""

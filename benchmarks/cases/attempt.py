@@ -1,7 +1,8 @@
-"""The CPU time of one failed attempt to connect.
+"""Measures the CPU time of one failed attempt to connect.
 
-Fifty channels, each with a backoff of 100 ms, dial a peer that accepts and hangs up. The peer counts the connections;
-the CPU time is that of the whole dialling process, which does nothing else. Each turn is a new process.
+Fifty channels, each with a backoff of 100 ms, dial a peer that accepts each connection and closes it. The peer counts
+the connections. The CPU time is that of the whole dialling process, which does nothing else. Every measurement uses a
+new process.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ __all__ = ["BENCHMARK"]
 SUBJECTS = (PLAIN, OURS, CONTROL)
 CHANNELS = 50
 BACKOFF = tuple((f"grpc.{which}_reconnect_backoff_ms", 100) for which in ("initial", "max"))  # grpcio's minimum
-SETTLES_IN = 0.3  # seconds; the first attempts, which include loading and set-up, are not counted
+SETTLES_IN = 0.3  # seconds; leaves out the first attempts, which include loading and setup
 CPU = Measure("CPU of an attempt", "µs")
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The number of rounds, and the length of a turn."""
+    """The number of rounds, and how long one measurement lasts."""
 
     rounds: int
     seconds: float
@@ -38,7 +39,7 @@ SIZES = {Effort.FULL: Size(6, 1.5), Effort.QUICK: Size(2, 0.5), Effort.TINY: Siz
 
 
 def run(effort: Effort) -> list[Row]:
-    """Take turns, each in its own process."""
+    """Measure each subject in turn, each time in a new process."""
     size = SIZES[effort]
     samples: dict[str, list[float]] = {subject: [] for subject in SUBJECTS}
     with serving(failing) as peer:
@@ -49,7 +50,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def dial(subject: str, target: str, seconds: float) -> tuple[float, float, float]:
-    """Return the start and end of the dialling, on the machine's monotonic clock, and its CPU time in seconds."""
+    """Dial for a while; return the start and the end on the monotonic clock, and the CPU time used in seconds."""
     return asyncio.run(_dial(subject, target, seconds))
 
 
@@ -58,7 +59,7 @@ async def _dial(subject: str, target: str, seconds: float) -> tuple[float, float
         for _ in range(CHANNELS):
             channel = await stack.enter_async_context(open_channel(subject, target, BACKOFF))
             channel.get_state(try_to_connect=True)
-            await asyncio.sleep(SETTLES_IN / CHANNELS)  # so that they do not dial all at once from then on
+            await asyncio.sleep(SETTLES_IN / CHANNELS)  # spread the first dials, and so all later ones
         begin, cpu = time.monotonic(), time.process_time()
         await asyncio.sleep(seconds)
         return begin, time.monotonic(), time.process_time() - cpu

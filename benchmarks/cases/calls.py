@@ -1,9 +1,9 @@
-"""The cost of a call on a READY channel (CH-5, TH-2): plain grpc.aio, ours, and plain grpc.aio again.
+"""Measures the cost of a call on a READY channel (CH-5, TH-2): plain grpc.aio, ours, and plain grpc.aio again.
 
-Each kind of call is made one at a time and fifty at a time, on asyncio's loop and on uvloop; and blocking unary calls
-by one thread and by sixteen, on plain grpc, ours, and plain grpc again. The three channels each have a connection to
-the same server. They are recreated several times, in a random order, because where a channel's memory lies is luck that
-lasts as long as the channel.
+Each kind of call is made one at a time and fifty at a time, on asyncio's loop and on uvloop. Blocking unary calls are
+made by one thread and by sixteen, on plain grpc, ours, and plain grpc again. Each of the three channels has its own
+connection to the same server. The channels are recreated several times, in random order, because the location of a
+channel in memory affects its speed for as long as the channel exists.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["BENCHMARK"]
 SUBJECTS = (PLAIN, OURS, CONTROL)
 THREADED_SUBJECTS = (THREADED_PLAIN, THREADED, THREADED_CONTROL)
 THREADS = {"unary, 1 thread": 1, "unary, 16 threads": 16}
-CALLS_IN_A_TURN = 64  # of all threads
+CALLS_IN_A_TURN = 64  # by all threads together
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 STREAMED = 20
 TIME = Measure("time of a call", "µs")
@@ -58,14 +58,14 @@ async def unary(stub: EchoStub) -> None:
 
 
 async def server_stream(stub: EchoStub) -> None:
-    """Read one stream of answers to its end."""
+    """Read a stream of responses to its end."""
     async for _ in stub.Down(Message(text="ping", count=STREAMED)):
         pass
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of call, how many are made at a time, and how many in one turn."""
+    """A kind of call, how many of them run concurrently, and how many make up one measurement."""
 
     name: str
     call: Call
@@ -83,7 +83,7 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How often the channels are recreated, and how many rounds follow each time."""
+    """How often the channels are recreated, and how many rounds are measured each time."""
 
     sets: int
     rounds: int
@@ -93,7 +93,7 @@ SIZES = {Effort.FULL: Size(6, 30), Effort.QUICK: Size(2, 5), Effort.TINY: Size(1
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure on each loop, and with threads, each in its own process."""
+    """Measure on each event loop and with threads, each in a separate process."""
     rows = []
     with serving(echoing) as peer:
         for loop in LOOPS:
@@ -106,7 +106,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def measure(loop: str, target: str, size: Size) -> dict[str, Samples]:
-    """Return the microseconds that a call of each kind took for each subject, one sample per turn."""
+    """Return the microseconds per call for each kind and subject, one sample per measurement."""
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         return runner.run(_measure(target, size))
 
@@ -126,14 +126,14 @@ async def _measure(target: str, size: Size) -> dict[str, Samples]:
 
 async def _take_turns(kind: Kind, stubs: dict[str, EchoStub], rounds: int, seed: int, samples: Samples) -> None:
     for stub in stubs.values():
-        await _turn(kind, stub)  # connects, and warms up
+        await _turn(kind, stub)  # connects and warms up
     gc.collect()
     for subject in turns(SUBJECTS, rounds, seed):
         samples[subject].append(await _turn(kind, stubs[subject]))
 
 
 async def _turn(kind: Kind, stub: EchoStub) -> float:
-    """Return the microseconds of one call."""
+    """Make the calls of one measurement; return the microseconds per call."""
     begin = time.perf_counter()
     if kind.at_a_time == 1:
         await _calls(kind.call, stub, kind.turn)
@@ -148,7 +148,7 @@ async def _calls(call: Call, stub: EchoStub, times: int) -> None:
 
 
 def measure_threads(target: str, size: Size) -> dict[str, Samples]:
-    """Return the microseconds that a blocking call took for each subject, one figure per turn."""
+    """Return the microseconds per blocking call for each subject, one sample per measurement."""
     taken: dict[str, Samples] = {case: {subject: [] for subject in THREADED_SUBJECTS} for case in THREADS}
     rng = random.Random(size.sets)
     for seed in range(size.sets):
@@ -159,7 +159,7 @@ def measure_threads(target: str, size: Size) -> dict[str, Samples]:
             for case, threads in THREADS.items():
                 with ThreadPoolExecutor(threads) as pool:
                     for stub in stubs.values():
-                        _threaded_turn(pool, threads, stub)  # connects, and warms up
+                        _threaded_turn(pool, threads, stub)  # connects and warms up
                     gc.collect()
                     for subject in turns(THREADED_SUBJECTS, size.rounds, seed):
                         taken[case][subject].append(_threaded_turn(pool, threads, stubs[subject]))
@@ -167,7 +167,7 @@ def measure_threads(target: str, size: Size) -> dict[str, Samples]:
 
 
 def _threaded_turn(pool: ThreadPoolExecutor, threads: int, stub: EchoStub) -> float:
-    """Return the microseconds of one call."""
+    """Make the blocking calls of one measurement; return the microseconds per call."""
 
     def calls() -> None:
         for _ in range(CALLS_IN_A_TURN // threads):

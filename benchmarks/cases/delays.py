@@ -1,15 +1,16 @@
-"""Delays per second, compared with libraries that retry with the same growth: one at a time, and for a whole fleet.
+"""Measures the time to compute a delay, for single delays and for a whole fleet, and compares libraries that retry.
 
-The schedule is 1 s, doubling, at most 60 s, with full jitter. stamina has no full jitter and adds up to its
-`wait_jitter` instead; its function is private, because only its loop is public. The loops themselves are not measured.
+All libraries use the same schedule: 1 s, doubling up to 60 s, with full jitter. stamina does not have full jitter, so
+it adds a random time of up to `wait_jitter` instead. Its function for delays is private, because only its retry loop is
+public. The retry loops themselves are not measured.
 
-One at a time, each library is called the way its own retry loop does, for the first FAILURES failures in a row.
+To draw single delays, each library is called as its own retry loop calls it, for the first FAILURES consecutive
+failures.
 
-A fleet's delays answer the question what a policy does to a server. This library has a simulator for that, which draws
-for all clients at once. The others have nothing comparable: with them, one draws each delay in a loop. That loop is the
-comparison, for a tenth of the clients, because the cost of a delay does not depend on their number. The comparison
-favours the others twice: the simulator also adds up when each attempt starts and counts them, and it is the CPU time
-of all the simulator's threads that is compared.
+The delays of a fleet show how a policy loads a server. This library has a simulator that draws the delays of all
+clients at once. The other libraries have no equivalent, so their delays are drawn one by one in a loop, for a tenth of
+the clients: the cost per delay does not depend on how many there are. The comparison favours the others in two ways:
+the simulator also computes and counts the start of every attempt, and the CPU time of all its threads is included.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ __all__ = ["BENCHMARK", "LIBRARIES"]
 BASE, MULTIPLIER, CAP = 1.0, 2.0, 60.0
 FAILURES = 10
 REPEATS = 100
-OUTAGE = 600.0  # seconds; some twenty attempts of each client
+OUTAGE = 600.0  # seconds; about twenty attempts for each client
 
 OURS = "grpc_backoff, delay(n, rng)"
 OURS_IN_A_ROW = "grpc_backoff, delays(rng)"
@@ -49,7 +50,7 @@ ONE = Measure("time of a delay", "ns")
 OF_MANY = Measure("CPU of a delay", "ns")
 
 Series = Callable[[int], object]
-"""Draws the delays of this many failures in a row."""
+"""Draws the delays for this many consecutive failures."""
 
 POLICY = BackoffPolicy(Exponential(BASE, MULTIPLIER), CAP, Full())
 CONNECTING = replace(CONNECT, backoff=POLICY, jitter_first=True)
@@ -59,32 +60,32 @@ STAMINA_BACKOFF = stamina._core._compute_backoff  # noqa: SLF001
 
 
 def ours(failures: int) -> None:
-    """Draw as the channel and the retries do."""
+    """Draw delays as our channels and retries do."""
     for n in range(1, failures + 1):
         POLICY.delay(n, RNG)
 
 
 def ours_in_a_row(failures: int) -> None:
-    """Draw one after the other."""
+    """Draw delays from our iterator over the delays of consecutive failures."""
     for _ in islice(POLICY.delays(RNG), failures):
         pass
 
 
 def with_tenacity(failures: int) -> None:
-    """Draw as its loop does; the number is all that this wait reads of the loop's state."""
+    """Draw delays as tenacity's retry loop does. This wait reads only the attempt number from the loop's state."""
     state = SimpleNamespace()
     for state.attempt_number in range(1, failures + 1):
         TENACITY_WAIT(state)
 
 
 def with_stamina(failures: int) -> None:
-    """Draw as its loop does."""
+    """Draw delays as stamina's retry loop does."""
     for n in range(1, failures + 1):
         STAMINA_BACKOFF(n, CAP, BASE, MULTIPLIER, BASE)
 
 
 def with_backoff(failures: int) -> None:
-    """Draw as its loop does: the growth from a generator, started first, and the jitter from a function."""
+    """Draw delays as backoff's retry loop does: the growth comes from a generator, the jitter from a function."""
     waits = backoff.expo(base=MULTIPLIER, factor=BASE, max_value=CAP)
     next(waits)
     for value in islice(waits, failures):
@@ -92,7 +93,7 @@ def with_backoff(failures: int) -> None:
 
 
 def with_google(failures: int) -> None:
-    """Draw as its loop does."""
+    """Draw delays as google-api-core's retry loop does."""
     for _ in islice(exponential_sleep_generator(BASE, CAP, MULTIPLIER), failures):
         pass
 
@@ -108,7 +109,7 @@ LIBRARIES: dict[str, Series] = {OURS: ours, OURS_IN_A_ROW: ours_in_a_row, **PEER
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The number of rounds of each kind, and of simulated clients."""
+    """The rounds of single delays, the rounds of simulated fleets, and the number of simulated clients."""
 
     rounds: int
     fleets: int
@@ -123,7 +124,7 @@ SIZES = {
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure both in one process."""
+    """Measure single delays and fleets, in one process."""
     size = SIZES[effort]
     one, of_many = in_child(measure, size)
     return [
@@ -133,7 +134,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def measure(size: Size) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Return the nanoseconds of a delay: drawn one at a time, and for a fleet."""
+    """Return the nanoseconds per delay for each subject: single delays first, then fleets."""
     one: dict[str, list[float]] = {name: [] for name in LIBRARIES}
     for name in turns(list(LIBRARIES), size.rounds):
         one[name].append(_seconds(time.perf_counter, LIBRARIES[name], REPEATS))
@@ -161,7 +162,7 @@ def _simulated(clients: int) -> float:
 
 BENCHMARK = Benchmark(
     name="delays",
-    says="delays, one at a time and for a fleet",
+    says="computing delays, one at a time and for a fleet",
     beside=tuple(PEERS),
     goals=tuple(Goal(subject=name, measure=OF_MANY, least=5.0) for name in PEERS),
     run=run,

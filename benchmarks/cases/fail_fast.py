@@ -1,6 +1,6 @@
-"""The cost of a fail-fast call while the channel is in backoff (CH-3): it fails at once and says why.
+"""Measures the cost of a fail-fast call while the channel is in backoff (CH-3). Such a call fails immediately.
 
-Nothing listens at the target, and the backoff is so long that no attempt falls into the measurement.
+The target refuses connections, and the backoff is so long that no attempt starts during the measurement.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.echo import EchoStub, Message
 __all__ = ["BENCHMARK"]
 
 SUBJECTS = (PLAIN, OURS, CONTROL)
-UNREACHABLE = "127.0.0.1:9"  # discard; a port that only root could open
+UNREACHABLE = "127.0.0.1:9"  # the discard port; only root could listen on it
 LONG_BACKOFF = tuple((f"grpc.{which}_reconnect_backoff_ms", 3_600_000) for which in ("initial", "max"))
 TURN = 50
 TIME = Measure("time of a call", "µs")
@@ -39,12 +39,12 @@ SIZES = {Effort.FULL: Size(150), Effort.QUICK: Size(20), Effort.TINY: Size(2)}
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure in one process."""
+    """Measure all subjects in one process."""
     return by_round("fail-fast call in backoff", TIME, in_child(measure, SIZES[effort]), PLAIN)
 
 
 def measure(size: Size) -> dict[str, list[float]]:
-    """Return the microseconds that a call took on each subject, one sample per turn."""
+    """Return the microseconds per call for each subject, one sample per measurement."""
     return asyncio.run(_measure(size))
 
 
@@ -55,14 +55,14 @@ async def _measure(size: Size) -> dict[str, list[float]]:
         for subject in SUBJECTS:
             channel = await stack.enter_async_context(open_channel(subject, UNREACHABLE, LONG_BACKOFF))
             stubs[subject] = EchoStub(channel)
-            await _turn(stubs[subject])  # the first call makes it dial and fail
+            await _turn(stubs[subject])  # the first call makes the channel dial and fail
         for subject in turns(SUBJECTS, size.rounds):
             samples[subject].append(await _turn(stubs[subject]))
     return samples
 
 
 async def _turn(stub: EchoStub) -> float:
-    """Return the microseconds of one call."""
+    """Make the calls of one measurement; return the microseconds per call."""
     begin = time.perf_counter()
     for _ in range(TURN):
         await _fail(stub)
@@ -79,7 +79,7 @@ async def _fail(stub: EchoStub) -> None:
 
 BENCHMARK = Benchmark(
     name="fail-fast",
-    says="a call that fails at once in backoff",
+    says="a fail-fast call during backoff",
     beside=(PLAIN,),
     goals=(Goal(subject=OURS, measure=TIME, most=1.0),),
     run=run,

@@ -1,8 +1,8 @@
-"""The cost of ten thousand channels in backoff: memory, CPU, threads, and how late they make their event loop.
+"""Measures ten thousand channels in backoff: their memory, CPU and threads, and how much they delay their event loop.
 
-Each channel has its own target on the loopback network at which nothing listens. Its backoff has the defaults. The
-subjects run at the same time, each in its own process; they share the machine's cores, fairly as the control shows.
-Memory is the growth of the process from the first channel to the last attempt.
+Each channel has its own loopback target, which refuses connections, and the default backoff. The subjects run at the
+same time, each in its own process, and share the machine's cores; the control shows whether they share them fairly.
+Memory is the growth of the process while it creates the channels and they dial, not counting the first few channels.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["BENCHMARK"]
 
 SUBJECTS = (PLAIN, OURS, CONTROL)
 AT_ONCE = 10  # channels created before the loop gets a turn
-FIRST = 20  # channels with which threads are counted, before the rest is created
+FIRST = 20  # channels that exist when threads are first counted
 TICK = 0.01
 
 MEMORY = Measure("memory of a channel", "KiB")
 CPU = Measure("CPU of a channel", "ms")
-THREADS = Measure("threads more than with a few channels", "")
+THREADS = Measure("threads in addition to those for a few channels", "")
 LATENESS = Measure("worst lateness of the loop", "ms")
 
 
@@ -38,7 +38,7 @@ MEASURES = (MEMORY, CPU, THREADS, LATENESS)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The number of channels, and the duration."""
+    """The number of channels, and how long they are observed."""
 
     channels: int
     seconds: float
@@ -48,7 +48,7 @@ SIZES = {Effort.FULL: Size(10_000, 60.0), Effort.QUICK: Size(200, 3.0), Effort.T
 
 
 class Figures(NamedTuple):
-    """What one subject took, in the order of MEASURES and in their units."""
+    """The resources that one subject used, in the order and units of MEASURES."""
 
     memory: float
     cpu: float
@@ -57,7 +57,7 @@ class Figures(NamedTuple):
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure all subjects at the same time."""
+    """Measure all subjects concurrently."""
     size = SIZES[effort]
     taken = dict(zip(SUBJECTS, at_once(back_off, [(subject, size) for subject in SUBJECTS]), strict=True))
     rows = []
@@ -69,7 +69,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def back_off(subject: str, size: Size) -> Figures:
-    """Keep the channels in backoff; return the resources used."""
+    """Keep the channels in backoff; return the resources that they used."""
     return asyncio.run(_back_off(subject, size))
 
 
@@ -103,7 +103,7 @@ def _dialling(subject: str, number: int) -> grpc.aio.Channel:
 
 
 class _Ticker:
-    """Keeps scheduling a timer, and records the worst lateness in seconds."""
+    """Schedules a timer again and again, and records the worst lateness in seconds."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.worst = 0.0
@@ -121,12 +121,12 @@ class _Ticker:
 
 BENCHMARK = Benchmark(
     name="fleet",
-    says="channels in backoff to dead targets",
+    says="channels in backoff whose targets refuse connections",
     beside=("grpc.aio with its own subchannels",),
     goals=(
         Goal(subject=OURS, measure=MEMORY, most=0.5),
         Goal(subject=OURS, measure=CPU, most=1.0),
-        Goal(subject=OURS, measure=THREADS, of=Of.VALUE, most=16),  # grpcio's pool grows under load, by a few
+        Goal(subject=OURS, measure=THREADS, of=Of.VALUE, most=16),  # grpcio's pool grows a little under load
     ),
     run=run,
 )

@@ -1,11 +1,11 @@
-"""How often a peer is dialled that sends SETTINGS and hangs up, like a proxy whose upstream is down (CB-7).
+"""Counts dials to a peer that sends SETTINGS and hangs up, like a proxy whose upstream is down (CB-7).
 
-The workers do what many programs do: call, and on a failure call again. All channels have their defaults, so ours may
-dial once per second. Each subject has its own peer, in its own process, so that counting does not slow down a flood;
-and the subjects run one at a time.
+The workers behave as many programs do: they make a call, and if it fails, they call again. All channels use the default
+settings, so ours may dial once per second. Each subject has its own peer in a separate process, so that counting does
+not slow down the flood of dials. The subjects are measured one at a time.
 
-With threads, the workers are threads. There grpc's core may redial between two checks of a connection; such redials
-that our channels report (`CoreRedial`) have their own row.
+In the threaded part, the workers are threads. There, grpc's core may redial between two of our checks of a connection.
+Our channels report such redials (`CoreRedial`), which are counted in a separate row.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The number of workers, and the duration."""
+    """The number of workers, and how long they make calls."""
 
     workers: int
     seconds: float
@@ -65,7 +65,7 @@ SIZES = {Effort.FULL: Size(16, 10.0), Effort.QUICK: Size(16, 2.0), Effort.TINY: 
 
 
 def run(effort: Effort) -> list[Row]:
-    """Count for each subject what its peer accepted."""
+    """Return the connections that each subject's peer accepted."""
     size = SIZES[effort]
     counts, redials = {}, {}
     for subject in SUBJECTS:
@@ -79,7 +79,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def keep_calling(subject: str, target: str, size: Size) -> tuple[Span, int]:
-    """Have the workers make calls; return start and end, on the monotonic clock, and the number of reported redials."""
+    """Keep the workers calling; return the start and end on the monotonic clock, and the number of redials reported."""
     heard: list[object] = []
     if subject in IN_THREADS:
         span = _keep_calling_in_threads(subject, target, size, heard)
@@ -113,7 +113,7 @@ async def _keep_calling(subject: str, target: str, size: Size, heard: list[objec
         workers = [asyncio.ensure_future(_work(call, end)) for _ in range(size.workers)]
         await asyncio.wait(workers, timeout=size.seconds)
         for worker in workers:
-            worker.cancel()  # its call may be waiting for a backoff
+            worker.cancel()  # its call may be waiting out a backoff
         for outcome in await asyncio.gather(*workers, return_exceptions=True):
             if isinstance(outcome, Exception):
                 raise outcome
@@ -136,7 +136,7 @@ async def _calling(subject: str, target: str, heard: list[object]) -> AsyncItera
 
 
 async def _work(call: Call, end: float) -> None:
-    """Call repeatedly until this moment. Cancelling is not enough: grpclib's calls can turn it into an error."""
+    """Call repeatedly until `end`. Cancelling is not enough, because grpclib can turn a cancellation into an error."""
     loop = asyncio.get_running_loop()
     while loop.time() < end:
         with contextlib.suppress(*CALL_FAILED):

@@ -1,7 +1,7 @@
-"""The cost of importing `grpc_backoff.aio` in addition to `grpc.aio`, which it requires and which users import anyway.
+"""Measures the additional cost of importing `grpc_backoff.aio` in a program that has imported `grpc.aio`.
 
-Each round starts a new interpreter and measures the CPU time of importing `grpc.aio`, then of importing
-`grpc_backoff.aio`.
+Each round starts a new interpreter and measures the CPU time of importing first `grpc.aio`, then `grpc_backoff.aio`.
+`grpc_backoff.aio` requires `grpc.aio`, and its users import that module anyway.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ between = process_time()
 import grpc_backoff.aio
 print(between - begin, process_time() - between)
 """
-OVER = f"{OURS}, over it"
+OVER = f"{OURS}, after grpc.aio"
 TIME = Measure("CPU of the import", "ms")
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The number of interpreters."""
+    """How many interpreters are measured."""
 
     rounds: int
 
@@ -42,10 +42,10 @@ SIZES = {Effort.FULL: Size(30), Effort.QUICK: Size(4), Effort.TINY: Size(2)}
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure in one interpreter after another."""
+    """Take one measurement after another, each in a new interpreter."""
     samples: dict[str, list[float]] = {PLAIN: [], OVER: []}
     with tempfile.TemporaryDirectory() as bytecode:
-        _import(bytecode)  # writes the bytecode that all others read
+        _import(bytecode)  # writes the bytecode that later imports read
         for _ in range(SIZES[effort].rounds):
             for subject, seconds in zip(samples, _import(bytecode), strict=True):
                 samples[subject].append(seconds * 1e3)
@@ -53,7 +53,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def _import(bytecode: str) -> tuple[float, float]:
-    """Return the seconds of CPU that each of the two imports took."""
+    """Return the CPU seconds of importing `grpc.aio` and of importing `grpc_backoff.aio`."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": bytecode}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-c", PROGRAM]

@@ -1,8 +1,8 @@
-"""How late attempts start relative to their deadline, with a thousand channels in backoff on one event loop.
+"""Measures how late attempts start when a thousand channels back off on one event loop.
 
-Each channel reports when an attempt failed and in how many seconds the next one starts, and then when that did start,
-on the event loop's clock. The loop has nothing else to do. For comparison, bare timers of the same loop, one after
-another: how late an idle loop is without any channel.
+Each channel reports when an attempt failed and how soon the next one is due. The next report shows when the attempt
+actually started. The loop has nothing else to do. For comparison, the benchmark also runs plain timers one after
+another, which shows how late an idle event loop is without any channels.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from benchmarks.apart import in_child
 from benchmarks.benchmark import OURS, Benchmark, Effort, Goal, Measure, Of, Row
+from benchmarks.channels import OWN_SUBCHANNELS
 from benchmarks.measure import by_itself
 from grpc_backoff import aio
 from grpc_backoff.connection.events import AttemptFailed, AttemptStarted, ConnectionEvent
@@ -26,7 +27,7 @@ LATENESS = Measure("lateness of an attempt", "ms", quantile=0.99)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The number of channels, the seconds within which they start, and the duration after that."""
+    """The number of channels, the seconds over which their starts are spread, and how long they are then observed."""
 
     channels: int
     begin: float
@@ -42,13 +43,13 @@ SIZES = {
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure in one process."""
+    """Measure in a separate process."""
     size = SIZES[effort]
     return by_itself(f"{size.channels} channels in backoff", LATENESS, in_child(measure, size))
 
 
 def measure(size: Size) -> dict[str, list[float]]:
-    """Return by how many milliseconds each attempt, and each timer, was late."""
+    """Return the milliseconds by which each attempt and each plain timer was late."""
     return asyncio.run(_measure(size))
 
 
@@ -60,17 +61,17 @@ async def _attempts(size: Size) -> list[float]:
     late: list[float] = []
     channels = []
     for _ in range(size.channels):
-        channel = aio.insecure_channel(UNREACHABLE, listeners=[_Watch(late)])
+        channel = aio.insecure_channel(UNREACHABLE, [OWN_SUBCHANNELS], listeners=[_Watch(late)])
         channel.get_state(try_to_connect=True)
         channels.append(channel)
-        await asyncio.sleep(size.begin / size.channels)  # so that they do not dial all at once from then on
+        await asyncio.sleep(size.begin / size.channels)  # spread the first dials, and so all later ones
     await asyncio.sleep(size.seconds)
     await asyncio.gather(*(channel.close() for channel in channels))
     return late
 
 
 class _Watch:
-    """Listens to one channel, and records how late each attempt but the first is, in milliseconds."""
+    """A listener of one channel that records, in milliseconds, how late every attempt after the first starts."""
 
     def __init__(self, late: list[float]) -> None:
         self._late = late
@@ -98,7 +99,7 @@ async def _timers(number: int) -> list[float]:
 
 BENCHMARK = Benchmark(
     name="lateness",
-    says="when an attempt starts, against its deadline",
+    says="how late attempts start",
     beside=(TIMERS,),
     goals=(Goal(subject=OURS, measure=LATENESS, of=Of.VALUE, most=5.0),),
     run=run,

@@ -1,20 +1,21 @@
-"""How long after a peer's return the first answer arrives, by the length of the outage.
+"""Measures the time from a peer's return to the first answer, for outages of several lengths.
 
-Time is compressed ten times because grpcio's backoff has a minimum of 100 ms: a backoff of 100 ms to 12 s instead of 1
-s to 120 s, and correspondingly shorter outages. The figures are milliseconds of this compressed time.
+Time is compressed tenfold, because grpcio does not allow a backoff under 100 ms. The backoff grows from 100 ms to 12 s
+instead of from 1 s to 120 s, and outages are shortened accordingly. The figures are milliseconds of this compressed
+time.
 
-A trial is one peer. It serves; it breaks connections and hangs up on every client; it serves again. Each peer does so
-at its own moment, so that trials do not interfere, and is away for up to a fifth more or less than the case says:
-otherwise the figures would show how an outage of exactly that length fits a schedule of exactly those gaps. All
-subjects are its clients at the same time:
+Each trial has one peer. The peer serves, then breaks its connections and hangs up on every client, then serves again.
+Every peer does so at a different time, so that trials do not interfere with each other. The outage is up to a fifth
+shorter or longer than the case says; with outages of exactly one length, the figures would only show how that length
+happens to fit the gaps of the schedule. All subjects are clients of the peer at the same time:
 
 * ours and plain grpc.aio, with the same options, make one wait-for-ready call;
-* ours, told, resets its backoff when the peer's process announces the return through another connection;
-* two programs call again after each failure, with the same backoff: one with a new channel for each attempt, one with a
-  channel of grpclib, which dials for each call and has no backoff of its own.
+* "ours, reset" also resets its backoff when the peer's process announces the return over another connection;
+* two programs call again after each failure, with the same backoff: one creates a new channel for each attempt, and one
+  uses a grpclib channel, which dials for each call and has no backoff.
 
-Channels for threads have separate trials, so that they do not crowd each other: plain grpc and ours make wait-for-ready
-futures.
+Threaded channels are measured in separate trials, because the threaded and the asyncio subjects would otherwise compete
+for the CPU. In these trials, both plain grpc and ours make their wait-for-ready calls with `.future(...)`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from tests.echo import EchoStub, Message
 
 __all__ = ["BENCHMARK"]
 
-TOLD, THREADED_TOLD, FRESH = f"{OURS}, told", f"{THREADED}, told", "fresh channels"
+TOLD, THREADED_TOLD, FRESH = f"{OURS}, reset", f"{THREADED}, reset", "fresh channels"
 SUBJECTS = (PLAIN, OURS, CONTROL, TOLD, FRESH, GRPCLIB)
 THREADED_SUBJECTS = (THREADED_PLAIN, THREADED, THREADED_CONTROL, THREADED_TOLD)
 COMPRESSED = 10
@@ -71,7 +72,7 @@ OPTIONS = tuple(
         ("min", CONNECT.min_connect_timeout),
     )
 )
-CALLED_AFTER = 0.01  # seconds after the break, which the client has noticed by then
+CALLED_AFTER = 0.01  # seconds after the break, when the client has noticed it
 SETTLES_IN = 0.5
 ANSWERED_WITHIN = 30.0
 
@@ -82,12 +83,12 @@ CALL_FAILED = (grpc.RpcError, GRPCError, StreamTerminatedError, OSError)
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One subject in one trial.
+    """A subject as a client in one trial.
 
     Attributes:
-        call: makes a call; the call made during the outage may wait for its end.
-        pauses: how many seconds it waits after each failure before it calls again.
-        tell: notifies it that the peer is back, if it supports that.
+        call: makes a call; a call made during the outage may wait until the outage ends.
+        pauses: the seconds to wait after each failure before the next call.
+        tell: tells the client that the peer is back; None if the client does not use that information.
     """
 
     call: Callable[[], Awaitable[object]]
@@ -97,11 +98,15 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The number of trials; the lengths of the outages, uncompressed; and the real seconds over which trials of each
-    start.
+    """The number of trials, and the outages that they go through.
 
-    A processor makes about a thousand attempts per second. It must be idle most of the time for the figures to show the
-    effect of a schedule and not of a crowd. The longest outage spreads the returns by its own length.
+    One CPU can make about a thousand attempts per second. It must be idle most of the time, or else the figures would
+    show the effect of the load instead of the effect of the schedule. The longest outage needs little time for its
+    starts, because its random length already spreads the peers' returns.
+
+    Attributes:
+        trials: the number of trials for each outage.
+        outages: for each outage, its uncompressed length and the real time over which its trials start, in seconds.
     """
 
     trials: int
@@ -116,7 +121,7 @@ SIZES = {
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure one length of outage after another, each in its own process."""
+    """Measure the outages one length after another, each in its own process."""
     size = SIZES[effort]
     rows = []
     for seconds, spread in size.outages.items():
@@ -159,7 +164,7 @@ async def _measure(peer: Peer, subjects: Sequence[str], seconds: float, spread: 
 
 
 async def _hear(port: int, returned: Sequence[asyncio.Future[float]]) -> None:
-    """Receive the notifications of every peer's return."""
+    """Receive the announcements of returning peers, and resolve the matching futures."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for _ in returned:
         place, at = (await reader.readline()).split()
@@ -168,7 +173,7 @@ async def _hear(port: int, returned: Sequence[asyncio.Future[float]]) -> None:
 
 
 async def _trial(client: Client, outage: Outage, returned: asyncio.Future[float]) -> float:
-    """Return the milliseconds from the peer's return to the first answer."""
+    """Call through the outage; return the milliseconds from the peer's return to the first answer."""
     loop = asyncio.get_running_loop()
     if client.tell is not None:
         returned.add_done_callback(client.tell)
@@ -180,13 +185,13 @@ async def _trial(client: Client, outage: Outage, returned: asyncio.Future[float]
             await asyncio.sleep(pause)
         else:
             if returned.done() or loop.time() > outage.begin + outage.seconds:
-                break  # otherwise it was answered on the connection that was about to break
+                break  # otherwise the answer came over the connection that was about to break
     return (loop.time() - await returned) * 1e3
 
 
 @contextlib.asynccontextmanager
 async def _client(subject: str, target: str) -> AsyncIterator[Client]:
-    """Yield a client that has a connection, unless it makes one for each call."""
+    """Yield a client. It is already connected, unless it makes a connection for each call."""
     request = Message(text="ping")
     if subject == FRESH:
 
@@ -216,7 +221,7 @@ async def _client(subject: str, target: str) -> AsyncIterator[Client]:
 
 
 def _future(method: grpc.UnaryUnaryMultiCallable, request: Message) -> asyncio.Future[None]:
-    """Make the call; return a future of this event loop that ends as grpc's own future does."""
+    """Make a call with `.future(...)`; return an asyncio future that gets the same outcome."""
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
 
@@ -235,7 +240,7 @@ def _future(method: grpc.UnaryUnaryMultiCallable, request: Message) -> asyncio.F
 
 BENCHMARK = Benchmark(
     name="recovery",
-    says="from the peer's return to the first answer",
+    says="time from the peer's return to the first answer",
     beside=(PLAIN, FRESH, GRPCLIB, THREADED_PLAIN),
     goals=(
         *(Goal(subject=subject, measure=TIME, most=1.0) for subject in (OURS, THREADED)),

@@ -1,16 +1,16 @@
-"""The cost of retries: for a call that succeeds, one that fails twice, and one that gets a pushback.
+"""Measures the cost of retries, for calls that succeed, calls that fail twice, and calls that receive a pushback.
 
-All subjects make the same call on their own channel to the same server, one at a time: plain grpc.aio (twice), ours
-with and without `retry`, grpc.aio with a `retryPolicy` in its service config, which the core applies, and three
-libraries around a plain grpc.aio call, as in their documentation.
+Every subject makes the same call on its own channel to the same server, one at a time. The subjects are plain grpc.aio
+(twice), ours with and without `retry`, grpc.aio with a `retryPolicy` in its service config, which the core executes,
+and three retry libraries, each wrapped around a plain grpc.aio call as its documentation shows.
 
-Those that retry have five attempts and wait 5 ms between them (with 1 ms, some of the calls that grpcio 1.85.1's core
-retries never end). The core jitters that by a fifth. google-api-core draws from 0 to its delay, which is therefore 10
-ms. stamina's log line for each retry is turned off.
+Subjects that retry make up to five attempts and wait 5 ms between them. A wait of 1 ms cannot be used, because some
+calls that grpcio 1.85.1's core retries after 1 ms never end. The core varies its wait by a fifth. google-api-core draws
+its wait between 0 and its delay, so its delay is 10 ms. stamina's log line for each retry is turned off.
 
-The last case shows which subjects honour a server's pushback (`grpc-retry-pushback-ms`, gRFC A6): a server fails the
-first attempt and asks for 50 ms. The core and ours do. tenacity and stamina can be made to by user code; by default,
-they retry on their own schedule. So the goal on the failing path is the core's time.
+The last case shows which subjects obey a server's pushback (`grpc-retry-pushback-ms`, gRFC A6): the server fails the
+first attempt and asks for 50 ms. The core and ours obey. tenacity and stamina retry on their own schedule unless the
+user writes code for the pushback. The goal for failing calls is therefore the core's time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from google.api_core.retry_async import AsyncRetry
 
 from benchmarks.apart import in_child, serving
 from benchmarks.benchmark import CONTROL, OURS, PLAIN, Benchmark, Effort, Goal, Measure, Of, Row
-from benchmarks.channels import open_channel
+from benchmarks.channels import OWN_SUBCHANNELS, open_channel
 from benchmarks.measure import by_itself, by_round, turns
 from benchmarks.peers import failing_calls
 from grpc_backoff import aio
@@ -58,9 +58,9 @@ SERVICE_CONFIG = {"methodConfig": [{"name": [{}], "retryPolicy": RETRY_POLICY}]}
 FAILURES = 2
 PUSHBACK = 50  # milliseconds
 SUCCEEDING, FAILING = 20, 4  # calls in a turn
-TIMEOUT = 10.0  # for each call; none comes near it
+TIMEOUT = 10.0  # seconds; far more than any call takes
 NUMBERS = count()
-"""The server identifies a call's attempts by its text, which is different for each call."""
+"""Numbers the calls. Each call's text is unique, so the server recognizes all attempts of one call by their text."""
 
 TIME = Measure("time of a call", "µs")
 TIME_FAILING = Measure("time of a call that fails twice", "µs")
@@ -73,7 +73,7 @@ Samples = dict[str, list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The number of rounds of calls that succeed, of calls that fail at first, and of calls that get a pushback."""
+    """The rounds of calls that succeed, of calls that fail at first, and of calls that receive a pushback."""
 
     succeeding: int
     failing: int
@@ -84,19 +84,19 @@ SIZES = {Effort.FULL: Size(250, 100, 10), Effort.QUICK: Size(15, 5, 3), Effort.T
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure the three cases in one process."""
+    """Measure all three cases in one process."""
     with serving(failing_calls, PUSHBACK) as peer:
         taken = in_child(measure, peer.target, SIZES[effort])
     return [
         *by_round("the first attempt succeeds", TIME, taken[TIME], PLAIN),
         *by_round("the third attempt succeeds", TIME_FAILING, taken[TIME_FAILING], CORE),
         *by_round("the third attempt succeeds", CPU_FAILING, taken[CPU_FAILING], CORE),
-        *by_itself("the server says when", TIME_TOLD, taken[TIME_TOLD]),
+        *by_itself("the server sends a pushback", TIME_TOLD, taken[TIME_TOLD]),
     ]
 
 
 def measure(target: str, size: Size) -> dict[Measure, Samples]:
-    """Return the cost of a call for each subject, one sample per turn."""
+    """Return the cost of a call for each subject, one sample per measurement."""
     stamina.instrumentation.set_on_retry_hooks(())
     return asyncio.run(_measure(target, size))
 
@@ -128,7 +128,7 @@ def _empty(subjects: Sequence[str]) -> Samples:
 
 
 async def _turn(call: Call, calls: int, *, failures: int = 0, told: bool = False) -> tuple[float, float]:
-    """Return the duration of a call and its CPU time, in seconds."""
+    """Make the calls of one measurement; return the duration of a call and its CPU time, in seconds."""
     requests = [Message(text=f"{'told' if told else 'call'} {next(NUMBERS)}", count=failures) for _ in range(calls)]
     begin, cpu = time.perf_counter(), time.process_time()
     for request in requests:
@@ -138,14 +138,14 @@ async def _turn(call: Call, calls: int, *, failures: int = 0, told: bool = False
 
 def _open(subject: str, target: str) -> grpc.aio.Channel:
     if subject == RETRYING:
-        return aio.insecure_channel(target, retry=WORDS)
+        return aio.insecure_channel(target, [OWN_SUBCHANNELS], retry=WORDS)
     if subject in (CORE, CORE_AGAIN):
         return open_channel(PLAIN, target, (("grpc.service_config", json.dumps(SERVICE_CONFIG)),))
     return open_channel(subject, target)
 
 
 def _retried(subject: str, channel: grpc.aio.Channel) -> Call:
-    """Return the unary method, with the subject's retries around it unless the channel makes them."""
+    """Return the unary method wrapped in the subject's retries, unless its channel retries by itself."""
     method = EchoStub(channel).Unary
 
     async def call(request: Message) -> Message:

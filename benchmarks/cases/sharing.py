@@ -1,11 +1,11 @@
-"""What a server sees of a program that creates many channels, and what they cost (SH-1 to SH-8).
+"""Measures programs that create many channels: the connections at their server, and the channels' cost (SH-1 to SH-8).
 
-Plain channels are created as in programs, with grpcio's shared subchannels. Every subject has its own peer, each in
-its own process; when dials are counted, both run at the same time. A worker that got no answer waits about a tenth of
-a second before it continues, as in programs. "Overlap" means that some channel of the program is open at any time;
-"closed first" means that each channel is closed before the wait, so that only SH-5 remembers the failure. To a peer
-that sends SETTINGS and hangs up, CB-7 allows one dial per INITIAL_BACKOFF; redials by grpc's core that were reported
-to the program (`CoreRedial`) have their own row.
+Plain channels share subchannels, which is grpcio's default. Every subject has its own peer in a separate process. When
+dials are counted, both subjects run at the same time. After a failed call, a worker waits about a tenth of a second
+before it continues, as programs do. "Overlap" means that the program has an open channel at any time. "Closed first"
+means that each channel is closed before the wait, so no open channel remembers the failure, and only SH-5 limits the
+dials. A peer that sends SETTINGS and hangs up may be dialled once per INITIAL_BACKOFF (CB-7). Redials by grpc's core
+that were reported to the program (`CoreRedial`) are counted in a separate row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.echo import EchoStub, Message
 __all__ = ["BENCHMARK"]
 
 SUBJECTS = (PLAIN, OURS)
-OWN, PLAIN_OWN = "grpc_backoff.aio, connections of their own", "grpc.aio, connections of their own"
+OWN, PLAIN_OWN = "grpc_backoff.aio, separate connections", "grpc.aio, separate connections"
 SPEEDS = (PLAIN, OURS, OWN, CONTROL)
 LOADED = (PLAIN, OURS, OWN, PLAIN_OWN, CONTROL)
 PAUSE = 0.1
@@ -46,26 +46,26 @@ OVERLAPPING_SHORT = Measure("dials in 8 s while channels overlap", "")
 OVERLAPPING = Measure("dials in 10 s while channels overlap", "")
 CLOSED_FIRST = Measure("dials in 10 s, each channel closed first", "")
 HUNG_UP = Measure("dials in 10 s, the peer sends SETTINGS and hangs up", "")
-REDIALS = Measure("redials by grpc's core among them, as announced", "")
-SPEED = Measure("calls a second, a channel for each", "")
-THROUGHPUT = Measure(f"calls a second on {CHANNELS} channels", "")
-SHARED_THROUGHPUT = Measure(f"calls a second on one connection, beside {CHANNELS} of this library's", "")
-LEFT = Measure("schedules, managers, tasks, threads or descriptors more than allowed", "")
+REDIALS = Measure("redials by grpc's core, as reported", "")
+SPEED = Measure("calls per second, one channel per call", "")
+THROUGHPUT = Measure(f"calls per second on {CHANNELS} channels", "")
+SHARED_THROUGHPUT = Measure(f"calls per second on one shared connection, compared with {CHANNELS} separate ones", "")
+LEFT = Measure("schedules, managers, tasks, threads and descriptors left over", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How long to measure, and how many of each.
+    """The durations and counts of all measurements.
 
     Attributes:
-        short: the seconds of an outage in which a program recreates its channel.
-        long: the seconds of the other outages.
-        workers: how many tasks or threads call at a time.
-        rounds: how often speeds are measured, with each subject once per round.
+        short: the length, in seconds, of the outage in which a program recreates its channel.
+        long: the length of the other outages, in seconds.
+        workers: how many tasks or threads make calls concurrently.
+        rounds: how many times speeds are measured; each round measures every subject once.
         calls: the number of calls per round.
         made: how many channels are created and closed.
-        kinds: with TLS, without, or both.
-        most: the maximum number of programs of each sort.
+        kinds: whether to measure without TLS, with TLS, or both.
+        most: the maximum number of programs of each sort to measure.
     """
 
     short: float
@@ -86,14 +86,14 @@ SIZES = {
 
 
 def run(effort: Effort) -> Iterator[Row]:
-    """Measure everything."""
+    """Make all measurements."""
     size = SIZES[effort]
     yield from _connections(size)
     redials: list[Row] = []
     for tls in size.kinds:
         kind = "TLS" if tls else "insecure"
         for name, program, seconds, measure in (MADE_ANEW, *OVERLAP[: size.most], *NO_OVERLAP[: size.most]):
-            seconds = size.short if seconds == "short" else size.long  # noqa: PLW2901 - by its name until here
+            seconds = size.short if seconds == "short" else size.long  # noqa: PLW2901 - a name until here
             yield from _dials(f"{kind}, {name}, {seconds:g} s", failing, program, seconds, size, measure, tls=tls)
         hangs_up = hanging_up_with_tls if tls else hanging_up
         for name, program in (("16 workers", in_tasks), ("16 threads", in_threads))[: size.most]:
@@ -106,7 +106,7 @@ def run(effort: Effort) -> Iterator[Row]:
     yield from _left(size)
 
 
-# Connections of several channels.
+# How many connections several channels to one server use.
 
 
 def _connections(size: Size) -> Iterator[Row]:
@@ -119,7 +119,7 @@ def _connections(size: Size) -> Iterator[Row]:
 
 
 def call_on_each(subject: str, place: Place) -> tuple[float, float]:
-    """Make a call on each of several channels; return start and end."""
+    """Make a call on each of several channels; return the times at which this began and ended."""
 
     async def work() -> None:
         channels = [_open(subject, place) for _ in range(CHANNELS)]
@@ -129,7 +129,7 @@ def call_on_each(subject: str, place: Place) -> tuple[float, float]:
     return _timed(work)
 
 
-# Dials of programs whose server is down.
+# How often programs dial while their server is down.
 
 
 def _dials(case, peer, program, seconds, size, measure, *, tls) -> list[Row]:
@@ -155,7 +155,7 @@ def _hung_up(case, peer, program, size, *, tls) -> list[Row]:
 
 @contextlib.contextmanager
 def _two(peer, tls) -> Iterator[tuple[list[Peer], list[Place]]]:
-    """Run two peers of the same kind; yield them and their addresses."""
+    """Run two peers of this kind, one for each subject; yield them and their addresses."""
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(serving(peer)) for _ in SUBJECTS]
         yield (
@@ -168,7 +168,7 @@ def _two(peer, tls) -> Iterator[tuple[list[Peer], list[Place]]]:
 
 
 def telling_of_redials(program: Callable[..., tuple[float, float]], *given: object) -> tuple[tuple[float, float], int]:
-    """Run a program; return its result, and how many redials by grpc's core were reported to it."""
+    """Run a program; return its result and the number of redials by grpc's core that were reported to it."""
     redials: set[tuple[str, float]] = set()  # channels that share a connection report the same redial
 
     def hear(event: object) -> None:
@@ -180,11 +180,11 @@ def telling_of_redials(program: Callable[..., tuple[float, float]], *given: obje
 
 
 _listeners: list[Callable[[object], None]] = []
-"""The redials of all channels that this process creates with this library."""
+"""The listeners of every channel that this process creates with this library."""
 
 
 def made_anew(subject: str, place: Place, seconds: float, _workers: int) -> tuple[float, float]:
-    """Call, and recreate the channel at each failure, as pymilvus does."""
+    """Make calls on one channel, and replace the channel after each failure, as pymilvus does."""
 
     async def work() -> None:
         end, channel = time.monotonic() + seconds, _open(subject, place)
@@ -200,7 +200,7 @@ def made_anew(subject: str, place: Place, seconds: float, _workers: int) -> tupl
 
 
 def in_tasks(subject: str, place: Place, seconds: float, workers: int) -> tuple[float, float]:
-    """Create a channel for each request, in several tasks of one event loop."""
+    """Create a channel for each request, in several tasks of one event loop; close it after the pause."""
 
     async def work() -> None:
         end = time.monotonic() + seconds
@@ -210,7 +210,7 @@ def in_tasks(subject: str, place: Place, seconds: float, workers: int) -> tuple[
 
 
 def in_tasks_closed_first(subject: str, place: Place, seconds: float, workers: int) -> tuple[float, float]:
-    """Do the same, but wait without a channel."""
+    """Create a channel for each request, in several tasks of one event loop; close it before the pause."""
 
     async def work() -> None:
         end = time.monotonic() + seconds
@@ -220,12 +220,12 @@ def in_tasks_closed_first(subject: str, place: Place, seconds: float, workers: i
 
 
 def one_worker(subject: str, place: Place, seconds: float, _workers: int) -> tuple[float, float]:
-    """Create a channel for each request, and close it before the next."""
+    """Create a channel for each request, in one task; close it before the pause."""
     return _timed(lambda: _requests(subject, place, time.monotonic() + seconds, open_in_pause=False))
 
 
 def in_threads(subject: str, place: Place, seconds: float, workers: int) -> tuple[float, float]:
-    """Create a channel for each request, in several threads with one event loop each."""
+    """Create a channel for each request, in several threads that each run an event loop."""
 
     def work() -> None:
         asyncio.run(_requests(subject, place, time.monotonic() + seconds, open_in_pause=True))
@@ -234,7 +234,7 @@ def in_threads(subject: str, place: Place, seconds: float, workers: int) -> tupl
 
 
 def in_runs(subject: str, place: Place, seconds: float, workers: int) -> tuple[float, float]:
-    """Create an event loop for each request, in several threads."""
+    """Run a new event loop for each request, in several threads."""
 
     def work() -> None:
         end = time.monotonic() + seconds
@@ -245,7 +245,7 @@ def in_runs(subject: str, place: Place, seconds: float, workers: int) -> tuple[f
 
 
 def one_in_runs(subject: str, place: Place, seconds: float, _workers: int) -> tuple[float, float]:
-    """Create an event loop for each request, one after another, and wait in between."""
+    """Run a new event loop for each request, one after another, with a pause after each."""
     begin = time.monotonic()
     while time.monotonic() < begin + seconds:
         asyncio.run(_request(subject, place, begin + seconds, open_in_pause=False))
@@ -253,16 +253,16 @@ def one_in_runs(subject: str, place: Place, seconds: float, _workers: int) -> tu
     return begin, time.monotonic()
 
 
-MADE_ANEW = ("channel made anew", made_anew, "short", OVERLAPPING_SHORT)
+MADE_ANEW = ("channel recreated", made_anew, "short", OVERLAPPING_SHORT)
 OVERLAP = (
     ("16 workers", in_tasks, "long", OVERLAPPING),
     ("16 threads", in_threads, "long", OVERLAPPING),
-    ("16 threads, asyncio.run for each", in_runs, "long", OVERLAPPING),
+    ("16 threads, asyncio.run for each request", in_runs, "long", OVERLAPPING),
 )
 NO_OVERLAP = (
     ("16 workers", in_tasks_closed_first, "long", CLOSED_FIRST),
     ("one worker", one_worker, "long", CLOSED_FIRST),
-    ("one worker, asyncio.run for each", one_in_runs, "long", CLOSED_FIRST),
+    ("one worker, asyncio.run for each request", one_in_runs, "long", CLOSED_FIRST),
 )
 
 
@@ -291,12 +291,12 @@ async def _asked(channel: grpc.aio.Channel, end: float) -> bool:
 
 
 def _pause() -> float:
-    """Return a random wait in seconds: workers that all waited equally long would all be without a channel at once."""
+    """Return a random pause in seconds. Equal pauses would leave all workers without a channel at the same time."""
     return random.uniform(0.5, 1.5) * PAUSE
 
 
 def _open(subject: str, place: Place) -> grpc.aio.Channel:
-    # As in a program that recreates everything for each request.
+    # Build the options again for each channel, like a program that recreates everything for each request.
     ours = subject in (OURS, OWN)
     make, how = (aio, {"listeners": _listeners}) if ours else (grpc.aio, {})
     options = [("grpc.use_local_subchannel_pool", 1)] if subject in (OWN, PLAIN_OWN) else []
@@ -306,7 +306,7 @@ def _open(subject: str, place: Place) -> grpc.aio.Channel:
 
 
 def _timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Run it; return start and end, on the machine's monotonic clock."""
+    """Run the coroutine function; return the times at which it began and ended, on the machine's monotonic clock."""
     begin = time.monotonic()
     asyncio.run(work())  # type: ignore[arg-type]
     return begin, time.monotonic()
@@ -320,7 +320,7 @@ def _threaded(work: Callable[[], None], workers: int) -> tuple[float, float]:
     return begin, time.monotonic()
 
 
-# Healthy servers.
+# Speed with a healthy server.
 
 
 def _speed(case: str, program: Callable[..., float], size: Size) -> list[Row]:
@@ -328,7 +328,7 @@ def _speed(case: str, program: Callable[..., float], size: Size) -> list[Row]:
 
 
 def _throughput(size: Size) -> list[Row]:
-    """Compare one connection for all with plain's one, and with one for each channel."""
+    """Compare our shared connection with plain's shared one, and with one connection per channel."""
     many = replace(size, calls=10 * size.calls)  # a call on an open channel is fast
     rates, case = _rates(LOADED, side_by_side, many), f"{size.workers} calls at a time"
     beside = {OWN: rates[OWN], OURS: rates[OURS]}
@@ -344,7 +344,7 @@ def _rates(subjects: Sequence[str], program: Callable[..., float], size: Size) -
 
 
 def one_by_one(subject: str, place: Place, calls: int, _workers: int) -> float:
-    """Return the calls per second of a program that creates a channel for each."""
+    """Return the calls per second of a program that creates a channel for each call."""
 
     async def work() -> float:
         begin = 0.0
@@ -359,7 +359,7 @@ def one_by_one(subject: str, place: Place, calls: int, _workers: int) -> float:
 
 
 def side_by_side(subject: str, place: Place, calls: int, workers: int) -> float:
-    """Return the combined calls per second of several channels."""
+    """Return the calls per second over several channels together."""
 
     async def work() -> float:
         channels = [_open(subject, place) for _ in range(CHANNELS)]
@@ -379,19 +379,19 @@ def side_by_side(subject: str, place: Place, calls: int, workers: int) -> float:
     return asyncio.run(work())
 
 
-# What many channels leave behind.
+# What is left after many channels.
 
 
 def _left(size: Size) -> list[Row]:
     with serving(echoing) as peer:
         left = in_child(make_and_close, size.made, peer.target)
-    return by_itself(f"{size.made:,} channels, made, used and closed", LEFT, {OURS: [left]})
+    return by_itself(f"{size.made:,} channels, created, used and closed", LEFT, {OURS: [left]})
 
 
 def make_and_close(channels: int, alive: str) -> int:
-    """Create channels with a key each, make a call on each and close it; return how much is left of them.
+    """Create channels with different keys, make a call on each and close it; return how many objects are left over.
 
-    Of ten calls, one is answered, one fails, and the others are in progress when their channel is closed.
+    Of every ten calls, one is answered and one fails; the others are still in progress when their channel is closed.
     """
 
     async def use(number: int) -> None:

@@ -1,9 +1,10 @@
-"""The cost of a thousand calls that are made while the channel is CONNECTING and released once it is READY.
+"""Measures a thousand calls that are made while the channel is CONNECTING and are sent once it is READY.
 
-The server's process is stopped: the kernel accepts the connection, and no SETTINGS arrive. All calls are made and wait.
-Then the server continues. The CPU time is that of the client's whole process, from creating the channel to the last
-answer; the time is measured from the moment when the server may continue to the last answer, including the server's own
-work. With threads, the calls are futures: with blocking calls, the many threads would be measured instead.
+The server's process is suspended, so the kernel accepts the connection but no SETTINGS arrive. All calls are made and
+wait; then the server resumes. The CPU time is that of the whole client process, from creating the channel to the last
+answer. The elapsed time runs from the moment when the server resumes to the last answer, and includes the server's own
+work. Threaded calls are made with `.future(...)`, because blocking calls would mainly measure the cost of having so
+many threads.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Samples = dict[Measure, dict[str, list[float]]]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many calls wait, and how often."""
+    """How many calls wait, and how many times this is measured."""
 
     calls: int
     rounds: int
@@ -57,7 +58,7 @@ SIZES = {Effort.FULL: Size(1000, 12), Effort.QUICK: Size(200, 3), Effort.TINY: S
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure asyncio in one process, and threads in another."""
+    """Measure asyncio in one process and threads in another."""
     size, rows = SIZES[effort], []
     for what_calls, measured, (plain, *_) in (
         ("calls", measure, SUBJECTS),
@@ -69,7 +70,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def measure(size: Size) -> Samples:
-    """Return the cost of a call for each subject, one sample per turn."""
+    """Return the cost of an asyncio call for each subject, one sample per measurement."""
     taken: Samples = {what: {subject: [] for subject in SUBJECTS} for what in (CPU, TIME)}
     with serving(echoing) as peer:
         asyncio.run(_take_turns(peer, size, taken))
@@ -77,9 +78,10 @@ def measure(size: Size) -> Samples:
 
 
 def measure_threads(size: Size) -> Samples:
-    """Return the cost of a future for each subject, one sample per turn."""
+    """Return the cost of a call made with `.future(...)` for each subject, one sample per measurement."""
     taken: Samples = {what: {subject: [] for subject in THREADED_SUBJECTS} for what in (CPU, TIME)}
-    with serving(echoing) as peer, open_threaded(THREADED_PLAIN, peer.target) as channel:  # grpcio keeps its threads
+    # The additional channel keeps grpcio's threads running.
+    with serving(echoing) as peer, open_threaded(THREADED_PLAIN, peer.target) as channel:
         grpc.channel_ready_future(channel).result(TIMEOUT)
         for subject in THREADED_SUBJECTS:
             _threaded_turn(subject, peer, size.calls)  # warms up
@@ -106,7 +108,7 @@ def _threaded_turn(subject: str, peer: Peer, calls: int) -> tuple[float, float]:
 
 
 async def _take_turns(peer: Peer, size: Size, taken: Samples) -> None:
-    async with open_channel(PLAIN, peer.target) as channel:  # open throughout: grpcio's thread ends with the last one
+    async with open_channel(PLAIN, peer.target) as channel:  # grpcio's thread ends with its last channel
         for subject in SUBJECTS:
             await _turn(subject, peer, size.calls)  # warms up
         await channel.channel_ready()
@@ -117,7 +119,7 @@ async def _take_turns(peer: Peer, size: Size, taken: Samples) -> None:
 
 
 async def _turn(subject: str, peer: Peer, calls: int) -> tuple[float, float]:
-    """Return the CPU time, and the time from the release to the last answer, in seconds."""
+    """Return the CPU time and the time from the server's resumption to the last answer, both in seconds."""
     with peer.frozen():
         cpu = time.process_time()
         channel = open_channel(subject, peer.target)

@@ -1,1 +1,1 @@
-"""What must not be left over, and must not hang, however often it is done: channels, event loops, forks."""
+"""Checks that large numbers of channels, event loops and forks leave nothing behind and do not hang."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.endurance WHAT`: one figure at a time, as a line of JSON. `make endurance` runs them all."""
+"""Prints one figure as a line of JSON: `python -m benchmarks.endurance WHAT`. `make endurance` prints all of them."""
 
 from __future__ import annotations
 

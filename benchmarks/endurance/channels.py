@@ -1,4 +1,4 @@
-"""Threaded channels opened and closed one after another: by turns after a call, during an attempt, and unused."""
+"""Opens and closes threaded channels one after another: alternately after a call, during an attempt, and unused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Verdict", "open_and_close"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome."""
+    """The outcome of the run."""
 
     channels: int
     left: dict[str, int]
@@ -22,9 +22,9 @@ class Verdict:
 
 
 def open_and_close(target: str, count: int) -> Verdict:
-    """Open and close this many channels, after a first one that starts what a process has only once."""
+    """Open and close this many channels, after a first one that starts process-wide resources such as threads."""
     _use(target, 0)
-    time.sleep(1.0)  # for the conductor to end
+    time.sleep(1.0)  # lets the conductor's thread end
     before, began = Open(), time.monotonic()
     for number in range(count):
         _use(target, number)

@@ -1,7 +1,7 @@
-"""Forks of a process whose threads call, wait, dial and sleep in backoff (FK-1, FK-2).
+"""Forks a process whose threads make calls, wait, dial and sleep in backoff (FK-1, FK-2).
 
-Each child uses a channel that it has inherited, closes it, and creates a new one. A child that has not exited after
-twenty seconds counts as hung, and one that does not exit by itself as crashed.
+Each child uses a channel that it inherited, closes it, and creates a new one. A child that is still running after
+twenty seconds counts as hung. A child that exits with an error or without a report counts as crashed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _MAKERS = {"plain": grpc.insecure_channel, "ours": grpc_backoff.insecure_channel
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome.
+    """The outcome of the run.
 
     Attributes:
-        dialling: whether a channel kept dialling a server that does not exist, for a call that waited.
-        outcomes: how a child's calls on an inherited channel and on a new one ended, and how often.
-        calls: how many calls of the parent's threads succeeded meanwhile.
-        failed: how many did not.
+        dialling: whether a channel kept dialling an unreachable server, because a call was waiting on it.
+        outcomes: the number of children, by the outcomes of their calls on the inherited and on the new channel.
+        calls: how many calls of the parent's threads succeeded during the forks.
+        failed: how many calls of the parent's threads failed.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class Verdict:
 
 
 class _Load:
-    """Threads that make calls continuously, and one that waits for a server that does not exist."""
+    """Threads that make calls continuously, and optionally one whose call waits for an unreachable server."""
 
     def __init__(self, kind: str, target: str, *, dialling: bool) -> None:
         self.calls = self.failed = 0
@@ -86,7 +86,7 @@ class _Load:
 
 
 def fork_under_load(kind: str, target: str, count: int, dialling: bool) -> Verdict:
-    """Fork this many times; run it in a separate process, because the call that waits is never ended."""
+    """Fork this many times. Call this in a separate process, because its waiting call never ends."""
     load = _Load(kind, target, dialling=dialling)
     context = multiprocessing.get_context("fork")
     outcomes: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""What a process has open: threads, descriptors and futures, counted until the counts are back where they were."""
+"""Counts what a process has open: threads, descriptors and futures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SETTLES_WITHIN = 10.0  # seconds; grpcio's core closes everything on its own th
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """How much a process has open at a moment; `tasks` are threads as the kernel counts them, the core's included."""
+    """What a process has open. `tasks` counts kernel threads, which include those of grpc's core."""
 
     threads: int = field(default_factory=threading.active_count)
     tasks: int = field(default_factory=lambda: len(list(_PROCESS.joinpath("task").iterdir())))
@@ -26,13 +26,13 @@ class Open:
     futures: int = field(default_factory=lambda: sum(isinstance(one, asyncio.Future) for one in gc.get_objects()))
 
     def beyond(self, before: Open) -> dict[str, int]:
-        """Return how much more of each there is than before; 0 if there is less."""
+        """Return by how much each count exceeds the earlier one; 0 if it does not."""
         names = ("threads", "tasks", "descriptors", "futures")
         return {name: max(0, getattr(self, name) - getattr(before, name)) for name in names}
 
 
 def settled(before: Open) -> dict[str, int]:
-    """Return what is left beyond `before`, as soon as nothing is, or after ten seconds."""
+    """Wait up to ten seconds until no count exceeds `before`; return the remaining excess of each count."""
     end = time.monotonic() + _SETTLES_WITHIN
     while True:
         gc.collect()
@@ -43,7 +43,7 @@ def settled(before: Open) -> dict[str, int]:
 
 
 class Errors(logging.Handler):
-    """Counts the log records at ERROR and above, and keeps the text of some."""
+    """Counts log records at ERROR and above, and keeps the text of the first few."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

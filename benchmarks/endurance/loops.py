@@ -1,4 +1,4 @@
-"""Event loops one after another, and side by side in threads, each with its own channel (FK-3)."""
+"""Runs event loops one after another, and concurrently in threads, each with its own channel (FK-3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAKERS = {"plain": grpc.aio.insecure_channel, "ours": aio.insecure_channel}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome; `errors` are log records at ERROR, `texts` some of them."""
+    """The outcome of the run. `errors` counts the log records at ERROR, and `texts` holds some of them."""
 
     kind: str
     loops: int

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.ledger WHAT`: one figure at a time, as a line of JSON. `make ledger-full` runs them all."""
+"""Prints one figure as a line of JSON: `python -m benchmarks.ledger WHAT`. `make ledger-full` prints all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _tell(what: str, kind: str, figures: object) -> None:
 
 
 def main() -> None:
-    logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # a killed deliverer is a warning each time
+    logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # each killed deliverer causes a warning
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ledger", description=__doc__)
     parser.add_argument(
         "what", choices=["kills", "orchestrators", "unlocked", "claims", "submits", "latency", "deliveries"]

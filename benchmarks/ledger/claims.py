@@ -1,4 +1,4 @@
-"""Many processes that claim from one ledger: no operation is claimed twice."""
+"""Has many processes claim operations from one ledger, and checks that none is claimed twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEASE = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """How many operations there were, and how many were claimed twice, or not at all."""
+    """How many operations there were, how many were claimed twice, and how many were never claimed."""
 
     processes: int
     operations: int
@@ -49,7 +49,7 @@ def _process(url, answers):
 
 
 async def share(url: str, processes: int, operations: int) -> Shared:
-    """Submit this many operations, and have this many processes claim and finish them all."""
+    """Submit the operations, and have the processes claim and finish all of them."""
     store = open_store(url, _SETTINGS)
     await store.migrate(apply=True)
     made = [Submission(str(uuid.uuid4()), "t", "/m/m", b"x", (), "steps", None, None) for _ in range(operations)]

@@ -1,4 +1,4 @@
-"""The two databases, each new and empty: a file, and a separate server with `fsync` on."""
+"""Creates empty databases for the measurements: an SQLite file, or a PostgreSQL server with `fsync` on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = ("sqlite", "postgres")
 
 @contextlib.contextmanager
 def database(kind: str) -> Iterator[str]:
-    """Create a database; yield its URL."""
+    """Create an empty database of this kind, and yield its URL."""
     if kind == "postgres":
         with running(durable=True) as server:
             yield server.database()

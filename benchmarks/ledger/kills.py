@@ -1,8 +1,9 @@
-"""SIGKILL of submitter and deliverer at random moments: nothing lost, nothing stuck, duplicates counted.
+"""Kills submitters and deliverers with SIGKILL at random moments, and checks that no operation is lost or stuck.
 
-A submitter writes down each key once `submit` has returned. A deliverer calls a server that counts how often it has
-seen each key. Both are killed again and again. In the end every key that was written down must have been delivered; a
-key that was delivered twice has as many attempts recorded as lost: their acknowledgement was in flight.
+A submitter records each key once `submit` has returned. A deliverer calls a server that counts how often it has
+received each key. Both are killed again and again. At the end, every recorded key must have been delivered. A key that
+was delivered more than once must have an attempt recorded for each delivery, and at most one of them may have
+succeeded.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ _SETTINGS = replace(
     timeout=30.0,
     lock_timeout=20.0,
 )
-_LIVES = (0.03, 0.35)  # seconds from a process's readiness to its death
+_LIVES = (0.03, 0.35)  # seconds from a process being ready to its kill
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome."""
+    """The outcome of the run."""
 
     kills: int
     submitted: int
@@ -80,7 +81,7 @@ def _deliverer(url: str, target: str, _run: int, pipe: int) -> None:
 
 
 class _Server(grpc.GenericRpcHandler):
-    """Counts the keys that it has seen, and takes a while to answer."""
+    """Counts each key that it receives, and takes a random time to answer."""
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
@@ -130,7 +131,7 @@ def _all(fd: int) -> str:
 
 
 async def kill(url: str, moments: int, seed: int = 0) -> Verdict:
-    """Kill submitter and deliverer at this many random moments each, at the same time."""
+    """Kill a submitter and a deliverer, concurrently, at this many random moments each."""
     began = time.monotonic()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["grpc_backoff.ledger", "grpc_backoff.aio", "benchmarks.ledger.kills", "psycopg"])

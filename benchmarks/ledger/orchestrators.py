@@ -1,4 +1,4 @@
-"""Ten orchestrators that fail one step at the same moment; and the same with an UPDATE that takes no lock."""
+"""Has ten orchestrators record a failure of one step at the same moment, with the ledger and with unlocked UPDATEs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STEPS = RETRY["steps"]
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many attempts were recorded, and how many of them were lost."""
+    """How many attempts were recorded, and how many were lost."""
 
     rounds: int
     attempts: int
@@ -33,7 +33,7 @@ class Tally:
 
 
 async def locked(url: str, rounds: int) -> Tally:
-    """Record ten failures of each of this many steps at once, by ten stores."""
+    """For each of this many steps, have ten stores each record a failure at the same moment."""
     began = time.monotonic()
     rng = random.Random(1)
     stores = [open_store(url, _SETTINGS) for _ in range(_AT_ONCE)]
@@ -60,7 +60,7 @@ async def locked(url: str, rounds: int) -> Tally:
 
 
 async def unlocked(url: str, rounds: int) -> Tally:
-    """Do as a system with this bug did: read the attempts, compute, write; no lock, no transaction (PostgreSQL)."""
+    """Read the attempts, compute and write without a lock or a transaction; reproduces a known bug (PostgreSQL)."""
     import psycopg
 
     began = time.monotonic()

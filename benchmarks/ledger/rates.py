@@ -1,4 +1,4 @@
-"""Speed: submits and claims on SQLite, and deliveries on PostgreSQL compared with procrastinate's."""
+"""Measures submits and claims on SQLite, and deliveries on PostgreSQL compared with procrastinate's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _METHOD = "/shop.Orders/Place"
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The result: a number of things in a number of seconds, or milliseconds at the 50th and 99th percentile."""
+    """The number of operations and the seconds they took; for claims, also the 50th and 99th percentiles in ms."""
 
     what: str
     number: int
@@ -39,7 +39,7 @@ class Rate:
 
 
 async def submits(url: str, number: int, batch: int = 10) -> Rate:
-    """Submit in batches, one after another, each durable when the call returns."""
+    """Submit batches one after another. Each batch is durable when the call returns."""
     async with await Ledger.open(url) as ledger:
         began = time.monotonic()
         for _ in range(number // batch):
@@ -48,7 +48,7 @@ async def submits(url: str, number: int, batch: int = 10) -> Rate:
 
 
 async def claim_latency(url: str, rows: int, claims: int) -> Rate:
-    """Claim ten of many waiting rows, repeatedly; claimed rows are given back."""
+    """Claim ten of many waiting rows and release them, repeatedly."""
     store = open_store(url, _SETTINGS)
     await store.migrate(apply=True)
     for _ in range(rows // 1000):
@@ -100,7 +100,7 @@ async def _serving():
 
 
 async def deliveries(url: str, number: int, concurrency: int) -> Rate:
-    """Deliver waiting operations, and wait until all are recorded."""
+    """Deliver waiting operations until all of them are recorded as done."""
     settings = replace(_SETTINGS, concurrency=concurrency)
     async with _serving() as (handler, target), await Ledger.open(url, settings=settings) as ledger:
         for _ in range(number // 1000):
@@ -109,7 +109,7 @@ async def deliveries(url: str, number: int, concurrency: int) -> Rate:
             await channel.channel_ready()
             began = time.monotonic()
             task = asyncio.ensure_future(ledger.deliver(channel))
-            while await ledger.store.waiting(1):  # noqa: ASYNC110 - the database is asked, not a task
+            while await ledger.store.waiting(1):  # noqa: ASYNC110 - polls the database
                 await asyncio.sleep(0.05)
             seconds = time.monotonic() - began
             task.cancel()
@@ -119,7 +119,7 @@ async def deliveries(url: str, number: int, concurrency: int) -> Rate:
 
 
 async def procrastinate_deliveries(url: str, number: int, concurrency: int) -> Rate:
-    """Have procrastinate make the same calls from its own tables, to the same server."""
+    """Have procrastinate make the same calls from its own tables to an identical server."""
     import procrastinate
 
     async with _serving() as (handler, target), grpc.aio.insecure_channel(target) as channel:

@@ -1,4 +1,4 @@
-"""What runs in a process of its own ends with whoever started it, and says what went wrong."""
+"""Separate processes for benchmarks: they end with the code that started them, and report their errors to it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def unable():
 
 
 def test_in_child():
-    """CH-5: a function runs in a fresh process, which is gone afterwards."""
+    """CH-5: `in_child` runs a function in a new process, which has ended when the call returns."""
     pid, given = in_child(identify, 1, "two")
     assert given == (1, "two")
     assert pid != os.getpid()
@@ -42,20 +42,20 @@ def test_in_child():
 
 
 def test_at_once():
-    """CH-5: several run at the same time, each in its own process, and their answers keep the order."""
+    """CH-5: `at_once` runs several calls concurrently, each in its own process, and returns the results in order."""
     answers = at_once(identify, [(1,), (2,)])
     assert [given for _, given in answers] == [(1,), (2,)]
     assert len({pid for pid, _ in answers}) == 2
 
 
 def test_what_it_raises():
-    """CH-5: an error in the other process is an error here."""
+    """CH-5: an exception in the child process is raised in the parent."""
     with pytest.raises(ValueError, match="it broke"):
         in_child(break_down)
 
 
 def test_serving():
-    """CH-5: a server answers questions from a process of its own, and is gone behind the block."""
+    """CH-5: `serving` runs a server in its own process, which answers questions and ends with the `with` block."""
     with serving(listening) as peer:
         pid, question = peer.ask("how many?")
         assert question == "how many?"
@@ -65,7 +65,7 @@ def test_serving():
 
 
 def test_serving_ends_when_the_block_breaks():
-    """CH-5: an error in the block ends the server as well."""
+    """CH-5: an exception in the `with` block ends the server process too."""
     pids = []
 
     def use():
@@ -79,13 +79,13 @@ def test_serving_ends_when_the_block_breaks():
 
 
 def test_a_server_that_does_not_start():
-    """CH-5: a server that cannot start is an error at once, not a wait."""
+    """CH-5: a server that fails to start raises an error in the parent at once."""
     with pytest.raises(EOFError), serving(unable):
         pytest.fail("it cannot have started")
 
 
 def test_frozen():
-    """CH-5: a frozen server is stopped by the system, and goes on afterwards; real time, with slack."""
+    """CH-5: `frozen` stops a server process (SIGSTOP), which then continues. Runs in real time, with generous slack."""
     with serving(listening) as peer:
         pid, _ = peer.ask()
         with peer.frozen():

@@ -1,4 +1,4 @@
-"""TH-6, FK-1, FK-3: short forms of `make endurance`, each in processes of its own."""
+"""TH-6, FK-1, FK-3: short versions of `make endurance`, each in separate processes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def verdict(*arguments):
 
 
 def test_channels():
-    """TH-6: threaded channels that are opened and closed leave no thread and no descriptor."""
+    """TH-6: opening and closing threaded channels leaks no threads and no file descriptors."""
     assert verdict("channels", "--count", "60")["left"] == NOTHING
 
 
 def test_loops():
-    """FK-3: event loops one after another and side by side say nothing at ERROR, and leave nothing."""
+    """FK-3: event loops, run one after another and concurrently, log nothing at ERROR and leak nothing."""
     seen = verdict("loops", "--count", "16")
     assert (seen["texts"], seen["left"]) == ([], NOTHING)
 
@@ -40,7 +40,7 @@ def test_loops():
 @pytest.mark.skipif(needs_pump(), reason="with grpcio 1.63 a forked child can hang, whatever is set; not found out why")
 @pytest.mark.parametrize("options", [[], ["--dialling"]], ids=["calling", "dialling"])
 def test_forks(options):
-    """FK-1: no child hangs or crashes, each is told what it cannot have, and no call of the parent's fails."""
+    """FK-1: forked children do not hang or crash, both channels raise `ForkError`, and the parent's calls succeed."""
     seen = verdict("forks", "--count", "10", *options)
     assert (seen["hung"], seen["crashed"], seen["failed"]) == (0, 0, 0)
     assert seen["outcomes"] == {"ForkError, ForkError": 10}

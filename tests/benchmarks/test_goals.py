@@ -1,4 +1,4 @@
-"""Goals are data: which rows they are about, and what they say of them."""
+"""The benchmarks' goals: which rows each goal applies to, and how a goal judges them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def row(*samples, subject=OURS, measure=TIME, case="unary", ratio=None):
     ],
 )
 def test_ratio(ratio, verdict):
-    """CH-5: a ratio is judged by its figure, and is called close where its interval holds the bound."""
+    """CH-5: a ratio is judged by its value; the verdict is "close" if the bound lies within its confidence interval."""
     judged = RATIO.judge(row(1.0, ratio=ratio))
     assert judged is verdict
     assert judged.met is (ratio.value <= 1.02)
@@ -34,12 +34,12 @@ def test_ratio(ratio, verdict):
 
 @pytest.mark.parametrize(("samples", "verdict"), [((3.0, 5.0, 90.0), Verdict.MET), ((3.0, 5.1, 5.2), Verdict.MISSED)])
 def test_value(samples, verdict):
-    """CB-7: a value is judged by the figure that stands for all."""
+    """CB-7: a goal for a value judges the row's representative figure, here the median."""
     assert Goal(subject=OURS, measure=TIME, of=Of.VALUE, most=5.0).judge(row(*samples)) is verdict
 
 
 def test_least():
-    """RT-3: a goal may be a lower bound."""
+    """RT-3: a goal may set a lower bound."""
     goal = Goal(subject=OURS, measure=TIME, of=Of.VALUE, least=50)
     assert (goal.judge(row(50.0)), goal.judge(row(49.0))) == (Verdict.MET, Verdict.MISSED)
 
@@ -48,13 +48,13 @@ def test_least():
     ("other", "concerned"),
     [
         (row(1.0, ratio=Interval(1, 1, 1)), True),
-        (row(1.0), False),  # nothing to compare it with
+        (row(1.0), False),  # no ratio
         (row(1.0, subject=PLAIN, ratio=Interval(1, 1, 1)), False),
         (row(1.0, measure=MEMORY, ratio=Interval(1, 1, 1)), False),
     ],
 )
 def test_which_rows(other, concerned):
-    """CH-5: a goal is about one subject by one measure."""
+    """CH-5: a goal applies only to rows with its subject and its measure."""
     assert RATIO.concerns(other) is concerned
 
 
@@ -68,13 +68,13 @@ def test_which_rows(other, concerned):
     ],
 )
 def test_in_words(goal, text):
-    """CH-5: the table says what was asked."""
+    """CH-5: a goal's text states its bounds and unit, as shown in the table."""
     assert str(goal) == text
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS.values(), ids=BENCHMARKS)
 def test_every_benchmark_has_goals(benchmark):
-    """CH-5: what is measured is measured against something."""
+    """CH-5: every benchmark has goals and subjects to compare with."""
     assert benchmark.goals
     assert benchmark.beside
     assert all(str(goal) for goal in benchmark.goals)

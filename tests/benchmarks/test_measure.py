@@ -1,4 +1,4 @@
-"""The statistics of the benchmarks, by made timings: what is known before is what comes out."""
+"""The benchmarks' statistics, checked on synthetic timings whose true ratio is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIME = Measure("time of a call", "µs")
 
 
 def machine(rounds, *, seed):
-    """Return how slow a machine is in each round: it grows slower all the time, and has fits."""
+    """Return the slowness of a simulated machine in each round: it rises steadily and has random spikes."""
     rng = random.Random(seed)
     return [1 + number / rounds + (3 if rng.random() < 0.05 else 0) for number in range(rounds)]
 
@@ -27,13 +27,13 @@ def timings(factor, slowness, *, seed):
 
 
 def test_each_has_its_turn_in_every_round():
-    """CH-5: in each round every subject has one turn."""
+    """CH-5: each round contains every subject exactly once."""
     order = list(turns(["a", "b", "c"], 50))
     assert [sorted(order[place : place + 3]) for place in range(0, 150, 3)] == [["a", "b", "c"]] * 50
 
 
 def test_no_order_is_favoured():
-    """CH-5: who follows whom is drawn: over many rounds each place and each predecessor is about as frequent."""
+    """CH-5: the order of subjects in each round is random, without favouring a position or a predecessor."""
     order = list(turns(["a", "b", "c"], 3000))
     first = Counter(order[::3])
     before_a = Counter(one for one, other in pairwise(order) if other == "a")
@@ -43,7 +43,7 @@ def test_no_order_is_favoured():
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 1.02, 3.0])
 def test_ratio_of_rounds(factor):
-    """CH-5: a known ratio comes out, whatever the machine does meanwhile, and its interval holds it and is narrow."""
+    """CH-5: the estimated ratio is accurate, with a narrow interval, even if the machine's speed varies."""
     slowness = machine(400, seed=1)
     ratio = ratio_by_round(timings(factor, slowness, seed=2), timings(1.0, slowness, seed=3))
     assert ratio.low <= factor <= ratio.high
@@ -52,7 +52,7 @@ def test_ratio_of_rounds(factor):
 
 
 def test_the_interval_holds_what_it_says():
-    """CH-5: of the intervals of many runs with equal subjects, about 95 of 100 hold 1."""
+    """CH-5: for equal subjects, about 95 % of the confidence intervals contain 1."""
     held = 0
     for run in range(200):
         slowness = machine(60, seed=run)
@@ -62,7 +62,7 @@ def test_the_interval_holds_what_it_says():
 
 
 def test_more_rounds_say_more():
-    """CH-5: the interval narrows with the number of rounds."""
+    """CH-5: the confidence interval narrows as the number of rounds grows."""
 
     def width(rounds):
         slowness = machine(rounds, seed=4)
@@ -73,7 +73,7 @@ def test_more_rounds_say_more():
 
 
 def test_ratio_of_medians():
-    """CH-5: figures without rounds in common are compared by their medians, also where their numbers differ."""
+    """CH-5: samples without rounds in common are compared by their medians, even if their counts differ."""
     rng = random.Random(7)
     own, base = [rng.expovariate(1 / 30) for _ in range(900)], [rng.expovariate(1 / 20) for _ in range(700)]
     ratio = ratio_of_medians(own, base)
@@ -83,7 +83,7 @@ def test_ratio_of_medians():
 
 
 def test_the_same_timings_give_the_same_figures():
-    """CH-5: chance has a seed: what was measured once is said once."""
+    """CH-5: the resampling is seeded, so the same timings always give the same figures."""
     slowness = machine(50, seed=8)
     own, base = timings(1.0, slowness, seed=9), timings(1.0, slowness, seed=10)
     assert ratio_by_round(own, base) == ratio_by_round(own, base)
@@ -92,7 +92,7 @@ def test_the_same_timings_give_the_same_figures():
 
 @pytest.mark.parametrize("rows_of", [by_round, by_itself])
 def test_rows(rows_of):
-    """CH-5: each subject has a row with all its figures, and all but the baseline a ratio to that."""
+    """CH-5: each subject has a row with all its samples, and each except the baseline has a ratio to the baseline."""
     samples = {PLAIN: [2.0, 4.0, 6.0], OURS: [3.0, 6.0, 9.0], CONTROL: [2.0, 4.0, 6.0]}
     plain, ours, control = rows_of("unary", TIME, samples, PLAIN)
     assert (plain.subject, plain.samples, plain.value, plain.spread) == (PLAIN, (2.0, 4.0, 6.0), 4.0, (3.0, 5.0))
@@ -102,12 +102,12 @@ def test_rows(rows_of):
 
 
 def test_rounds_must_match():
-    """CH-5: figures of different numbers of rounds are no pairs, and that is an error."""
+    """CH-5: samples with different numbers of rounds cannot be paired and raise an error."""
     with pytest.raises(ValueError, match="broadcast"):
         by_round("unary", TIME, {PLAIN: [1.0, 2.0, 3.0], OURS: [1.0, 2.0]}, PLAIN)
 
 
 def test_without_baseline():
-    """CH-5: where there is nobody to be compared with there is no ratio."""
+    """CH-5: a row without a baseline to compare with has no ratio."""
     (row,) = by_itself("1000 channels", Measure("lateness", "ms", 0.99), {OURS: list(range(101))})
     assert (row.ratio, row.value, row.spread) == (None, 99.0, (25.0, 75.0))

@@ -1,6 +1,6 @@
-"""The benchmarks run, and give every row. What they measure is nobody's business here: no test asserts a speed.
+"""The benchmarks run to completion and produce every row. The tests do not check any speed.
 
-They run in real time, half a minute for all of them, and wait for nothing that a slow machine would miss.
+They run in real time, half a minute for all of them, and do not depend on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ EXPECTED = {
             recovery.TIME: [
                 subject
                 for subject in (*recovery.SUBJECTS, *recovery.THREADED_SUBJECTS)
-                if not subject.endswith(", told")
+                if not subject.endswith(", reset")
             ],
             recovery.TIME_TOLD: [recovery.TOLD, recovery.THREADED_TOLD],
         },
@@ -86,15 +86,15 @@ EXPECTED = {
     ),
     "import": (1, {importing.TIME: (PLAIN, importing.OVER)}),
 }
-"""By benchmark: in how many cases, what is measured of whom."""
+"""For each benchmark, the number of cases, and the subjects of each measure."""
 
 ALSO = {"calls": (2, {calls.TIME: calls.THREADED_SUBJECTS})}
-"""What is measured of others in other cases."""
+"""Further measures, whose subjects appear in a different number of cases."""
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_row_is_there(name):
-    """CH-5: a benchmark runs to its end, and gives each subject a row of figures in each case, by each measure."""
+    """CH-5: a benchmark runs to completion and returns one row per case, measure and subject."""
     benchmark, before = BENCHMARKS[name], set(psutil.Process().children(recursive=True))
     rows = list(benchmark.run(Effort.TINY))
 
@@ -114,27 +114,27 @@ def test_every_row_is_there(name):
 
 
 def _running(children):
-    """Return the command lines of those that still run, but for multiprocessing's own, which lives as long as we do."""
+    """Return the command lines of the children still running, except multiprocessing's own resource tracker."""
     found = []
     for child in children:
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, though it may still be a zombie
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, and may be a zombie
             found.append(" ".join(child.cmdline()))
     return [line for line in found if "resource_tracker" not in line]
 
 
 @pytest.mark.parametrize("name", ["calls", "waiting", "fail-fast", "attempt", "fleet", "recovery", "retry", "delays"])
 def test_ratios_have_a_control(name):
-    """CH-5: whatever gives ratios measures somebody twice, who is equal to himself."""
+    """CH-5: a benchmark that reports ratios measures one of its subjects twice, as a control."""
     _, measured = EXPECTED[name]
     assert all(
         any(subject.endswith(", again") for subject in subjects)
         for measure, subjects in measured.items()
-        if measure not in (recovery.TIME_TOLD, delays.ONE)  # of one subject; of figures that differ by more
+        if measure not in (recovery.TIME_TOLD, delays.ONE)  # only this library; differences far above noise
     )
 
 
 def test_the_command(tmp_path):
-    """CH-5: the command prints a table, writes every figure, draws pictures, and puts the table into a page."""
+    """CH-5: the command prints a table, writes all figures and plots, and inserts the table into a page."""
     written = tmp_path / "page.md"
     written.write_text(f"# Before\n\n{page.BEGIN}\nold\n{page.END}\n\nafter\n")
     arguments = ["fail-fast", "delays", "--tiny", "--json", tmp_path / "figures.json", "--plots", tmp_path / "plots"]
@@ -180,7 +180,7 @@ def _check_page(text):
 
 
 def test_a_page_without_a_place(tmp_path):
-    """CH-5: a page that has no place for the table is refused, and not touched."""
+    """CH-5: the command rejects a page without the marker for the table, and leaves the file unchanged."""
     other = tmp_path / "other.md"
     other.write_text("nothing\n")
     done = CliRunner().invoke(main, ["fail-fast", "--tiny", "--page", str(other)])
@@ -190,7 +190,7 @@ def test_a_page_without_a_place(tmp_path):
 
 
 def test_unknown_name():
-    """CH-5: a benchmark that there is not is refused by its name."""
+    """CH-5: the command rejects an unknown benchmark and names it."""
     done = CliRunner().invoke(main, ["nothing", "--tiny"])
     assert done.exit_code == 2
     assert "nothing" in done.output
@@ -198,7 +198,7 @@ def test_unknown_name():
 
 @pytest.mark.parametrize("name", delays.LIBRARIES)
 def test_same_schedule(name, monkeypatch):
-    """BP: what is compared is the same schedule: every library draws from the same interval, but for stamina's own."""
+    """BP: every library draws one number per delay; tenacity, backoff and google-api-core use the same interval."""
     asked = []
     monkeypatch.setattr("random.uniform", lambda low, high: asked.append((low, high)) or high)
     monkeypatch.setattr("random.Random.random", lambda _: asked.append((0.0, 1.0)) or 0.5)
