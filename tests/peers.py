@@ -140,12 +140,12 @@ def client_tls(authority, *, certificate=None):
 
 @contextlib.asynccontextmanager
 async def nothing_left():
-    """Fail if a socket or a task of the block remains half a second after the block ends."""
+    """Fail if a socket or a task of the block remains five seconds after the block ends."""
     await _open_a_stream()
     process, tasks = psutil.Process(), asyncio.all_tasks()
     before = process.num_fds()
     yield
-    for _ in range(50):
+    for _ in range(500):
         if process.num_fds() <= before and asyncio.all_tasks() <= tasks:
             break
         await asyncio.sleep(0.01)

@@ -74,7 +74,7 @@ async def test_a_retried_call_is_one_span(exporter, spans, method, style):
     retry = "retry: 3, delay: 50ms, jitter: none"
     async with trying(fails(), fails(1), retry=retry) as service:
         assert await finish(make(service.stub, method, style=style)) == ANSWERS[method]
-        await asyncio.sleep(0.02)  # before 1.8x, grpcio closes no channel while its writer awaits a code
+        await asyncio.sleep(0.1)  # before 1.8x, grpcio closes no channel while its writer awaits a code
     assert spans() == [(f"/echo.v1.Echo/{method}", 0)]
     (span,) = exporter.get_finished_spans()
     assert span.end_time - span.start_time >= 95e6  # nanoseconds; two waits of 50 ms

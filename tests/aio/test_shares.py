@@ -377,7 +377,7 @@ async def test_loops_in_threads_dial_by_one_schedule():
                 loop.want()
             await asyncio.sleep(2)
             assert 2 <= len(front.visits) <= 4
-            assert {loop.status.state for loop in loops} == {State.TRANSIENT_FAILURE}
+            await until(lambda: {loop.status.state for loop in loops} == {State.TRANSIENT_FAILURE})
             assert len(failures(loops)) >= 2
             await until(lambda: all(failures([loop], here=False) == failures(loops) for loop in loops))
         finally:
@@ -447,11 +447,10 @@ async def test_many_channels_leave_nothing(monkeypatch):
         before = held()
         for number in range(3, 3 + 6 * most):
             await use(number)
-        await asyncio.sleep(0.1)
+        await until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
         table, open_keys = SCHEDULES, [entry for entry in SCHEDULES._entries.values() if entry.members]
         assert open_keys == []
         assert len(table) <= most
-        assert all(now <= then for now, then in zip(held(), before, strict=True))
         ours = [task for task in asyncio.all_tasks() if "grpc_backoff/aio" in repr(task)]
         assert ours == []
 

@@ -54,7 +54,7 @@ async def trying(*behaviours, tls=False, retry=RETRY, options=()):
         service.stub = EchoStub(service.channel)
         async with service.channel:
             yield service
-    for _ in range(100):
+    for _ in range(500):
         if asyncio.all_tasks() <= before:
             break
         await asyncio.sleep(0.01)

@@ -255,11 +255,11 @@ async def test_a_late_failure_reschedules_nothing(store):
 async def test_a_lease_that_is_extended_holds(store):
     """LG-6: `extend` extends only valid leases, and returns the ids of their operations."""
     await submitted(store, 1, 2)
-    first, second = await claimed(store, 2, lease=0.2)
+    first, second = await claimed(store, 2, lease=1)
     leases = [Lease(first.id, first.lease_token), Lease(second.id, 99)]
 
     assert await store.extend(leases, 30.0) == {first.id}
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(1.1)
     [lost] = await store.lost(None, lambda _: QUICK, CHANCE, 10)
     assert lost.id == second.id
 

@@ -55,11 +55,12 @@ async def test_accept_reset():
 
 
 async def test_silent():
-    """CB-3: `silent` accepts, sends nothing and records when the client hangs up. Waits 0.3 s."""
+    """CB-3: `silent` accepts, sends nothing and records when the client hangs up."""
     async with FlakyFront(silent) as front:
         assert await look(front) == (b"", "open")
-        await asyncio.sleep(0.2)
-        assert front.visits[0].ended is not None
+        async with asyncio.timeout(20):
+            while front.visits[0].ended is None:
+                await asyncio.sleep(0.01)
 
 
 async def test_http1_answer():

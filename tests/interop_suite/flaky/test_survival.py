@@ -85,7 +85,10 @@ async def nothing_left():
     process = psutil.Process()
     tasks, timers, descriptors = asyncio.all_tasks(), pending_timers(), process.num_fds()
     yield
-    await asyncio.sleep(0.05)  # for the clients to close
+    for _ in range(500):  # for the clients to close
+        await asyncio.sleep(0.01)
+        if asyncio.all_tasks() == tasks and process.num_fds() <= descriptors:
+            break
     gc.collect()
     assert [thing for thing in gc.get_objects() if type(thing) in {Visitor, Wire, Http2}] == []
     assert asyncio.all_tasks() == tasks

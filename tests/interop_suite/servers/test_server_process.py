@@ -98,11 +98,10 @@ async def test_nothing_outlives_its_input(name, tmp_path):
 
 @pytest.mark.parametrize("name", [needs(name) for name in ("grpc_python", "nginx")])
 async def test_connections_age(name, tmp_path):
-    """CB-7: `--max-age-ms` ends connections without losing a call. Takes a second."""
+    """CB-7: `--max-age-ms` ends connections without losing a call. Takes a second, and twenty at most."""
     async with serving(name, str(tmp_path), **{"max-age-ms": 300}) as (_, channel):
-        until = time.monotonic() + 1.0
-        ends = 0
-        while time.monotonic() < until:
+        began, ends = time.monotonic(), 0
+        while time.monotonic() < began + (20.0 if not ends else 1.0):
             assert await empty_call(channel, 10) == b""
             ends += channel.get_state() is not grpc.ChannelConnectivity.READY
         assert ends >= 1
