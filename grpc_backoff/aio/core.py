@@ -30,6 +30,7 @@ import grpc.aio
 
 from grpc_backoff.aio.finished import let_go
 from grpc_backoff.calls.core_words import Link
+from grpc_backoff.channel.forks import core_stirred
 from grpc_backoff.config.pairs import first_values
 from grpc_backoff.config.target import core_target
 from grpc_backoff.connection.clock import Clock
@@ -647,6 +648,7 @@ class Polling:
     def __init__(self) -> None:
         """Start them, unless they are running already, by creating a channel that never connects."""
         self._channel = _genuine.insecure_channel(_NOWHERE, options=_UNSEEN)
+        weakref.finalize(self, core_stirred).atexit = False  # the core shuts down once this is freed
 
     @classmethod
     def shared(cls) -> Polling:

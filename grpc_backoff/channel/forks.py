@@ -9,14 +9,25 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import os
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from grpc_backoff.errors import ForkError
 from grpc_backoff.record import record
 
-__all__ = ["CoreUse", "Generation", "at_fork", "check_core", "generation", "refuse_inherited", "survives_forks"]
+__all__ = [
+    "CoreUse",
+    "Generation",
+    "at_fork",
+    "check_core",
+    "core_stirred",
+    "generation",
+    "refuse_inherited",
+    "survives_forks",
+]
 
 _LOG = logging.getLogger("grpc_backoff")
 _cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
@@ -29,12 +40,10 @@ class CoreUse(NamedTuple):
     Attributes:
         threaded: whether the core was in use by threaded channels.
         asyncio: whether it was in use by asyncio channels, whose poller keeps grpcio from preparing for the fork.
-        at_work: whether it may have been dialling or shutting down.
     """
 
     threaded: bool = False
     asyncio: bool = False
-    at_work: bool = False
 
 
 class Generation:
@@ -55,6 +64,11 @@ class Generation:
 
 _now = Generation()
 _inherit: list[Callable[[], CoreUse]] = []
+_stirred = -math.inf
+"""When the core was last asked to create or close a channel, in seconds on `time.monotonic`."""
+_SETTLES_WITHIN = 1.0
+"""How long the core's threads may be busy after a channel was created or closed, in seconds; after the last close, they
+shut down the core."""
 
 
 def generation() -> Generation:
@@ -65,6 +79,12 @@ def generation() -> Generation:
 def at_fork(inherit: Callable[[], CoreUse]) -> None:
     """Register a function that runs in the child of each fork, and returns how the parent's channels used the core."""
     _inherit.append(inherit)
+
+
+def core_stirred() -> None:
+    """Note that the core was asked to create or close a channel, so its own threads may be busy for a while."""
+    global _stirred  # noqa: PLW0603 - a process has one core
+    _stirred = time.monotonic()
 
 
 def survives_forks() -> bool:
@@ -91,7 +111,7 @@ def check_core(target: str, *, asyncio: bool = False) -> None:
 
     Raises:
         ForkError: the core would hang or crash, because one of this library's channels was open when this process was
-            forked or, for threaded channels, less than a second earlier.
+            forked, or less than a second earlier.
     """
     if asyncio and _now.after_asyncio:
         raise ForkError(
@@ -118,7 +138,7 @@ def check_core(target: str, *, asyncio: bool = False) -> None:
 def _begin_child() -> None:
     global _now  # noqa: PLW0603 - a process has one
     uses = [inherit() for inherit in _inherit]
-    at_work = any(use.at_work for use in uses)
+    at_work = time.monotonic() - _stirred < _SETTLES_WITHIN
     _now = Generation(
         after_use=_now.after_use or at_work or any(use.threaded for use in uses),
         after_asyncio=_now.after_asyncio or any(use.asyncio for use in uses),

@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from grpc_backoff.channel.forks import CoreUse, at_fork
 from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import forget_channels, is_stirred
+from grpc_backoff.sync.grpcio import forget_channels
 
 __all__ = ["note"]
 
@@ -28,7 +28,7 @@ def _inherit() -> CoreUse:
     _inherited.extend(forget_channels())
     for connection in tuple(_connections):
         connection.leave_alone()
-    return CoreUse(threaded=bool(_inherited), at_work=is_stirred())
+    return CoreUse(threaded=bool(_inherited))
 
 
 at_fork(_inherit)

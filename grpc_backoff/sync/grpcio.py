@@ -6,8 +6,6 @@ This module depends on grpcio's internals, so it has to be checked with each rel
 from __future__ import annotations
 
 import importlib
-import math
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +13,7 @@ import grpc
 import grpc.experimental
 
 from grpc_backoff.channel.call import Status
+from grpc_backoff.channel.forks import core_stirred
 
 __all__ = [
     "CANCELLED_DETAILS",
@@ -34,7 +33,6 @@ __all__ = [
     "inherited_deadline",
     "is_grpcios_own",
     "is_single_threaded",
-    "is_stirred",
     "open_channels",
     "status_of",
 ]
@@ -59,18 +57,13 @@ Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
 Options = Sequence[tuple[str, Any]]
 
 _open: dict[int, Any] = {}
-_stirred: dict[None, float] = {}
-"""When the core was last asked to create or close a channel, in seconds on `time.monotonic`."""
-_SETTLES_WITHIN = 1.0
-"""How long the core's threads may be busy after a channel was created or closed, in seconds; after the last close, they
-shut down the core."""
 
 
 def core_channel(
     target: str, credentials: grpc.ChannelCredentials | None, options: Options, compression: grpc.Compression | None
 ) -> Any:
     """Return a channel of grpcio's own class, not one from the public functions, which tracing libraries replace."""
-    _stirred[None] = time.monotonic()
+    core_stirred()
     inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
     channel = _channel.Channel(target, tuple(options), inner, compression)
     _open[id(channel)] = channel
@@ -86,7 +79,7 @@ def close_channel(channel: Any) -> None:
     """Close a channel created by `core_channel`, after waiting for its calls to be notified and for their callbacks."""
     channel.close()
     _open.pop(id(channel), None)
-    _stirred[None] = time.monotonic()
+    core_stirred()
 
 
 def open_channels() -> list[Any]:
@@ -99,11 +92,6 @@ def forget_channels() -> list[Any]:
     forgotten = open_channels()
     _open.clear()
     return forgotten
-
-
-def is_stirred() -> bool:
-    """Return whether the core's own threads may be starting or shutting down the core."""
-    return time.monotonic() - _stirred.get(None, -math.inf) < _SETTLES_WITHIN
 
 
 def is_single_threaded(options: Options) -> bool:

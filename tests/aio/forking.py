@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -22,6 +23,8 @@ from grpc_backoff import aio
 from tests.echo import EchoStub, Message
 
 HANGS = 20
+SETTLES_WITHIN = 1.1
+"""How long grpcio's core takes to shut down after the last channel was closed, in seconds, and a bit more."""
 FAST = [("grpc.initial_reconnect_backoff_ms", 200)]
 
 
@@ -67,9 +70,9 @@ async def main(phase, target):
     channel = aio.insecure_channel("127.0.0.1:1" if phase == "backoff" else target, FAST)
     if phase == "backoff":
         await outcome(called(channel))
-    if phase in ("ready", "closed"):
+    if phase in ("ready", "closing", "closed"):
         await called(channel)
-    if phase == "closed":
+    if phase in ("closing", "closed"):
         await channel.close()
         return channel, None
     context = multiprocessing.get_context("fork")
@@ -95,4 +98,6 @@ def closed(channel, target):
 if __name__ == "__main__":
     before = asyncio.run(main(*sys.argv[1:]))
     if before is not None:
+        if sys.argv[1] == "closed":
+            time.sleep(SETTLES_WITHIN)
         closed(before[0], sys.argv[2])

@@ -39,12 +39,11 @@ async def test_two_hundred_loops(use):
     reason="with grpcio 1.63 a forked child can hang after any channel was READY; not found out yet why",
 )
 @pytest.mark.parametrize("use", ["idle", "ready", "failing"])
-async def test_twenty_forks(use):
-    """CB-10: after `close`, grpc's core is idle, so a forked child can make a channel and a call.
+async def test_six_forks(use):
+    """CB-10: a second after `close`, grpc's core is idle, so a forked child can make a channel and a call.
 
-    On a loaded machine grpcio itself fails in some children: in 2 of 120 without this library, with both cores busy. If
-    anything of the channel were left, all of them would fail.
+    If anything of the channel were left, all children would fail. On a loaded machine, grpcio may take longer.
     """
     async with serving() as port:
         left, said = await program("forks", use, f"127.0.0.1:{port}")
-    assert left["failed"] <= 3, said
+    assert left["failed"] <= 1, said
