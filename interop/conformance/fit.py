@@ -95,17 +95,23 @@ class Fit:
         return _UNSURE if self.wrong else 0.0
 
     def unexplained(self) -> Iterator[tuple[int, float, Range]]:
-        """Yield each gap that no simple schedule explains: its number, its length and its expected range."""
+        """Yield each gap that is left by the simple schedule that explains the most gaps of its series.
+
+        Yields the gap's number, its length and its expected range. If every gap has a schedule that explains it, but no
+        schedule explains them all, a gap is wrong nevertheless.
+        """
+        schedules = [self.schedule, *self.likely]
         for each in self.series:
             known = [(n, gap) for n, gap in enumerate(each.gaps, 1) if not math.isnan(gap)]
             if not known:
                 continue
-            likelihoods = Gaps([each]).each([self.schedule, *self.likely]).max(axis=0)
-            for (n, gap), likelihood in zip(known, likelihoods, strict=True):
-                if likelihood < _IMPOSSIBLE:
+            impossible = Gaps([each]).each(schedules) < _IMPOSSIBLE
+            best = int(impossible.sum(axis=1).argmin())
+            for (n, gap), wrong in zip(known, impossible[best], strict=True):
+                if wrong:
                     before = each.gaps[n - 2] if n > 1 else None
-                    length = self.schedule.after(n, before, each.terms)
-                    yield n, gap, self.schedule.band(length, each.terms, self.slack)
+                    length = schedules[best].after(n, before, each.terms)
+                    yield n, gap, schedules[best].band(length, each.terms, self.slack)
 
     def estimate(self, name: str) -> Estimate:
         """Return the estimate of one parameter of the schedule."""

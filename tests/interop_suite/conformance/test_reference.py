@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from grpc_backoff import BackoffPolicy, Exponential, Proportional
@@ -52,13 +52,14 @@ def test_two_clients_of_the_library_disperse(seed):
     assert failed({Scenario.HERD: made.herd(first=first, second=second)}) == []
 
 
-# In rare series, another schedule explains the gap too, so that nothing is reported: seed=3175, factor=3.0, place=8.
+# In the series of this example, a higher cap explains the last gap, but then not the gap before it.
+@example(seed=3175, factor=3.0, place=8)
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(seed=SEEDS, factor=st.sampled_from([0.3, 3.0]), place=st.integers(1, 8))
 def test_any_gap_that_is_far_off_is_caught(seed, factor, place):
     """CB-2, CB-5: a gap of 0.3 or 3 times its nominal length fails a clause, wherever it is in the series.
 
-    Tries thirty fixed examples, all of which must pass.
+    Tries thirty-one fixed examples, all of which must pass.
     """
     found = gaps(made.TERMS, seed, 8, jitter_first=False)
     found[place - 1] = factor * made.TERMS.nominal(place)
