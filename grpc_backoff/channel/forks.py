@@ -107,10 +107,10 @@ def refuse_inherited(target: str, made_in: Generation) -> None:
 
 
 def check_core(target: str, *, asyncio: bool = False) -> None:
-    """Check that grpcio's core will not hang or crash in this process (FK-1); warn once if it might (FK-2).
+    """Check that grpcio's core can be used in this process (FK-1); warn once if it might hang or crash (FK-2).
 
     Raises:
-        ForkError: the core would hang or crash, because one of this library's channels was open when this process was
+        ForkError: the core could hang or crash, because one of this library's channels was open when this process was
             forked, or less than a second earlier.
     """
     if asyncio and _now.after_asyncio:
@@ -122,7 +122,7 @@ def check_core(target: str, *, asyncio: bool = False) -> None:
     if (_now.after_use or _now.after_asyncio) and not survives_forks():
         raise ForkError(
             f"the channel to {target} cannot be created in this process: it was forked while its parent had channels "
-            "open, or had closed them less than a second before, and grpcio would hang. Set "
+            "open, or had closed them less than a second before, and grpcio could hang. Set "
             "GRPC_ENABLE_FORK_SUPPORT=1 before Python starts, or close all channels a second before the fork, or start "
             "processes with spawn or forkserver"
         )

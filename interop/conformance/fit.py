@@ -95,10 +95,10 @@ class Fit:
         return _UNSURE if self.wrong else 0.0
 
     def unexplained(self) -> Iterator[tuple[int, float, Range]]:
-        """Yield each gap that is left by the simple schedule that explains the most gaps of its series.
+        """Yield the gaps that do not fit: for each, its number, its length and its expected range.
 
-        Yields the gap's number, its length and its expected range. If every gap has a schedule that explains it, but no
-        schedule explains them all, a gap is wrong nevertheless.
+        One schedule has to explain all gaps of a series. These are the gaps that are left by the schedule that explains
+        the most of them.
         """
         schedules = [self.schedule, *self.likely]
         for each in self.series:

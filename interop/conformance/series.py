@@ -134,7 +134,7 @@ def _growth(own: Fit, terms: Terms) -> Iterator[Measure]:
     number = _ADDED if own.schedule.added else _MULTIPLIER
     yield number.measure(own, terms, wrong=Trait.GROWTH in own.wrong)
     for n, gap, band in own.unexplained():
-        yield Measure(what=f"gap {n}, which no schedule explains", seen=gap, allowed=band)
+        yield Measure(what=f"gap {n}, which does not fit the others", seen=gap, allowed=band)
 
 
 def _cap(own: Fit, terms: Terms) -> Iterator[Measure]:
