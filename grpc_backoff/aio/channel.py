@@ -24,6 +24,7 @@ from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time, refuse_el
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES
 from grpc_backoff.aio.pending import PendingCalls
+from grpc_backoff.aio.polling import Polling
 from grpc_backoff.aio.shares import Share, SharedManager, Shares, shared_manager
 from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
@@ -86,7 +87,7 @@ class Channel(Factories, grpc.aio.Channel):
         """The channel's connect policy."""
         self.policy_values = setup.policy_values
         """The connect policy's values by name, each with its source (BP-3)."""
-        self._polling: core.Polling | None = core.Polling.shared()
+        self._polling: Polling | None = Polling.shared()
         self._front = front.Front(target, credentials, core_options, compression, LAST_INTERCEPTORS)
         intercepting = self._front.open(interceptors)  # grpc itself rejects invalid arguments here
         # As on grpc's own channel, clients append to these lists and replace them, so each call reads them again.

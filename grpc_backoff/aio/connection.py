@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import grpc.aio
 
+from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.calls.core_words import Link
 from grpc_backoff.connection.connector import Connection
 
-__all__ = ["CallConnection", "EarlyConnection", "EarlyEntry"]
-
-
-class EarlyConnection(Protocol):
-    """Something on which calls can be made: a connection, or an attempt that may still fail."""
-
-    @property
-    def channel(self) -> grpc.aio.Channel:
-        """The grpc channel that has this connection, or that is making it."""
-        ...
-
-    def began(self, call: grpc.aio.Call, owner: object) -> None:
-        """Record a call that was just made on `channel`, and the call's owner."""
-        ...
+__all__ = ["CallConnection", "EarlyEntry"]
 
 
 class EarlyEntry(Protocol):
@@ -32,7 +21,7 @@ class EarlyEntry(Protocol):
         """Begin to dial before `connect` is called, so that other work is done while the peer answers."""
         ...
 
-    def enter(self, limit: float) -> EarlyConnection | None:
+    def enter(self, limit: float) -> CoreChannel | None:
         """Return the attempt in flight, after starting one if there is none; None if calls cannot enter the attempt.
 
         A call made on the attempt is sent as soon as there is a connection. If the attempt fails, the call never leaves
@@ -45,8 +34,18 @@ class EarlyEntry(Protocol):
         ...
 
 
-class CallConnection(EarlyConnection, Connection, Protocol):
+class CallConnection(Connection, Protocol):
     """A connection on which a channel can make calls."""
+
+    @property
+    def core(self) -> CoreChannel:
+        """The core channel that has this connection."""
+        ...
+
+    @property
+    def on_end(self) -> Callable[[grpc.aio.Call], None] | None:
+        """The function to call when a call on this connection has ended; None if nothing depends on how calls end."""
+        ...
 
     def link(self) -> Link:
         """Return the connection's state. Call this at the moment when a call ends."""

@@ -19,18 +19,16 @@ import asyncio
 import contextlib
 import importlib
 import math
-import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextvars import Context
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.finished import let_go
+from grpc_backoff.aio.core_channel import CoreChannel, complete
+from grpc_backoff.aio.grpcio import READY
 from grpc_backoff.calls.core_words import Link
-from grpc_backoff.channel.forks import core_stirred
 from grpc_backoff.config.pairs import first_values
 from grpc_backoff.config.target import core_target
 from grpc_backoff.connection.clock import Clock
@@ -45,7 +43,7 @@ from grpc_backoff.connection.core_reason import reason_in, stage_of
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.policy.connect import ConnectPolicy
 
-__all__ = ["CoreChannel", "CoreConnection", "CoreConnector", "Polling"]
+__all__ = ["CoreConnection", "CoreConnector"]
 
 Options = Sequence[tuple[str, Any]]
 
@@ -89,17 +87,9 @@ _IDLE_SHARE = 0.9
 """The fraction of the idle timeout that counts as all of it, because a late loop notices a call's end after the core.
 """
 _EXPLAIN_TIMEOUT = 0.25
-_LAST_NOTICE = 1.0
-"""How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
 
 _MOST_DERIVED = 256
 """The maximum number of cached entries, each with the values derived from one target and its options."""
-
-_NOWHERE, _UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
-"""The target and the options of a channel that never connects, and that channelz should not show."""
-
-_POLL, _POLLS = 0.01, 25
-"""How often, in seconds, and how many times to check for the server's status of a call whose write has failed."""
 
 _NO_ANSWER = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
 """The status codes with which a call can end without an answer from the server."""
@@ -111,123 +101,14 @@ with contextlib.suppress(AttributeError):  # a release of grpcio that does this 
     _observability._SERVICES_TO_EXCLUDE.append(_EXPLAIN_SERVICE.encode())  # noqa: SLF001
 
 
-class CoreChannel:
-    """One C-core channel, with its calls and the watch on its state.
-
-    A cancelled watch would remain in the core, which would later report to a loop that may no longer exist. So watches
-    are never cancelled; closing the channel ends them.
-    """
-
-    def __init__(self, channel: grpc.aio.Channel, loop: asyncio.AbstractEventLoop) -> None:
-        """Take ownership of a new channel."""
-        self.channel = channel
-        self.state = channel.get_state
-        self.calls: weakref.WeakKeyDictionary[grpc.aio.Call, object] = weakref.WeakKeyDictionary()
-        """Every call made on this channel that is still referenced, finished or not, with its owner."""
-        self.running = 0
-        self.left = -math.inf
-        """When a call on this channel last ended, in seconds on the connector's clock."""
-        self.retired = False
-        self.last_state: grpc.ChannelConnectivity | None = None
-        """The channel's state when it was closed; None while it is open."""
-        self._loop = loop
-        self._watched: grpc.ChannelConnectivity | None = None
-        self._watches: set[asyncio.Task[None]] = set()
-        self._watch: asyncio.Task[None]
-
-    def watch(self, state: grpc.ChannelConnectivity) -> None:
-        """Start to watch for the end of this state, unless it is being watched already."""
-        if self._watched is state:
-            return
-        self._watched = state
-        self._watch = self._loop.create_task(self._left(state), context=Context())
-        self._watches.add(self._watch)
-        self._watch.add_done_callback(self._watches.discard)
-
-    async def leaves(self, state: grpc.ChannelConnectivity, within: float | None = None) -> bool:
-        """Wait until the core has left this state, for `within` seconds at most; return whether it has."""
-        self.watch(state)
-        watch = self._watch
-        await asyncio.wait([watch], timeout=within)
-        if not watch.done():
-            return False
-        if watch is self._watch:
-            self._watched = None
-        watch.result()
-        return True
-
-    async def _left(self, state: grpc.ChannelConnectivity) -> None:
-        with contextlib.suppress(grpc.aio.UsageError):  # the channel was closed before this task started
-            await self.channel.wait_for_state_change(state)
-
-    async def close(self, grace: float | None = None) -> None:
-        """Give the calls up to `grace` seconds to finish, and close the channel; nothing of it stays in the core.
-
-        Cancelling this ends the grace period but still closes the channel, because nothing else would close it.
-        """
-        running = [call for call in self.calls if not call.done()] if grace else []
-        try:
-            if grace and running:  # before 1.8x, grpcio's own grace period misses some calls
-                await _ended(running, grace, self._loop)
-        finally:
-            self.last_state = self.state()
-            await self.channel.close()
-            if self.calls:
-                await _let_go_of(self.calls)
-            if self._watches:
-                await asyncio.wait(self._watches, timeout=_LAST_NOTICE)
-
-    async def end_calls(self, owner: object, grace: float | None) -> None:
-        """Give one owner's calls up to `grace` seconds to finish, then cancel them; the channel stays open."""
-        own = [call for call, whose in self.calls.items() if whose is owner]
-        running = [call for call in own if not call.done()]
-        try:
-            if running:
-                await _ended(running, grace or 0.0, self._loop)
-        finally:
-            for call in running:
-                call.cancel()
-            await _let_go_of(own)
-
-
-async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.AbstractEventLoop) -> None:
-    """Wait until the calls have ended, up to `within` seconds."""
-    running, ended = set(calls), loop.create_future()
-
-    def end(call: grpc.aio.Call) -> None:
-        running.discard(call)
-        if not running and not ended.done():
-            ended.set_result(None)
-
-    for call in tuple(running):
-        call.add_done_callback(end)
-    await asyncio.wait([ended], timeout=within)
-
-
-async def _let_go_of(calls: Iterable[grpc.aio.Call]) -> None:
-    """Make finished calls that are still referenced release the core's channel (CB-10).
-
-    If a write to a call has failed, the call may have a status made by grpcio. The server's own status may follow, so
-    this waits a moment for it.
-    """
-    held = [call for call in calls if not let_go(call)]
-    for _ in range(_POLLS):
-        if not held:
-            return
-        await asyncio.sleep(_POLL)
-        held = [call for call in held if not let_go(call)]
-    for call in held:
-        let_go(call, stand_in=True)
-
-
 class CoreConnection:
     """One connection of a C-core channel, from SETTINGS to its end."""
 
     def __init__(self, core: CoreChannel, since: float, owner: CoreConnector, limit: float) -> None:
         """Store the arguments. SETTINGS arrived at `since`; `limit` was the attempt's time limit, in seconds."""
         self.core = core
+        self.retire = core.retire
         self._limit = limit
-        self.channel = core.channel
         self._since = since
         self._owner = owner
         self._now = owner.clock.now
@@ -240,7 +121,7 @@ class CoreConnection:
 
     def alive(self) -> bool:
         """Return whether the connection is up in the core right now."""
-        return self._state() is _READY
+        return self.core.check(False) == READY
 
     def just_ended(self) -> bool:
         """Return whether the connection has ended only just now, as far as this loop can tell."""
@@ -270,21 +151,14 @@ class CoreConnection:
         """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
         return self._now() if self.core.running else self.core.left
 
-    def began(self, call: grpc.aio.Call, owner: object) -> None:
-        """Record a call that was just made on this connection's channel, and its owner."""
-        core = self.core
-        core.running += 1
-        core.calls[call] = owner
-        call.add_done_callback(self._ended)
+    @property
+    def on_end(self) -> Callable[[grpc.aio.Call], None] | None:
+        """The function to call when a call on this connection has ended; None without a `stable_after`."""
+        return self._ended if self._stable_after else None
 
     def _ended(self, call: grpc.aio.Call) -> None:
-        core = self.core
-        core.running -= 1
-        core.left = self._now()
-        if self._stable_after and not self._served and self._on_probation():
+        if not self._served and self._on_probation():
             self._owner.spawn(self._judge(call))
-        if core.retired and not core.running:
-            self._owner.drained(core)
 
     async def _judge(self, call: grpc.aio.Call) -> None:
         """Record whether the server answered a call: any answer shows that the connection is usable (CB-8)."""
@@ -360,47 +234,6 @@ class CoreConnection:
         if core.last_state is not before and _has_dialled(before, core.last_state):
             tell()  # and its call has ended since the last check
 
-    def retire(self) -> None:
-        """Accept no new calls, and close once the running ones have ended.
-
-        Closing at once would cancel them, but after a graceful GOAWAY they can finish (CH-6).
-        """
-        core = self.core
-        if not core.retired:
-            core.retired = True
-            if not core.running:
-                self._owner.drained(core)
-
-
-class EnteredAttempt:
-    """An attempt that calls may enter before it is known to have a connection."""
-
-    __slots__ = ("_core", "_owner", "channel")
-
-    def __init__(self, core: CoreChannel, owner: CoreConnector) -> None:
-        """Store the arguments; `core` is the attempt's channel."""
-        self._core = core
-        self._owner = owner
-        self.channel = core.channel
-
-    def began(self, call: grpc.aio.Call, owner: object) -> None:
-        """Record a call that was just made on this attempt, and its owner."""
-        core = self._core
-        core.running += 1
-        core.calls[call] = owner
-        call.add_done_callback(self._ended)
-
-    def _ended(self, _call: grpc.aio.Call) -> None:
-        core, owner = self._core, self._owner
-        core.running -= 1
-        core.left = owner.clock.now()
-        owner.left_early(core)
-
-
-def _end(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
 
 def _has_dialled(before: grpc.ChannelConnectivity, after: grpc.ChannelConnectivity | None) -> bool:
     """Return whether the core started to dial between two checks, given the state that each check found.
@@ -457,7 +290,6 @@ class CoreConnector:
         self._last_life = math.inf
         self._attempt: CoreChannel | None = None
         self._begun: CoreChannel | None = None
-        self._early_end: asyncio.Future[None] | None = None
         self._open: set[CoreChannel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -489,7 +321,7 @@ class CoreConnector:
         with contextlib.suppress(Exception):  # raised again, and reported, when `connect` dials
             self._begun = self._dial(limit)
 
-    def enter(self, limit: float) -> EnteredAttempt | None:
+    def enter(self, limit: float) -> CoreChannel | None:
         """Return the attempt in flight for calls to enter; see `EarlyEntry.enter`."""
         if self.policy.stable_after or self._last_life < _SHORT_LIFE:
             return None  # calls may use the connection only after it has been observed
@@ -498,14 +330,7 @@ class CoreConnector:
             core = self._begun = self._begun or self._dial(limit)
         elif core.state() not in (_CONNECTING, _READY):
             return None  # the core is IDLE once its connection has ended: a call would make it dial again
-        return EnteredAttempt(core, self)
-
-    def left_early(self, core: CoreChannel) -> None:
-        """Handle the end of a call that was made before the connection was known to be up."""
-        if core.retired and not core.running:
-            self.drained(core)
-        elif core is self._attempt and self._early_end is not None:
-            _end(self._early_end)
+        return core
 
     def abandon(self) -> None:
         """Abandon an attempt that a call has entered, unless `connect` has taken it over."""
@@ -553,7 +378,7 @@ class CoreConnector:
         pauses: Sequence[float] = _LOOKS
         if core.running:
             first, *pauses = _LOOKS_IN_USE
-            await self._pause(first)
+            await self._pause(core, first)
         else:
             await asyncio.sleep(0)  # the core has almost always started by then, and need not notify
         state = core.state()
@@ -575,20 +400,21 @@ class CoreConnector:
         """Poll for a nearby peer's outcome, because a notification would also wake the core's thread and the loop."""
         state = _CONNECTING
         for pause in pauses:
-            await self._pause(pause)
+            await self._pause(core, pause)
             state = core.state()
             if state is not _CONNECTING:
                 break
         return state
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self, core: CoreChannel, seconds: float) -> None:
         """Wait this many seconds, or until a call made on the attempt has ended, which also shows the outcome."""
-        ended = self._early_end = self.loop.create_future()
-        timer = self.loop.call_later(seconds, _end, ended)
+        ended = core.first_end = self.loop.create_future()
+        timer = self.loop.call_later(seconds, complete, ended)
         try:
             await ended
         finally:
             timer.cancel()
+            core.first_end = None
 
     async def _look_at(self, core: CoreChannel, within: float) -> None:
         """Give a short-lived connection a moment to end, but not so long that a success would miss the limit."""
@@ -597,7 +423,7 @@ class CoreConnector:
         await core.leaves(_READY, min(look, within / 2))
 
     def _dial(self, limit: float) -> CoreChannel:
-        core = CoreChannel(self._make_channel(limit), self.loop)
+        core = CoreChannel(self._make_channel(limit), self.loop, self.clock.now, self.drained)
         core.state(try_to_connect=True)
         return core
 
@@ -627,34 +453,9 @@ class CoreConnector:
         try:
             ask: Callable[..., Any] = core.channel.unary_unary(_EXPLAIN_METHOD)
             question = ask(request, wait_for_ready=False, timeout=_EXPLAIN_TIMEOUT)
-            core.calls[question] = None
+            core.began(question, None)
             await question
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 reason = reason_in(error.details() or reason)
         return Failure(stage_of(reason), reason)
-
-
-class Polling:
-    """Keeps grpcio's poller and its core's threads running, which otherwise stop when the last channel is closed.
-
-    Without this, a program that creates a channel for each request would start and stop them each time.
-    """
-
-    __slots__ = ("__weakref__", "_channel")
-
-    _kept: ClassVar[weakref.ReferenceType[Polling] | None] = None
-
-    def __init__(self) -> None:
-        """Start them, unless they are running already, by creating a channel that never connects."""
-        self._channel = _genuine.insecure_channel(_NOWHERE, options=_UNSEEN)
-        weakref.finalize(self, core_stirred).atexit = False  # the core shuts down once this is freed
-
-    @classmethod
-    def shared(cls) -> Polling:
-        """Return the existing object if it is still referenced, or else a new one."""
-        kept = None if cls._kept is None else cls._kept()
-        if kept is None:
-            kept = cls()
-            cls._kept = weakref.ref(kept)
-        return kept

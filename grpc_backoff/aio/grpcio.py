@@ -1,4 +1,4 @@
-"""Access to grpcio's private parts: the status of a finished call, and the texts by which statuses are recognized.
+"""Access to grpcio's private parts: the status of a finished call, and the numbers and texts that mean something.
 
 This module depends on grpcio's internals and wording, so it has to be checked with each release.
 """
@@ -12,6 +12,7 @@ import grpc.aio
 
 __all__ = [
     "CANCELLED_DETAILS",
+    "READY",
     "is_cancelled_here",
     "is_ok",
     "is_stand_in",
@@ -20,6 +21,9 @@ __all__ = [
 
 CANCELLED_DETAILS = "Locally cancelled by application!"
 """The details that grpcio gives a call that was cancelled by its own program."""
+
+READY: int = grpc.ChannelConnectivity.READY.value[0]
+"""grpc's number for the state READY."""
 
 _WRITE_FAILED = 'Failed "execute_batch"'
 _CODES = {code.value[0]: code for code in grpc.StatusCode}

@@ -15,7 +15,8 @@ from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextvars import Context
 from typing import Any, Protocol
 
-from grpc_backoff.aio.connection import EarlyConnection, EarlyEntry
+from grpc_backoff.aio.connection import EarlyEntry
+from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.listeners import Event, tell
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection import machine as m
@@ -103,7 +104,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         if state.phase is not m.Phase.CLOSED and state.heeds_want(self._clock.now()):
             self._feed(m.ConnectionWanted())
 
-    def early_connection(self) -> EarlyConnection | None:
+    def early_connection(self) -> CoreChannel | None:
         """Return the attempt in flight if calls may enter it before it is connected (CB-7); otherwise None."""
         if self._attempt is None or self._proven is None or self._entry is None:
             return None

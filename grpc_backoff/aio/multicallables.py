@@ -18,12 +18,14 @@ from asyncio import _get_running_loop  # the public function raises without a lo
 from collections.abc import AsyncIterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import grpc
 import grpc.aio
 
 from grpc_backoff.aio.call import CALLS
 from grpc_backoff.aio.front import LISTS
+from grpc_backoff.aio.grpcio import READY
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.method import Arguments, Method, replaced
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grpc_backoff.aio.channel import Channel
-    from grpc_backoff.aio.connection import CallConnection, EarlyConnection
+    from grpc_backoff.aio.connection import CallConnection
+    from grpc_backoff.aio.core_channel import CoreChannel
     from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = ["LAST_INTERCEPTORS", "MULTICALLABLES", "MultiCallable"]
@@ -61,10 +64,10 @@ class MultiCallable(Method):
             channel, method, request_serializer, response_deserializer, registered, policy=policy, call_id=call_id
         )
         self._loop = channel.loop
-        self._manager = channel._manager
         self._owner = channel._share.key
         self._interceptors = LISTS[self.arity]
         self._connection: CallConnection | None = None
+        self._core: CoreChannel | None = None
         self._direct: Callable[..., grpc.aio.Call]
         self._on_front: Callable[..., grpc.aio.Call] | None = None
         self._plain = policy is None and not channel._front.always and not self._config.wait_for_ready
@@ -73,30 +76,31 @@ class MultiCallable(Method):
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
         return made
 
-    def _on_connection(self, connection: EarlyConnection) -> Callable[..., grpc.aio.Call]:
-        made = self._on_channel(connection.channel)
-        return made if self.takes_one_request else _ending_requests(made)
-
-    # CH-5: all the overhead of a call on a READY channel is in the next two methods, in `__call__` and in `began`.
+    def _on_core(self, core: CoreChannel) -> Callable[..., grpc.aio.Call]:
+        made: Any = self._on_channel(core.channel)
+        # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
+        return made.__call__ if self.takes_one_request else _ending_requests(made)
 
     def _ready(self) -> CallConnection | None:
         """Return the connection that calls may use right now, after creating grpc's multicallable on it; else None."""
         if _get_running_loop() is not self._loop:
             self._channel.refuse_elsewhere()
-        connection = self._connection
-        if connection is not None and connection is self._manager.connection and connection.alive():
-            return None if self._channel.closing else connection
         return None if self._channel.closing else self._bind()
 
     def _bind(self) -> CallConnection | None:
         """Create grpc's multicallable on the current connection, and return the connection; None if there is none."""
-        connection = self._connection
-        if connection is not None and connection is self._manager.connection and connection.alive():
-            return connection
-        connection = self._channel._share.connection()
-        if connection is not None and connection is not self._connection:
-            self._direct = self._on_connection(connection)
-        self._connection = connection
+        core = self._core
+        if core is not None and not core.retired and core.check(False) == READY:
+            return self._connection
+        channel = self._channel
+        connection = None if channel._manager.connection is None else channel._share.connection()
+        if connection is None:
+            self._connection = self._core = None
+        elif connection is not self._connection:
+            self._connection, self._core = connection, connection.core
+            self._direct = self._on_core(connection.core)
+            if connection.on_end is not None:
+                self._direct = _with_end(self._direct, connection.on_end)
         return connection
 
     # The other paths.
@@ -145,15 +149,15 @@ class MultiCallable(Method):
         if policy is None and not wait_for_ready:
             connection = self._ready()
             if connection is not None:
-                return self._enter(connection, request, arguments, arguments.timeout, arguments.metadata)
+                return self._enter(connection.core, request, arguments, arguments.timeout, arguments.metadata)
         if channel.closing:
             channel.refuse_if_closed()
         if arguments.credentials is not None and not channel._secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
         # A wait-for-ready call is repeated if the connection breaks just as the call is assigned to it. A call that has
         # to wait first gets a connection that was just observed, so it is spared the cost of being repeatable.
-        repeatable = wait_for_ready and (policy is not None or channel._share.connection() is not None)
-        machine = self._machine(policy, wait_for_ready, given is None, repeatable)
+        repeatable = wait_for_ready and (policy is not None or channel._manager.connection is not None)
+        machine = self._machines[policy is not None, wait_for_ready, given is None, repeatable]
         # Copy the metadata and serialize the request now, because the caller may reuse both before there is a
         # connection. A plain call would already have been sent.
         if arguments.metadata is not None:
@@ -168,8 +172,8 @@ class MultiCallable(Method):
         self, request: Any, arguments: Arguments, seconds: float | None, instead: Metadata
     ) -> tuple[grpc.aio.Call, CallConnection] | None:
         """Make an attempt of a call on the current connection, even on a closing channel; None without a connection."""
-        connection = self._connection
-        if connection is None or connection is not self._manager.connection or not connection.alive():
+        connection, core = self._connection, self._core
+        if core is None or core.retired or core.check(False) != READY:  # as in `_bind`
             connection = self._bind()
         if connection is None:
             return None
@@ -181,7 +185,7 @@ class MultiCallable(Method):
             wait_for_ready=False,
             compression=arguments.compression,
         )
-        connection.began(call, self._owner)
+        connection.core.began(call, self._owner)
         return call, connection
 
     def make_early(self, request: Any, arguments: Arguments, seconds: float | None) -> grpc.aio.Call | None:
@@ -189,13 +193,14 @@ class MultiCallable(Method):
         attempt = self._channel._share.early_connection()
         if attempt is None:
             return None
-        self._connection, self._direct = None, self._on_connection(attempt)
+        self._connection = self._core = None
+        self._direct = self._on_core(attempt)
         return self._enter(attempt, request, arguments, seconds, arguments.metadata)
 
     def _enter(
-        self, connection: EarlyConnection, request: Any, arguments: Arguments, timeout: float | None, metadata: Any
+        self, core: CoreChannel, request: Any, arguments: Arguments, timeout: float | None, metadata: Any
     ) -> grpc.aio.Call:
-        """Make grpc's own call on a connection; in the core, it is always fail-fast.
+        """Make grpc's own call on a core channel; there, it is always fail-fast.
 
         If the connection breaks just as a wait-for-ready call is assigned to it, the core would keep the call waiting
         for the core's own next attempt, long after this channel is READY again.
@@ -208,8 +213,19 @@ class MultiCallable(Method):
             wait_for_ready=False,
             compression=arguments.compression,
         )
-        connection.began(call, self._owner)
+        core.began(call, self._owner)
         return call
+
+
+def _with_end(
+    method: Callable[..., grpc.aio.Call], on_end: Callable[[grpc.aio.Call], None]
+) -> Callable[..., grpc.aio.Call]:
+    def call(request: Any, **how: Any) -> grpc.aio.Call:
+        made = method(request, **how)
+        made.add_done_callback(on_end)
+        return made
+
+    return call
 
 
 def _ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
@@ -241,11 +257,22 @@ class _OneRequest(MultiCallable):
         compression: grpc.Compression | None = None,
     ) -> Any:
         """Call the method; see the multicallables of `grpc.aio`."""
-        roundabout = wait_for_ready or not self._plain or getattr(self._channel, self._interceptors)
-        connection = None if roundabout else self._ready()
-        if connection is None:
+        # CH-5: all the overhead of a call on a READY channel is here. `_ready` and `began` are inlined, because their
+        # code drops out of the processor's caches while a call waits for its answer, so each function that the next
+        # call runs through would cost a microsecond or two.
+        channel, core = self._channel, self._core
+        if (
+            core is None
+            or wait_for_ready
+            or not self._plain
+            or getattr(channel, self._interceptors)
+            or _get_running_loop() is not self._loop
+            or channel.closing
+            or core.retired
+            or core.check(False) != READY
+        ):
             return self._make_call(request, Arguments(timeout, metadata, credentials, wait_for_ready, compression))
-        call = self._direct(
+        call: Any = self._direct(
             request,
             timeout=timeout,
             metadata=metadata,
@@ -253,7 +280,9 @@ class _OneRequest(MultiCallable):
             wait_for_ready=False,
             compression=compression,
         )
-        connection.began(call, self._owner)
+        core.running += 1
+        core.owners[ref(call, core.forget)] = self._owner
+        call._cython_call.add_done_callback(core.ended)
         return call
 
 
@@ -275,7 +304,7 @@ class _RequestStream(MultiCallable):
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         if connection is None:
             return self._make_call(request_iterator, arguments)
-        return self._enter(connection, request_iterator, arguments, timeout, metadata)
+        return self._enter(connection.core, request_iterator, arguments, timeout, metadata)
 
 
 class _UnaryUnary(_OneRequest, grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only

@@ -10,7 +10,7 @@ import grpc
 from grpc_backoff.aio.errors import NoConnectionError
 from grpc_backoff.calls.machine import CancelRequested, ConnectionReady, Missed, NoConnection, NotConnected
 from grpc_backoff.config.target import shown_target
-from grpc_backoff.connection.events import ConnectionStatus, Stage, State
+from grpc_backoff.connection.events import ConnectionStatus, Stage
 from grpc_backoff.connection.no_connection import explain
 
 if TYPE_CHECKING:
@@ -18,23 +18,18 @@ if TYPE_CHECKING:
 
 __all__ = ["PendingCalls"]
 
-_READY = ConnectionReady()
+_READY, _WAITS = ConnectionReady(), NotConnected()
 
 
 class Manager(Protocol):
     """What the queue needs from the connection's manager."""
 
-    @property
-    def state(self) -> State:
-        """The channel's current state."""
-        ...
-
     def status(self) -> ConnectionStatus:
         """Return the channel's status."""
         ...
 
-    def want(self) -> None:
-        """Ask for a connection."""
+    def want(self) -> bool:
+        """Ask for a connection; return whether the channel is in TRANSIENT_FAILURE."""
         ...
 
 
@@ -59,11 +54,10 @@ class PendingCalls:
 
         If the key is in backoff, its last failure also applies to calls that ask for a connection now (SH-3).
         """
-        self.manager.want()
-        failing = self.manager.state is State.TRANSIENT_FAILURE
-        if failing:
-            self._note_resolved()
-        return NotConnected(failing=failing, resolved=self._resolved)
+        if not self.manager.want():
+            return _WAITS
+        self._note_resolved()
+        return NotConnected(failing=True, resolved=self._resolved)
 
     def no_connection(self) -> NoConnection:
         """Return the machine's input for a pending call when a dial fails."""

@@ -13,7 +13,8 @@ from collections.abc import Callable, Hashable
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from grpc_backoff.aio.connection import CallConnection, EarlyConnection
+from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.manager import ConnectionManager, Pending
 from grpc_backoff.connection.connector import Connector
@@ -124,11 +125,17 @@ class Share:
         """Return the channel's status (CH-11). May be called from any thread."""
         return status_shown(self._manager.status(), asked=self._asked, closed=self._closed)
 
-    def want(self) -> None:
-        """Ask for a connection; harmless if there already is one, or if one is being made."""
-        if not self._closed:
-            self._manager.want()
+    def want(self) -> bool:
+        """Ask for a connection; return whether the channel is now in TRANSIENT_FAILURE.
+
+        This is harmless if there already is a connection, or if one is being made.
+        """
+        if self._closed:
+            return False
+        self._manager.want()
+        if not self._asked:
             self._ask()
+        return self._manager.is_failing
 
     def connection(self) -> CallConnection | None:
         """Return the connection for a call, or None if it is not up right now."""
@@ -137,7 +144,7 @@ class Share:
             self._ask()
         return connection
 
-    def early_connection(self) -> EarlyConnection | None:
+    def early_connection(self) -> CoreChannel | None:
         """Return the attempt in flight if calls may enter it before it is connected (CB-7); otherwise None."""
         return self._manager.early_connection()
 

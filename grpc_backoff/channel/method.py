@@ -27,6 +27,22 @@ class Arguments(NamedTuple):
     compression: grpc.Compression | None
 
 
+class _Machines(dict[tuple[bool, bool, bool, bool], CallMachine]):
+    """The machines for one method's calls, each created when it is first needed; one serves all calls of its kind.
+
+    A key says whether the calls are retried, and has the machine's `wait_for_ready`, `by_config` and `repeatable`.
+    """
+
+    def __init__(self, target: str, method: str, policy: RetryPolicy | None) -> None:
+        super().__init__()
+        self._of = target, method, policy
+
+    def __missing__(self, kind: tuple[bool, bool, bool, bool]) -> CallMachine:
+        (target, method, policy), (retried, *flags) = self._of, kind
+        machine = self[kind] = CallMachine(target, method, policy if retried else None, *flags)
+        return machine
+
+
 class Method:
     """The base class for multicallables in both APIs."""
 
@@ -56,7 +72,7 @@ class Method:
         self._call_id = call_id
         self._config = channel.call_policies.service_config.of(method)
         self._sender: Self | None = None
-        self._machines: dict[tuple[bool, ...], CallMachine] = {}
+        self._machines = _Machines(channel.target, method, policy)
 
     def retrying(self, policy: RetryPolicy | None, call_id: str | None = None) -> Self:
         """Return a callable for the same method with another retry policy, or with None for no retries."""
@@ -76,18 +92,6 @@ class Method:
         """Return a request as the stub would send it; unchanged if the stub has no serializer."""
         serializer = self._signature[0]
         return request if serializer is None else serializer(request)
-
-    def _machine(
-        self, policy: RetryPolicy | None, wait_for_ready: bool, by_config: bool, repeatable: bool
-    ) -> CallMachine:
-        """Return the machine for a call; one machine serves all calls of the same kind."""
-        key = policy is None, wait_for_ready, by_config, repeatable
-        machine = self._machines.get(key)
-        if machine is None:
-            machine = self._machines[key] = CallMachine(
-                self._channel.target, self._method, policy, wait_for_ready, by_config, repeatable
-            )
-        return machine
 
     @property
     def serializer(self) -> Any:

@@ -17,6 +17,7 @@ from grpc_backoff.sharing.registry import Entry, Home, Registry
 __all__ = ["SteppedManager"]
 
 _LOG = logging.getLogger(__name__)
+_TRANSIENT_FAILURE = State.TRANSIENT_FAILURE
 
 
 class _Standing(Protocol):
@@ -82,6 +83,11 @@ class SteppedManager(ABC, Generic[ConnectionT]):
         connection = self.connection
         gone = connection is not None and not connection.alive()
         return State.IDLE if gone else self._state.state
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the state is TRANSIENT_FAILURE, so that there is no connection to check."""
+        return self._state.state is _TRANSIENT_FAILURE
 
     def status(self) -> ConnectionStatus:
         """Return the channel's status (CH-11). Any thread may call this, because it changes nothing."""

@@ -113,7 +113,7 @@ class MultiCallable(Method):
         # A wait-for-ready call is repeated if the connection breaks just as the call is assigned to it. A call that has
         # to wait first gets a connection that was just observed, so it is spared the cost of being repeatable.
         repeatable = wait_for_ready and not single and (policy is not None or channel.connection() is not None)
-        machine = self._machine(policy, wait_for_ready, given is None, repeatable)
+        machine = self._machines[policy is not None, wait_for_ready, given is None, repeatable]
         # Copy the metadata and serialize the request now, because the caller may reuse both before there is a
         # connection. A plain call would already have been sent.
         if arguments.metadata is not None:

@@ -30,6 +30,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.channel import Channel, Interceptors
+from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.calls.core_words import Link
 from grpc_backoff.channel.settings import ChannelSettings, Options
 from grpc_backoff.config.target import AF_UNIX, Target, parse_target
@@ -39,6 +40,7 @@ from grpc_backoff.testing.connector import ScriptedConnection, ScriptedConnector
 __all__ = ["scripted_channel"]
 
 _CHUNK = 1 << 16
+_READY, _IDLE = grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.IDLE
 
 _genuine: Any = importlib.import_module("grpc.aio._channel")  # tracers may have wrapped the public names
 
@@ -123,21 +125,26 @@ class _ServedConnector:
 class _ServedConnection:
     """A connection that lasts as long as the script says."""
 
+    on_end = None  # only the script decides how the connection counts
+
     def __init__(
         self, scripted: ScriptedConnection, script: ScriptedConnector, line: _Line, channel: grpc.aio.Channel
     ) -> None:
         self.scripted = scripted
-        self.channel = channel
+        self.core = CoreChannel(channel, asyncio.get_running_loop(), script.clock.now, _leave_open)
+        self.core.check = self._check
         self._now = script.clock.now
         self._line = line
-        self._running = 0
         self._breaking = asyncio.create_task(self._break_when_lost())
 
     def alive(self) -> bool:
         return self.scripted.alive()
 
+    def _check(self, _try_to_connect: bool) -> int:
+        return (_READY if self.scripted.alive() else _IDLE).value[0]
+
     def last_used(self) -> float:
-        return self._now() if self._running else self.scripted.last_used()
+        return self._now() if self.core.running else max(self.core.left, self.scripted.last_used())
 
     def loss(self) -> Loss | None:
         return self.scripted.loss()
@@ -149,15 +156,8 @@ class _ServedConnection:
         """Return at once, because only the script dials here."""
 
     def retire(self) -> None:
+        self.core.retire()
         self.scripted.retire()
-
-    def began(self, call: grpc.aio.Call, owner: object) -> None:  # noqa: ARG002 - one channel owns all
-        self._running += 1
-        call.add_done_callback(self._ended)
-
-    def _ended(self, _call: grpc.aio.Call) -> None:
-        self._running -= 1
-        self.scripted.used = self._now()
 
     def link(self) -> Link:
         return Link.OPEN if self.alive() else Link.BROKEN
@@ -168,8 +168,12 @@ class _ServedConnection:
 
     async def close(self, grace: float | None) -> None:
         self._breaking.cancel()
-        await self.channel.close(grace)
+        await self.core.close(grace)
         await self._line.close()
+
+
+def _leave_open(_core: CoreChannel) -> None:
+    """Do nothing, because the channel of a retired connection is closed together with its connector."""
 
 
 class _Line:

@@ -23,6 +23,7 @@ from grpc._cython import cygrpc
 from grpc_backoff import ConnectError, Stage, aio
 from grpc_backoff.aio import core
 from grpc_backoff.aio.clock import LoopClock
+from grpc_backoff.aio.polling import Polling
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing.checks import check_connector
 from grpc_backoff.testing.front import (
@@ -278,8 +279,8 @@ async def test_retired_connections_end_with_their_calls():
     async with serving() as port:
         dialler = connector(f"127.0.0.1:{port}")
         connection = await dialler.connect(5.0)
-        call = connection.channel.stream_stream("/echo.v1.Echo/Both")()
-        connection.began(call, connection)
+        call = connection.core.channel.stream_stream("/echo.v1.Echo/Both")()
+        connection.core.began(call, connection)
         await call.write(b"")
         connection.retire()
         await asyncio.sleep(0.05)
@@ -287,10 +288,10 @@ async def test_retired_connections_end_with_their_calls():
         await call.done_writing()
         assert await call.read() is grpc.aio.EOF
         for _ in range(100):
-            if connection.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN:
+            if connection.core.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN:
                 break
             await asyncio.sleep(0.05)
-        assert connection.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+        assert connection.core.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
         await dialler.close(None)
 
 
@@ -305,8 +306,8 @@ async def test_idle_connections_end_by_the_cores_own_rule():
         options = [("grpc.client_idle_timeout_ms", 2000)]
         dialler = core.CoreConnector(front.target, None, options, None, policy, LoopClock(loop), loop)
         connection = await dialler.connect(5.0)
-        call = connection.channel.unary_unary("/echo.v1.Echo/Unary")(b"", timeout=0.1)
-        connection.began(call, connection)
+        call = connection.core.channel.unary_unary("/echo.v1.Echo/Unary")(b"", timeout=0.1)
+        connection.core.began(call, connection)
         await asyncio.sleep(0.05)
         time.sleep(0.12)  # noqa: ASYNC251 - blocks the loop
         loss = await asyncio.wait_for(connection.lost(), 10)
@@ -432,9 +433,9 @@ async def test_the_proxy_of_an_address(kind, spared, monkeypatch):
 
 async def test_what_grpcio_starts_is_kept_while_somebody_needs_it():
     """CB-10: channels share one `Polling` object, which is released with the last of them."""
-    first, second = core.Polling.shared(), core.Polling.shared()
+    first, second = Polling.shared(), Polling.shared()
     assert first is second
     kept = weakref.ref(first)
     del first, second
     assert kept() is None
-    assert core.Polling.shared() is not None
+    assert Polling.shared() is not None

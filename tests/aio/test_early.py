@@ -17,7 +17,8 @@ import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, Disconnected, Stage, State, aio
 from grpc_backoff.aio import core, manager
-from grpc_backoff.aio.core import CoreChannel, CoreConnector, EnteredAttempt
+from grpc_backoff.aio.core import CoreConnector
+from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.testing.front import FlakyFront, healthy, settings_only, settings_then_close, silent
 from tests.echo import Echo, EchoStub, Message, services, serving
 
@@ -319,7 +320,7 @@ async def test_what_grpc_refuses_is_raised_where_the_call_is_awaited(echo):
 async def test_the_caller_continues_in_the_turn_after_the_answer(echo, monkeypatch):
     """CB-7: a call sent during an attempt to connect returns in the first iteration of the loop after its answer."""
     await prove(echo.front.target)
-    loop, began, answered = asyncio.get_running_loop(), EnteredAttempt.began, []
+    loop, began, answered = asyncio.get_running_loop(), CoreChannel.began, []
     turn = 0
 
     def count():
@@ -331,7 +332,7 @@ async def test_the_caller_continues_in_the_turn_after_the_answer(echo, monkeypat
         began(self, call, owner)
         call.add_done_callback(lambda _: answered.append(turn))
 
-    monkeypatch.setattr(EnteredAttempt, "began", begin)
+    monkeypatch.setattr(CoreChannel, "began", begin)
     monkeypatch.setattr(core, "_LOOKS_IN_USE", (20.0, 20.0))  # so only the answer shows that there is a connection
     counting = loop.call_soon(count)
     async with aio.insecure_channel(echo.front.target, LONG) as channel:

@@ -19,7 +19,7 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Closed, Connected, Disconnected, State, aio
-from grpc_backoff.aio.core import CoreChannel
+from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.aio.shares import Share, _shared_managers
 from grpc_backoff.connection import machine

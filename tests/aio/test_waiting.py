@@ -16,7 +16,7 @@ import pytest
 from grpc_backoff import ConnectionStatus, Reason, RetryHooks, RetryPolicy, aio
 from grpc_backoff.aio.call import CALLS
 from grpc_backoff.aio.calls import Calls
-from grpc_backoff.aio.core import CoreConnection
+from grpc_backoff.aio.grpcio import READY
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
@@ -93,12 +93,12 @@ def enter_as_it_breaks(front, channel, monkeypatch, method, *request, **how):
         # Shut down a duplicate, because uvloop's own socket object cannot be shut down.
         with socket.socket(fileno=os.dup(visit.writer.get_extra_info("socket").fileno())) as sock:
             sock.shutdown(socket.SHUT_RDWR)
-    core, until = channel._manager.connection.channel, time.monotonic() + 10
-    while core.get_state() is grpc.ChannelConnectivity.READY:  # the core notices in its own thread
+    core, until = channel._manager.connection.core, time.monotonic() + 10
+    while core.state() is grpc.ChannelConnectivity.READY:  # the core notices in its own thread
         assert time.monotonic() < until
         time.sleep(0.001)
     with monkeypatch.context() as patch:
-        patch.setattr(CoreConnection, "alive", lambda _connection: True)
+        patch.setattr(core, "check", lambda _try_to_connect: READY)
         return method(*request, **how)
 
 
@@ -193,7 +193,8 @@ class Failing:
     state = State.TRANSIENT_FAILURE
 
     def want(self):
-        """Do nothing, because this manager never connects."""
+        """Do not connect; return whether the state is TRANSIENT_FAILURE."""
+        return True
 
     def status(self):
         return ConnectionStatus(

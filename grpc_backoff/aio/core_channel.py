@@ -1,0 +1,187 @@
+"""One channel of grpcio's C-core, with its calls and the watch on its state."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import weakref
+from collections.abc import Callable, Iterable
+from contextvars import Context
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from grpc_backoff.aio.finished import let_go
+
+__all__ = ["CoreChannel", "complete"]
+
+_LAST_NOTICE = 1.0
+"""How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
+
+_POLL, _POLLS = 0.01, 25
+"""How often, in seconds, and how many times to check for the server's status of a call whose write has failed."""
+
+
+class CoreChannel:
+    """One C-core channel, with its calls and the watch on its state.
+
+    Calls may be made on it before it is known to have a connection (CB-7).
+
+    A cancelled watch would remain in the core, which would later report to a loop that may no longer exist. So watches
+    are never cancelled; closing the channel ends them.
+    """
+
+    def __init__(
+        self,
+        channel: Any,
+        loop: asyncio.AbstractEventLoop,
+        now: Callable[[], float],
+        drained: Callable[[CoreChannel], None],
+    ) -> None:
+        """Take ownership of a new channel.
+
+        `drained` is called with this object, once it is retired and its calls have ended, and should close it.
+        """
+        self.channel: grpc.aio.Channel = channel
+        self.state = self.channel.get_state
+        self.check: Callable[[bool], int] = channel._channel.check_connectivity_state  # noqa: SLF001 - see `grpcio.py`
+        self.running = 0
+        """How many calls are running."""
+        self.left = -math.inf
+        """When a call on this channel last ended, in seconds on the connector's clock."""
+        self.first_end: asyncio.Future[None] | None = None
+        """Set by whoever waits for the end of a call; the next call that ends completes it."""
+        self.retired = False
+        self.last_state: grpc.ChannelConnectivity | None = None
+        """The channel's state when it was closed; None while it is open."""
+        self._loop = loop
+        self._now = now
+        self._drained = drained
+        self.owners: dict[weakref.ref[grpc.aio.Call], object] = {}
+        """The owners of the calls; a plain dictionary, because the methods of weak ones are written in Python."""
+        self.forget = self.owners.pop
+        self._watched: grpc.ChannelConnectivity | None = None
+        self._watches: set[asyncio.Task[None]] = set()
+        self._watch: asyncio.Task[None]
+
+    def began(self, call: grpc.aio.Call, owner: object) -> None:
+        """Record a call that was just made on this channel, and its owner."""
+        self.running += 1
+        self.owners[weakref.ref(call, self.forget)] = owner
+        call._cython_call.add_done_callback(self.ended)  # type: ignore[attr-defined]  # noqa: SLF001
+
+    def ended(self) -> None:
+        """Record the end of a call."""
+        self.running -= 1
+        self.left = self._now()
+        if self.first_end is not None:
+            complete(self.first_end)
+        if self.retired and not self.running:
+            self._drained(self)
+
+    def calls(self) -> list[tuple[grpc.aio.Call, object]]:
+        """Return every call made on this channel that is still referenced, finished or not, with its owner."""
+        owners = self.owners.copy()  # as garbage, calls may disappear at any time
+        return [(call, owner) for held, owner in owners.items() if (call := held()) is not None]
+
+    def retire(self) -> None:
+        """Accept no new calls, and close once the running ones have ended.
+
+        Closing at once would cancel them, but after a graceful GOAWAY they can finish (CH-6).
+        """
+        if not self.retired:
+            self.retired = True
+            if not self.running:
+                self._drained(self)
+
+    def watch(self, state: grpc.ChannelConnectivity) -> None:
+        """Start to watch for the end of this state, unless it is being watched already."""
+        if self._watched is state:
+            return
+        self._watched = state
+        self._watch = self._loop.create_task(self._left(state), context=Context())
+        self._watches.add(self._watch)
+        self._watch.add_done_callback(self._watches.discard)
+
+    async def leaves(self, state: grpc.ChannelConnectivity, within: float | None = None) -> bool:
+        """Wait until the core has left this state, for `within` seconds at most; return whether it has."""
+        self.watch(state)
+        watch = self._watch
+        await asyncio.wait([watch], timeout=within)
+        if not watch.done():
+            return False
+        if watch is self._watch:
+            self._watched = None
+        watch.result()
+        return True
+
+    async def _left(self, state: grpc.ChannelConnectivity) -> None:
+        with contextlib.suppress(grpc.aio.UsageError):  # the channel was closed before this task started
+            await self.channel.wait_for_state_change(state)
+
+    async def close(self, grace: float | None = None) -> None:
+        """Give the calls up to `grace` seconds to finish, and close the channel; nothing of it stays in the core.
+
+        Cancelling this ends the grace period but still closes the channel, because nothing else would close it.
+        """
+        running = [call for call, _ in self.calls() if not call.done()] if grace else []
+        try:
+            if grace and running:  # before 1.8x, grpcio's own grace period misses some calls
+                await _ended(running, grace, self._loop)
+        finally:
+            self.last_state = self.state()
+            await self.channel.close()
+            if self.owners:
+                await _let_go_of([call for call, _ in self.calls()])
+            if self._watches:
+                await asyncio.wait(self._watches, timeout=_LAST_NOTICE)
+
+    async def end_calls(self, owner: object, grace: float | None) -> None:
+        """Give one owner's calls up to `grace` seconds to finish, then cancel them; the channel stays open."""
+        own = [call for call, whose in self.calls() if whose is owner]
+        running = [call for call in own if not call.done()]
+        try:
+            if running:
+                await _ended(running, grace or 0.0, self._loop)
+        finally:
+            for call in running:
+                call.cancel()
+            await _let_go_of(own)
+
+
+async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.AbstractEventLoop) -> None:
+    """Wait until the calls have ended, up to `within` seconds."""
+    running, ended = set(calls), loop.create_future()
+
+    def end(call: grpc.aio.Call) -> None:
+        running.discard(call)
+        if not running and not ended.done():
+            ended.set_result(None)
+
+    for call in tuple(running):
+        call.add_done_callback(end)
+    await asyncio.wait([ended], timeout=within)
+
+
+async def _let_go_of(calls: Iterable[grpc.aio.Call]) -> None:
+    """Make finished calls that are still referenced release the core's channel (CB-10).
+
+    If a write to a call has failed, the call may have a status made by grpcio. The server's own status may follow, so
+    this waits a moment for it.
+    """
+    held = [call for call in calls if not let_go(call)]
+    for _ in range(_POLLS):
+        if not held:
+            return
+        await asyncio.sleep(_POLL)
+        held = [call for call in held if not let_go(call)]
+    for call in held:
+        let_go(call, stand_in=True)
+
+
+def complete(future: asyncio.Future[None]) -> None:
+    """Complete a future, unless it is done."""
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,41 @@
+"""Keeps grpcio's poller and its core's threads running while there are channels."""
+
+from __future__ import annotations
+
+import importlib
+import weakref
+from typing import Any, ClassVar
+
+from grpc_backoff.channel.forks import core_stirred
+
+__all__ = ["Polling"]
+
+_NOWHERE, _UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
+"""The target and the options of a channel that never connects, and that channelz should not show."""
+
+_genuine: Any = importlib.import_module("grpc.aio._channel")
+
+
+class Polling:
+    """Keeps grpcio's poller and its core's threads running, which otherwise stop when the last channel is closed.
+
+    Without this, a program that creates a channel for each request would start and stop them each time.
+    """
+
+    __slots__ = ("__weakref__", "_channel")
+
+    _kept: ClassVar[weakref.ReferenceType[Polling] | None] = None
+
+    def __init__(self) -> None:
+        """Start them, unless they are running already, by creating a channel that never connects."""
+        self._channel = _genuine.insecure_channel(_NOWHERE, options=_UNSEEN)
+        weakref.finalize(self, core_stirred).atexit = False  # the core shuts down once this is freed
+
+    @classmethod
+    def shared(cls) -> Polling:
+        """Return the existing object if it is still referenced, or else a new one."""
+        kept = None if cls._kept is None else cls._kept()
+        if kept is None:
+            kept = cls()
+            cls._kept = weakref.ref(kept)
+        return kept
