@@ -29,11 +29,12 @@ from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.aio.timers import CallTimer
 from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import TRACKED, CallShell, Status
+from grpc_backoff.channel.call import BETWEEN, TRACKED, CallShell, Status
 from grpc_backoff.channel.method import Arguments
 
 __all__ = ["CALLS", "Call", "Sender"]
 
+_RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE
 _BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)
 _GRACE_FOR_TRAILERS = 0.02
 """How long to wait after empty initial metadata, in seconds, because a trailers-only failure may follow (RT-8)."""
@@ -126,10 +127,13 @@ class Call(CallShell, Answering):
             return
         before, self._stepping = self._state.phase, True
         try:
-            while inputs and self._state.phase is not m.CallPhase.DONE:
+            while inputs and self._state.phase is not _DONE:
                 self._state, effects = self._machine.step(self._state, inputs.pop(0), calls.now(), calls)
                 for effect in effects:
-                    self._carry_out(effect)
+                    if effect is m.AS_ATTEMPT:  # spares most calls the comparison with every other effect
+                        self._settle(self._attempt or self._error or CANCELLED)
+                    else:
+                        self._carry_out(effect)
         except Exception as error:  # from a generator or a clock supplied by the program
             if self._outcome is not None:
                 raise
@@ -137,37 +141,41 @@ class Call(CallShell, Answering):
         finally:
             self._stepping = False
             now = self._state.phase
-            if now is m.CallPhase.DONE:
+            if now is _DONE:
                 inputs.clear()  # the end is final; later inputs are ignored
-            if before in TRACKED or now in TRACKED:
+            if before is not now and (before in TRACKED or now in BETWEEN):
                 self._moved(before, now)
 
     def _break_off(self, error: Exception) -> None:
         """End the call with the error of a step that was interrupted; otherwise, the call would never end."""
-        self._state = self._state._replace(phase=m.CallPhase.DONE)
+        self._state = self._state._replace(phase=_DONE)
         attempt, self._attempt = self._attempt, None  # otherwise the caller would be notified of its cancellation
         self._settle(error)
         if attempt is not None:
             attempt.cancel()
 
-    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one line for each effect
+    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901, PLR0912 - one branch for each effect
         match effect:
+            # The effects of a call that waits for a connection come first, because the order costs time.
+            case m.CancelTimer():
+                if self._timer is not None:
+                    self._cancel_timer()
+            case m.Begin():
+                self._begin(effect)
+            case m.ArmTimer(at):
+                if self._timer is not None:
+                    self._cancel_timer()
+                self._timer = self._calls.timers.call_at(at, self._timer_fired)
+            case m.Enqueue():
+                self._calls.pending.add(self)
+                if not self._machine.outlasts_dials:
+                    self._enter_early()
             case m.Finish(m.Ending.CANCELLED):
                 self._settle(CANCELLED)
             case m.Finish(m.Ending.EXHAUSTED):
                 self._settle(self._exhausted(effect))
             case m.Finish():
                 self._settle(self._attempt or self._error or CANCELLED)
-            case m.Begin():
-                self._begin(effect)
-            case m.Enqueue():
-                self._calls.pending.add(self)
-                self._enter_early()
-            case m.ArmTimer(at):
-                self._cancel_timer()
-                self._timer = self._calls.timers.call_at(at, self._timer_fired)
-            case m.CancelTimer():
-                self._cancel_timer()
             case m.Emit(event):
                 self._emit(event)
             case m.CallHook():
@@ -224,8 +232,8 @@ class Call(CallShell, Answering):
         The call is never made twice: if the dial succeeds, this counts as the call's attempt, and if the dial fails, so
         does the call. Therefore, only calls that would fail with the dial anyway are made in this way.
         """
-        machine, sender, arguments = self._machine, self._sender, self._arguments
-        if machine.outlasts_dials or not self._may_be_early or self._early is not None:
+        sender, arguments = self._sender, self._arguments
+        if not self._may_be_early or self._early is not None:
             return
         assert sender is not None, "a pending call has not ended"
         assert arguments is not None, "and has its arguments"
@@ -278,11 +286,11 @@ class Call(CallShell, Answering):
     def _attempt_ended(self, attempt: Any) -> None:
         """Notify the machine that an attempt has ended."""
         current: Any = self._attempt
-        if attempt is not current or self._state.phase is not m.CallPhase.RUNNING:
+        if attempt is not current or self._state.phase is not _RUNNING:
             return
         stream = type(attempt) is StreamAttempt  # `isinstance` asks an abstract class, which costs a microsecond
         error: grpc.aio.AioRpcError | None = None
-        if stream or not grpcio.is_ok(attempt):
+        if stream or not attempt._cython_call.is_ok():  # noqa: SLF001 - see `grpcio.py`
             error = attempt.status if stream else grpcio.status_of(attempt)
         if error is None or error.code() is grpc.StatusCode.OK:
             if self._spans is not None:
@@ -527,9 +535,13 @@ class _UnaryResponse(Call):
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait for the response."""
         while True:
-            attempt: Any = self._attempt
-            if attempt is None:
-                attempt = yield from self.running_or_cancel().__await__()
+            while self._attempt is None and self._outcome is None:  # `running_or_cancel`, without a coroutine
+                try:
+                    yield from self._change()
+                except asyncio.CancelledError:
+                    self.cancel()
+                    raise
+            attempt: Any = self._attempt or (yield from self.running().__await__())
             try:
                 return (yield from attempt.__await__())
             except grpc.aio.AioRpcError:

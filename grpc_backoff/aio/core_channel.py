@@ -52,7 +52,7 @@ class CoreChannel:
         self.left = -math.inf
         """When a call on this channel last ended, in seconds on the connector's clock."""
         self.first_end: asyncio.Future[None] | None = None
-        """Set by whoever waits for the end of a call; the next call that ends completes it."""
+        """A future that the next call to end completes; None if nothing waits for that."""
         self.retired = False
         self.last_state: grpc.ChannelConnectivity | None = None
         """The channel's state when it was closed; None while it is open."""

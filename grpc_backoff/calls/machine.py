@@ -32,9 +32,10 @@ from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import NamedTuple, record, value
+from grpc_backoff.record import NamedTuple, field, record, value
 
 __all__ = [
+    "AS_ATTEMPT",
     "AbandonAttempt",
     "ArmTimer",
     "AttemptBroken",
@@ -79,6 +80,9 @@ _CANCELLED = "CANCELLED"
 _ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
 _FIRST = Progress()
 
+# Creates a named tuple without the Python code of its constructor, where every call does so (CH-5).
+_new = tuple.__new__
+
 
 class CallPhase(enum.Enum):
     """A call's phase."""
@@ -95,6 +99,9 @@ class CallPhase(enum.Enum):
     """An attempt has failed, and the next one follows after a wait."""
     DONE = enum.auto()
     """The final phase: the outcome of the call is known."""
+
+
+_RUNNING, _DONE = CallPhase.RUNNING, CallPhase.DONE  # up to Python 3.11, access to a member is slow
 
 
 class Hook(enum.Enum):
@@ -160,6 +167,10 @@ class CallState(NamedTuple):
     following: Retry | GiveUp | None = None
     failed: str = ""
     wake: float = math.inf
+
+
+_AT_FIRST = CallState(_RUNNING, "", None, 0.0, None, 0.0)[CallState._fields.index("waited") :]
+"""The fields from `waited` on when a call begins."""
 
 
 # Inputs.
@@ -328,7 +339,7 @@ class Finish(NamedTuple):
 
 
 # The effects without arguments that occur in most calls.
-_AS_ATTEMPT, _CANCEL_TIMER, _ENQUEUE = Finish(Ending.ATTEMPT), CancelTimer(), Enqueue()
+AS_ATTEMPT, _CANCEL_TIMER, _ENQUEUE = Finish(Ending.ATTEMPT), CancelTimer(), Enqueue()
 
 Effect = (
     Begin
@@ -375,6 +386,9 @@ class CallMachine:
         wait_for_ready: whether attempts keep waiting after a failure to connect (CH-3).
         by_config: whether `wait_for_ready` comes only from the service config.
         repeatable: whether the shell keeps the requests, so that it can repeat an attempt that never left this process.
+        handed_over: whether a call ends as its first attempt on a connection does, so that nothing is left to decide.
+        outlasts_dials: whether a call may survive a failed attempt to connect, by waiting longer or by making another
+            attempt.
     """
 
     target: str
@@ -383,16 +397,13 @@ class CallMachine:
     wait_for_ready: bool = False
     by_config: bool = False
     repeatable: bool = False
+    handed_over: bool = field(init=False, repr=False, compare=False)
+    outlasts_dials: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def handed_over(self) -> bool:
-        """Whether a call ends as its first attempt on a connection does, so that nothing is left to decide."""
-        return self.policy is None and not self.repeatable
-
-    @property
-    def outlasts_dials(self) -> bool:
-        """Whether a call may survive a failed attempt to connect, by waiting longer or by making another attempt."""
-        return self.policy is not None or self.wait_for_ready
+    def __post_init__(self) -> None:
+        """Derive the remaining attributes."""
+        object.__setattr__(self, "handed_over", self.policy is None and not self.repeatable)
+        object.__setattr__(self, "outlasts_dials", self.policy is not None or self.wait_for_ready)
 
     def begin(
         self,
@@ -418,8 +429,8 @@ class CallMachine:
         own = policy is not None and policy.timeout is not None
         attempt_end, own_timeout = self._attempt_end(now, end) if own else (end, False)
         seconds = None if attempt_end is None else attempt_end - now
-        state = CallState(CallPhase.RUNNING, call_id, trace_id, now, end, now, attempt_end, _FIRST, own_timeout)
-        return state, Begin(seconds, ())
+        fields = _RUNNING, call_id, trace_id, now, end, now, attempt_end, _FIRST, own_timeout, *_AT_FIRST
+        return _new(CallState, fields), _new(Begin, (seconds, ()))
 
     def shown_end(self, now: float, timeout: float | None) -> float | None:
         """Return the deadline for `time_remaining` of a call that begins now; it ignores the service config's limit."""
@@ -445,7 +456,7 @@ class CallMachine:
         end, own_timeout = self._attempt_end(now, state.end)
         seconds = None if end is None else end - now
         state = state._replace(
-            phase=CallPhase.RUNNING,
+            phase=_RUNNING,
             attempt_began=now,
             attempt_end=end,
             own_timeout=own_timeout,
@@ -462,7 +473,7 @@ class CallMachine:
         return end, False
 
     def _hand_over(self, state: CallState, _given: Begun, _now: float, _around: Surroundings) -> Step:
-        return state._replace(phase=CallPhase.DONE), [_AS_ATTEMPT]
+        return _new(CallState, (_DONE, *state[1:])), [AS_ATTEMPT]
 
     def _not_connected(self, state: CallState, given: NotConnected, now: float, _around: Surroundings) -> Step:
         """Wait for a connection, or fail with the last dial's error (CH-3, SH-3)."""
@@ -471,14 +482,14 @@ class CallMachine:
             state, effects = self._missed(state, Missed(), now, _around)
         if not effects and given.failing and not self._outlasts_failures(resolved=given.resolved):
             effects = [FailSoon()]
-        at: list[Effect] = [] if state.attempt_end is None else [ArmTimer(_not_nan(state.attempt_end, now))]
+        at: list[Effect] = [] if state.attempt_end is None else [_new(ArmTimer, (_not_nan(state.attempt_end, now),))]
         return state._replace(phase=CallPhase.WAITING, waited=True), [*at, _ENQUEUE, *effects]
 
     def _connected(self, state: CallState, _given: ConnectionReady, now: float, around: Surroundings) -> Step:
         if state.attempt_end is not None and not now < state.attempt_end:
             return self._wait_is_over(state, CallTimerFired(), now, around)  # its timer has not fired yet
         seconds = None if state.attempt_end is None else state.attempt_end - now
-        return state._replace(phase=CallPhase.RUNNING), [_CANCEL_TIMER, Begin(seconds, state.metadata)]
+        return _new(CallState, (_RUNNING, *state[1:])), [_CANCEL_TIMER, _new(Begin, (seconds, state.metadata))]
 
     def _missed(self, state: CallState, _given: Missed, _now: float, _around: Surroundings) -> Step:
         """Keep waiting; a fail-fast call does so only once, because the peer may hang up after each SETTINGS (CB-7)."""
@@ -510,10 +521,10 @@ class CallMachine:
     def _succeeded(self, state: CallState, given: OkStatus, now: float, around: Surroundings) -> Step:
         if around.tokens is not None and self.policy is not None:  # RT-9
             around.tokens.succeeded()
-        effects: list[Effect] = [_AS_ATTEMPT]
+        effects: list[Effect] = [AS_ATTEMPT]
         if self.policy is not None and (given.observed or state.progress.attempt > 1):
             effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))
-        return state._replace(phase=CallPhase.DONE), effects
+        return _new(CallState, (_DONE, *state[1:])), effects
 
     def _failed(self, state: CallState, given: NonOkStatus, now: float, around: Surroundings) -> Step:
         waits_on = self.repeatable and given.unsent and not (state.committed or around.closing)
@@ -635,7 +646,7 @@ class CallMachine:
         if following.reason is None:
             return _finish(state, Ending.ATTEMPT)
         done = Finish(Ending.EXHAUSTED, following)
-        return state._replace(phase=CallPhase.DONE, following=None), [_CANCEL_TIMER, done]
+        return state._replace(phase=_DONE, following=None), [_CANCEL_TIMER, done]
 
     def _hook_is_late(self, state: CallState, _given: CallTimerFired, now: float, around: Surroundings) -> Step:
         return self._answered(state, HookDone(), now, around)
@@ -652,7 +663,7 @@ class CallMachine:
         return state._replace(committed=True), []
 
     def _cancel_attempt(self, state: CallState, _given: CancelRequested, _now: float, _around: Surroundings) -> Step:
-        return state._replace(phase=CallPhase.DONE), [AbandonAttempt(), _AS_ATTEMPT]
+        return state._replace(phase=_DONE), [AbandonAttempt(), AS_ATTEMPT]
 
     def _cancel(self, state: CallState, _given: CancelRequested, _now: float, _around: Surroundings) -> Step:
         return _finish(state, Ending.CANCELLED)
@@ -675,7 +686,7 @@ class CallMachine:
 
 
 def _finish(state: CallState, ending: Ending) -> Step:
-    return state._replace(phase=CallPhase.DONE, following=None), [_CANCEL_TIMER, Finish(ending)]
+    return state._replace(phase=_DONE, following=None), [_CANCEL_TIMER, Finish(ending)]
 
 
 def _with_metadata(state: CallState, metadata: Metadata) -> CallState:
