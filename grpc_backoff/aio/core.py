@@ -375,12 +375,8 @@ class CoreConnector:
             self.spawn(core.close())
 
     async def _until_connected(self, core: CoreChannel) -> None:
-        pauses: Sequence[float] = _LOOKS
-        if core.running:
-            first, *pauses = _LOOKS_IN_USE
-            await self._pause(core, first)
-        else:
-            await asyncio.sleep(0)  # the core has almost always started by then, and need not notify
+        first, *pauses = _LOOKS_IN_USE if core.running else _LOOKS
+        await self._pause(core, first)  # the core has almost always started by then, and need not notify
         state = core.state()
         if state is _IDLE:
             # Either the core has not started yet, or it has connected and lost the connection again. In the second

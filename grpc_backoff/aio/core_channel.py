@@ -67,7 +67,7 @@ class CoreChannel:
         self._watch: asyncio.Task[None]
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
-        """Record a call that was just made on this channel, and its owner."""
+        """Record a call that was just made on this channel, and its owner; `multicallables.py` repeats this inline."""
         self.running += 1
         self.owners[weakref.ref(call, self.forget)] = owner
         call._cython_call.add_done_callback(self.ended)  # type: ignore[attr-defined]  # noqa: SLF001

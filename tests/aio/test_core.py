@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -293,6 +294,23 @@ async def test_retired_connections_end_with_their_calls():
             await asyncio.sleep(0.05)
         assert connection.core.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
         await dialler.close(None)
+
+
+async def test_calls_that_nothing_refers_to_are_forgotten():
+    """CB-10: a connection knows the calls that are running or still referenced, and nothing of any other call."""
+    async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await channel.channel_ready()
+        stub, known = EchoStub(channel), channel._manager.connection.core
+        kept = stub.Unary(Message(text="a"))
+        await kept
+        for _ in range(3):
+            await stub.Unary(Message(text="a"))
+        running = stub.Both()
+        gc.collect()
+        assert {call for call, _ in known.calls()} == {kept, running}
+        assert known.running == 1
+        running.cancel()
+        assert known.running == 0
 
 
 async def test_idle_connections_end_by_the_cores_own_rule():
