@@ -1,0 +1,169 @@
+"""One channel of grpcio's C-core: its calls, its end, and the watch on its state."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import time
+
+import grpc
+import pytest
+
+from grpc_backoff import aio
+from grpc_backoff.aio.core_channel import CoreChannel
+from tests.echo import EchoStub, Message, serving
+
+IDLE = grpc.ChannelConnectivity.IDLE
+READY = grpc.ChannelConnectivity.READY
+SHUTDOWN = grpc.ChannelConnectivity.SHUTDOWN
+
+
+@contextlib.asynccontextmanager
+async def connected():
+    """Yield a READY core channel to an echo server, and the list of channels that have drained."""
+    drained = []
+    async with serving() as port:
+        plain = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        core = CoreChannel(plain, asyncio.get_running_loop(), time.monotonic, drained.append)
+        await plain.channel_ready()
+        try:
+            yield core, drained
+        finally:
+            await core.close()
+
+
+def begun(core, owner=None):
+    call = EchoStub(core.channel).Both()
+    core.began(call, owner)
+    return call
+
+
+async def finish(call):
+    await call.done_writing()
+    assert await call.read() is grpc.aio.EOF
+    assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_a_retired_channel_drains_with_its_last_call():
+    """CH-6: a retired channel may be closed once its last call has ended, which is told once, and not earlier."""
+    async with connected() as (core, drained):
+        first, second = begun(core), begun(core)
+        core.retire()
+        await finish(first)
+        assert drained == []
+        await finish(second)
+        assert drained == [core]
+        core.retire()
+        assert drained == [core]
+
+
+async def test_a_channel_without_calls_drains_at_once():
+    """CH-6: a channel without running calls may be closed as soon as it is retired."""
+    async with connected() as (core, drained):
+        await finish(begun(core))
+        assert drained == []
+        core.retire()
+        assert drained == [core]
+
+
+async def test_an_end_is_recorded_with_its_time():
+    """CB-14: the time at which the last call ended is known; while no call has ended, it is before any other time."""
+    async with connected() as (core, _):
+        assert core.left < 0
+        call = begun(core)
+        assert (core.running, core.left < 0) == (1, True)
+        before = time.monotonic()
+        await finish(call)
+        assert core.running == 0
+        assert before <= core.left <= time.monotonic()
+
+
+async def test_the_first_end_wakes_who_waits_for_it():
+    """CH-3: a call that ends completes the future that waits for this, and later ends leave it alone."""
+    async with connected() as (core, _):
+        core.first_end = asyncio.get_running_loop().create_future()
+        await finish(begun(core))
+        assert core.first_end.done()
+        await finish(begun(core))
+
+
+async def test_calls_that_nothing_refers_to_are_forgotten():
+    """CB-10: a channel knows the calls that are running or still referenced, and nothing of any other call."""
+    async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await channel.channel_ready()
+        stub, known = EchoStub(channel), channel._manager.connection.core
+        kept = stub.Unary(Message(text="a"))
+        await kept
+        for _ in range(3):
+            await stub.Unary(Message(text="a"))
+        running = stub.Both()
+        gc.collect()
+        assert {call for call, _ in known.calls()} == {kept, running}
+        assert known.running == 1
+        running.cancel()
+        assert known.running == 0
+
+
+async def test_the_calls_of_one_owner_end():
+    """SH-7: ending one owner's calls leaves the calls of the others running, and the channel open."""
+    async with connected() as (core, _):
+        one, other = begun(core, "one"), begun(core, "other")
+        await core.end_calls("one", None)
+        assert one.cancelled()
+        await finish(other)
+
+
+async def test_the_calls_of_an_owner_get_their_grace():
+    """SH-7: a call that ends within the grace period is not cancelled."""
+    async with connected() as (core, _):
+        call = begun(core, "one")
+        ending = asyncio.create_task(core.end_calls("one", 10.0))
+        await asyncio.sleep(0)
+        await finish(call)
+        await ending
+        assert not call.cancelled()
+
+
+@pytest.mark.parametrize("grace", [None, 0.05])
+async def test_closing_ends_calls_and_watches(grace):
+    """CB-10: once the channel is closed, no call of it is running, and no watch is left in the core."""
+    async with connected() as (core, _):
+        call = begun(core)
+        core.watch(READY)
+        await core.close(grace)
+        assert call.cancelled()
+        assert core.last_state is READY
+        assert core.state() is SHUTDOWN
+        assert not core._watches
+
+
+async def test_a_cancelled_close_still_closes():
+    """CB-10: cancelling `close` during the grace period ends the period, and the channel is closed."""
+    async with connected() as (core, _):
+        call = begun(core)
+        closing = asyncio.create_task(core.close(60.0))
+        await asyncio.sleep(0.01)
+        closing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await closing
+        assert call.cancelled()
+        assert core.state() is SHUTDOWN
+
+
+async def test_a_state_that_lasts_is_watched_once():
+    """CB-1: waiting in vain for the end of a state leaves one watch, which a later wait continues."""
+    async with connected() as (core, _):
+        assert not await core.leaves(READY, within=0.01)
+        assert not await core.leaves(READY, within=0.01)
+        assert len(core._watches) == 1
+        leaving = asyncio.create_task(core.leaves(READY))
+        await asyncio.sleep(0)
+        await core.close()
+        assert await leaving
+
+
+async def test_a_state_that_is_over_has_been_left():
+    """CB-1: waiting for the end of a state that the channel is not in returns at once."""
+    async with connected() as (core, _):
+        assert await core.leaves(IDLE)
