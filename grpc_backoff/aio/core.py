@@ -27,7 +27,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.core_channel import CoreChannel, complete
-from grpc_backoff.aio.grpcio import READY
+from grpc_backoff.aio.grpcio import READY_NUMBER
 from grpc_backoff.calls.core_words import Link
 from grpc_backoff.config.pairs import first_values
 from grpc_backoff.config.target import core_target
@@ -121,7 +121,7 @@ class CoreConnection:
 
     def alive(self) -> bool:
         """Return whether the connection is up in the core right now."""
-        return self.core.check(False) == READY
+        return self.core.check(False) == READY_NUMBER
 
     def just_ended(self) -> bool:
         """Return whether the connection has ended only just now, as far as this loop can tell."""

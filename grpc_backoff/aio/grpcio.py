@@ -1,6 +1,8 @@
-"""Access to grpcio's private parts: the status of a finished call, and the numbers and texts that mean something.
+"""Access to grpcio's private parts: the status of a finished call, and the numbers and texts that identify states.
 
-This module depends on grpcio's internals and wording, so it has to be checked with each release.
+This module depends on grpcio's internals and wording, so it has to be checked with each release. So do `finished.py`,
+and `core_channel.py` with `multicallables.py`, which use `_cython_call` and `_channel` directly, because they run for
+every call.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import grpc.aio
 
 __all__ = [
     "CANCELLED_DETAILS",
-    "READY",
+    "READY_NUMBER",
     "is_cancelled_here",
     "is_ok",
     "is_stand_in",
@@ -22,7 +24,7 @@ __all__ = [
 CANCELLED_DETAILS = "Locally cancelled by application!"
 """The details that grpcio gives a call that was cancelled by its own program."""
 
-READY: int = grpc.ChannelConnectivity.READY.value[0]
+READY_NUMBER: int = grpc.ChannelConnectivity.READY.value[0]
 """grpc's number for the state READY."""
 
 _WRITE_FAILED = 'Failed "execute_batch"'

@@ -25,7 +25,7 @@ import grpc.aio
 
 from grpc_backoff.aio.call import CALLS
 from grpc_backoff.aio.front import LISTS
-from grpc_backoff.aio.grpcio import READY
+from grpc_backoff.aio.grpcio import READY_NUMBER
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.method import Arguments, Method, replaced
@@ -90,17 +90,17 @@ class MultiCallable(Method):
     def _bind(self) -> CallConnection | None:
         """Create grpc's multicallable on the current connection, and return the connection; None if there is none."""
         core = self._core
-        if core is not None and not core.retired and core.check(False) == READY:
+        if core is not None and not core.retired and core.check(False) == READY_NUMBER:
             return self._connection
         channel = self._channel
         connection = None if channel._manager.connection is None else channel._share.connection()
         if connection is None:
             self._connection = self._core = None
         elif connection is not self._connection:
-            self._connection, self._core = connection, connection.core
-            self._direct = self._on_core(connection.core)
+            direct = self._on_core(connection.core)  # first, because it raises if the method's name is invalid
             if connection.on_end is not None:
-                self._direct = _with_end(self._direct, connection.on_end)
+                direct = _with_end(direct, connection.on_end)
+            self._direct, self._connection, self._core = direct, connection, connection.core
         return connection
 
     # The other paths.
@@ -173,7 +173,7 @@ class MultiCallable(Method):
     ) -> tuple[grpc.aio.Call, CallConnection] | None:
         """Make an attempt of a call on the current connection, even on a closing channel; None without a connection."""
         connection, core = self._connection, self._core
-        if core is None or core.retired or core.check(False) != READY:  # as in `_bind`
+        if core is None or core.retired or core.check(False) != READY_NUMBER:  # as in `_bind`
             connection = self._bind()
         if connection is None:
             return None
@@ -257,9 +257,9 @@ class _OneRequest(MultiCallable):
         compression: grpc.Compression | None = None,
     ) -> Any:
         """Call the method; see the multicallables of `grpc.aio`."""
-        # CH-5: all the overhead of a call on a READY channel is here. `_ready` and `began` are inlined, because their
-        # code drops out of the processor's caches while a call waits for its answer, so each function that the next
-        # call runs through would cost a microsecond or two.
+        # CH-5: all the overhead of a call on a READY channel is here and in `CoreChannel.ended`. `_ready` and `began`
+        # are inlined, because their code drops out of the processor's caches while a call waits for its answer, so each
+        # function that the next call runs through would cost a microsecond or two.
         channel, core = self._channel, self._core
         if (
             core is None
@@ -269,7 +269,7 @@ class _OneRequest(MultiCallable):
             or _get_running_loop() is not self._loop
             or channel.closing
             or core.retired
-            or core.check(False) != READY
+            or core.check(False) != READY_NUMBER
         ):
             return self._make_call(request, Arguments(timeout, metadata, credentials, wait_for_ready, compression))
         call: Any = self._direct(

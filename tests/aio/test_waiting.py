@@ -16,7 +16,7 @@ import pytest
 from grpc_backoff import ConnectionStatus, Reason, RetryHooks, RetryPolicy, aio
 from grpc_backoff.aio.call import CALLS
 from grpc_backoff.aio.calls import Calls
-from grpc_backoff.aio.grpcio import READY
+from grpc_backoff.aio.grpcio import READY_NUMBER
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
@@ -98,7 +98,7 @@ def enter_as_it_breaks(front, channel, monkeypatch, method, *request, **how):
         assert time.monotonic() < until
         time.sleep(0.001)
     with monkeypatch.context() as patch:
-        patch.setattr(core, "check", lambda _try_to_connect: READY)
+        patch.setattr(core, "check", lambda _try_to_connect: READY_NUMBER)
         return method(*request, **how)
 
 
