@@ -288,6 +288,8 @@ class CoreConnector:
             derived = _derived.__wrapped__(target, self._options)
         self._core_target, self._spreads, self._has_service_config = derived
         self._last_life = math.inf
+        self._failed = False
+        """Whether the last attempt with an outcome failed."""
         self._attempt: CoreChannel | None = None
         self._begun: CoreChannel | None = None
         self._open: set[CoreChannel] = set()
@@ -376,11 +378,16 @@ class CoreConnector:
 
     async def _until_connected(self, core: CoreChannel) -> None:
         first, *pauses = _LOOKS_IN_USE if core.running else _LOOKS
-        await self._pause(core, first)  # the core has almost always started by then, and need not notify
+        idle = core.state() is _IDLE
+        if idle and not (core.running or self._failed):
+            # If the connection comes and goes before the first look, only a notification shows that the core has
+            # started. In backoff, that is not worth the cost of a notification for every attempt.
+            core.watch(_IDLE)
+        await self._pause(core, first)
         state = core.state()
-        if state is _IDLE:
+        if idle and state is _IDLE:
             # Either the core has not started yet, or it has connected and lost the connection again. In the second
-            # case, it will never notify.
+            # case, it will not notify, unless it was watched from the start.
             await core.leaves(_IDLE, _BEGINS_WITHIN)
             state = core.state()
         if state is _CONNECTING:
@@ -388,7 +395,8 @@ class CoreConnector:
         while state is _CONNECTING:
             await core.leaves(state)
             state = core.state()
-        if state is _TRANSIENT_FAILURE:
+        self._failed = state is _TRANSIENT_FAILURE
+        if self._failed:
             raise ConnectError(await self._explain(core))
         # The state is READY, or IDLE if the connection was lost before this check.
 

@@ -9,6 +9,7 @@ import json
 import os
 import queue
 import resource
+import socket
 import threading
 import time
 from dataclasses import replace
@@ -245,6 +246,48 @@ async def test_a_connection_that_comes_and_goes_while_the_loop_is_late():
         assert not connection.alive()
         await asyncio.wait_for(connection.lost(), 5)
         await dialler.close(None)
+
+
+@contextlib.contextmanager
+def hanging_up():
+    """Run a server in a thread that sends SETTINGS and hangs up at once; yield its target."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            with contextlib.suppress(OSError):  # the listener was shut down
+                while True:
+                    peer, _ = listener.accept()
+                    peer.sendall(NO_SETTINGS)
+                    peer.shutdown(socket.SHUT_WR)
+                    accepted.append(peer)
+
+        accepted = []
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for peer in accepted:
+                peer.close()
+
+
+async def test_a_connection_that_comes_and_goes_before_the_first_look():
+    """CB-7: a connection that is lost within a millisecond is noticed at once, and not only when a wait for it ends.
+
+    Takes real time: on a busy machine, some of the attempts may be late, but not most of them.
+    """
+    took = []
+    with hanging_up() as target:
+        for _ in range(5):
+            dialler = connector(target)
+            began = time.monotonic()
+            connection = await asyncio.wait_for(dialler.connect(5.0), 5)
+            took.append(time.monotonic() - began)
+            assert not connection.alive()
+            await dialler.close(None)
+    assert sorted(took)[2] < core._BEGINS_WITHIN
 
 
 @pytest.mark.parametrize("proven", [True, False])
