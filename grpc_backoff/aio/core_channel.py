@@ -67,10 +67,14 @@ class CoreChannel:
         self._watch: asyncio.Task[None]
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
-        """Record a call that was just made on this channel, and its owner; `multicallables.py` repeats this inline."""
+        """Record a call that was just made on this channel, and its owner.
+
+        `multicallables.py` repeats this inline for calls with one request.
+        """
         self.running += 1
         self.owners[weakref.ref(call, self.forget)] = owner
-        call._cython_call.add_done_callback(self.ended)  # type: ignore[attr-defined]  # noqa: SLF001
+        ended = _once(self.ended) if hasattr(call, "write") else self.ended
+        call._cython_call.add_done_callback(ended)  # type: ignore[attr-defined]  # noqa: SLF001
 
     def ended(self) -> None:
         """Record the end of a call."""
@@ -179,6 +183,12 @@ async def _let_go_of(calls: Iterable[grpc.aio.Call]) -> None:
         held = [call for call in held if not let_go(call)]
     for call in held:
         let_go(call, stand_in=True)
+
+
+def _once(callback: Callable[[], None]) -> Callable[[], None]:
+    """Let a callback run once: grpcio 1.63 calls back twice if a write fails before the server's status arrives."""
+    left = [callback]
+    return lambda: left.pop()() if left else None
 
 
 def complete(future: asyncio.Future[None]) -> None:

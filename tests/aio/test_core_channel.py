@@ -79,6 +79,20 @@ async def test_an_end_is_recorded_with_its_time():
         assert before <= core.left <= time.monotonic()
 
 
+async def test_a_failed_write_is_one_end():
+    """CH-6: a call that the server ends during a write ends once; older releases of grpcio report two ends."""
+    async with connected() as (core, _):
+        for _ in range(10):
+            call = core.channel.stream_stream("/echo.v1.Echo/Unknown")()
+            core.began(call, None)
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                for _ in range(100):
+                    await call.write(bytes(1000))
+            assert await call.code() is not grpc.StatusCode.OK
+        await asyncio.sleep(0.05)
+        assert core.running == 0
+
+
 async def test_the_first_end_wakes_who_waits_for_it():
     """CH-3: a call that ends completes the future that waits for this, and later ends leave it alone."""
     async with connected() as (core, _):
