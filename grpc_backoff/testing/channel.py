@@ -125,8 +125,6 @@ class _ServedConnector:
 class _ServedConnection:
     """A connection that lasts as long as the script says."""
 
-    on_end = None  # only the script decides how the connection counts
-
     def __init__(
         self, scripted: ScriptedConnection, script: ScriptedConnector, line: _Line, channel: grpc.aio.Channel
     ) -> None:
@@ -144,7 +142,11 @@ class _ServedConnection:
         return (_READY if self.scripted.alive() else _IDLE).value[0]
 
     def last_used(self) -> float:
-        return self._now() if self.core.running else max(self.core.left, self.scripted.last_used())
+        return self._now() if self.core.running else self.scripted.last_used()
+
+    def on_end(self, _call: grpc.aio.Call) -> None:
+        """Record the use; how the connection counts is for the script to decide."""
+        self.scripted.used = self._now()
 
     def loss(self) -> Loss | None:
         return self.scripted.loss()

@@ -53,7 +53,7 @@ class ScriptedConnection:
 
     Attributes:
         retired: whether `retire` was called.
-        used: the value that `last_used` returns.
+        used: the value that `last_used` returns, which the test may set; a scripted channel sets it when a call ends.
     """
 
     def __init__(self) -> None:

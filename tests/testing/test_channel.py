@@ -115,6 +115,21 @@ async def advancing(clock, work):
     return await task
 
 
+async def test_the_last_use_of_a_connection():
+    """CB-14: a connection's last use is the end of its last call, on the script's clock; a test may change it."""
+    clock = FakeClock()
+    connector = ScriptedConnector(clock, [Succeeds()])
+    async with serving() as port, scripted_channel(connector, f"127.0.0.1:{port}") as channel:
+        call = EchoStub(channel).Both()
+        await clock.advance(5)
+        await asyncio.wait_for(call.done_writing(), LIMIT)
+        assert await asyncio.wait_for(call.code(), LIMIT) is grpc.StatusCode.OK
+        connection, used = connector.connections[-1], clock.now()
+        assert connection.used == used
+        connection.used = used - 3
+        assert channel._manager.connection.last_used() == used - 3
+
+
 async def test_listeners_hear_of_the_script():
     """CH-11: events have the fake clock's times; running a script again gives the same events, including the jitter."""
 
