@@ -187,26 +187,26 @@ class ConnectionManager(SteppedManager[ConnectionT]):
                 watcher.set_result(changed)
 
     def _carry_out(self, effect: m.Effect) -> None:
-        match effect:
+        match effect:  # the effects of a failed attempt first: each case takes time
+            case m.Emit():
+                self.emit(effect.event)
+            case m.ArmTimer():
+                self._cancel_timer()
+                self._timer = self._clock.call_at(effect.at, self._timer_fired)
+            case m.FailCalls():
+                self._pending.fail()
             case m.StartAttempt():
                 self._attempts += 1
                 self._proven = effect if effect.proven else None
                 if effect.proven and self._entry is not None:
                     self._entry.begin(effect.limit)
-                self._attempt = self._spawn(self._run(effect, self._attempts))
+                self._attempt = self._task(self._run(effect, self._attempts))
             case m.AbandonAttempt():
                 self._abandon()
-            case m.ArmTimer():
-                self._cancel_timer()
-                self._timer = self._clock.call_at(effect.at, self._timer_fired)
             case m.CancelTimer():
                 self._cancel_timer()
             case m.ReleaseCalls():
                 self._pending.release()
-            case m.FailCalls():
-                self._pending.fail()
-            case m.Emit():
-                self.emit(effect.event)
 
     # Notifications from other managers of the key (SH-3).
 
@@ -231,13 +231,18 @@ class ConnectionManager(SteppedManager[ConnectionT]):
                 self.emit(replace(event, channel=self._machine.channel, elsewhere=True))
         self._feed(m.ScheduleChanged(busy=len(self._pending) > 0))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         # Use a new context, because the task outlives the call that happened to start it, and must not keep the call's
         # context alive.
-        task = self._loop.create_task(work, context=Context())
+        return self._loop.create_task(work, context=Context())
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        """Keep a task until it ends, and let `close` cancel it.
+
+        An attempt that fails is kept as `_attempt` only, because the callback would take a turn of the event loop.
+        """
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
     def emit(self, event: Event) -> None:
         """Notify the listeners of an event."""
@@ -253,7 +258,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     async def _run(self, attempt: m.StartAttempt, number: int) -> None:
         # The task is identified by a number, because a task that its own frame refers to would be a reference cycle
         # (CB-10).
-        if self._is_running(number):
+        if self._state.heeds_begin and self._is_running(number):
             self._feed(m.AttemptBegan())
         try:
             connection = await self._connector.connect(attempt.limit, proven=attempt.proven)
@@ -277,7 +282,9 @@ class ConnectionManager(SteppedManager[ConnectionT]):
                 connection.retire()
 
     def _live(self, connection: ConnectionT) -> None:
-        self._attempt = None
+        if self._attempt is not None:
+            self._keep(self._attempt)  # it goes on to watch the connection
+            self._attempt = None
         self.connection = connection
         loss = connection.loss()
         if loss is not None:  # it has already ended, so do not report success
@@ -296,7 +303,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
 
     def _watch_begins(self, connection: ConnectionT) -> None:
         self._unwatched = None
-        self._spawn(self._watch_to_the_end(connection))
+        self._keep(self._task(self._watch_to_the_end(connection)))
 
     async def _watch_to_the_end(self, connection: ConnectionT) -> None:
         try:
@@ -318,6 +325,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
 
     def _abandon(self) -> None:
         if self._attempt is not None:
+            self._keep(self._attempt)
             self._attempt.cancel()
             self._attempt = None
             if self._entry is not None:

@@ -96,6 +96,7 @@ class Phase(enum.Enum):
     """The channel is closed; this phase is final."""
 
 
+_IN_FLIGHT = (Phase.CONNECTING, Phase.RETRYING)
 _STATES = {
     Phase.IDLE: State.IDLE,
     Phase.HOLDING: State.CONNECTING,
@@ -155,9 +156,14 @@ class MachineState(NamedTuple):
         return self.phase is Phase.IDLE or now - self.asked >= _ASKED_JUST_NOW
 
     @property
+    def heeds_begin(self) -> bool:
+        """Whether `AttemptBegan` would change anything: it does not in backoff, and the shell may skip it then."""
+        return not self.key.failing
+
+    @property
     def in_flight(self) -> bool:
         """Whether an attempt is running."""
-        return self.phase in (Phase.CONNECTING, Phase.RETRYING)
+        return self.phase in _IN_FLIGHT
 
     @property
     def dials_in_turn(self) -> bool:
@@ -359,7 +365,8 @@ class Machine:
         if not key.failing:
             return self._sleep(state, state.phase, now)
         news: list[Effect] = [FailCalls()] if holding or key.failure is not state.failure else []
-        state = state._replace(failure=key.failure, attempt=key.attempt)
+        if key.failure is not state.failure or key.attempt != state.attempt:
+            state = state._replace(failure=key.failure, attempt=key.attempt)
         state, effects = self._sleep(state, Phase.BACKOFF, now)
         return state, news + effects
 
@@ -406,7 +413,7 @@ class Machine:
     def _sleep(self, state: MachineState, phase: Phase, now: float) -> Step:
         """Sleep until the next start, or until the channel becomes idle if that comes first (CB-14)."""
         at = min(max(now, state.key.opens(state.member)), state.asked + self.policy.idle_timeout)
-        return state._replace(phase=phase), [ArmTimer(at)]
+        return state if state.phase is phase else state._replace(phase=phase), [ArmTimer(at)]
 
     def _woken(self, state: MachineState, given: TimerFired, now: float, rng: Random) -> Step:
         """Continue after a sleep. Even a very late wake-up leads to only one attempt (CB-12)."""

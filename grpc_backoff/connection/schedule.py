@@ -46,6 +46,9 @@ class Health(enum.Enum):
     """An attempt has failed, and none has succeeded since: the key is in backoff."""
 
 
+_FAILING = Health.FAILING
+
+
 @record
 class Schedule(NamedTuple):
     """One key's schedule. Times are in seconds on the monotonic clock that its managers share.
@@ -89,7 +92,7 @@ class Schedule(NamedTuple):
     @property
     def failing(self) -> bool:
         """Whether the key is in backoff."""
-        return self.health is Health.FAILING
+        return self.health is _FAILING
 
     @property
     def shared(self) -> bool:

@@ -229,7 +229,8 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             _LOG.exception("an attempt to connect raised an unexpected exception")
             self._fail(Failure(Stage.UNKNOWN, repr(error)))
         else:
-            self._inputs.append(m.AttemptBegan())
+            if self._state.heeds_begin:
+                self._inputs.append(m.AttemptBegan())
 
     def _ended(self, number: int, outcome: ConnectionT | Failure) -> None:
         if number != self._attempts or self._attempt is None:

@@ -715,6 +715,15 @@ def test_a_request_right_after_another_may_be_left_out(phase):
     assert driver.state == before._replace(asked=driver.now, key=before.key._replace(asked=driver.now))
 
 
+@pytest.mark.parametrize("phase", [m.Phase.CONNECTING, m.Phase.RETRYING])
+def test_the_beginning_of_an_attempt_may_be_left_out_in_backoff(phase):
+    """SH-3: in backoff, the news that an attempt has begun may be skipped, because it changes nothing."""
+    driver = reach(phase)
+    before = driver.state
+    assert driver.feed(m.AttemptBegan(), driver.now + 0.01) == []
+    assert (driver.state != before) is before.heeds_begin is (phase is m.Phase.CONNECTING)
+
+
 def test_a_hanging_peer_is_left_alone_when_nobody_asks():
     """CB-14: a channel without calls stops dialling, even if its attempts follow each other without a pause."""
     driver = Driver(idle_timeout=50.0)
