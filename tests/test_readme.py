@@ -94,3 +94,19 @@ def test_its_figures_are_measured():
     assert f"{int(plain):,} times in 10 s by sixteen workers, and {ours} times" in HOME
     assert f"**{ours} times**" in README.replace("\n", " ")
     assert [figure for figure in (plain, ours) if f"| {int(figure):,} |" not in performance] == []
+
+
+@pytest.mark.parametrize(
+    ("start", "figure", "subject"),
+    [
+        ("| time of a unary call on a READY channel", r"\| (\S+) \(95 %: (\S+ to \S+)\) \|", "grpc_backoff.aio"),
+        ("with itself in the same run", r"the ratio was (\S+) \((\S+ to \S+)\)", "grpc.aio, again"),
+    ],
+)
+def test_its_ratios_are_measured(start, figure, subject):
+    """The ratios in the README match the table in performance.md."""
+    performance = (Path(__file__).parents[1] / "docs" / "performance.md").read_text("utf-8")
+    (line,) = [line for line in README.splitlines() if line.startswith(start)]
+    ratio, interval = re.search(figure, line).groups()
+    (row,) = [row for row in performance.splitlines() if row.startswith(f"| unary, 1 at a time, asyncio | {subject} |")]
+    assert f"| {ratio} | {interval} |" in row
