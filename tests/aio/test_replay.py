@@ -190,7 +190,7 @@ def kept(call):
 
 @pytest.mark.skipif(
     tuple(map(int, grpc.__version__.split(".")[:2])) < (1, 70),
-    reason="with grpcio 1.63 a retried request stream waits for the collector; not found out yet why",
+    reason="grpcio 1.63 keeps the callbacks of a finished call, which refer to the call, until the collector runs",
 )
 @REQUEST_STREAMS
 @STYLES

@@ -113,7 +113,7 @@ async def test_held_calls(arity):
     Takes about five seconds of real time.
     """
     if arity in ("Up", "Both") and tuple(map(int, grpc.__version__.split(".")[:2])) < (1, 70):
-        pytest.skip("with grpcio 1.63 a stream that is left holds its connection for a while; not found out yet why")
+        pytest.skip("grpcio 1.63 itself can stay READY after the connection of a cancelled stream has ended")
     held = []
     async with watched() as (front, channel, log):
         stub = EchoStub(channel)
