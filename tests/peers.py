@@ -71,12 +71,6 @@ async def openssl_peer(tls):
 
     Like established servers, it then waits for the client to hang up, so that the alert is not lost in a reset.
     """
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve():
-        with contextlib.suppress(OSError):
-            while True:
-                treat(listener.accept()[0])
 
     def treat(sock):
         connection = tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
@@ -90,6 +84,38 @@ async def openssl_peer(tls):
             bare.shutdown(socket.SHUT_WR)
             while bare.recv(65536):
                 pass
+
+    async with _in_a_thread(treat) as target:
+        yield target
+
+
+@contextlib.asynccontextmanager
+async def hanging_up():
+    """Send SETTINGS and hang up at once, faster than a server on an event loop."""
+    treated = []
+
+    def treat(sock):
+        treated.append(sock)
+        sock.sendall(SETTINGS)
+        sock.shutdown(socket.SHUT_WR)
+
+    try:
+        async with _in_a_thread(treat) as target:
+            yield target
+    finally:
+        for sock in treated:
+            sock.close()
+
+
+@contextlib.asynccontextmanager
+async def _in_a_thread(treat):
+    """Accept connections in a thread, and treat one after the other; yield the target."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                treat(listener.accept()[0])
 
     thread = threading.Thread(target=serve)
     thread.start()

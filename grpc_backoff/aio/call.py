@@ -29,12 +29,14 @@ from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.aio.timers import CallTimer
 from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import BETWEEN, TRACKED, CallShell, Status
+from grpc_backoff.channel.call import BETWEEN, CallShell, Status
 from grpc_backoff.channel.method import Arguments
 
 __all__ = ["CALLS", "Call", "Sender"]
 
-_RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE
+_RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
+_TRACKED = BETWEEN | {m.CallPhase.WAITING}
+"""The phases in which the channel has a record of the call."""
 _BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)
 _GRACE_FOR_TRAILERS = 0.02
 """How long to wait after empty initial metadata, in seconds, because a trailers-only failure may follow (RT-8)."""
@@ -143,8 +145,17 @@ class Call(CallShell, Answering):
             now = self._state.phase
             if now is _DONE:
                 inputs.clear()  # the end is final; later inputs are ignored
-            if before is not now and (before in TRACKED or now in BETWEEN):
+            if before is not now and (before in _TRACKED or now in BETWEEN):
                 self._moved(before, now)
+
+    def _moved(self, before: m.CallPhase, now: m.CallPhase) -> None:
+        """Update the channel's records of pending calls and of calls between two attempts."""
+        if before is m.CallPhase.WAITING:
+            self._calls.pending.discard(self)
+        if now in BETWEEN:
+            self._calls.rests(self)
+        elif before in BETWEEN:
+            self._calls.goes_on(self)
 
     def _break_off(self, error: Exception) -> None:
         """End the call with the error of a step that was interrupted; otherwise, the call would never end."""
@@ -158,13 +169,11 @@ class Call(CallShell, Answering):
         match effect:
             # The effects of a call that waits for a connection come first, because the order costs time.
             case m.CancelTimer():
-                if self._timer is not None:
-                    self._cancel_timer()
+                self._cancel_timer()
             case m.Begin():
                 self._begin(effect)
             case m.ArmTimer(at):
-                if self._timer is not None:
-                    self._cancel_timer()
+                self._cancel_timer()
                 self._timer = self._calls.timers.call_at(at, self._timer_fired)
             case m.Enqueue():
                 self._calls.pending.add(self)

@@ -390,6 +390,7 @@ class CoreConnector:
             # case, it will not notify, unless it was watched from the start.
             await core.leaves(_IDLE, _BEGINS_WITHIN)
             state = core.state()
+        core.forget_watch()  # it has seen this dial, and later watches are for the core's own redials
         if state is _CONNECTING:
             state = await self._look_for_outcome(core, pauses)
         while state is _CONNECTING:

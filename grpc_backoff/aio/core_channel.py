@@ -109,6 +109,10 @@ class CoreChannel:
         self._watches.add(self._watch)
         self._watch.add_done_callback(self._watches.discard)
 
+    def forget_watch(self) -> None:
+        """Forget what was watched, so that the next watch starts anew; this one ends with its state or the channel."""
+        self._watched = None
+
     async def leaves(self, state: grpc.ChannelConnectivity, within: float | None = None) -> bool:
         """Wait until the core has left this state, for `within` seconds at most; return whether it has."""
         self.watch(state)

@@ -1,8 +1,8 @@
 """Access to grpcio's private parts: the status of a finished call, and the numbers and texts that identify states.
 
 This module depends on grpcio's internals and wording, so it has to be checked with each release. So do `finished.py`,
-and `core_channel.py` with `multicallables.py`, which use `_cython_call` and `_channel` directly, because they run for
-every call.
+and the code that runs for every call (`core_channel.py`, `multicallables.py` and `call.py`), which uses `_cython_call`
+and `_channel` directly.
 """
 
 from __future__ import annotations

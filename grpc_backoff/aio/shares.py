@@ -153,9 +153,8 @@ class Share:
         self._manager.live_connection()
 
     def _ask(self) -> None:
-        if not self._asked:
-            self._asked = True
-            self._manager.wake_watchers(changed=False)
+        self._asked = True
+        self._manager.wake_watchers(changed=False)
 
     async def wait_for_state_change(self, last: State) -> None:
         """Wait until the state differs from `last`, or has differed in the meantime."""

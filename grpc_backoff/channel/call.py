@@ -24,12 +24,10 @@ from grpc_backoff.telemetry.identity import CallId
 from grpc_backoff.telemetry.spans import CallSpans, spans_of
 from grpc_backoff.telemetry.trace import OPENTELEMETRY, current_trace_id
 
-__all__ = ["BETWEEN", "TRACKED", "CallShell", "Status"]
+__all__ = ["BETWEEN", "CallShell", "Status"]
 
 BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
 """The phases of a call between two attempts."""
-TRACKED = BETWEEN | {m.CallPhase.WAITING}
-"""The phases in which the channel has a record of the call."""
 _FEW = range(11)
 """The values of `max_attempts` that never cause a warning, so policies with them need no closer check."""
 
@@ -100,17 +98,6 @@ class CallShell:
     @abstractmethod
     def _status(self, error: Any) -> Status:
         """Return the status of an attempt that failed with this error."""
-
-    def _moved(self, before: m.CallPhase, now: m.CallPhase) -> None:
-        """Update the channel's records of pending calls and of calls between two attempts."""
-        if before is now:
-            return
-        if before is m.CallPhase.WAITING:
-            self._calls.pending.discard(self)
-        if now in BETWEEN:
-            self._calls.rests(self)
-        elif before in BETWEEN:
-            self._calls.goes_on(self)
 
     # Reporting.
 

@@ -96,7 +96,7 @@ class Phase(enum.Enum):
     """The channel is closed; this phase is final."""
 
 
-_IN_FLIGHT = (Phase.CONNECTING, Phase.RETRYING)
+_IN_FLIGHT = (Phase.CONNECTING, Phase.RETRYING)  # up to Python 3.11, access to a member is slow
 _STATES = {
     Phase.IDLE: State.IDLE,
     Phase.HOLDING: State.CONNECTING,

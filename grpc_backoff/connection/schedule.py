@@ -46,7 +46,7 @@ class Health(enum.Enum):
     """An attempt has failed, and none has succeeded since: the key is in backoff."""
 
 
-_FAILING = Health.FAILING
+_FAILING = Health.FAILING  # up to Python 3.11, access to a member is slow
 
 
 @record

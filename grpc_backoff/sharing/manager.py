@@ -17,7 +17,7 @@ from grpc_backoff.sharing.registry import Entry, Home, Registry
 __all__ = ["SteppedManager"]
 
 _LOG = logging.getLogger(__name__)
-_TRANSIENT_FAILURE = State.TRANSIENT_FAILURE
+_TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
 
 
 class _Standing(Protocol):

@@ -9,7 +9,6 @@ import json
 import os
 import queue
 import resource
-import socket
 import threading
 import time
 from dataclasses import replace
@@ -34,7 +33,7 @@ from grpc_backoff.testing.front import (
     silent,
 )
 from tests.echo import EchoStub, Message, serving
-from tests.peers import peer, says, server_tls
+from tests.peers import hanging_up, peer, says, server_tls
 
 RETRIES = json.dumps(
     {
@@ -248,38 +247,13 @@ async def test_a_connection_that_comes_and_goes_while_the_loop_is_late():
         await dialler.close(None)
 
 
-@contextlib.contextmanager
-def hanging_up():
-    """Run a server in a thread that sends SETTINGS and hangs up at once; yield its target."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve():
-            with contextlib.suppress(OSError):  # the listener was shut down
-                while True:
-                    peer, _ = listener.accept()
-                    peer.sendall(NO_SETTINGS)
-                    peer.shutdown(socket.SHUT_WR)
-                    accepted.append(peer)
-
-        accepted = []
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
-            for peer in accepted:
-                peer.close()
-
-
 async def test_a_connection_that_comes_and_goes_before_the_first_look():
     """CB-7: a connection that is lost within a millisecond is noticed at once, and not only when a wait for it ends.
 
     Takes real time: on a busy machine, some of the attempts may be late, but not most of them.
     """
     took = []
-    with hanging_up() as target:
+    async with hanging_up() as target:
         for _ in range(5):
             dialler = connector(target)
             began = time.monotonic()
@@ -303,6 +277,25 @@ async def test_a_proven_target_is_not_looked_at(proven):
         await front.break_all()
         assert not (await asyncio.wait_for(lost, 5)).graceful
         await dialler.close(None)
+
+
+async def test_a_lost_connection_to_a_proven_target_is_not_a_redial():
+    """CB-7: if a connection is lost before its loss is watched for, the first dial does not count as a redial."""
+    async with FlakyFront(settings_only) as front:
+        dialler = connector(front.target)
+        connection = await dialler.connect(5.0, proven=True)
+        await front.break_all()
+        for _ in range(1000):
+            if not connection.alive():
+                break
+            await asyncio.sleep(0.01)
+        await connection.lost()
+        told = []
+        redials = asyncio.ensure_future(connection.watch_redials(lambda: told.append("redial")))
+        await asyncio.sleep(0.1)
+        assert told == []
+        await dialler.close(None)
+        redials.cancel()
 
 
 async def test_a_short_life_outweighs_the_proof():
