@@ -270,7 +270,7 @@ async def test_a_proven_target_is_not_looked_at(proven):
     async with FlakyFront(settings_only) as front:
         dialler = connector(front.target)
         connection = await dialler.connect(5.0, proven=proven)
-        assert (connection.core._watched is grpc.ChannelConnectivity.READY) is not proven
+        assert connection.core._watched is (None if proven else grpc.ChannelConnectivity.READY)
         lost = asyncio.ensure_future(connection.lost())
         await asyncio.sleep(0.1)
         assert connection.core._watched is grpc.ChannelConnectivity.READY

@@ -119,6 +119,15 @@ async def test_calls_that_nothing_refers_to_are_forgotten():
         assert known.running == 0
 
 
+async def test_streams_that_nothing_refers_to_are_forgotten():
+    """CB-10: of a finished stream that nothing refers to, not even the record is left."""
+    async with connected() as (core, _):
+        for _ in range(3):
+            await finish(begun(core))
+        gc.collect()
+        assert core.owners == {}
+
+
 async def test_the_calls_of_one_owner_end():
     """SH-7: ending one owner's calls leaves the calls of the others running, and the channel open."""
     async with connected() as (core, _):
