@@ -5,11 +5,9 @@ Internal: programs import from `grpc_backoff`.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from grpc_backoff.record import NamedTuple, record
-
-__all__ = ["AbandonAttempt", "ArmTimer", "CancelTimer", "Emit"]
+from grpc_backoff.record import record
 
 EventT_co = TypeVar("EventT_co", covariant=True)
 

@@ -12,8 +12,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["install", "installed", "uninstall"]
-
 # grpc is imported only when it is used, so that a program that only configures policies does not load it.
 
 

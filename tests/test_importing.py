@@ -24,7 +24,7 @@ def new():
 
 
 LATE = [
-    *("json", "urllib.parse", "ipaddress", "tomllib", "difflib", "email.utils", "h2", "dataclasses", "random"),
+    *("json", "urllib.parse", "ipaddress", "tomllib", "difflib", "email.utils", "h2", "random"),
     *(f"grpc_backoff.config.{part}" for part in ("file", "methods", "options", "policy_string", "service_config")),
 ]
 

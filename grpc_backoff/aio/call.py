@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol
 import grpc
 import grpc.aio
 
+from grpc_backoff import effects
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
@@ -31,8 +32,6 @@ from grpc_backoff.aio.timers import CallTimer
 from grpc_backoff.calls import machine as m
 from grpc_backoff.channel.call import BETWEEN, CallShell, Status
 from grpc_backoff.channel.method import Arguments
-
-__all__ = ["CALLS", "Call", "Sender"]
 
 _RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
 _TRACKED = BETWEEN | {m.CallPhase.WAITING}
@@ -168,11 +167,11 @@ class Call(CallShell, Answering):
     def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901, PLR0912 - one branch for each effect
         match effect:
             # The effects of a call that waits for a connection come first, because the order costs time.
-            case m.CancelTimer():
+            case effects.CancelTimer():
                 self._cancel_timer()
             case m.Begin():
                 self._begin(effect)
-            case m.ArmTimer(at):
+            case effects.ArmTimer(at):
                 self._cancel_timer()
                 self._timer = self._calls.timers.call_at(at, self._timer_fired)
             case m.Enqueue():
@@ -185,7 +184,7 @@ class Call(CallShell, Answering):
                 self._settle(self._exhausted(effect))
             case m.Finish():
                 self._settle(self._attempt or self._error or CANCELLED)
-            case m.Emit(event):
+            case effects.Emit(event):
                 self._emit(event)
             case m.CallHook():
                 self._ask_hook(effect)
@@ -194,7 +193,7 @@ class Call(CallShell, Answering):
                 self._end_span(code)
             case m.FailSoon():
                 self._calls.loop.call_soon(self.feed, self._calls.pending.no_connection())
-            case m.AbandonAttempt():
+            case effects.AbandonAttempt():
                 self._abandon()
 
     def _cancel_timer(self) -> None:

@@ -16,8 +16,6 @@ from grpc_backoff.channel.settings import ChannelSetup
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.policy.backoff import Random
 
-__all__ = ["Calls"]
-
 
 class Calls(ChannelCalls):
     """The environment that one channel's calls share, on the channel's event loop.

@@ -28,7 +28,6 @@ from grpc_backoff.aio.polling import Polling
 from grpc_backoff.aio.shares import Share, SharedManager, Shares, shared_manager
 from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
-from grpc_backoff.channel.method import retrying
 from grpc_backoff.channel.settings import ChannelSettings, ChannelSetup, Options, read_channel
 from grpc_backoff.config.arguments import Listener, check_listener
 from grpc_backoff.connection.clock import Clock
@@ -39,8 +38,6 @@ from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.sharing.key import Key, key_of
 from grpc_backoff.telemetry.log import log_event
-
-__all__ = ["Channel", "Interceptors", "Options", "insecure_channel", "retrying", "secure_channel"]
 
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 

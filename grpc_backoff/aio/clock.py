@@ -9,8 +9,6 @@ from contextvars import Context
 
 from grpc_backoff.connection.clock import TimerHandle
 
-__all__ = ["LoopClock"]
-
 
 class LoopClock:
     """An asyncio event loop's clock."""

@@ -11,8 +11,6 @@ from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.calls.core_words import Link
 from grpc_backoff.connection.connector import Connection
 
-__all__ = ["CallConnection", "EarlyEntry"]
-
 
 class EarlyEntry(Protocol):
     """A connector that accepts calls before their connection is known to be up."""

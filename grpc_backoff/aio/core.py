@@ -43,8 +43,6 @@ from grpc_backoff.connection.core_reason import reason_in, stage_of
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.policy.connect import ConnectPolicy
 
-__all__ = ["CoreConnection", "CoreConnector"]
-
 Options = Sequence[tuple[str, Any]]
 
 _genuine: Any = importlib.import_module("grpc.aio._channel")

@@ -15,8 +15,6 @@ import grpc.aio
 
 from grpc_backoff.aio.finished import let_go
 
-__all__ = ["CoreChannel", "complete"]
-
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
 

@@ -14,8 +14,6 @@ from grpc_backoff.calls.events import Reason
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.errors import GrpcBackoffError
 
-__all__ = ["CallError", "NoConnectionError", "RetriesExhaustedError"]
-
 
 class CallError(GrpcBackoffError, grpc.aio.AioRpcError):
     """The error of a call on this library's asyncio channel: both a `GrpcBackoffError` and grpc's own error."""

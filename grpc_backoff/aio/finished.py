@@ -20,8 +20,6 @@ import grpc.aio
 
 from grpc_backoff.aio.grpcio import is_stand_in, status_of
 
-__all__ = ["let_go"]
-
 
 class _FinishedCall:
     """The data of a core call that has ended, under the names that grpc's call objects use."""

@@ -10,8 +10,6 @@ from grpc_backoff.channel.forks import CoreUse, at_fork
 if TYPE_CHECKING:
     from grpc_backoff.aio.channel import Channel
 
-__all__ = ["note"]
-
 _channels: WeakSet[Channel] = WeakSet()
 _inherited: list[Channel] = []
 """The parent's open channels. They are kept, because freeing their core channels would involve the core."""

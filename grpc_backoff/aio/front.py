@@ -22,8 +22,6 @@ import grpc.aio
 
 from grpc_backoff.config.pairs import typed_pairs
 
-__all__ = ["LISTS", "Front", "genuine", "is_being_made", "made_by"]
-
 Constructor = Callable[..., grpc.aio.Channel]
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 Options = Sequence[tuple[str, Any]]

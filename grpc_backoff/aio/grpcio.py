@@ -12,15 +12,6 @@ from typing import Any
 import grpc
 import grpc.aio
 
-__all__ = [
-    "CANCELLED_DETAILS",
-    "READY_NUMBER",
-    "is_cancelled_here",
-    "is_ok",
-    "is_stand_in",
-    "status_of",
-]
-
 CANCELLED_DETAILS = "Locally cancelled by application!"
 """The details that grpcio gives a call that was cancelled by its own program."""
 

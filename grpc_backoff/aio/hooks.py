@@ -15,8 +15,6 @@ from grpc_backoff.calls.hooks import Hook as HookFunction
 from grpc_backoff.calls.machine import Hook, Metadata
 from grpc_backoff.connection.clock import Clock
 
-__all__ = ["Hooks"]
-
 _LOG = logging.getLogger(__name__)
 _REFRESHING: ContextVar[asyncio.Task[Any] | None] = ContextVar("grpc_backoff_refreshing", default=None)
 """The renewal of credentials during which the current code runs. The code must not wait for that renewal."""

@@ -12,8 +12,6 @@ from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.telemetry.log import listens, log_event
 
-__all__ = ["Event", "Listeners", "tell"]
-
 _LOG = logging.getLogger(__name__)
 
 

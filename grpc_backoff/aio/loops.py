@@ -13,8 +13,6 @@ from typing import Any
 
 from grpc_backoff.errors import WrongLoopError
 
-__all__ = ["ended_at_home", "is_here", "keeps_time", "raise_soon", "refuse_elsewhere"]
-
 _LOOK = 0.1
 """How often to check whether the other loop is still running, in seconds."""
 _LATE = 90.0

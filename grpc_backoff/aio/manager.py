@@ -13,8 +13,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextvars import Context
+from dataclasses import replace
 from typing import Any, Protocol
 
+from grpc_backoff import effects
 from grpc_backoff.aio.connection import EarlyEntry
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.listeners import Event, tell
@@ -24,11 +26,8 @@ from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector, Loss
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.record import replace
 from grpc_backoff.sharing.manager import SteppedManager
 from grpc_backoff.sharing.registry import SCHEDULES, Registry
-
-__all__ = ["ConnectionManager", "Pending"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -188,9 +187,9 @@ class ConnectionManager(SteppedManager[ConnectionT]):
 
     def _carry_out(self, effect: m.Effect) -> None:
         match effect:  # the effects of a failed attempt first: each case takes time
-            case m.Emit():
+            case effects.Emit():
                 self.emit(effect.event)
-            case m.ArmTimer():
+            case effects.ArmTimer():
                 self._cancel_timer()
                 self._timer = self._clock.call_at(effect.at, self._timer_fired)
             case m.FailCalls():
@@ -201,9 +200,9 @@ class ConnectionManager(SteppedManager[ConnectionT]):
                 if effect.proven and self._entry is not None:
                     self._entry.begin(effect.limit)
                 self._attempt = self._task(self._run(effect, self._attempts))
-            case m.AbandonAttempt():
+            case effects.AbandonAttempt():
                 self._abandon()
-            case m.CancelTimer():
+            case effects.CancelTimer():
                 self._cancel_timer()
             case m.ReleaseCalls():
                 self._pending.release()

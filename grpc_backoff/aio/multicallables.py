@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from grpc_backoff.aio.core_channel import CoreChannel
     from grpc_backoff.policy.retry import RetryPolicy
 
-__all__ = ["LAST_INTERCEPTORS", "MULTICALLABLES", "MultiCallable"]
-
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
 

@@ -13,8 +13,6 @@ import grpc.aio
 from grpc_backoff.aio.grpcio import CANCELLED_DETAILS
 from grpc_backoff.aio.loops import raise_soon
 
-__all__ = ["CANCELLED", "Answering", "Cancelled", "Outcome", "notify"]
-
 
 class Cancelled:
     """The outcome of a call that was cancelled before grpc's own call was made."""

@@ -16,8 +16,6 @@ from grpc_backoff.connection.no_connection import explain
 if TYPE_CHECKING:
     from grpc_backoff.aio.call import Call
 
-__all__ = ["PendingCalls"]
-
 _READY, _WAITS = ConnectionReady(), NotConnected()
 
 

@@ -8,8 +8,6 @@ from typing import Any, ClassVar
 
 from grpc_backoff.channel.forks import core_stirred
 
-__all__ = ["Polling"]
-
 _NOWHERE, _UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
 """The target and the options of a channel that never connects, and that channelz should not show."""
 

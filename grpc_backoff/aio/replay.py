@@ -17,8 +17,6 @@ from grpc_backoff.calls.replay import ReplayBuffer
 if TYPE_CHECKING:
     from grpc_backoff.aio.call import Call
 
-__all__ = ["Replay", "Requests"]
-
 _LOG = logging.getLogger(__name__)
 _HALF_CLOSED = 'RPC is half closed after calling "done_writing".'
 

@@ -14,8 +14,6 @@ from typing import Any, Self
 
 import grpc.aio
 
-__all__ = ["EndingRequests"]
-
 
 class EndingRequests(AsyncIterator[Any]):
     """A caller's requests, up to the end of their call."""

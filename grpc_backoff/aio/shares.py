@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -28,9 +29,6 @@ from grpc_backoff.connection.events import (
     State,
 )
 from grpc_backoff.connection.share import state_shown, status_shown
-from grpc_backoff.record import replace
-
-__all__ = ["Share", "SharedManager", "Shares", "shared_manager"]
 
 
 class Shares:

@@ -18,8 +18,6 @@ import grpc.aio
 
 from grpc_backoff.aio.grpcio import CANCELLED_DETAILS, is_stand_in, status_of
 
-__all__ = ["StreamAttempt"]
-
 _ALREADY_FINISHED = "RPC already finished."
 _POLL, _POLLS = 0.01, 100
 

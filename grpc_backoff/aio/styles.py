@@ -9,8 +9,6 @@ from typing import Any
 
 import grpc.aio
 
-__all__ = ["StreamRequest", "StreamResponse"]
-
 _MIXED_STYLES = "The iterator and read/write APIs may not be mixed on a single RPC."
 _ALREADY_FINISHED = "RPC already finished."
 

@@ -13,8 +13,6 @@ import grpc.aio
 
 from grpc_backoff.aio import channel, front
 
-__all__ = ["is_substituted", "restore", "substitute"]
-
 _NAMES = ("insecure_channel", "secure_channel")
 _MODULES = (
     "grpc.aio",

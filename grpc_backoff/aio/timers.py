@@ -13,8 +13,6 @@ from collections.abc import Callable
 
 from grpc_backoff.connection.clock import Clock, TimerHandle
 
-__all__ = ["CallTimer", "CallTimers"]
-
 _FEW = 64
 """How many cancelled timers may accumulate before they are removed."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from grpc_backoff.calls.events import Reason, WaitSource
-from grpc_backoff.record import NamedTuple, record
+from typing import NamedTuple
 
-__all__ = ["Account"]
+from grpc_backoff.calls.events import Reason, WaitSource
+from grpc_backoff.record import record
 
 
 @record

@@ -6,8 +6,6 @@ from weakref import WeakValueDictionary
 
 from grpc_backoff.policy.budget import RetryBudget
 
-__all__ = ["RetryTokens", "tokens_of"]
-
 _THOUSANDTHS = 1000  # whole numbers, so that ten successes at 0.1 make exactly one token
 _DIGITS = 6  # rounds off floating-point error: 1.001 * 1000 is not quite 1001
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import enum
 import re
+from typing import NamedTuple
 
-from grpc_backoff.record import NamedTuple, record
-
-__all__ = ["Link", "Report", "is_oversized", "never_left", "was_refused"]
+from grpc_backoff.record import record
 
 _UNAVAILABLE = "UNAVAILABLE"
 _RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"

@@ -7,13 +7,13 @@ leave time for an attempt.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from grpc_backoff.calls.events import Reason, WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import NamedTuple, record
-
-__all__ = ["FailedAttempt", "GiveUp", "Progress", "Retry", "costs_token", "decide", "is_conflict", "is_retryable"]
+from grpc_backoff.record import record
 
 _UNAUTHENTICATED = "UNAUTHENTICATED"
 _TIMED_OUT = "DEADLINE_EXCEEDED"

@@ -6,10 +6,7 @@ Events contain no payloads, metadata or tokens (RT-11). Times are in seconds.
 from __future__ import annotations
 
 import enum
-
-from grpc_backoff.record import value
-
-__all__ = ["CallEvent", "CallExhausted", "CallRetried", "CallSucceeded", "Reason", "WaitSource"]
+from dataclasses import dataclass
 
 
 class WaitSource(enum.Enum):
@@ -38,7 +35,7 @@ class Reason(enum.Enum):
     STOPPED = "the server asked the client not to retry"
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallEvent:
     """The fields that all call events have.
 
@@ -57,7 +54,7 @@ class CallEvent:
     call_id: str = ""
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallRetried(CallEvent):
     """The attempt failed with `code`; the next one follows in `delay` seconds, as determined by `source`.
 
@@ -73,14 +70,14 @@ class CallRetried(CallEvent):
     trace_id: str | None = None
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallSucceeded(CallEvent):
     """The attempt succeeded, `took` seconds after the call began."""
 
     took: float
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallExhausted(CallEvent):
     """The attempt failed with `code`, which the policy retries, but no further attempt followed (RT-6).
 

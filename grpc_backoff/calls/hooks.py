@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.calls.events import Reason
 from grpc_backoff.errors import OptionError
-from grpc_backoff.record import field, names_of, value
 
 if TYPE_CHECKING:
     import grpc
 
-__all__ = ["FailedCall", "Hook", "RetryHooks", "renewed_metadata"]
-
 _KEY = r"(?a)[0-9a-z_.-]+"
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailedCall:
     """A failed attempt, as passed to a hook.
 
@@ -52,7 +50,7 @@ Hook = Callable[[FailedCall], Any]
 """A function or a coroutine function. Its exceptions are logged and do not change the call's error."""
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetryHooks:
     """The functions that a channel calls when its calls fail. Each runs in the call's `contextvars` context.
 
@@ -77,7 +75,7 @@ class RetryHooks:
 
     def __post_init__(self) -> None:
         """Check that each hook is callable; OptionError if one is not."""
-        for name in names_of(self):
+        for name in (part.name for part in fields(self)):
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise OptionError(f"RetryHooks.{name}", value, "a function, or None for no hook")

@@ -22,7 +22,8 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.decision import FailedAttempt, GiveUp, Progress, Retry, costs_token, decide, is_conflict
@@ -32,44 +33,7 @@ from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import NamedTuple, field, record, value
-
-__all__ = [
-    "AS_ATTEMPT",
-    "AbandonAttempt",
-    "ArmTimer",
-    "AttemptBroken",
-    "Begin",
-    "Begun",
-    "CallHook",
-    "CallMachine",
-    "CallPhase",
-    "CallState",
-    "CallTimerFired",
-    "CancelRequested",
-    "CancelTimer",
-    "ChannelClosing",
-    "Committed",
-    "ConnectionReady",
-    "Effect",
-    "Emit",
-    "Ending",
-    "Enqueue",
-    "FailAttempt",
-    "FailSoon",
-    "Finish",
-    "Hook",
-    "HookDone",
-    "Input",
-    "Metadata",
-    "Missed",
-    "NoConnection",
-    "NonOkStatus",
-    "NotConnected",
-    "OkStatus",
-    "Surroundings",
-    "transitions",
-]
+from grpc_backoff.record import record
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 """Metadata, as pairs of a key and a value."""
@@ -375,7 +339,7 @@ class Surroundings(Protocol):
         ...
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class CallMachine:
     """The rules for calls to one method, without state: `begin` and `step` are functions of their arguments.
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["ReplayBuffer"]
-
 
 class ReplayBuffer:
     """Serialized requests by number, starting with the first that may still be needed.

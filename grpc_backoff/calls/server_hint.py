@@ -10,12 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpc_backoff.calls.events import WaitSource
-from grpc_backoff.record import NamedTuple, record
-
-__all__ = ["Metadata", "ServerHint", "read_hint"]
+from grpc_backoff.record import record
 
 Metadata = Iterable[tuple[str, str | bytes]]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from contextvars import copy_context
 from sys import modules
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import grpc
 
@@ -19,12 +19,10 @@ from grpc_backoff.calls.events import CallEvent, CallRetried
 from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.calls import ChannelCalls
-from grpc_backoff.record import NamedTuple, record
+from grpc_backoff.record import record
 from grpc_backoff.telemetry.identity import CallId
 from grpc_backoff.telemetry.spans import CallSpans, spans_of
 from grpc_backoff.telemetry.trace import OPENTELEMETRY, current_trace_id
-
-__all__ = ["BETWEEN", "CallShell", "Status"]
 
 BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
 """The phases of a call between two attempts."""

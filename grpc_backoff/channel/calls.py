@@ -13,8 +13,6 @@ from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
 
-__all__ = ["ChannelCalls", "Resting"]
-
 
 class Resting(Protocol):
     """A call between two attempts."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from grpc_backoff.config.methods import CallPolicies
 
-__all__ = ["Factories"]
-
 
 class Factories:
     """Creates a channel's multicallables, which keep working across any number of connections (CH-2)."""

@@ -18,17 +18,6 @@ from typing import Any, NamedTuple
 from grpc_backoff.errors import ForkError
 from grpc_backoff.record import record
 
-__all__ = [
-    "CoreUse",
-    "Generation",
-    "at_fork",
-    "check_core",
-    "core_stirred",
-    "generation",
-    "refuse_inherited",
-    "survives_forks",
-]
-
 _LOG = logging.getLogger("grpc_backoff")
 _cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
 

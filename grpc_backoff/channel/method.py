@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import grpc
 
 from grpc_backoff.calls.machine import CallMachine, Metadata
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import NamedTuple, record
+from grpc_backoff.record import record
 
 if TYPE_CHECKING:
     from grpc_backoff.config.methods import Retry
-
-__all__ = ["Arguments", "Method", "replaced", "retrying"]
 
 
 @record

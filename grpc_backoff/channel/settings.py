@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from grpc_backoff.calls.hooks import RetryHooks
 from grpc_backoff.config.arguments import Listener, check_kind, read_listeners
@@ -14,7 +14,7 @@ from grpc_backoff.config.pairs import TypedPairs, key_text, typed_pairs
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.target import read_target
 from grpc_backoff.errors import OptionError
-from grpc_backoff.record import NamedTuple, record
+from grpc_backoff.record import record
 
 if TYPE_CHECKING:
     from grpc_backoff.config.file import Config
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from grpc_backoff.policy.backoff import Random
     from grpc_backoff.policy.budget import RetryBudget
     from grpc_backoff.policy.connect import ConnectPolicy
-
-__all__ = ["ChannelSettings", "ChannelSetup", "Options", "read_channel"]
 
 Options = Sequence[tuple[str, Any]]
 

@@ -17,8 +17,6 @@ TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["main", "require"]
-
 
 def require(extra: str, modules: Iterable[str]) -> None:
     """Raise `MissingExtra` if one of the modules is not installed; this imports none of them."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent, Failure
 
-__all__ = ["AttemptLog", "LoggedAttempt", "Outcome", "Summary"]
-
 
 class Outcome(enum.Enum):
     """An attempt's outcome."""

@@ -13,8 +13,6 @@ from grpc_backoff.cli.run import run
 from grpc_backoff.cli.schedule import schedule_command
 from grpc_backoff.cli.simulate import simulate
 
-__all__ = ["cli"]
-
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(grpc_backoff.__version__, prog_name="grpc-backoff")

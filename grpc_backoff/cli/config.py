@@ -21,8 +21,6 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.retry import RetryPolicy
 
-__all__ = ["config"]
-
 _TIMES = {checks.duration, checks.pause, checks.limit, checks.idle_timeout, checks.stable_after}
 
 _SETTINGS: Mapping[type, Sequence[Setting]] = {

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from grpc_backoff.aio import Channel
 
-__all__ = ["Request", "Trust", "connect", "follow"]
-
 # Appended to the options of the command line; if a key occurs twice, its first value applies. A lost connection has to
 # be replaced at once, because no RPCs are sent here.
 _EAGER = ("grpc_backoff.reconnect", "eager")

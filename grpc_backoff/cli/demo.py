@@ -11,8 +11,6 @@ import click
 import grpc_backoff
 from grpc_backoff.errors import MissingExtra
 
-__all__ = ["demo"]
-
 
 @click.command(short_help="Demonstrate this library against real servers.")
 @click.option("--threads", is_flag=True, help="Use the threaded channels, and compare them with plain grpc.")

@@ -13,8 +13,6 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
-__all__ = ["guarded"]
-
 _FAILED = 1
 _NOT_TAKEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EPIPE}
 """The errors of a write whose reader is gone, or whose disk is full."""

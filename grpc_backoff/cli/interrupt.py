@@ -12,8 +12,6 @@ TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["end_on_interrupt", "interruptible"]
-
 
 def _end(_number: int, _frame: FrameType | None) -> None:
     """Exit at once. That is safe at any time, even during an import, because there is nothing to clean up."""

@@ -28,8 +28,6 @@ from grpc_backoff.policy.checks import Unit
 if TYPE_CHECKING:
     from grpc_backoff.ledger import Ledger
 
-__all__ = ["ledger"]
-
 ResultT = TypeVar("ResultT")
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -17,8 +17,6 @@ from grpc_backoff.cli.attempts import LoggedAttempt, Outcome, Summary
 from grpc_backoff.cli.view import duration, ending, plural, printable, reason
 from grpc_backoff.connection.events import ConnectionStatus, State
 
-__all__ = ["LiveView"]
-
 _COLUMNS = (("#", 3), ("start", 8), ("gap", 7), ("next in", 7))
 _BAR_WIDTH = 30
 _STYLES = {

@@ -16,8 +16,6 @@ from matplotlib.figure import Figure
 
 from grpc_backoff.simulation import Recovery
 
-__all__ = ["draw"]
-
 _WIDTH, _ROW, _LAST = 9.0, 1.5, 2.6
 _SHADES = ("#08306b", "#d95f02", "#2ca25f", "#b07aa1", "#6b6b6b", "#17becf")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 4)))

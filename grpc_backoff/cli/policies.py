@@ -25,8 +25,6 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
 
-__all__ = ["Named", "connect_policy", "named_policies", "refusing"]
-
 _SUFFIX = ".toml"
 _OF_FILE = "#"
 _BACKOFF = {"preset", "delay", "backoff", "max_delay", "jitter", "multiplier", "max_exponent", "steps"}

@@ -24,8 +24,6 @@ from grpc_backoff.probe.diagnosis import Circumstances, diagnose, diagnose_loss,
 from grpc_backoff.probe.http2 import Http2Connection, Http2Connector
 from grpc_backoff.probe.stages import PassedOver, Reached, StageRecord
 
-__all__ = ["ProbeRequest", "probe", "read_request", "run_probe"]
-
 _NAME_OVERRIDE = "grpc.ssl_target_name_override"
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _LOOK = 0.3

@@ -24,8 +24,6 @@ from types import ModuleType
 
 from grpc_backoff.installation import install
 
-__all__ = ["Program", "ProgramError", "find", "run"]
-
 _PYTHON = re.compile(r"python[0-9.]*(\.exe)?", re.IGNORECASE)
 _FIRST_LINES = 1024  # bytes; kernels read at most 256 of the first line
 

@@ -6,8 +6,6 @@ import click
 
 from grpc_backoff.cli.view import printable
 
-__all__ = ["Refusal"]
-
 
 class Refusal(click.ClickException):
     """The command line asks for something that is not possible; the message is shown on one line."""

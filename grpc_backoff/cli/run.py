@@ -6,8 +6,6 @@ import click
 
 from grpc_backoff.cli import program
 
-__all__ = ["run"]
-
 
 @click.command(
     short_help="Run a Python program with this library's channels.",

@@ -12,8 +12,6 @@ from grpc_backoff.cli.view import plural
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.schedule import Row, schedule, usual_length
 
-__all__ = ["schedule_command"]
-
 _MOST_WAITS = 10_000
 _COLUMNS = ("after failure", "wait", "smallest", "largest", "total so far")
 

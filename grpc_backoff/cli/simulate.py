@@ -18,8 +18,6 @@ from grpc_backoff.errors import MissingExtra, OptionError
 if TYPE_CHECKING:
     from grpc_backoff.simulation import Recovery
 
-__all__ = ["simulate"]
-
 _COLUMNS = ("policy", "attempts", "peak per second", "half back", "99 % back", "all back")
 _FLAGS = {
     "Outage.clients": "--clients",

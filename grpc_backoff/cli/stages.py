@@ -18,9 +18,6 @@ from grpc_backoff.probe.stages import Certificate, PassedOver, Reached, Resolved
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["JsonStages", "LineStages", "StagesView", "TerminalStages", "open_stages"]
-
-
 _NAME, _TIME = 12, 7
 """The widths of the columns for a stage's name and its time."""
 

@@ -12,8 +12,6 @@ import click
 
 from grpc_backoff.cli.view import printable
 
-__all__ = ["seconds", "show_table", "span", "write_json"]
-
 _WIDE = 200
 _SHORT, _LONG = 0.001, 1e6
 

@@ -16,19 +16,6 @@ import click
 from grpc_backoff.cli.attempts import LoggedAttempt, Outcome, Summary
 from grpc_backoff.connection.events import ConnectionStatus, Failure
 
-__all__ = [
-    "JsonView",
-    "LineView",
-    "View",
-    "duration",
-    "ending",
-    "open_view",
-    "plural",
-    "printable",
-    "reason",
-    "write_json_line",
-]
-
 _UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _PREAMBLE = re.compile(r"^failed to connect to all addresses; last error: (?:[A-Z_]+: )?")
 _MILLISECOND = 0.001

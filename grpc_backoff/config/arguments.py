@@ -8,8 +8,6 @@ from typing import Any
 
 from grpc_backoff.errors import OptionError
 
-__all__ = ["Listener", "check_kind", "check_listener", "read_listeners"]
-
 Listener = Callable[[Any], object]
 """A function that takes one event. Its return value is ignored, and its exceptions are logged."""
 

@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from grpc_backoff.config import names
@@ -56,7 +57,6 @@ from grpc_backoff.config.settings import (
     resolve_connect,
     resolve_ledger,
     resolve_retry,
-    suggestion,
 )
 from grpc_backoff.config.sources import ResolvedPolicy, Source
 from grpc_backoff.errors import ConfigError, OptionError
@@ -66,9 +66,7 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import value
-
-__all__ = ["ENVIRONMENT_VARIABLE", "TABLES", "Config", "Section", "read_config"]
+from grpc_backoff.policy.spelling import suggestion
 
 ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
 """The environment variable that names a channel's file if neither an argument nor an option does."""
@@ -88,7 +86,7 @@ _LARGEST = 1_000_000
 _BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The validated contents of a configuration file.
 

@@ -7,6 +7,7 @@ the file. Within a source, the most specific entry applies: the one for the meth
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from grpc_backoff.config import names
 from grpc_backoff.config.file import Config
@@ -20,9 +21,6 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.presets import REPLAY_LIMIT
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import field, replace, value
-
-__all__ = ["CallPolicies", "Retry", "read_call_policies", "read_retry"]
 
 Retry = RetryPolicy | str
 """A policy, the name of a preset or of a policy in the file, or a policy string, which contains a colon."""
@@ -31,7 +29,7 @@ _ENABLE_RETRIES = "grpc.enable_retries"
 _REPLAY_LIMIT = "grpc.per_rpc_retry_buffer_size"
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class CallPolicies:
     """The retry policies for one channel's calls.
 

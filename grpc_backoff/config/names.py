@@ -11,8 +11,6 @@ from itertools import combinations
 
 from grpc_backoff.errors import OptionError
 
-__all__ = ["check_methods", "check_patterns", "nearest_method", "nearest_pattern"]
-
 ALL = "*"
 _METHOD = r"(?a)[A-Za-z_][\w.]*(/[A-Za-z_]\w*)?"
 

@@ -15,19 +15,18 @@ import os
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
 from grpc_backoff.config.pairs import Pairs, first_values, key_text
-from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect, suggestion
+from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect
 from grpc_backoff.config.sources import Effective, Said, Source, describe
 from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy.checks import CHECKS, Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
-from grpc_backoff.record import NamedTuple, record
-
-__all__ = ["CONFIG", "OPTION_KEYS", "Options", "read_options"]
+from grpc_backoff.policy.spelling import suggestion
+from grpc_backoff.record import record
 
 CONFIG = PREFIX + "config"
 FIXED_BACKOFF_MS = "grpc.testing.fixed_reconnect_backoff_ms"

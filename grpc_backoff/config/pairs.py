@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["Pairs", "TypedPairs", "first_values", "key_text", "typed_pairs"]
-
 Pairs = tuple[tuple[Any, Any], ...]
 TypedPairs = tuple[tuple[str | bytes, type, str | bytes | int], ...]
 """Options with the types of their values, because 1, 1.0 and True compare equal but may be read differently."""

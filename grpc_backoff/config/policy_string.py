@@ -18,8 +18,6 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.retry import RetryPolicy
 
-__all__ = ["parse_retry", "read_string"]
-
 _COMMA = r",(?![^()]*\))"
 _EQUALS = r"\s*=\s*"
 _SIGNS = r"^\s*$|[:=,]"

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator
 from grpc_backoff.errors import PolicyWarning
 from grpc_backoff.policy.retry import RetryPolicy
 
-__all__ = ["doubts", "warn_of"]
-
 _MOST_WITHOUT_DELAY = 10
 """The most retries without delay that cause no warning. They can bridge a momentary failure; more would overload a
 struggling server."""

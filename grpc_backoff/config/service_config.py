@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn
 
 from grpc_backoff.config.pairs import Pairs, first_values, key_text
 from grpc_backoff.errors import OptionError
@@ -19,7 +20,7 @@ from grpc_backoff.policy.checks import CHECKS, STATUS_CODES, Unit, read_duration
 from grpc_backoff.policy.presets import NATIVE_JITTER
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed
-from grpc_backoff.record import NamedTuple, field, record, value
+from grpc_backoff.record import record
 
 __all__ = [
     "Conversion",
@@ -64,7 +65,7 @@ class MethodConfig(NamedTuple):
 _NOTHING = MethodConfig()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ServiceConfig:
     """The contents of a channel's service config.
 

@@ -9,6 +9,7 @@ in the presets.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from grpc_backoff.config.sources import (
     AT_ONCE_SOURCE,
@@ -31,23 +32,7 @@ from grpc_backoff.policy.presets import CONNECT_PRESET, LEDGER, RETRY_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.spelling import suggestion
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
-from grpc_backoff.record import NamedTuple, record
-
-__all__ = [
-    "BUDGETING",
-    "CONNECTING",
-    "KEEPING",
-    "PREFIX",
-    "RETRYING",
-    "Setting",
-    "begin_with",
-    "read_source",
-    "resolve_budget",
-    "resolve_connect",
-    "resolve_ledger",
-    "resolve_retry",
-    "suggestion",
-]
+from grpc_backoff.record import record
 
 PREFIX = "grpc_backoff."
 """The prefix of this library's own channel options."""

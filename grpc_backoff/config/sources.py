@@ -8,7 +8,8 @@ Presets are sources as well, with the lowest precedence. This module reads no fi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from dataclasses import astuple, fields, is_dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.budget import RetryBudget
@@ -19,19 +20,7 @@ from grpc_backoff.policy.parts import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES
 from grpc_backoff.policy.presets import AT_ONCE, PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated
-from grpc_backoff.record import NamedTuple, names_of, record
-
-__all__ = [
-    "AT_ONCE_SOURCE",
-    "PRESET_SOURCES",
-    "Effective",
-    "ResolvedPolicy",
-    "Said",
-    "Source",
-    "compose",
-    "describe",
-    "say",
-]
+from grpc_backoff.record import record
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
 ResolvedT = TypeVar("ResolvedT", ConnectPolicy, RetryPolicy, RetryBudget, LedgerSettings)
@@ -100,22 +89,20 @@ def compose(kind: type[PolicyT], sources: Sequence[Source]) -> ResolvedPolicy[Po
         OptionError: a setting of one source conflicts with another source, or a required part is missing.
     """
     said = _settle(sources)
-    named = {name: said[name].value for name in names_of(kind) if name != "backoff"}
+    named = {part.name: said[part.name].value for part in fields(kind) if part.name != "backoff"}
     effective = _effective(said, named)
     return ResolvedPolicy(build(kind, {part: each.value for part, each in said.items()}), effective)
 
 
 def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
     """Return the effective values of a policy that was passed as one object."""
-    from dataclasses import astuple, is_dataclass  # noqa: PLC0415 - a strategy may be user code
-
     strategy = policy.backoff.strategy
     parts: dict[str, object] = {"backoff": strategy.name}
     parts |= zip(
         PARTS_OF_STRATEGIES.get(strategy.name, ()), astuple(strategy) if is_dataclass(strategy) else (), strict=False
     )
     parts |= {"max_delay": policy.backoff.cap, "jitter": policy.backoff.jitter}
-    parts |= {name: getattr(policy, name) for name in names_of(policy) if name != "backoff"}
+    parts |= {part.name: getattr(policy, part.name) for part in fields(policy) if part.name != "backoff"}
     return tuple(Effective(part, value, origin) for part, value in parts.items() if value is not None)
 
 

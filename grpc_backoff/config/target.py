@@ -12,22 +12,10 @@ import contextlib
 import re
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpc_backoff.errors import OptionError
-from grpc_backoff.record import NamedTuple, record
-
-__all__ = [
-    "AF_UNIX",
-    "DEFAULT_PORT",
-    "Address",
-    "Target",
-    "core_target",
-    "names_no_port",
-    "parse_target",
-    "read_target",
-    "shown_target",
-]
+from grpc_backoff.record import record
 
 AF_UNIX: socket.AddressFamily | None = getattr(socket, "AF_UNIX", None)
 """The address family of Unix sockets; None on Windows, where Python has none."""

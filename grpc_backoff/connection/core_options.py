@@ -8,8 +8,6 @@ from typing import Any
 
 from grpc_backoff.policy.connect import ConnectPolicy
 
-__all__ = ["CORE_LIMIT_SLACK", "attempt_options", "resolver_configures", "spreads_calls"]
-
 Options = Sequence[tuple[str, Any]]
 
 CORE_LIMIT_SLACK = 0.15

@@ -7,8 +7,6 @@ from functools import lru_cache
 
 from grpc_backoff.connection.events import Stage
 
-__all__ = ["NO_SETTINGS", "reason_in", "stage_of"]
-
 NO_SETTINGS = "no SETTINGS frame within the attempt's time limit"
 """The reason given for an attempt that reached its limit, whether this library or the core noticed first (CH-4)."""
 _CORES_LIMIT = "timed out before receiving SETTINGS frame"

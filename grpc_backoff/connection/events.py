@@ -7,24 +7,7 @@ for a threaded channel. Only differences between them are meaningful.
 from __future__ import annotations
 
 import enum
-
-from grpc_backoff.record import field, value
-
-__all__ = [
-    "AttemptFailed",
-    "AttemptStarted",
-    "BackoffReset",
-    "ChannelKey",
-    "Closed",
-    "Connected",
-    "ConnectionEvent",
-    "ConnectionStatus",
-    "CoreRedial",
-    "Disconnected",
-    "Failure",
-    "Stage",
-    "State",
-]
+from dataclasses import dataclass, field
 
 
 class State(enum.Enum):
@@ -55,7 +38,7 @@ class Stage(enum.Enum):
     """grpcio's message, given as the reason, does not indicate the stage."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Why there is no connection: the stage that failed, and a description."""
 
@@ -77,7 +60,7 @@ class ChannelKey:
     __slots__ = ("__weakref__",)
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionEvent:
     """The base class of all connection events, with the fields that they share.
 
@@ -100,14 +83,14 @@ class ConnectionEvent:
     elsewhere: bool = field(default=False, compare=False)
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted(ConnectionEvent):
     """An attempt to connect has started; it may take up to `limit` seconds (CB-3)."""
 
     limit: float
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailed(ConnectionEvent):
     """The attempt ended without SETTINGS after `took` seconds; the next one starts in `retry_in` seconds (CB-4)."""
 
@@ -116,7 +99,7 @@ class AttemptFailed(ConnectionEvent):
     retry_in: float
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Connected(ConnectionEvent):
     """SETTINGS arrived after `took` seconds: the connection is established.
 
@@ -129,7 +112,7 @@ class Connected(ConnectionEvent):
     joined: bool = field(default=False, compare=False)
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Disconnected(ConnectionEvent):
     """An established connection ended after `lived` seconds; `failure` says how, as far as is known.
 
@@ -143,7 +126,7 @@ class Disconnected(ConnectionEvent):
     retry_in: float | None = None
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoreRedial(ConnectionEvent):
     """grpc's core redialled by itself, because a connection ended just as a call was assigned to it (CB-7).
 
@@ -151,7 +134,7 @@ class CoreRedial(ConnectionEvent):
     """
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackoffReset(ConnectionEvent):
     """`reset_connect_backoff()` was called, and there was something to reset (CB-9).
 
@@ -162,7 +145,7 @@ class BackoffReset(ConnectionEvent):
     retry_in: float | None = None
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Closed(ConnectionEvent):
     """The channel was closed, or garbage-collected; no event follows (CB-10).
 
@@ -172,7 +155,7 @@ class Closed(ConnectionEvent):
     lived: float | None
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionStatus:
     """A snapshot of what a channel is doing (CH-11).
 

@@ -25,7 +25,8 @@ import enum
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from grpc_backoff.connection import events
 from grpc_backoff.connection.core_reason import NO_SETTINGS
@@ -35,34 +36,7 @@ from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-from grpc_backoff.record import NamedTuple, field, record, value
-
-__all__ = [
-    "AbandonAttempt",
-    "ArmTimer",
-    "AttemptBegan",
-    "CancelTimer",
-    "CloseRequested",
-    "ConnectFailed",
-    "ConnectionLost",
-    "ConnectionWanted",
-    "CoreRedialled",
-    "Effect",
-    "Emit",
-    "FailCalls",
-    "Input",
-    "Machine",
-    "MachineState",
-    "Phase",
-    "ReleaseCalls",
-    "ResetRequested",
-    "ScheduleChanged",
-    "SettingsReceived",
-    "StartAttempt",
-    "TellOthers",
-    "TimerFired",
-    "transitions",
-]
+from grpc_backoff.record import record
 
 _NEVER = -math.inf
 _ASKED_JUST_NOW = 0.01
@@ -321,7 +295,7 @@ Effect = (
 Step = tuple[MachineState, list[Effect]]
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Machine:
     """The rules for one target under one policy. The machine holds no state: `step` is a pure function."""
 

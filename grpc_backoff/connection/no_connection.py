@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from grpc_backoff.connection.events import ConnectionStatus
 
-__all__ = ["explain"]
-
 
 def explain(target: str, status: ConnectionStatus, *, waited: bool = False) -> str:
     """Return why there is no connection. The text changes only with the cause; figures are in the status.

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import enum
 import math
+from typing import NamedTuple
 
 from grpc_backoff.connection.events import Failure
-from grpc_backoff.record import NamedTuple, record
-
-__all__ = ["BEAT", "HEAD_START", "STALLED_AFTER", "TRIAL", "Health", "Schedule"]
+from grpc_backoff.record import record
 
 _NEVER = -math.inf
 

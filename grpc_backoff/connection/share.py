@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from grpc_backoff.connection.events import ConnectionStatus, State
-from grpc_backoff.record import replace
+from dataclasses import replace
 
-__all__ = ["state_shown", "status_shown"]
+from grpc_backoff.connection.events import ConnectionStatus, State
 
 
 def state_shown(state: State, *, asked: bool, closed: bool) -> State:

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from grpc_backoff.aio.channel import Channel
     from grpc_backoff.ledger.ledger import Ledger
 
-__all__ = ["Delivery", "event_of"]
-
 _LOG = logging.getLogger("grpc_backoff")
 _KEY = "idempotency-key"
 _ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"

@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from grpc_backoff.errors import GrpcBackoffError
 
-__all__ = [
-    "LedgerBusyError",
-    "LedgerError",
-    "LedgerLimitError",
-    "LedgerSchemaError",
-    "LedgerStateError",
-    "LedgerUnavailableError",
-]
-
 
 class LedgerError(GrpcBackoffError):
     """The base class of a ledger's errors."""

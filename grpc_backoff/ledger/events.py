@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from grpc_backoff.record import value
 
-__all__ = [
-    "Listener",
-    "OperationConflicted",
-    "OperationDelivered",
-    "OperationEvent",
-    "OperationExhausted",
-    "OperationLost",
-    "OperationRetried",
-]
-
-
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperationEvent:
     """The fields that all operation events have.
 
@@ -37,12 +26,12 @@ class OperationEvent:
     trace_id: str | None = None
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperationDelivered(OperationEvent):
     """The attempt succeeded, and the success has been recorded."""
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRetried(OperationEvent):
     """The attempt failed with `code`; the next one is due in `delay` seconds, as determined by `source`."""
 
@@ -51,12 +40,12 @@ class OperationRetried(OperationEvent):
     source: str
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperationLost(OperationRetried):
     """The attempt's deliverer was gone when the lease expired (LG-6)."""
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperationExhausted(OperationEvent):
     """The attempt failed with `code`, and the policy has given up: the operation needs manual action (LG-7).
 
@@ -67,7 +56,7 @@ class OperationExhausted(OperationEvent):
     reason: str | None = None
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperationConflicted(OperationEvent):
     """The server reported a conflict: the operation needs manual action (LG-8)."""
 

@@ -6,18 +6,16 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.ledger.records import Operation
-from grpc_backoff.record import names_of, value
-
-__all__ = ["LedgerHooks", "call_hook", "run_hook"]
 
 _LOG = logging.getLogger("grpc_backoff")
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerHooks:
     """Functions or coroutine functions that a deliverer calls. Their exceptions are logged and otherwise ignored.
 
@@ -39,7 +37,7 @@ class LedgerHooks:
 
     def __post_init__(self) -> None:
         """Check that each hook is callable; OptionError if one is not."""
-        for name in names_of(self):
+        for name in (part.name for part in fields(self)):
             hook = getattr(self, name)
             if hook is not None and not callable(hook):
                 raise OptionError(f"LedgerHooks.{name}", hook, "a function or a coroutine function")

@@ -57,8 +57,6 @@ from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.telemetry.trace import current_trace_id
 
-__all__ = ["Ledger", "open_store"]
-
 _LOG = logging.getLogger("grpc_backoff")
 _CHANCE = random.SystemRandom()
 _POSTGRES = ("postgresql://", "postgres://")

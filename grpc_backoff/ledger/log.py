@@ -7,8 +7,6 @@ import logging
 from grpc_backoff.ledger import events
 from grpc_backoff.telemetry.log import FIELDS
 
-__all__ = ["log_operation"]
-
 _LOG = logging.getLogger("grpc_backoff")
 
 

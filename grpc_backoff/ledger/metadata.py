@@ -11,8 +11,6 @@ from base64 import b64decode, b64encode
 
 from grpc_backoff.ledger.records import Metadata
 
-__all__ = ["decode_metadata", "encode_metadata", "metadata_bytes", "unsendable"]
-
 _BINARY = "-bin"
 
 

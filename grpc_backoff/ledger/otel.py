@@ -41,8 +41,6 @@ try:
 except ImportError as error:
     raise MissingExtra("otel") from error
 
-__all__ = ["LedgerMetrics"]
-
 DELIVERED: Final = "grpc_backoff.ledger.delivered"
 RETRIES: Final = "grpc_backoff.ledger.retries"
 RETRY_DELAY: Final = "grpc_backoff.ledger.retry_delay"

@@ -13,8 +13,6 @@ from grpc_backoff.policy.jitter import Additive, Proportional, Scaled
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 
-__all__ = ["Parameters", "parameters", "policy_text"]
-
 Parameters = dict[str, "float | int | bool | str | list[float] | None"]
 
 _LARGEST = 1e300

@@ -55,8 +55,6 @@ try:
 except ImportError as error:
     raise MissingExtra("postgres") from error
 
-__all__ = ["PostgresStore"]
-
 ResultT = TypeVar("ResultT")
 _IDLE = TransactionStatus.IDLE
 _SOON = 0.5

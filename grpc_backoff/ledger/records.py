@@ -6,28 +6,12 @@ All times are seconds since the epoch on the database's clock (LG-12); all durat
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import NamedTuple, field, record, value
-
-__all__ = [
-    "CLAIMABLE",
-    "FINISHED",
-    "LOST",
-    "AttemptReport",
-    "Filter",
-    "Lease",
-    "Metadata",
-    "Operation",
-    "OperationAttempt",
-    "OperationState",
-    "Queue",
-    "Readiness",
-    "Recorded",
-    "Submission",
-    "Submitted",
-]
+from grpc_backoff.record import record
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
@@ -60,7 +44,7 @@ FINISHED = frozenset(
 )
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """A unit of work: by default a gRPC call that is attempted until it succeeds or its policy gives up (LG-1).
 
@@ -115,7 +99,7 @@ class Operation:
     problem: str | None = None
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperationAttempt:
     """One attempt of an operation (LG-1).
 
@@ -241,7 +225,7 @@ class Readiness(NamedTuple):
     why: str
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
     """Selects operations; every part is optional.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from grpc_backoff.record import NamedTuple, record
+from typing import NamedTuple
 
-__all__ = ["AttemptWindow"]
+from grpc_backoff.record import record
 
 
 @record

@@ -50,8 +50,6 @@ from grpc_backoff.ledger.transitions import Change, Standing, after_failure, aft
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger import LedgerSettings
 
-__all__ = ["SQLiteStore"]
-
 ResultT = TypeVar("ResultT")
 
 _URI = "file:"

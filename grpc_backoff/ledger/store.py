@@ -31,18 +31,6 @@ from grpc_backoff.ledger.transitions import fallback, ledger_policy
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
 
-__all__ = [
-    "COLUMNS",
-    "PolicyOf",
-    "Store",
-    "attempt_of",
-    "check_process",
-    "check_version",
-    "operation_of",
-    "queue_of",
-    "readiness",
-]
-
 PolicyOf = Callable[[str], RetryPolicy]
 """A function that returns the policy described by an operation's text."""
 

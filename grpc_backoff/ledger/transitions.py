@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from grpc_backoff.calls.decision import FailedAttempt, Progress, Retry, decide, is_conflict, is_retryable
 from grpc_backoff.calls.events import Reason
@@ -23,20 +24,7 @@ from grpc_backoff.ledger.records import (
     Recorded,
 )
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import NamedTuple, record
-
-__all__ = [
-    "Change",
-    "Standing",
-    "after_failure",
-    "after_loss",
-    "after_success",
-    "classify",
-    "fallback",
-    "ledger_policy",
-    "loss",
-    "recalled",
-]
+from grpc_backoff.record import record
 
 _REPORTED = frozenset(
     {OperationState.SUCCEEDED, OperationState.FAILED, OperationState.CONFLICT, OperationState.WAITING}

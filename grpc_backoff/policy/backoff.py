@@ -7,6 +7,7 @@ clock, owns a random generator, or depends on what is being retried. All times a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import count
 from operator import index
 from typing import Protocol, SupportsIndex
@@ -15,9 +16,6 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.jitter import Jitter, NoJitter, Window
 from grpc_backoff.policy.strategy import Decorrelated, Strategy
-from grpc_backoff.record import field, value
-
-__all__ = ["BackoffPolicy", "Random", "check_number"]
 
 _KEPT = 256
 _LARGEST = 1e300  # seconds; even with jitter, a float can hold the result
@@ -31,7 +29,7 @@ class Random(Protocol):
         ...
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class BackoffPolicy:
     """A backoff policy: a strategy by which waits grow, a cap in seconds, and the jitter that spreads the waits.
 

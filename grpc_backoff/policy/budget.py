@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from grpc_backoff.policy import checks
-from grpc_backoff.record import value
-
-__all__ = ["RetryBudget"]
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RetryBudget:
     """The parameters of `retryThrottling` in gRFC A6.
 

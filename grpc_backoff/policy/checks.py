@@ -18,32 +18,6 @@ from typing import Any
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.spelling import near_miss
 
-__all__ = [
-    "CHECKS",
-    "STATUS_CODES",
-    "Check",
-    "Unit",
-    "attempts",
-    "choice",
-    "codes",
-    "duration",
-    "factor",
-    "flag",
-    "fraction",
-    "growth",
-    "hold",
-    "idle_timeout",
-    "limit",
-    "max_exponent",
-    "max_tokens",
-    "pause",
-    "read_duration",
-    "retries",
-    "stable_after",
-    "steps",
-    "token_ratio",
-]
-
 STATUS_CODES = (
     "CANCELLED",
     "UNKNOWN",

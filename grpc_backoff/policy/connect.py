@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.jitter import Window
 from grpc_backoff.policy.strategy import Decorrelated
-from grpc_backoff.record import value
-
-__all__ = ["ConnectPolicy", "Reconnect"]
 
 
 class Reconnect(enum.Enum):
@@ -23,7 +21,7 @@ class Reconnect(enum.Enum):
     """At once, without waiting for an RPC."""
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectPolicy:
     """The parameters of ConnectWithBackoff (gRPC's connection-backoff protocol), and related settings.
 

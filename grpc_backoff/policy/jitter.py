@@ -12,27 +12,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import ClassVar, Protocol
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
-from grpc_backoff.record import names_of, value
-
-__all__ = [
-    "JITTERS",
-    "Additive",
-    "Equal",
-    "Full",
-    "Jitter",
-    "NoJitter",
-    "Proportional",
-    "Scaled",
-    "Window",
-    "parse_jitter",
-]
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Window:
     """A uniform draw from `low` to `low + width` seconds, cut off at `limit`."""
 
@@ -56,10 +43,10 @@ class Jitter(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class _Written:
     """Formats a jitter in the syntax that `parse_jitter` accepts, such as `scaled(0.5, 1.5)`."""
 
-    __slots__ = ()
     name: ClassVar[str]
 
     def __str__(self) -> str:
@@ -67,7 +54,7 @@ class _Written:
         return f"{self.name}({numbers})" if numbers else self.name
 
     def _numbers(self) -> list[float | bool]:
-        return [getattr(self, name) for name in names_of(self)]
+        return [getattr(self, name) for name in (part.name for part in fields(self))]
 
 
 def _word(part: float | bool) -> str:
@@ -77,7 +64,7 @@ def _word(part: float | bool) -> str:
 _THEN_CAP = "then_cap"
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class NoJitter(_Written):
     """No jitter: the wait is the capped value itself."""
 
@@ -89,7 +76,7 @@ class NoJitter(_Written):
         return Window(min(value, cap), 0.0, cap)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Proportional(_Written):
     """Adds or subtracts up to `fraction` of the capped value.
 
@@ -112,7 +99,7 @@ class Proportional(_Written):
         return Window(value - spread, 2 * spread, cap if self.then_cap else math.inf)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Scaled(_Written):
     """Multiplies the value by a random number from `low` to `high`, then caps it."""
 
@@ -133,7 +120,7 @@ class Scaled(_Written):
         return Window(low, value * (self.high - self.low), cap) if low < cap else Window(cap, 0.0, cap)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Additive(_Written):
     """Adds up to `fraction` of the value, then caps the result."""
 
@@ -150,7 +137,7 @@ class Additive(_Written):
         return Window(value, value * self.fraction, cap) if value < cap else Window(cap, 0.0, cap)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Full(_Written):
     """A random wait from 0 to the capped value."""
 
@@ -162,7 +149,7 @@ class Full(_Written):
         return Window(0.0, min(value, cap), cap)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Equal(_Written):
     """Half of the capped value, plus a random part of the other half."""
 

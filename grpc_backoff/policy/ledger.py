@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, fields
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.record import names_of, value
-
-__all__ = ["LEDGER_CHECKS", "LedgerSettings"]
 
 _KEY = r"(?a)[0-9a-z_.-]+"
 _SECRET = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "x-goog-api-key"})
@@ -57,7 +55,7 @@ LEDGER_CHECKS = {
 """The check for each setting, by name, for values from the file and from Python."""
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSettings:
     """A ledger's limits and times. Times are in seconds; the file's table `[ledger]` uses the same names.
 
@@ -91,6 +89,6 @@ class LedgerSettings:
 
     def __post_init__(self) -> None:
         """Check the values like those of the file; OptionError if one is invalid."""
-        for name in names_of(self):
+        for name in (part.name for part in fields(self)):
             given = LEDGER_CHECKS[name](f"LedgerSettings.{name}", getattr(self, name), Unit.SECONDS)
             object.__setattr__(self, name, given)

@@ -7,15 +7,13 @@ The parts of a backoff are `backoff` (the name of a strategy), `delay`, `multipl
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Exponential, Fixed, Linear, Steps, Strategy
-from grpc_backoff.record import names_of
-
-__all__ = ["PARTS_OF_ANY_STRATEGY", "PARTS_OF_STRATEGIES", "build"]
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
 
@@ -33,7 +31,7 @@ PARTS_OF_ANY_STRATEGY = frozenset(part for parts in PARTS_OF_STRATEGIES.values()
 
 def build(kind: type[PolicyT], parts: Mapping[str, Any]) -> PolicyT:
     """Build a policy of this class from its parts; every required part must be present."""
-    named = {name: parts[name] for name in names_of(kind) if name != "backoff"}
+    named = {part.name: parts[part.name] for part in fields(kind) if part.name != "backoff"}
     backoff = BackoffPolicy(strategy=_strategy(parts), cap=parts["max_delay"], jitter=parts["jitter"])
     return kind(backoff=backoff, **named)
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.strategy import Steps
-from grpc_backoff.record import value
-
-__all__ = ["RetryPolicy"]
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """How a call is retried: how often, when, after which status codes, and for how long. Times are in seconds.
 

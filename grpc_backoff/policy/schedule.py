@@ -5,11 +5,8 @@ All times are in seconds.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
-
-from grpc_backoff.record import value
-
-__all__ = ["Bounded", "Row", "schedule", "usual_length"]
 
 _MOST_ROWS = 24
 
@@ -26,7 +23,7 @@ class Bounded(Protocol):
         ...
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """One wait of a schedule, in seconds.
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["near_miss", "suggestion"]
-
 
 def near_miss(word: str, keys: Mapping[str, str]) -> str | None:
     """Return the key that a misspelt word probably means; None if none is similar. `keys` is as in `suggestion`."""

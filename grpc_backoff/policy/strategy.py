@@ -7,12 +7,10 @@ Computing it takes no longer for a large `n`, and the result is infinite if a fl
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from grpc_backoff.policy import checks
-from grpc_backoff.record import value
-
-__all__ = ["STRATEGIES", "Decorrelated", "Exponential", "Fixed", "Linear", "Steps", "Strategy"]
 
 
 class Strategy(Protocol):
@@ -29,7 +27,7 @@ class Strategy(Protocol):
         ...
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Fixed:
     """Always waits `base` seconds. Only this strategy allows a wait of 0."""
 
@@ -45,7 +43,7 @@ class Fixed:
         return self.base
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Linear:
     """Waits `n * base` seconds after the n-th failure."""
 
@@ -64,7 +62,7 @@ class Linear:
             return math.inf
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Exponential:
     """Waits `base * multiplier**(n - 1)` seconds after the n-th failure; `max_exponent` limits the exponent."""
 
@@ -85,7 +83,7 @@ class Exponential:
         return _grown(self.base, self.multiplier, exponent)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Steps:
     """Takes the waits from a list; past the end of the list, multiplies the last wait by `multiplier` each time."""
 
@@ -103,7 +101,7 @@ class Steps:
         return self.waits[n - 1] if beyond <= 0 else _grown(self.waits[-1], self.multiplier, beyond)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Decorrelated:
     """Draws each wait uniformly between `base` and three times the previous wait (for the first, three times `base`).
 

@@ -21,8 +21,6 @@ from grpc_backoff.probe.looks import look_at_certificate, look_for_tls, look_in_
 from grpc_backoff.probe.stages import NoSettings, Security, WrongAlpn
 from grpc_backoff.probe.wire import describe
 
-__all__ = ["Circumstances", "Diagnosis", "diagnose", "diagnose_loss", "diagnose_settings", "read_reason"]
-
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:

@@ -23,8 +23,6 @@ from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.probe.stages import Certificate, Security
 
-__all__ = ["ALPN", "CLOSED_WITHIN", "Dialled", "in_words", "reach", "resolve", "secure", "security_of"]
-
 ALPN = "h2"
 """The only protocol that gRPC uses over TLS."""
 

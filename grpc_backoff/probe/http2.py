@@ -32,8 +32,6 @@ from grpc_backoff.probe.stages import (
 )
 from grpc_backoff.probe.wire import Wire, describe
 
-__all__ = ["Http2Connection", "Http2Connector"]
-
 _LOG = logging.getLogger(__name__)
 
 _CHUNK = 4 * 1024

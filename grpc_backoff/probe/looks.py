@@ -17,8 +17,6 @@ from grpc_backoff.probe.dial import ALPN, reach, secure, security_of
 from grpc_backoff.probe.http2 import Http2Connector
 from grpc_backoff.probe.stages import NoSettings, Security
 
-__all__ = ["Plaintext", "look_at_certificate", "look_for_tls", "look_in_plaintext"]
-
 _LIMIT = 3.0
 
 _NO_CHECK_TIME = 0x200000

@@ -14,19 +14,6 @@ from datetime import datetime
 from grpc_backoff.config.target import Address
 from grpc_backoff.connection.events import Failure
 
-__all__ = [
-    "Certificate",
-    "NoSettings",
-    "PassedOver",
-    "Reached",
-    "Resolved",
-    "Secured",
-    "Security",
-    "Settled",
-    "StageRecord",
-    "WrongAlpn",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:

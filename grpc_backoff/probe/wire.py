@@ -24,8 +24,6 @@ try:
 except ImportError as error:
     raise MissingExtra("probe") from error
 
-__all__ = ["Wire", "describe"]
-
 _FRAME_HEADER = 9
 _SETTING = 6
 _DEFAULT_FRAME_SIZE = 16384

@@ -11,8 +11,6 @@ import grpc
 from grpc_backoff.config.pairs import first_values
 from grpc_backoff.policy.connect import ConnectPolicy
 
-__all__ = ["Key", "key_of"]
-
 _LOCAL_POOL = "grpc.use_local_subchannel_pool"
 _PEMS = ("_pem_root_certificates", "_private_key", "_certificate_chain")
 

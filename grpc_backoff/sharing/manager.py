@@ -11,10 +11,9 @@ from typing import Generic, Protocol, TypeVar
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, State
+from grpc_backoff.effects import ArmTimer
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.sharing.registry import Entry, Home, Registry
-
-__all__ = ["SteppedManager"]
 
 _LOG = logging.getLogger(__name__)
 _TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
@@ -162,7 +161,7 @@ class SteppedManager(ABC, Generic[ConnectionT]):
                 raise
             # The random generator, which the program may supply, has raised. Nothing else would ever wake this manager.
             _LOG.exception("a step of the connection to %s raised", self._machine.target)
-            return (m.ArmTimer(now + self._machine.policy.initial_backoff),)
+            return (ArmTimer(now + self._machine.policy.initial_backoff),)
         entry.schedule = self._state.key
         return effects
 

@@ -21,8 +21,6 @@ from weakref import WeakMethod
 
 from grpc_backoff.connection.schedule import Schedule
 
-__all__ = ["MOST_REMEMBERED", "SCHEDULES", "Entry", "Home", "Membership", "Registry"]
-
 MOST_REMEMBERED = 1024
 """How many keys without managers are remembered (SH-8). The one that lost its last manager first is forgotten first."""
 

@@ -19,21 +19,20 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import grpc
 
+from grpc_backoff import effects
 from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.channel.call import BETWEEN, CallShell, Status
-from grpc_backoff.record import NamedTuple, record
+from grpc_backoff.record import record
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import Timer, take
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.errors import RetriesExhaustedError
 from grpc_backoff.sync.grpcio import CANCELLED_DETAILS, CLOSED_DETAILS, InactiveRpcError, call_state, status_of
-
-__all__ = ["Attempts", "BlockingCall", "Entry", "FutureCall", "Terms"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -205,11 +204,11 @@ class BlockingCall(_Life):
                 self._begin(effect)
             case m.Enqueue():
                 self._calls.pending.add(self)
-            case m.ArmTimer(at):
+            case effects.ArmTimer(at):
                 self._wake = at
-            case m.CancelTimer():
+            case effects.CancelTimer():
                 self._wake = None
-            case m.Emit(event):
+            case effects.Emit(event):
                 self._emit(event)
             case m.CallHook():
                 self._inputs.append(self._ask_hook(effect.hook, self._failed_call(effect)))
@@ -217,7 +216,7 @@ class BlockingCall(_Life):
                 self._not_connected(code)
             case m.FailSoon():
                 self._inputs.append(self._calls.pending.no_connection())
-            case m.AbandonAttempt():
+            case effects.AbandonAttempt():
                 pass  # no attempt is running while its caller is here
 
     def _begin(self, effect: m.Begin) -> None:
@@ -328,12 +327,12 @@ class FutureCall(_Life):
                 self._begin(effect)
             case m.Enqueue():
                 self._calls.pending.add(self)
-            case m.ArmTimer(at):
+            case effects.ArmTimer(at):
                 self._cancel_timer()
                 self._timer = self._calls.conductor.call_at(at, self._timer_fired)
-            case m.CancelTimer():
+            case effects.CancelTimer():
                 self._cancel_timer()
-            case m.Emit(event):
+            case effects.Emit(event):
                 self._emit(event)
             case m.CallHook():
                 failed = self._failed_call(effect)  # now: the call may end at its deadline before the hook begins
@@ -343,7 +342,7 @@ class FutureCall(_Life):
                 self._not_connected(code)
             case m.FailSoon():
                 self._calls.conductor.post(lambda: self.feed(self._calls.pending.no_connection()))
-            case m.AbandonAttempt():
+            case effects.AbandonAttempt():
                 if self.attempt is not None:
                     self._calls.conductor.post(self.attempt.cancel)
 

@@ -16,8 +16,6 @@ from grpc_backoff.sync.hooks import Hooks
 from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.pending import PendingCalls
 
-__all__ = ["Calls", "SharedTokens"]
-
 
 class _OneAtATime:
     """A lock that is free in the child of a fork, even if another thread of the parent held it."""

@@ -15,7 +15,6 @@ import grpc
 
 from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
-from grpc_backoff.channel.method import retrying
 from grpc_backoff.channel.settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.arguments import Listener, check_listener
 from grpc_backoff.config.target import shown_target
@@ -32,8 +31,6 @@ from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.manager import ConnectionManager
 from grpc_backoff.sync.multicallables import MULTICALLABLES
 from grpc_backoff.sync.pending import PendingCalls
-
-__all__ = ["Channel", "Options", "insecure_channel", "retrying", "secure_channel"]
 
 _CLOSES_WITHIN = 0.2
 """How long `close` waits for other threads, in seconds; everything else that it does takes a few milliseconds."""

@@ -24,8 +24,6 @@ from typing import Protocol, TypeVar
 
 from grpc_backoff.sync.pump import Pump, needs_pump
 
-__all__ = ["CONDUCTOR", "LOOK_EVERY", "Conductor", "Timer", "take"]
-
 _LOG = logging.getLogger(__name__)
 
 LOOK_EVERY = 0.2

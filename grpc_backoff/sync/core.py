@@ -30,8 +30,6 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.sync.conductor import Conductor, Timer
 from grpc_backoff.sync.grpcio import IDLE, READY, TRANSIENT_FAILURE, close_channel, core_channel, exclude_service
 
-__all__ = ["CoreAttempt", "CoreConnection", "CoreConnector"]
-
 Options = Sequence[tuple[str, Any]]
 
 _FIRST_LOOK = 0.001

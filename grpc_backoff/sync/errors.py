@@ -13,8 +13,6 @@ from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.errors import GrpcBackoffError
 from grpc_backoff.sync.grpcio import InactiveRpcError, call_state
 
-__all__ = ["CallError", "NoConnectionError", "RetriesExhaustedError"]
-
 
 class CallError(GrpcBackoffError, InactiveRpcError):  # type: ignore[misc] # grpcio's own class is Any here
     """The error of a call on this library's threaded channel: both a `GrpcBackoffError` and grpc's own kind of error.

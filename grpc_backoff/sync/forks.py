@@ -12,8 +12,6 @@ from grpc_backoff.channel.forks import CoreUse, at_fork
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.grpcio import forget_channels
 
-__all__ = ["note"]
-
 _connections: WeakSet[CoreConnection] = WeakSet()
 _inherited: list[Any] = []
 """The parent's core channels. They are kept, because freeing one would involve the core."""

@@ -15,28 +15,6 @@ import grpc.experimental
 from grpc_backoff.channel.call import Status
 from grpc_backoff.channel.forks import core_stirred
 
-__all__ = [
-    "CANCELLED_DETAILS",
-    "CLOSED_DETAILS",
-    "CLOSED_TEXT",
-    "CONNECTING",
-    "IDLE",
-    "READY",
-    "TRANSIENT_FAILURE",
-    "InactiveRpcError",
-    "Rendezvous",
-    "call_state",
-    "close_channel",
-    "core_channel",
-    "exclude_service",
-    "forget_channels",
-    "inherited_deadline",
-    "is_grpcios_own",
-    "is_single_threaded",
-    "open_channels",
-    "status_of",
-]
-
 _channel: Any = importlib.import_module("grpc._channel")
 _common: Any = importlib.import_module("grpc._common")
 _cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")

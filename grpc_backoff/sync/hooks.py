@@ -12,14 +12,12 @@ import math
 import threading
 from collections.abc import Callable
 from contextvars import Context
+from dataclasses import fields
 from typing import Any
 
 from grpc_backoff.calls.hooks import FailedCall, RetryHooks, renewed_metadata
 from grpc_backoff.calls.machine import Hook, Metadata
 from grpc_backoff.errors import OptionError
-from grpc_backoff.record import names_of
-
-__all__ = ["Hooks"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,7 +31,7 @@ class Hooks:
         Raises:
             OptionError: a hook is a coroutine function, which would never be awaited.
         """
-        for name in names_of(hooks):
+        for name in (part.name for part in fields(hooks)):
             given = getattr(hooks, name)
             if inspect.iscoroutinefunction(given):
                 raise OptionError(f"RetryHooks.{name}", given, "a function, not a coroutine function")

@@ -19,8 +19,6 @@ from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection.events import State
 from grpc_backoff.telemetry.log import listens, log_event
 
-__all__ = ["Listeners"]
-
 _LOG = logging.getLogger(__name__)
 
 Callback = Callable[[grpc.ChannelConnectivity], object]

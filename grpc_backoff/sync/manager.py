@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
+from grpc_backoff import effects
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.record import replace
 from grpc_backoff.sharing.manager import SteppedManager
 from grpc_backoff.sharing.registry import SCHEDULES, Registry
 from grpc_backoff.sync.conductor import Conductor
-
-__all__ = ["ConnectionManager", "Dialler", "LiveConnection", "Observer", "PendingDial", "Waiting"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -187,19 +186,19 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         match effect:
             case m.StartAttempt():
                 self._start(effect.limit)
-            case m.AbandonAttempt():
+            case effects.AbandonAttempt():
                 self._abandon()
-            case m.ArmTimer():
+            case effects.ArmTimer():
                 self._cancel_timer()
                 # A clock supplied by the program may call back on any thread.
                 self._timer = self._clock.call_at(effect.at, lambda: self._conductor.post(self._timer_fired))
-            case m.CancelTimer():
+            case effects.CancelTimer():
                 self._cancel_timer()
             case m.ReleaseCalls():
                 self._waiting.release()
             case m.FailCalls():
                 self._waiting.fail()
-            case m.Emit():
+            case effects.Emit():
                 self._observer.hear(effect.event)
 
     def _take_in(self, news: ConnectionEvent | None) -> None:

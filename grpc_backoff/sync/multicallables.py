@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from grpc_backoff.policy.retry import RetryPolicy
     from grpc_backoff.sync.channel import Channel
 
-__all__ = ["MULTICALLABLES", "MultiCallable"]
-
-
 _BLOCKING_WAYS = ("__call__", "with_call")
 
 

@@ -20,8 +20,6 @@ from grpc_backoff.connection.events import ConnectionStatus, Stage, State
 from grpc_backoff.connection.no_connection import explain
 from grpc_backoff.sync.errors import NoConnectionError
 
-__all__ = ["Manager", "PendingCall", "PendingCalls"]
-
 _READY = ConnectionReady()
 
 

@@ -17,8 +17,6 @@ import grpc
 
 from grpc_backoff.sync.grpcio import close_channel, core_channel
 
-__all__ = ["Pump", "needs_pump"]
-
 _OWN_THREADS_SINCE = (1, 80)
 _SLICE = 0.2
 """The longest single wait, in seconds. Closing a channel blocks until such a wait on it ends, so it must be short."""

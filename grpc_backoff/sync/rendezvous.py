@@ -15,8 +15,6 @@ import grpc
 from grpc_backoff.sync.call import FutureCall
 from grpc_backoff.sync.grpcio import Rendezvous
 
-__all__ = ["FutureRendezvous", "StreamRendezvous"]
-
 
 class FutureRendezvous(Rendezvous):  # type: ignore[misc] # grpcio's own class is Any here
     """A call with one response, as returned by `future`."""

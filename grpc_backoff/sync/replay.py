@@ -13,8 +13,6 @@ from typing import Any, Self
 
 from grpc_backoff.calls.replay import ReplayBuffer
 
-__all__ = ["Replay"]
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -19,8 +19,6 @@ import grpc
 from grpc_backoff.sync import channel
 from grpc_backoff.sync.grpcio import is_grpcios_own
 
-__all__ = ["is_substituted", "restore", "substitute"]
-
 _NAMES = ("insecure_channel", "secure_channel")
 _MODULES = ("grpc",)
 

@@ -17,8 +17,6 @@ from weakref import WeakKeyDictionary
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ChannelKey, ConnectionEvent
 
-__all__ = ["Channels"]
-
 _MOST_TOLD = 4096
 """How many events are remembered, so that none is counted twice. This is more than can be on their way to other event
 loops."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["CallId", "new_call_id"]
-
 
 def new_call_id() -> str:
     """Return 128 random bits as 32 hexadecimal digits, like a trace id."""

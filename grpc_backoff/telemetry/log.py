@@ -16,8 +16,6 @@ from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, Cal
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent
 
-__all__ = ["FIELDS", "listens", "log_event"]
-
 _LOG = logging.getLogger("grpc_backoff")
 
 FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id", "operation_id")

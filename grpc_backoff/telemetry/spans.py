@@ -13,8 +13,6 @@ from typing import Any
 
 from grpc_backoff.calls.events import CallRetried
 
-__all__ = ["CallSpans", "spans_of"]
-
 _NAME = "grpc_backoff"
 _OK = "OK"
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import sys
 
-__all__ = ["OPENTELEMETRY", "current_trace_id"]
-
 OPENTELEMETRY = "opentelemetry.trace"
 """The module that provides spans. Only programs that trace have imported it."""
 

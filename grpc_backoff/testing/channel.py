@@ -37,8 +37,6 @@ from grpc_backoff.config.target import AF_UNIX, Target, parse_target
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.testing.connector import ScriptedConnection, ScriptedConnector
 
-__all__ = ["scripted_channel"]
-
 _CHUNK = 1 << 16
 _READY, _IDLE = grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.IDLE
 

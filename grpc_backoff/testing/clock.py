@@ -7,8 +7,6 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-__all__ = ["FakeClock"]
-
 _TURNS = 20
 """The number of event loop turns in which tasks can react to a callback before the clock moves on."""
 

@@ -11,8 +11,6 @@ from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.testing.clock import FakeClock
 
-__all__ = ["Attempt", "Fails", "Hangs", "ScriptedConnection", "ScriptedConnector", "Succeeds"]
-
 _REFUSED = Failure(Stage.TCP, "connection refused")
 
 

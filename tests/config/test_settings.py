@@ -21,7 +21,6 @@ from grpc_backoff.config.settings import (
     resolve_budget,
     resolve_connect,
     resolve_retry,
-    suggestion,
 )
 from grpc_backoff.config.sources import Effective, ResolvedPolicy, Said, say
 from grpc_backoff.errors import ConfigError, OptionError
@@ -31,6 +30,7 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import Full, Proportional
 from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
 from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.spelling import suggestion
 from grpc_backoff.policy.strategy import Exponential, Steps
 
 STANDARD = RETRY["standard"]

@@ -6,10 +6,9 @@ Internal: programs import from `grpc_backoff.ledger`.
 from __future__ import annotations
 
 from importlib.resources import files
+from typing import NamedTuple
 
-from grpc_backoff.record import NamedTuple, record
-
-__all__ = ["Migration", "migrations"]
+from grpc_backoff.record import record
 
 
 @record
