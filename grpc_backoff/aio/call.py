@@ -13,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Generator
-from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -62,10 +61,6 @@ class Sender(Protocol):
         """
         ...
 
-    def make_early(self, request: Any, arguments: Arguments, seconds: float | None) -> grpc.aio.Call | None:
-        """Make an attempt before there is a connection; return None if that is not possible."""
-        ...
-
 
 class Call(CallShell, Answering):
     """The base class of the four arities: it drives the machine, and delegates the caller's methods to attempts."""
@@ -74,9 +69,7 @@ class Call(CallShell, Answering):
     exhausted_error = RetriesExhaustedError
     # When grpcio up to 1.7x closes a channel, it inspects the calls of all tasks, and reads this attribute of each.
     _channel = None
-    _may_be_early: ClassVar[bool] = True
     _replay: Replay | None = None
-    _early: grpc.aio.Call | None = None
     _attempt: grpc.aio.Call | None = None
     _outcome: Outcome | None = None
     _timer: CallTimer | None = None
@@ -164,7 +157,7 @@ class Call(CallShell, Answering):
         if attempt is not None:
             attempt.cancel()
 
-    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901, PLR0912 - one branch for each effect
+    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect
         match effect:
             # The effects of a call that waits for a connection come first, because the order costs time.
             case effects.CancelTimer():
@@ -176,8 +169,6 @@ class Call(CallShell, Answering):
                 self._timer = self._calls.timers.call_at(at, self._timer_fired)
             case m.Enqueue():
                 self._calls.pending.add(self)
-                if not self._machine.outlasts_dials:
-                    self._enter_early()
             case m.Finish(m.Ending.CANCELLED):
                 self._settle(CANCELLED)
             case m.Finish(m.Ending.EXHAUSTED):
@@ -209,10 +200,6 @@ class Call(CallShell, Answering):
 
     def _begin(self, effect: m.Begin, *, in_context: bool = False) -> None:
         """Make an attempt; an error while making the first one is raised to the caller."""
-        if self._early is not None:
-            early, self._early = self._early, None
-            self._begun(early, None)
-            return
         self._attempt = None
         if self._spans is not None:
             self._begin_span()
@@ -234,45 +221,7 @@ class Call(CallShell, Answering):
         else:
             self._begun(*made)
 
-    def _enter_early(self) -> None:
-        """If the target was up a moment ago, make the call at once on the dial in flight, as on a connection (CB-7).
-
-        The call is never made twice: if the dial succeeds, this counts as the call's attempt, and if the dial fails, so
-        does the call. Therefore, only calls that would fail with the dial anyway are made in this way.
-        """
-        sender, arguments = self._sender, self._arguments
-        if not self._may_be_early or self._early is not None:
-            return
-        assert sender is not None, "a pending call has not ended"
-        assert arguments is not None, "and has its arguments"
-        end, seconds = self._state.attempt_end, None
-        if end is not None:
-            seconds = end - self._calls.clock.now()
-            if not seconds > 0:
-                return
-        try:
-            early = self._early = sender.make_early(self._request, arguments, seconds)
-        except Exception:  # noqa: BLE001 - raised to the caller when the call is made on the connection
-            return
-        if early is not None:
-            # Waking the caller here saves it a turn of the loop. The attempt to connect is woken first, so the channel
-            # learns of its connection in the next turn, just before the caller continues. If there is no connection
-            # then, the caller waits again. The callback must not refer to this call, because grpc's call keeps the
-            # callback.
-            early.add_done_callback(partial(_wake, self._awaiting))
-
-    @property
-    def is_early(self) -> bool:
-        """Whether the call was made on an attempt to connect, and may have been sent on its connection already."""
-        return self._early is not None
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether a call made on an attempt to connect has succeeded, so the attempt can no longer fail it."""
-        early = self._early
-        return early is not None and early.done() and grpcio.is_ok(early)
-
-    def _begun(self, attempt: grpc.aio.Call, connection: CallConnection | None) -> None:
+    def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
         self._connection = connection
         if self._machine.handed_over:
             self._attempt = attempt
@@ -329,9 +278,6 @@ class Call(CallShell, Answering):
     def _settle(self, outcome: Outcome) -> None:
         self._outcome = outcome
         self._sender = self._arguments = self._connection = self._request = None  # the sender refers to the channel
-        if self._early is not None:
-            early, self._early = self._early, None
-            early.cancel()
         if self._timer is not None:
             self._cancel_timer()
         if self._spans is not None:
@@ -598,8 +544,6 @@ class _StreamResponse(StreamResponse, Call):
 
 
 class _StreamRequest(StreamRequest, Call):
-    _may_be_early = False
-
     def __init__(
         self,
         calls: Calls,

@@ -387,13 +387,12 @@ def _make_manager(
     key: Key | None,
 ) -> SharedManager:
     """Return a connection manager for one or more channels, with its connector and its shares."""
-    entry = None
     if connector is None:
-        entry = connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
+        connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
     machine, shares = Machine(target, policy), Shares()
     told = log_event, shares.hear
     manager: ConnectionManager[CallConnection] = ConnectionManager(
-        machine, connector, shares, clock=clock, rng=rng, listeners=told, loop=loop, key=key, entry=entry
+        machine, connector, shares, clock=clock, rng=rng, listeners=told, loop=loop, key=key
     )
     return SharedManager(target, manager, connector, shares, machine.channel)
 

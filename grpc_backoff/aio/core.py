@@ -26,7 +26,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.core_channel import CoreChannel, complete
+from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.grpcio import READY_NUMBER
 from grpc_backoff.calls.core_words import Link
 from grpc_backoff.config.pairs import first_values
@@ -68,9 +68,6 @@ right after its SETTINGS has done so by the end of this time.
 """
 _LOOKS = (0.001, 0.002)
 """The pauses before an attempt is polled, in seconds. After the last one, polling stops, and the core must notify."""
-_LOOKS_IN_USE = (0.003, 0.007)
-"""The pauses before an attempt is polled if a call was made on it, in seconds; the call's end also shows the outcome.
-"""
 _BEGINS_WITHIN = 0.25
 """How long a core that was told to dial may stay IDLE, in seconds. If it is still IDLE then, it has connected and
 disconnected."""
@@ -289,24 +286,21 @@ class CoreConnector:
         self._failed = False
         """Whether the last attempt with an outcome failed."""
         self._attempt: CoreChannel | None = None
-        self._begun: CoreChannel | None = None
         self._open: set[CoreChannel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def connect(self, limit: float, *, proven: bool = False) -> CoreConnection:
+    async def connect(self, limit: float) -> CoreConnection:
         """Make one attempt; see `Connector.connect`.
 
         This uses a new channel, which is not reused once its attempt has failed or its connection is lost. After a
         failure, a core channel would dial by itself (CB-1), and only the addresses that it already knows (CH-8).
         """
-        begun, self._begun = self._begun, None
-        core = self._attempt = begun or self._dial(limit)
+        core = self._attempt = self._dial(limit)
         end = self.clock.now() + limit
         try:
             await self._until_connected(core)
             since = self.clock.now()
-            if not proven or self._last_life < _SHORT_LIFE:
-                await self._look_at(core, within=end - since)
+            await self._look_at(core, within=end - since)
         except BaseException:
             await core.close()
             raise
@@ -315,29 +309,6 @@ class CoreConnector:
                 self._attempt = None
         self._open.add(core)
         return CoreConnection(core, since, self, limit)
-
-    def begin(self, limit: float) -> None:
-        """Begin to dial before `connect` is called; see `EarlyEntry.begin`."""
-        with contextlib.suppress(Exception):  # raised again, and reported, when `connect` dials
-            self._begun = self._dial(limit)
-
-    def enter(self, limit: float) -> CoreChannel | None:
-        """Return the attempt in flight for calls to enter; see `EarlyEntry.enter`."""
-        if self.policy.stable_after or self._last_life < _SHORT_LIFE:
-            return None  # calls may use the connection only after it has been observed
-        core = self._attempt
-        if core is None:
-            core = self._begun = self._begun or self._dial(limit)
-        elif core.state() not in (_CONNECTING, _READY):
-            return None  # the core is IDLE once its connection has ended: a call would make it dial again
-        return core
-
-    def abandon(self) -> None:
-        """Abandon an attempt that a call has entered, unless `connect` has taken it over."""
-        core, self._begun = self._begun, None
-        if core is not None:
-            self.spawn(core.close())
-        self._attempt = None
 
     def decided(self) -> bool:
         """Return whether the core has an outcome; see `Connector.decided`."""
@@ -375,13 +346,13 @@ class CoreConnector:
             self.spawn(core.close())
 
     async def _until_connected(self, core: CoreChannel) -> None:
-        first, *pauses = _LOOKS_IN_USE if core.running else _LOOKS
+        first, *pauses = _LOOKS
         idle = core.state() is _IDLE
-        if idle and not (core.running or self._failed):
+        if idle and not self._failed:
             # If the connection comes and goes before the first look, only a notification shows that the core has
             # started. In backoff, that is not worth the cost of a notification for every attempt.
             core.watch(_IDLE)
-        await self._pause(core, first)
+        await asyncio.sleep(first)
         state = core.state()
         if idle and state is _IDLE:
             # Either the core has not started yet, or it has connected and lost the connection again. In the second
@@ -403,21 +374,11 @@ class CoreConnector:
         """Poll for a nearby peer's outcome, because a notification would also wake the core's thread and the loop."""
         state = _CONNECTING
         for pause in pauses:
-            await self._pause(core, pause)
+            await asyncio.sleep(pause)
             state = core.state()
             if state is not _CONNECTING:
                 break
         return state
-
-    async def _pause(self, core: CoreChannel, seconds: float) -> None:
-        """Wait this many seconds, or until a call made on the attempt has ended, which also shows the outcome."""
-        ended = core.first_end = self.loop.create_future()
-        timer = self.loop.call_later(seconds, complete, ended)
-        try:
-            await ended
-        finally:
-            timer.cancel()
-            core.first_end = None
 
     async def _look_at(self, core: CoreChannel, within: float) -> None:
         """Give a short-lived connection a moment to end, but not so long that a success would miss the limit."""

@@ -25,8 +25,6 @@ _POLL, _POLLS = 0.01, 25
 class CoreChannel:
     """One C-core channel, with its calls and the watch on its state.
 
-    Calls may be made on it before it is known to have a connection (CB-7).
-
     A cancelled watch would remain in the core, which would later report to a loop that may no longer exist. So watches
     are never cancelled; closing the channel ends them.
     """
@@ -49,8 +47,6 @@ class CoreChannel:
         """How many calls are running."""
         self.left = -math.inf
         """When a call on this channel last ended, in seconds on the connector's clock."""
-        self.first_end: asyncio.Future[None] | None = None
-        """A future that the next call to end completes; None if nothing waits for that."""
         self.retired = False
         self.last_state: grpc.ChannelConnectivity | None = None
         """The channel's state when it was closed; None while it is open."""
@@ -78,8 +74,6 @@ class CoreChannel:
         """Record the end of a call."""
         self.running -= 1
         self.left = self._now()
-        if self.first_end is not None:
-            complete(self.first_end)
         if self.retired and not self.running:
             self._drained(self)
 
@@ -191,9 +185,3 @@ def _once(callback: Callable[[], None]) -> Callable[[], None]:
     """Let a callback run once: grpcio 1.63 calls back twice if a write fails before the server's status arrives."""
     left = [callback]
     return lambda: left.pop()() if left else None
-
-
-def complete(future: asyncio.Future[None]) -> None:
-    """Complete a future, unless it is done."""
-    if not future.done():
-        future.set_result(None)

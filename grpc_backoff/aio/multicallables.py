@@ -160,8 +160,6 @@ class MultiCallable(Method):
         # connection. A plain call would already have been sent.
         if arguments.metadata is not None:
             arguments = arguments._replace(metadata=grpc.aio.Metadata(*arguments.metadata))
-        if policy is None and not wait_for_ready:
-            channel._share.want()  # first, so that the rest is done while the peer answers
         sender, request = self._freeze(request) if self.takes_one_request else (self, request)
         limit, call_id = self._config.timeout, self._call_id
         return CALLS[self.arity](channel._calls, machine, sender, request, arguments, limit, call_id)
@@ -185,15 +183,6 @@ class MultiCallable(Method):
         )
         connection.core.began(call, self._owner)
         return call, connection
-
-    def make_early(self, request: Any, arguments: Arguments, seconds: float | None) -> grpc.aio.Call | None:
-        """Make a call on the attempt in flight if the target was up a moment ago (CB-7); None if it cannot be made."""
-        attempt = self._channel._share.early_connection()
-        if attempt is None:
-            return None
-        self._connection = self._core = None
-        self._direct = self._on_core(attempt)
-        return self._enter(attempt, request, arguments, seconds, arguments.metadata)
 
     def _enter(
         self, core: CoreChannel, request: Any, arguments: Arguments, timeout: float | None, metadata: Any

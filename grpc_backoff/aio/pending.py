@@ -83,14 +83,14 @@ class PendingCalls:
             call.feed(_READY)
             if call in self._waiting:  # the connection was lost before the call could use it
                 for other in waiting[turn + 1 :]:
-                    other.feed(_READY if other.is_early else Missed())
+                    other.feed(Missed())
                 return
 
     def fail(self) -> None:
         """Notify the pending calls of a failed dial, which only wait-for-ready calls survive (CH-3)."""
         self._note_resolved()
         for call in tuple(self._waiting):
-            call.feed(_READY if call.is_answered else self.no_connection())
+            call.feed(self.no_connection())
 
     def cancel(self) -> None:
         """Cancel every pending call, because the channel is closing."""

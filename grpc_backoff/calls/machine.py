@@ -351,8 +351,6 @@ class CallMachine:
         by_config: whether `wait_for_ready` comes only from the service config.
         repeatable: whether the shell keeps the requests, so that it can repeat an attempt that never left this process.
         handed_over: whether a call ends as its first attempt on a connection does, so that nothing is left to decide.
-        outlasts_dials: whether a call may survive a failed attempt to connect, by waiting longer or by making another
-            attempt.
     """
 
     target: str
@@ -362,12 +360,10 @@ class CallMachine:
     by_config: bool = False
     repeatable: bool = False
     handed_over: bool = field(init=False, repr=False, compare=False)
-    outlasts_dials: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Derive the remaining attributes."""
+        """Derive the remaining attribute."""
         object.__setattr__(self, "handed_over", self.policy is None and not self.repeatable)
-        object.__setattr__(self, "outlasts_dials", self.policy is not None or self.wait_for_ready)
 
     def begin(
         self,

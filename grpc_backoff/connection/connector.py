@@ -69,7 +69,7 @@ ConnectionT_co = TypeVar("ConnectionT_co", bound=Connection, covariant=True)
 class Connector(Protocol[ConnectionT_co]):
     """Makes connections to one target."""
 
-    async def connect(self, limit: float, *, proven: bool = False) -> ConnectionT_co:
+    async def connect(self, limit: float) -> ConnectionT_co:
         """Make one attempt, and return its connection once the server's SETTINGS frame has arrived (CB-6).
 
         Cancelling this abandons the attempt: its sockets are closed at most 250 ms after `limit` (CB-3). The connector
@@ -77,8 +77,6 @@ class Connector(Protocol[ConnectionT_co]):
 
         Args:
             limit: the time limit of the attempt over all its stages, in seconds.
-            proven: whether the target was known to be up a moment ago. If so, a connector that normally observes a new
-                connection for a while before returning it may skip that (CB-7).
 
         Raises:
             ConnectError: the attempt failed; the error says at which stage and why.

@@ -130,11 +130,6 @@ class MachineState(NamedTuple):
         return self.phase is Phase.IDLE or now - self.asked >= _ASKED_JUST_NOW
 
     @property
-    def heeds_begin(self) -> bool:
-        """Whether `AttemptBegan` would change anything: it does not in backoff, and the shell may skip it then."""
-        return not self.key.failing
-
-    @property
     def in_flight(self) -> bool:
         """Whether an attempt is running."""
         return self.phase in _IN_FLIGHT
@@ -163,11 +158,6 @@ class MachineState(NamedTuple):
 @record
 class ConnectionWanted(NamedTuple):
     """An RPC, or a caller with `try_to_connect`, asks for a connection."""
-
-
-@record
-class AttemptBegan(NamedTuple):
-    """The shell has started the attempt that the machine requested; on a busy event loop, this takes a moment."""
 
 
 @record
@@ -227,9 +217,7 @@ class ResetRequested(NamedTuple):
 
 @record
 class CloseRequested(NamedTuple):
-    """The channel is being closed; `well` says whether its connection is up at that moment."""
-
-    well: bool = False
+    """The channel is being closed."""
 
 
 @record
@@ -241,7 +229,6 @@ class ScheduleChanged(NamedTuple):
 
 Input = (
     ConnectionWanted
-    | AttemptBegan
     | SettingsReceived
     | ConnectFailed
     | TimerFired
@@ -255,14 +242,10 @@ Input = (
 
 @record
 class StartAttempt(NamedTuple):
-    """Dial now. The attempt may take up to `limit` seconds; the machine's own timer ends it then.
-
-    `proven` means that the target was up a moment ago, so its connection need not be observed before it is used (CB-7).
-    """
+    """Dial now. The attempt may take up to `limit` seconds; the machine's own timer ends it then."""
 
     number: int
     limit: float
-    proven: bool = False
 
 
 @record
@@ -375,14 +358,7 @@ class Machine:
         # manager.
         wake = min(limit, planned) if key.shared and key.failing else limit
         told = _tell_others(state, event) if key.failing else []
-        return state, [StartAttempt(number, limit - now, now < key.proven), Emit(event), ArmTimer(wake), *told]
-
-    def _began(self, state: MachineState, _given: AttemptBegan, now: float, _rng: Random) -> Step:
-        key = state.key.dialling(state.member, now)
-        if key is state.key:
-            return state, []
-        state = state._replace(key=key)
-        return state, _tell_others(state)
+        return state, [StartAttempt(number, limit - now), Emit(event), ArmTimer(wake), *told]
 
     def _sleep(self, state: MachineState, phase: Phase, now: float) -> Step:
         """Sleep until the next start, or until the channel becomes idle if that comes first (CB-14)."""
@@ -608,7 +584,7 @@ class Machine:
             effects += more
         return state, effects
 
-    def _close(self, state: MachineState, given: CloseRequested, now: float, _rng: Random) -> Step:
+    def _close(self, state: MachineState, _given: CloseRequested, now: float, _rng: Random) -> Step:
         effects: list[Effect] = [CancelTimer()]
         key = state.key
         if state.in_flight:
@@ -624,9 +600,7 @@ class Machine:
             lived=lived,
         )
         told = [] if state.key is key else _tell_others(state)
-        well = given.well and state.phase is Phase.READY
-        after = key.closed(now, self.policy.initial_backoff) if well else state.key
-        return state._replace(phase=Phase.CLOSED, ready_since=None, key=after), [*effects, Emit(closed), *told]
+        return state._replace(phase=Phase.CLOSED, ready_since=None), [*effects, Emit(closed), *told]
 
     def _ignored(self, state: MachineState, _given: Input, _now: float, _rng: Random) -> Step:
         return state, []
@@ -671,7 +645,6 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.HOLDING, ResetRequested): Machine._reset,
     (Phase.HOLDING, CloseRequested): Machine._close,
     (Phase.CONNECTING, ConnectionWanted): Machine._noted,
-    (Phase.CONNECTING, AttemptBegan): Machine._began,
     (Phase.CONNECTING, SettingsReceived): Machine._succeeded,
     (Phase.CONNECTING, ConnectFailed): Machine._failed,
     (Phase.CONNECTING, TimerFired): Machine._limit_reached,
@@ -692,7 +665,6 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.BACKOFF, ResetRequested): Machine._reset,
     (Phase.BACKOFF, CloseRequested): Machine._close,
     (Phase.RETRYING, ConnectionWanted): Machine._noted,
-    (Phase.RETRYING, AttemptBegan): Machine._began,
     (Phase.RETRYING, SettingsReceived): Machine._succeeded,
     (Phase.RETRYING, ConnectFailed): Machine._failed,
     (Phase.RETRYING, TimerFired): Machine._limit_reached,

@@ -68,8 +68,6 @@ class Schedule(NamedTuple):
         reset: whether the backoff was reset and no attempt has started, failed or succeeded since (CB-9).
         reset_dial: when an attempt last started because of a reset, unless one has succeeded since.
         young: whether the peer ended the last connection within INITIAL_BACKOFF of the start of its attempt.
-        proven: the time until which the target is assumed to be up, because a working connection was closed on this
-            side.
         members: how many managers the key has.
     """
 
@@ -85,7 +83,6 @@ class Schedule(NamedTuple):
     reset: bool = False
     reset_dial: float = _NEVER
     young: bool = False
-    proven: float = _NEVER
     members: int = 1
 
     @property
@@ -120,13 +117,12 @@ class Schedule(NamedTuple):
             free=self.free,
             reset=self.reset,
             reset_dial=self.reset_dial,
-            proven=self.proven,
             members=self.members,
         )
 
     def remembers_until(self, initial_backoff: float) -> float:
         """Return the time until which the schedule of a key without managers still differs from a new one."""
-        return max(self.free, self.reset_dial + initial_backoff, self.proven)
+        return max(self.free, self.reset_dial + initial_backoff)
 
     def begun(self, member: int, attempt: int, now: float, deadline: float, lease: float) -> Schedule:
         """Record a start. In backoff, the manager takes the turn; while nothing is known, it gets a head start."""
@@ -143,14 +139,8 @@ class Schedule(NamedTuple):
             )
         begun = self._replace(reset=False, reset_dial=reset_dial) if self.reset else self
         if self.health is Health.UNKNOWN:  # after a short-lived connection, one start per INITIAL_BACKOFF
-            return begun._replace(turn=member, lease=deadline if self.young else now + STALLED_AFTER)
+            return begun._replace(turn=member, lease=deadline if self.young else now + HEAD_START)
         return begun._replace(young=False) if self.health is Health.WELL else begun
-
-    def dialling(self, member: int, now: float) -> Schedule:
-        """Record that the shell has started to dial: the head start counts from now."""
-        if self.health is not Health.UNKNOWN or self.turn != member or self.young:
-            return self
-        return self._replace(lease=now + HEAD_START)
 
     def failed(
         self, member: int, failure: Failure, attempt: int, started: float, deadline: float, initial_backoff: float
@@ -174,7 +164,6 @@ class Schedule(NamedTuple):
             failure=failure,
             turn=None,
             reset=False,
-            proven=_NEVER,
         )
 
     def succeeded(self, started: float, now: float, initial_backoff: float) -> Schedule:
@@ -207,12 +196,7 @@ class Schedule(NamedTuple):
             deadline=max(self.deadline, free),
             reset=False,
             young=now < free,
-            proven=_NEVER,
         )
-
-    def closed(self, now: float, initial_backoff: float) -> Schedule:
-        """Record that a working connection was closed on this side, so the target is known to be up (CB-7)."""
-        return self if self.failing else self._replace(proven=now + initial_backoff)
 
     def held(self, seconds: float) -> Schedule:
         """Delay the next start by this many seconds, because grpc's core redialled by itself (CB-7)."""

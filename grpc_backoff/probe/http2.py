@@ -235,7 +235,7 @@ class Http2Connector:
         self.on_stage = on_stage
         self._open: set[Http2Connection] = set()
 
-    async def connect(self, limit: float, *, proven: bool = False) -> Http2Connection:  # noqa: ARG002 - `proven` makes no difference here
+    async def connect(self, limit: float) -> Http2Connection:
         """Make one attempt; see `Connector.connect`. If the limit expires, the error names the stage reached."""
         attempt = _Attempt(self)
         try:

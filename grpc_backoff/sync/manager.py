@@ -227,9 +227,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             # A bug in a connector must not leave the channel waiting for ever, so treat it as a failed attempt.
             _LOG.exception("an attempt to connect raised an unexpected exception")
             self._fail(Failure(Stage.UNKNOWN, repr(error)))
-        else:
-            if self._state.heeds_begin:
-                self._inputs.append(m.AttemptBegan())
 
     def _ended(self, number: int, outcome: ConnectionT | Failure) -> None:
         if number != self._attempts or self._attempt is None:

@@ -93,8 +93,8 @@ class _ServedConnector:
         self._credentials = credentials
         self._made: list[_ServedConnection] = []
 
-    async def connect(self, limit: float, *, proven: bool = False) -> _ServedConnection:
-        scripted = await self._script.connect(limit, proven=proven)
+    async def connect(self, limit: float) -> _ServedConnection:
+        scripted = await self._script.connect(limit)
         line = _Line(self._target)
         made = _ServedConnection(scripted, self._script, line, self._open(line.open()))
         self._made.append(made)

@@ -126,7 +126,7 @@ class ScriptedConnector:
         """Continue with another script from the next attempt on."""
         self._script = list(script)
 
-    async def connect(self, limit: float, *, proven: bool = False) -> ScriptedConnection:  # noqa: ARG002 - unused by scripts
+    async def connect(self, limit: float) -> ScriptedConnection:
         """Make one attempt, which ends as the script says."""
         attempt = Attempt(self.clock.now(), limit)
         self.attempts.append(attempt)

@@ -264,50 +264,6 @@ async def test_a_connection_that_comes_and_goes_before_the_first_look():
     assert sorted(took)[2] < core._BEGINS_WITHIN
 
 
-@pytest.mark.parametrize("proven", [True, False])
-async def test_a_proven_target_is_not_looked_at(proven):
-    """CB-7: calls may use a connection to a proven target at once, and its loss is still detected."""
-    async with FlakyFront(settings_only) as front:
-        dialler = connector(front.target)
-        connection = await dialler.connect(5.0, proven=proven)
-        assert connection.core._watched is (None if proven else grpc.ChannelConnectivity.READY)
-        lost = asyncio.ensure_future(connection.lost())
-        await asyncio.sleep(0.1)
-        assert connection.core._watched is grpc.ChannelConnectivity.READY
-        await front.break_all()
-        assert not (await asyncio.wait_for(lost, 5)).graceful
-        await dialler.close(None)
-
-
-async def test_a_lost_connection_to_a_proven_target_is_not_a_redial():
-    """CB-7: if a connection is lost before its loss is watched for, the first dial does not count as a redial."""
-    async with FlakyFront(settings_only) as front:
-        dialler = connector(front.target)
-        connection = await dialler.connect(5.0, proven=True)
-        await front.break_all()
-        for _ in range(1000):
-            if not connection.alive():
-                break
-            await asyncio.sleep(0.01)
-        await connection.lost()
-        told = []
-        redials = asyncio.ensure_future(connection.watch_redials(lambda: told.append("redial")))
-        await asyncio.sleep(0.1)
-        assert told == []
-        await dialler.close(None)
-        redials.cancel()
-
-
-async def test_a_short_life_outweighs_the_proof():
-    """CB-7: after a short-lived connection, the next one is observed even if the target is proven."""
-    async with FlakyFront(settings_only) as front:
-        dialler = connector(front.target)
-        dialler.note_life(0.05)
-        connection = await dialler.connect(5.0, proven=True)
-        assert connection.core._watched is grpc.ChannelConnectivity.READY
-        await dialler.close(None)
-
-
 async def test_retired_connections_end_with_their_calls():
     """CH-6: the connector closes a retired connection when its last call has ended, not earlier."""
     async with serving() as port:

@@ -93,15 +93,6 @@ async def test_a_failed_write_is_one_end():
         assert core.running == 0
 
 
-async def test_the_first_end_wakes_who_waits_for_it():
-    """CH-3: a call that ends completes the future that waits for this, and later ends leave it alone."""
-    async with connected() as (core, _):
-        core.first_end = asyncio.get_running_loop().create_future()
-        await finish(begun(core))
-        assert core.first_end.done()
-        await finish(begun(core))
-
-
 async def test_calls_that_nothing_refers_to_are_forgotten():
     """CB-10: a channel knows the calls that are running or still referenced, and nothing of any other call."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
