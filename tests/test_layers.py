@@ -31,7 +31,6 @@ WITHOUT = {
     "sync/calls.py": "what calls share; test_call.py and test_drop_in.py make calls of every kind",
     "connection/clock.py": "a protocol; test_clock.py of `aio` and of `testing` hold the two implementations to it",
     "connection/connector.py": "a protocol and records; `testing/checks.py` holds every implementation to it",
-    "effects.py": "records without behaviour; the tests of both machines read them all",
     "ledger/events.py": "records without behaviour; test_log.py and test_otel.py make and read them all",
     "ledger/records.py": "records without behaviour; the stores' one suite, test_store.py, reads every field",
     "names.py": "what test_exports.py looks at",

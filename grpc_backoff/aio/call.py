@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from typing import Any, Protocol
 
 import grpc
 import grpc.aio
 
-from grpc_backoff import effects
+from grpc_backoff import stepping
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
@@ -29,12 +29,10 @@ from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.aio.timers import CallTimer
 from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import BETWEEN, CallShell, Status
+from grpc_backoff.channel.call import CallShell, Status
 from grpc_backoff.channel.method import Arguments
 
 _RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
-_TRACKED = BETWEEN | {m.CallPhase.WAITING}
-"""The phases in which the channel has a record of the call."""
 _BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)
 _GRACE_FOR_TRAILERS = 0.02
 """How long to wait after empty initial metadata, in seconds, because a trailers-only failure may follow (RT-8)."""
@@ -100,7 +98,6 @@ class Call(CallShell, Answering):
         self._sender: Sender | None = sender
         self._request = request
         self._arguments: Arguments | None = arguments
-        self._inputs: list[m.Input] = []
         self._awaiting: list[asyncio.Future[None]] = []
         self._callbacks: list[Callable[[Any], None]] = []
         self._stepping = True
@@ -109,62 +106,40 @@ class Call(CallShell, Answering):
         finally:
             self._stepping = False
         if self._inputs:
-            self.feed(self._inputs.pop(0))
+            self._drain()
 
     # Driving the machine. All the overhead of a call that succeeds at the first attempt is in the next two sections.
 
-    def feed(self, given: m.Input) -> None:
-        """Step the machine with an input. Inputs produced by its effects wait until the earlier effects are done."""
-        inputs, calls = self._inputs, self._calls
-        inputs.append(given)
-        if self._stepping:
-            return
-        before, self._stepping = self._state.phase, True
-        try:
-            while inputs and self._state.phase is not _DONE:
-                self._state, effects = self._machine.step(self._state, inputs.pop(0), calls.now(), calls)
-                for effect in effects:
-                    if effect is m.AS_ATTEMPT:  # spares most calls the comparison with every other effect
-                        self._settle(self._attempt or self._error or CANCELLED)
-                    else:
-                        self._carry_out(effect)
-        except Exception as error:  # from a generator or a clock supplied by the program
-            if self._outcome is not None:
-                raise
-            self._break_off(error)
-        finally:
-            self._stepping = False
-            now = self._state.phase
-            if now is _DONE:
-                inputs.clear()  # the end is final; later inputs are ignored
-            if before is not now and (before in _TRACKED or now in BETWEEN):
-                self._moved(before, now)
+    def _step(self, given: m.Input) -> Sequence[m.Effect]:
+        if self._state.phase is _DONE:
+            return ()  # the end is final; later inputs are ignored
+        self._state, effects = self._machine.step(self._state, given, self._calls.now(), self._calls)
+        return effects
 
-    def _moved(self, before: m.CallPhase, now: m.CallPhase) -> None:
-        """Update the channel's records of pending calls and of calls between two attempts."""
-        if before is m.CallPhase.WAITING:
-            self._calls.pending.discard(self)
-        if now in BETWEEN:
-            self._calls.rests(self)
-        elif before in BETWEEN:
-            self._calls.goes_on(self)
+    def _drained(self) -> None:
+        self._record()
 
-    def _break_off(self, error: Exception) -> None:
+    def _interrupted(self, error: Exception) -> None:
         """End the call with the error of a step that was interrupted; otherwise, the call would never end."""
+        if self._outcome is not None:
+            raise error
         self._state = self._state._replace(phase=_DONE)
         attempt, self._attempt = self._attempt, None  # otherwise the caller would be notified of its cancellation
         self._settle(error)
         if attempt is not None:
             attempt.cancel()
 
-    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect
+    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901, PLR0912 - one branch for each effect
+        if effect is m.AS_ATTEMPT:  # spares most calls the comparison with every other effect
+            self._settle(self._attempt or self._error or CANCELLED)
+            return
         match effect:
             # The effects of a call that waits for a connection come first, because the order costs time.
-            case effects.CancelTimer():
+            case stepping.CancelTimer():
                 self._cancel_timer()
             case m.Begin():
                 self._begin(effect)
-            case effects.ArmTimer(at):
+            case stepping.ArmTimer(at):
                 self._cancel_timer()
                 self._timer = self._calls.timers.call_at(at, self._timer_fired)
             case m.Enqueue():
@@ -175,7 +150,7 @@ class Call(CallShell, Answering):
                 self._settle(self._exhausted(effect))
             case m.Finish():
                 self._settle(self._attempt or self._error or CANCELLED)
-            case effects.Emit(event):
+            case stepping.Emit(event):
                 self._emit(event)
             case m.CallHook():
                 self._ask_hook(effect)
@@ -184,7 +159,7 @@ class Call(CallShell, Answering):
                 self._end_span(code)
             case m.FailSoon():
                 self._calls.loop.call_soon(self.feed, self._calls.pending.no_connection())
-            case effects.AbandonAttempt():
+            case stepping.AbandonAttempt():
                 self._abandon()
 
     def _cancel_timer(self) -> None:
@@ -247,7 +222,7 @@ class Call(CallShell, Answering):
             return
         stream = type(attempt) is StreamAttempt  # `isinstance` asks an abstract class, which costs a microsecond
         error: grpc.aio.AioRpcError | None = None
-        if stream or not attempt._cython_call.is_ok():  # noqa: SLF001 - see `grpcio.py`
+        if stream or not grpcio.core_call(attempt).is_ok():
             error = attempt.status if stream else grpcio.status_of(attempt)
         if error is None or error.code() is grpc.StatusCode.OK:
             if self._spans is not None:

@@ -8,8 +8,8 @@ from typing import Protocol
 import grpc.aio
 
 from grpc_backoff.aio.core_channel import CoreChannel
-from grpc_backoff.calls.core_words import Link
 from grpc_backoff.connection.connector import Connection
+from grpc_backoff.core.texts import Link
 
 
 class CallConnection(Connection, Protocol):

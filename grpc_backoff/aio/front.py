@@ -12,7 +12,6 @@ constructor is running, and ends such a cycle at grpc's own constructor.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from grpc_backoff.aio.grpcio import own_channels
 from grpc_backoff.config.pairs import typed_pairs
 
 Constructor = Callable[..., grpc.aio.Channel]
@@ -38,8 +38,6 @@ _MOST_ACCEPTED = 256
 _accepted: dict[Hashable, None] = {}
 """The arguments that grpc has accepted, oldest first. Checking them again would create another core channel each time.
 """
-
-_grpc: Any = importlib.import_module("grpc.aio._channel")
 
 
 class _Making(threading.local):
@@ -95,7 +93,7 @@ class Front:
         finally:
             _making.chain = outer
         found = {arity: [one for one in _listed(made, arity) if one is not self._last[arity]] for arity in LISTS}
-        self.always = type(made) is not _grpc.Channel
+        self.always = type(made) is not own_channels.Channel
         if self.always or any(found.values()):
             self._channel = made
         elif known is not None:
@@ -109,11 +107,11 @@ class Front:
 
         Only grpc's own constructor is known to check nothing else.
         """
-        if make is not getattr(_grpc, _name(self._credentials)):
+        if make is not getattr(own_channels, _name(self._credentials)):
             return None
         options = typed_pairs(self._options)
         security = type(getattr(self._credentials, "_credentials", None))
-        return options and (make, _grpc.Channel, self._target, security, options, self._compression)
+        return options and (make, own_channels.Channel, self._target, security, options, self._compression)
 
     def _make(self, constructor: Constructor, **more: Any) -> grpc.aio.Channel:
         return _made(
@@ -129,7 +127,7 @@ class Front:
     def channel(self) -> grpc.aio.Channel:
         """The interceptor channel, which is created on first use."""
         if self._channel is None:
-            self._channel = self._make(getattr(_grpc, _name(self._credentials)))
+            self._channel = self._make(getattr(own_channels, _name(self._credentials)))
         return self._channel
 
     def arrange(self, arity: str, interceptors: Sequence[Any] | None) -> None:
@@ -175,7 +173,7 @@ def genuine(
     """
     known = {id(one) for one in _making.chain or ()}
     chain = [one for one in interceptors or () if id(one) in known]
-    make = getattr(_grpc, _name(credentials))
+    make = getattr(own_channels, _name(credentials))
     return _made(make, target, credentials, options=options, compression=compression, interceptors=chain)
 
 

@@ -1,12 +1,14 @@
-"""Access to grpcio's private parts: the status of a finished call, and the numbers and texts that identify states.
+"""All of grpcio's private names that asyncio channels use: its modules, and what its channels and calls hold.
 
-This module depends on grpcio's internals and wording, so it has to be checked with each release. So do `finished.py`,
-and the code that runs for every call (`core_channel.py`, `multicallables.py` and `call.py`), which uses `_cython_call`
-and `_channel` directly.
+Each was checked with grpcio 1.63 and 1.85. Only `finished.py`, which stands in for one of grpcio's own objects,
+repeats some of them.
 """
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import grpc
@@ -15,26 +17,73 @@ import grpc.aio
 CANCELLED_DETAILS = "Locally cancelled by application!"
 """The details that grpcio gives a call that was cancelled by its own program."""
 
+STATES = tuple(grpc.ChannelConnectivity)
+"""The states of a channel, by the core's own numbers."""
 READY_NUMBER: int = grpc.ChannelConnectivity.READY.value[0]
-"""grpc's number for the state READY."""
+"""The core's number for the state READY."""
+
+core_call: Callable[[Any], Any] = attrgetter("_cython_call")
+"""Returns the core's call in one of grpcio's own calls. Implemented in C, because it runs for every call."""
+_core_of: Callable[[Any], Any] = attrgetter("_channel")
+
+own_channels: Any = importlib.import_module("grpc.aio._channel")
+"""The module of grpcio's own channel class and its constructors, which tracing libraries do not replace here."""
+try:
+    _observability: Any = importlib.import_module("grpc._observability")
+except ImportError:  # a release of grpcio that does not count calls
+    _observability = None
 
 _WRITE_FAILED = 'Failed "execute_batch"'
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
+def core_channel(
+    target: str,
+    credentials: grpc.ChannelCredentials | None,
+    options: Sequence[tuple[str, Any]],
+    compression: grpc.Compression | None,
+) -> grpc.aio.Channel:
+    """Return a channel from grpcio's own constructors, not from the public names, which tracing libraries replace."""
+    if credentials is None:
+        made = own_channels.insecure_channel(target, options=options, compression=compression)
+    else:
+        made = own_channels.secure_channel(target, credentials, options=options, compression=compression)
+    channel: grpc.aio.Channel = made
+    return channel
+
+
+def state_check(channel: grpc.aio.Channel) -> Callable[[bool], int]:
+    """Return the function that returns the core's number for a channel's state; True makes the core dial."""
+    check: Callable[[bool], int] = _core_of(channel).check_connectivity_state
+    return check
+
+
+def has_plugin() -> bool:
+    """Return whether a plugin of grpcio counts the process's calls."""
+    return getattr(_observability, "_OBSERVABILITY_PLUGIN", None) is not None
+
+
+def exclude_service(name: str) -> None:
+    """Keep grpcio's own metrics from counting the calls of a service, which never leave the process."""
+    try:
+        _observability._SERVICES_TO_EXCLUDE.append(name.encode())  # noqa: SLF001
+    except AttributeError:  # a release of grpcio that does this differently, or not at all
+        return
+
+
 def is_ok(call: Any) -> bool:
     """Return whether one of grpcio's own finished calls ended with OK."""
-    return bool(call._cython_call.is_ok())  # noqa: SLF001 - the public way is a coroutine, which cannot be awaited here
+    return bool(core_call(call).is_ok())  # the public way is a coroutine, which cannot be awaited here
 
 
 def is_cancelled_here(call: Any) -> bool:
     """Return whether this process cancelled one of grpcio's own calls; CANCELLED may also come from a server."""
-    return bool(call._cython_call.is_locally_cancelled())  # noqa: SLF001
+    return bool(core_call(call).is_locally_cancelled())
 
 
 def status_of(call: Any) -> grpc.aio.AioRpcError:
     """Return the status of one of grpcio's own finished calls as an error, even if it is OK."""
-    core = call._cython_call  # noqa: SLF001
+    core = core_call(call)
     status = core._status  # noqa: SLF001
     initial = core._initial_metadata  # noqa: SLF001
     return grpc.aio.AioRpcError(

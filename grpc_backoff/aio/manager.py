@@ -16,7 +16,7 @@ from contextvars import Context
 from dataclasses import replace
 from typing import Any, Protocol
 
-from grpc_backoff import effects
+from grpc_backoff import stepping
 from grpc_backoff.aio.listeners import Event, tell
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection import machine as m
@@ -91,7 +91,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         """Ask for a connection; harmless if there already is one, or if one is being made."""
         state = self._state
         if state.phase is not m.Phase.CLOSED and state.heeds_want(self._clock.now()):
-            self._feed(m.ConnectionWanted())
+            self.feed(m.ConnectionWanted())
 
     def live_connection(self) -> ConnectionT | None:
         """Return the connection if it is up right now; if it has ended, notify the machine and return None."""
@@ -129,14 +129,14 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         except RuntimeError:
             here = False
         if here:
-            self._feed(m.ResetRequested())
+            self.feed(m.ResetRequested())
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the channel with it
-                self._loop.call_soon_threadsafe(self._feed, m.ResetRequested())
+                self._loop.call_soon_threadsafe(self.feed, m.ResetRequested())
 
     def close(self) -> None:
         """Stop for good (CB-10): no timers, attempts or events remain. Running calls continue."""
-        self._feed(m.CloseRequested())
+        self.feed(m.CloseRequested())
         self._leave()
         self.listeners.clear()
         for task in self._tasks:
@@ -164,11 +164,11 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             if not watcher.done():
                 watcher.set_result(changed)
 
-    def _carry_out(self, effect: m.Effect) -> None:
+    def _execute(self, effect: m.Effect) -> None:
         match effect:  # the effects of a failed attempt first: each case takes time
-            case effects.Emit():
+            case stepping.Emit():
                 self.emit(effect.event)
-            case effects.ArmTimer():
+            case stepping.ArmTimer():
                 self._cancel_timer()
                 self._timer = self._clock.call_at(effect.at, self._timer_fired)
             case m.FailCalls():
@@ -176,9 +176,9 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             case m.StartAttempt():
                 self._attempts += 1
                 self._attempt = self._task(self._run(effect.limit, self._attempts))
-            case effects.AbandonAttempt():
+            case stepping.AbandonAttempt():
                 self._abandon()
-            case effects.CancelTimer():
+            case stepping.CancelTimer():
                 self._cancel_timer()
             case m.ReleaseCalls():
                 self._pending.release()
@@ -204,7 +204,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             event = self._news.popleft()
             if event is not None:
                 self.emit(replace(event, channel=self._machine.channel, elsewhere=True))
-        self._feed(m.ScheduleChanged(busy=len(self._pending) > 0))
+        self.feed(m.ScheduleChanged(busy=len(self._pending) > 0))
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         # Use a new context, because the task outlives the call that happened to start it, and must not keep the call's
@@ -226,7 +226,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     def _timer_fired(self) -> None:
         self._timer = None
         decided = self._state.in_flight and self._connector.decided()
-        self._feed(m.TimerFired(busy=len(self._pending) > 0, decided=decided))
+        self.feed(m.TimerFired(busy=len(self._pending) > 0, decided=decided))
 
     # One attempt, and the lifetime of its connection.
 
@@ -261,7 +261,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             self._inputs.append(m.SettingsReceived())
             self._lost(connection, loss)
         else:
-            self._feed(m.SettingsReceived())
+            self.feed(m.SettingsReceived())
 
     def _is_running(self, number: int) -> bool:
         return self._attempt is not None and number == self._attempts
@@ -269,7 +269,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     def _fail_attempt(self, number: int, failure: Failure) -> None:
         if self._is_running(number):
             self._attempt = None
-            self._feed(m.ConnectFailed(failure, busy=len(self._pending) > 0))
+            self.feed(m.ConnectFailed(failure, busy=len(self._pending) > 0))
 
     def _abandon(self) -> None:
         if self._attempt is not None:
@@ -278,14 +278,14 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             self._attempt = None
 
     def _redialled(self) -> None:
-        self._feed(m.CoreRedialled())
+        self.feed(m.CoreRedialled())
 
     def _lost(self, connection: ConnectionT, loss: Loss) -> None:
         if connection is not self.connection:
             return  # already handled
         self.connection = None
         connection.retire()  # no more calls: grpc's core would redial for them
-        self._feed(
+        self.feed(
             m.ConnectionLost(
                 loss.reason,
                 graceful=loss.graceful,

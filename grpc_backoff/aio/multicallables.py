@@ -25,7 +25,7 @@ import grpc.aio
 
 from grpc_backoff.aio.call import CALLS
 from grpc_backoff.aio.front import LISTS
-from grpc_backoff.aio.grpcio import READY_NUMBER
+from grpc_backoff.aio.grpcio import READY_NUMBER, core_call
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.method import Arguments, Method, replaced
@@ -269,7 +269,7 @@ class _OneRequest(MultiCallable):
         )
         core.running += 1
         core.owners[ref(call, core.forget)] = self._owner
-        call._cython_call.add_done_callback(core.ended)
+        core_call(call).add_done_callback(core.ended)
         return call
 
 

@@ -29,11 +29,11 @@ from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.decision import FailedAttempt, GiveUp, Progress, Retry, costs_token, decide, is_conflict
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason
 from grpc_backoff.calls.server_hint import ServerHint
-from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
+from grpc_backoff.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 """Metadata, as pairs of a key and a value."""
@@ -452,7 +452,7 @@ class CallMachine:
         return _new(CallState, (_RUNNING, *state[1:])), [_CANCEL_TIMER, _new(Begin, (seconds, state.metadata))]
 
     def _missed(self, state: CallState, _given: Missed, _now: float, _around: Surroundings) -> Step:
-        """Keep waiting; a fail-fast call does so only once, because the peer may hang up after each SETTINGS (CB-7)."""
+        """Keep waiting; a fail-fast call does so only once, because the peer may hang up after each SETTINGS (CB-17)."""
         gives_up = state.missed and not self.wait_for_ready
         return state._replace(missed=True), [FailSoon()] if gives_up else []
 

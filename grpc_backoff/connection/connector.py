@@ -52,7 +52,7 @@ class Connection(Protocol):
     async def watch_redials(self, tell: Callable[[], None]) -> None:
         """Call `tell` for each redial after the connection has ended; return once no more redials are possible.
 
-        grpc's core redials by itself if the connection ends just as a call is assigned to it (CB-7). If nothing dials
+        grpc's core redials by itself if the connection ends just as a call is assigned to it (CB-16). If nothing dials
         except `Connector.connect`, return at once.
         """
         ...

@@ -50,6 +50,10 @@ class Failure:
         return f"{self.stage.value}: {self.reason}"
 
 
+NO_SETTINGS = "no SETTINGS frame within the attempt's time limit"
+"""The reason given for an attempt that reached its limit, whether this library or the core noticed first (CH-4)."""
+
+
 class ChannelKey:
     """Identifies the channel that an event belongs to, for as long as that channel exists.
 
@@ -128,7 +132,7 @@ class Disconnected(ConnectionEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreRedial(ConnectionEvent):
-    """grpc's core redialled by itself, because a connection ended just as a call was assigned to it (CB-7).
+    """grpc's core redialled by itself, because a connection ended just as a call was assigned to it (CB-16).
 
     This is not one of the channel's attempts: only that call uses the new connection, which closes when the call ends.
     """

@@ -29,14 +29,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from grpc_backoff.connection import events
-from grpc_backoff.connection.core_reason import NO_SETTINGS
-from grpc_backoff.connection.events import ChannelKey, Failure, Stage, State
+from grpc_backoff.connection.events import NO_SETTINGS, ChannelKey, Failure, Stage, State
 from grpc_backoff.connection.schedule import BEAT, STALLED_AFTER, Health, Schedule
-from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.record import record
+from grpc_backoff.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
 
 _NEVER = -math.inf
 _ASKED_JUST_NOW = 0.01
@@ -514,7 +513,7 @@ class Machine:
         return state, []
 
     def _redialled(self, state: MachineState, _given: CoreRedialled, now: float, _rng: Random) -> Step:
-        """Report a redial by the core. If the next start must wait, it waits one INITIAL_BACKOFF longer (CB-7)."""
+        """Report a redial by the core. If the next start must wait, it waits one INITIAL_BACKOFF longer (CB-16)."""
         told = Emit(
             events.CoreRedial(
                 target=self.target,

@@ -199,7 +199,7 @@ class Schedule(NamedTuple):
         )
 
     def held(self, seconds: float) -> Schedule:
-        """Delay the next start by this many seconds, because grpc's core redialled by itself (CB-7)."""
+        """Delay the next start by this many seconds, because grpc's core redialled by itself (CB-16)."""
         deadline = self.deadline + seconds
         return self._replace(deadline=deadline, free=self.free if self.failing else deadline)
 

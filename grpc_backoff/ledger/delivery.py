@@ -19,9 +19,9 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.errors import NoConnectionError
-from grpc_backoff.calls.core_words import Link, Report, is_oversized, never_left, was_refused
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.server_hint import read_hint
+from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, was_refused
 from grpc_backoff.errors import OptionError
 from grpc_backoff.ledger import events
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError

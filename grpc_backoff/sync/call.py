@@ -15,18 +15,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from abc import abstractmethod
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
 import grpc
 
-from grpc_backoff import effects
+from grpc_backoff import stepping
 from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.hooks import FailedCall
-from grpc_backoff.channel.call import BETWEEN, CallShell, Status
+from grpc_backoff.channel.call import CallShell, Status
 from grpc_backoff.record import record
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import Timer, take
@@ -107,28 +105,16 @@ class _Life(CallShell):
         calls, machine, attempts, timeout, limit, call_id, request = terms
         self._attempts: Attempts | None = attempts
         self._request = request
-        self._inputs: deque[m.Input] = deque()
         super().__init__(calls, machine, timeout, limit, call_id)
 
-    def _step(self, given: m.Input) -> None:
+    def _step(self, given: m.Input) -> Sequence[m.Effect]:
         if self._state.phase is m.CallPhase.DONE:
-            return  # the end is final; later inputs are ignored
+            return ()  # the end is final; later inputs are ignored
         if isinstance(given, _OF_CONNECTIONS) and self._state.phase is not m.CallPhase.WAITING:
-            return  # the call no longer waits for a connection
-        before = self._state.phase
+            return ()  # the call no longer waits for a connection
         self._state, effects = self._machine.step(self._state, given, self._calls.now(), self._calls)
-        now = self._state.phase
-        if before is m.CallPhase.WAITING is not now:
-            self._calls.pending.discard(self)
-        if before in BETWEEN and now not in BETWEEN:
-            self._calls.goes_on(self)
-        for effect in effects:
-            self._carry_out(effect)
-        if now in BETWEEN and before not in BETWEEN:
-            self._calls.rests(self)
-
-    @abstractmethod
-    def _carry_out(self, effect: m.Effect) -> None: ...
+        self._record()  # before the effects, because a blocking call makes a whole attempt in one of them
+        return effects
 
     def _keep_no_requests(self) -> None:
         attempts = self._attempts
@@ -161,8 +147,9 @@ class BlockingCall(_Life):
         """Make the call and return its result; raise its error if it fails."""
         try:
             self._carry_out(self._first)
+            self._drain()
             while self._state.phase is not m.CallPhase.DONE:
-                self._step(self._inputs.popleft() if self._inputs else self._receive())
+                super().feed(self._receive())
         finally:
             self._calls.pending.discard(self)
             self._calls.goes_on(self)
@@ -204,11 +191,11 @@ class BlockingCall(_Life):
                 self._begin(effect)
             case m.Enqueue():
                 self._calls.pending.add(self)
-            case effects.ArmTimer(at):
+            case stepping.ArmTimer(at):
                 self._wake = at
-            case effects.CancelTimer():
+            case stepping.CancelTimer():
                 self._wake = None
-            case effects.Emit(event):
+            case stepping.Emit(event):
                 self._emit(event)
             case m.CallHook():
                 self._inputs.append(self._ask_hook(effect.hook, self._failed_call(effect)))
@@ -216,7 +203,7 @@ class BlockingCall(_Life):
                 self._not_connected(code)
             case m.FailSoon():
                 self._inputs.append(self._calls.pending.no_connection())
-            case effects.AbandonAttempt():
+            case stepping.AbandonAttempt():
                 pass  # no attempt is running while its caller is here
 
     def _begin(self, effect: m.Begin) -> None:
@@ -282,7 +269,6 @@ class FutureCall(_Life):
         self.attempt: Any = None
         self.error: BaseException | None = None
         self._lock = threading.RLock()
-        self._stepping = False
         self._timer: Timer | None = None
         self._settled = False
         self._quietly = False
@@ -291,7 +277,13 @@ class FutureCall(_Life):
 
     def start(self) -> None:
         """Start the first attempt, or wait for a connection; an error while making the first attempt is raised."""
-        self._drain(self._first)
+        with self._lock:
+            self._stepping = True
+            try:
+                self._begin(self._first)
+            finally:
+                self._stepping = False
+            self._drain()
         if self._broken is not None:
             raise self._broken
         if self._due:
@@ -306,18 +298,9 @@ class FutureCall(_Life):
         if self._due:
             self._calls.listeners.call(self._call_back)
 
-    def _drain(self, first: m.Begin | None = None) -> None:
+    def _drain(self) -> None:
         with self._lock:
-            if self._stepping:
-                return
-            self._stepping = True
-            try:
-                if first is not None:
-                    self._begin(first)
-                while self._inputs:
-                    self._step(self._inputs.popleft())
-            finally:
-                self._stepping = False
+            super()._drain()
 
     def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one line for each effect
         match effect:
@@ -327,12 +310,12 @@ class FutureCall(_Life):
                 self._begin(effect)
             case m.Enqueue():
                 self._calls.pending.add(self)
-            case effects.ArmTimer(at):
+            case stepping.ArmTimer(at):
                 self._cancel_timer()
                 self._timer = self._calls.conductor.call_at(at, self._timer_fired)
-            case effects.CancelTimer():
+            case stepping.CancelTimer():
                 self._cancel_timer()
-            case effects.Emit(event):
+            case stepping.Emit(event):
                 self._emit(event)
             case m.CallHook():
                 failed = self._failed_call(effect)  # now: the call may end at its deadline before the hook begins
@@ -342,7 +325,7 @@ class FutureCall(_Life):
                 self._not_connected(code)
             case m.FailSoon():
                 self._calls.conductor.post(lambda: self.feed(self._calls.pending.no_connection()))
-            case effects.AbandonAttempt():
+            case stepping.AbandonAttempt():
                 if self.attempt is not None:
                     self._calls.conductor.post(self.attempt.cancel)
 

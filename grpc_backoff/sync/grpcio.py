@@ -6,7 +6,7 @@ This module depends on grpcio's internals, so it has to be checked with each rel
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -26,9 +26,6 @@ CLOSED_DETAILS = "Channel closed!"
 CLOSED_TEXT = "Cannot invoke RPC on closed channel!"
 """The text of the ValueError that grpcio raises for a call on a closed channel."""
 
-IDLE, CONNECTING, READY, TRANSIENT_FAILURE = range(4)
-"""The core's own numbers for the states of a channel."""
-
 InactiveRpcError: Any = _channel._InactiveRpcError  # noqa: SLF001 - programs catch it by this name
 Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
 
@@ -46,6 +43,15 @@ def core_channel(
     channel = _channel.Channel(target, tuple(options), inner, compression)
     _open[id(channel)] = channel
     return channel
+
+
+def state_check(channel: Any) -> Callable[[bool], int]:
+    """Return the function that returns the core's number for a channel's state; True makes the core dial.
+
+    It raises ValueError once the channel is closed.
+    """
+    check: Callable[[bool], int] = channel._channel.check_connectivity_state  # noqa: SLF001
+    return check
 
 
 def is_grpcios_own(channel: Any) -> bool:

@@ -20,9 +20,10 @@ import grpc
 
 from grpc_backoff.calls.machine import CallMachine, Metadata
 from grpc_backoff.channel.method import Arguments, Method, replaced
+from grpc_backoff.core.machine import READY
 from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, Terms
 from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import READY, inherited_deadline
+from grpc_backoff.sync.grpcio import inherited_deadline
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.replay import Replay
 

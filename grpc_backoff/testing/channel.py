@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import random
 import socket
 from collections.abc import Callable
@@ -31,16 +30,15 @@ import grpc.aio
 
 from grpc_backoff.aio.channel import Channel, Interceptors
 from grpc_backoff.aio.core_channel import CoreChannel
-from grpc_backoff.calls.core_words import Link
+from grpc_backoff.aio.grpcio import own_channels
 from grpc_backoff.channel.settings import ChannelSettings, Options
 from grpc_backoff.config.target import AF_UNIX, Target, parse_target
 from grpc_backoff.connection.connector import Loss
+from grpc_backoff.core.texts import Link
 from grpc_backoff.testing.connector import ScriptedConnection, ScriptedConnector
 
 _CHUNK = 1 << 16
 _READY, _IDLE = grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.IDLE
-
-_genuine: Any = importlib.import_module("grpc.aio._channel")  # tracers may have wrapped the public names
 
 
 def scripted_channel(
@@ -113,10 +111,10 @@ class _ServedConnector:
         options: list[tuple[str, Any]] = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
         if self._credentials is None:
             options.append(("grpc.default_authority", f"{self._target.host}:{self._target.port}"))
-            plain: grpc.aio.Channel = _genuine.insecure_channel(place, options=options)
+            plain: grpc.aio.Channel = own_channels.insecure_channel(place, options=options)
             return plain
         options.append(("grpc.ssl_target_name_override", self._target.host))
-        secure: grpc.aio.Channel = _genuine.secure_channel(place, self._credentials, options=options)
+        secure: grpc.aio.Channel = own_channels.secure_channel(place, self._credentials, options=options)
         return secure
 
 
@@ -127,7 +125,7 @@ class _ServedConnection:
         self, scripted: ScriptedConnection, script: ScriptedConnector, line: _Line, channel: grpc.aio.Channel
     ) -> None:
         self.scripted = scripted
-        self.core = CoreChannel(channel, asyncio.get_running_loop(), script.clock.now, _leave_open)
+        self.core = CoreChannel(channel, asyncio.get_running_loop(), script.clock.now)
         self.core.check = self._check
         self._now = script.clock.now
         self._line = line
@@ -170,10 +168,6 @@ class _ServedConnection:
         self._breaking.cancel()
         await self.core.close(grace)
         await self._line.close()
-
-
-def _leave_open(_core: CoreChannel) -> None:
-    """Do nothing, because the channel of a retired connection is closed together with its connector."""
 
 
 class _Line:

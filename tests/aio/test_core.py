@@ -22,6 +22,7 @@ from grpc._cython import cygrpc
 from grpc_backoff import ConnectError, Stage, aio
 from grpc_backoff.aio import core
 from grpc_backoff.aio.clock import LoopClock
+from grpc_backoff.core.limits import BEGINS_WITHIN
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing.checks import check_connector
 from grpc_backoff.testing.front import (
@@ -199,7 +200,7 @@ async def test_slow_failures_are_not_repeated_by_the_core():
 
 
 async def test_short_lives_make_it_look_for_longer():
-    """CB-7: after a connection that broke at once, the next one is observed for longer, so that no call uses it.
+    """CB-15: after a connection that broke at once, the next one is observed for longer, so that no call uses it.
 
     Runs in real time. A busy loop may notice the first connection only after its end, and underestimate how long it
     lasted. In that case, the second connection is measured, and the third is observed for longer.
@@ -236,7 +237,7 @@ def front_in_a_thread(behaviour):
 
 
 async def test_a_connection_that_comes_and_goes_while_the_loop_is_late():
-    """CB-3, CB-7: a connection that is made and lost while the loop is blocked is reported as a lost connection."""
+    """CB-3, CB-15: a connection that is made and lost while the loop is blocked is reported as a lost connection."""
     with front_in_a_thread(settings_then_close()) as target:
         dialler = connector(target)
         connecting = asyncio.ensure_future(dialler.connect(5.0))
@@ -248,7 +249,7 @@ async def test_a_connection_that_comes_and_goes_while_the_loop_is_late():
 
 
 async def test_a_connection_that_comes_and_goes_before_the_first_look():
-    """CB-7: a connection that is lost within a millisecond is noticed at once, and not only when a wait for it ends.
+    """CB-15: a connection that is lost within a millisecond is noticed at once, and not only when a wait for it ends.
 
     Takes real time: on a busy machine, some of the attempts may be late, but not most of them.
     """
@@ -261,7 +262,7 @@ async def test_a_connection_that_comes_and_goes_before_the_first_look():
             took.append(time.monotonic() - began)
             assert not connection.alive()
             await dialler.close(None)
-    assert sorted(took)[2] < core._BEGINS_WITHIN
+    assert sorted(took)[2] < BEGINS_WITHIN
 
 
 async def test_retired_connections_end_with_their_calls():

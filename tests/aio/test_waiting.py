@@ -94,7 +94,7 @@ def enter_as_it_breaks(front, channel, monkeypatch, method, *request, **how):
         with socket.socket(fileno=os.dup(visit.writer.get_extra_info("socket").fileno())) as sock:
             sock.shutdown(socket.SHUT_RDWR)
     core, until = channel._manager.connection.core, time.monotonic() + 10
-    while core.state() is grpc.ChannelConnectivity.READY:  # the core notices in its own thread
+    while core.shown() == READY_NUMBER:  # the core notices in its own thread
         assert time.monotonic() < until
         time.sleep(0.001)
     with monkeypatch.context() as patch:

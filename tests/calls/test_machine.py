@@ -287,7 +287,7 @@ def test_a_deadline_that_has_passed(timeout):
 
 @pytest.mark.parametrize("wait_for_ready", [False, True])
 def test_peer_that_hangs_up_behind_its_settings(wait_for_ready):
-    """CH-3, CB-7: a fail-fast call may miss one connection that is lost before the call can use it, but not two."""
+    """CH-3, CB-17: a fail-fast call may miss one connection that is lost before the call can use it, but not two."""
     run = waiting(None, wait_for_ready=wait_for_ready)
     assert run.feed(m.Missed()) == []
     assert run.feed(m.Missed()) == ([] if wait_for_ready else [m.FailSoon()])

@@ -365,7 +365,7 @@ def test_after_an_outage_a_short_lived_connection_waits_one_initial_only():
 
 
 def test_an_unasked_dial_takes_the_place_of_the_next_one():
-    """CB-7: if the core redials while the next attempt is held back, that attempt is postponed by INITIAL_BACKOFF."""
+    """CB-16: if the core redials while the next attempt is held back, that attempt is postponed by INITIAL_BACKOFF."""
     driver = Driver()
     driver.want()
     driver.connect()
