@@ -27,7 +27,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.core_channel import CoreChannel, complete
-from grpc_backoff.aio.grpcio import READY_NUMBER
+from grpc_backoff.aio.grpcio import READY_NUMBER, own_channel
 from grpc_backoff.calls.core_words import Link
 from grpc_backoff.config.pairs import first_values
 from grpc_backoff.config.target import core_target
@@ -44,8 +44,6 @@ from grpc_backoff.connection.events import Failure
 from grpc_backoff.policy.connect import ConnectPolicy
 
 Options = Sequence[tuple[str, Any]]
-
-_genuine: Any = importlib.import_module("grpc.aio._channel")
 
 try:
     _observability: Any = importlib.import_module("grpc._observability")
@@ -438,12 +436,7 @@ class CoreConnector:
         )
         # A grpcio plugin that counts calls receives this channel's target, so it must be the target that the user gave.
         target = self._core_target if getattr(_observability, "_OBSERVABILITY_PLUGIN", None) is None else self._target
-        if self._credentials is None:
-            made = _genuine.insecure_channel(target, options=options, compression=self._compression)
-        else:
-            made = _genuine.secure_channel(target, self._credentials, options=options, compression=self._compression)
-        channel: grpc.aio.Channel = made
-        return channel
+        return own_channel(target, self._credentials, options, self._compression)
 
     async def _explain(self, core: CoreChannel) -> Failure:
         """Return the reason why a channel failed, which can only be read from the error of a call made on it.

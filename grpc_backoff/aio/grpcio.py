@@ -7,19 +7,39 @@ and `_channel` directly.
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
 import grpc.aio
 
+_channel: Any = importlib.import_module("grpc.aio._channel")
+
 CANCELLED_DETAILS = "Locally cancelled by application!"
 """The details that grpcio gives a call that was cancelled by its own program."""
+
+GrpcioChannel: Any = _channel.Channel
+"""grpcio's own class of channels, which `install` replaces in its module."""
 
 READY_NUMBER: int = grpc.ChannelConnectivity.READY.value[0]
 """grpc's number for the state READY."""
 
 _WRITE_FAILED = 'Failed "execute_batch"'
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def own_channel(
+    target: str,
+    credentials: grpc.ChannelCredentials | None,
+    options: Sequence[tuple[str, Any]],
+    compression: grpc.Compression | None = None,
+    interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None,
+) -> grpc.aio.Channel:
+    """Return a channel of grpcio's own class; tracing libraries replace the public functions."""
+    inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
+    made: grpc.aio.Channel = GrpcioChannel(target, options, inner, compression, interceptors)
+    return made
 
 
 def is_ok(call: Any) -> bool:

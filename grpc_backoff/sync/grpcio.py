@@ -29,6 +29,8 @@ CLOSED_TEXT = "Cannot invoke RPC on closed channel!"
 IDLE, CONNECTING, READY, TRANSIENT_FAILURE = range(4)
 """The core's own numbers for the states of a channel."""
 
+GrpcioChannel: Any = _channel.Channel
+"""grpcio's own class of channels, which `install` replaces in its module."""
 InactiveRpcError: Any = _channel._InactiveRpcError  # noqa: SLF001 - programs catch it by this name
 Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
 
@@ -40,17 +42,12 @@ _open: dict[int, Any] = {}
 def core_channel(
     target: str, credentials: grpc.ChannelCredentials | None, options: Options, compression: grpc.Compression | None
 ) -> Any:
-    """Return a channel of grpcio's own class, not one from the public functions, which tracing libraries replace."""
+    """Return a channel of grpcio's own class; tracing libraries replace the public functions."""
     core_stirred()
     inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
-    channel = _channel.Channel(target, tuple(options), inner, compression)
+    channel = GrpcioChannel(target, tuple(options), inner, compression)
     _open[id(channel)] = channel
     return channel
-
-
-def is_grpcios_own(channel: Any) -> bool:
-    """Return whether a channel is of grpcio's own class, so that the core's channel is directly inside."""
-    return type(channel) is _channel.Channel
 
 
 def close_channel(channel: Any) -> None:

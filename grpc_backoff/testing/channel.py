@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import random
 import socket
 from collections.abc import Callable
@@ -31,6 +30,7 @@ import grpc.aio
 
 from grpc_backoff.aio.channel import Channel, Interceptors
 from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.aio.grpcio import own_channel
 from grpc_backoff.calls.core_words import Link
 from grpc_backoff.channel.settings import ChannelSettings, Options
 from grpc_backoff.config.target import AF_UNIX, Target, parse_target
@@ -39,8 +39,6 @@ from grpc_backoff.testing.connector import ScriptedConnection, ScriptedConnector
 
 _CHUNK = 1 << 16
 _READY, _IDLE = grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.IDLE
-
-_genuine: Any = importlib.import_module("grpc.aio._channel")  # tracers may have wrapped the public names
 
 
 def scripted_channel(
@@ -113,11 +111,9 @@ class _ServedConnector:
         options: list[tuple[str, Any]] = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
         if self._credentials is None:
             options.append(("grpc.default_authority", f"{self._target.host}:{self._target.port}"))
-            plain: grpc.aio.Channel = _genuine.insecure_channel(place, options=options)
-            return plain
-        options.append(("grpc.ssl_target_name_override", self._target.host))
-        secure: grpc.aio.Channel = _genuine.secure_channel(place, self._credentials, options=options)
-        return secure
+        else:
+            options.append(("grpc.ssl_target_name_override", self._target.host))
+        return own_channel(place, self._credentials, options)
 
 
 class _ServedConnection:
