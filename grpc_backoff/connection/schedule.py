@@ -71,6 +71,7 @@ class Schedule(NamedTuple):
         proven: the time until which the target is assumed to be up, because a working connection was closed on this
             side.
         members: how many managers the key has.
+        ready: the managers that have a connection.
     """
 
     health: Health = Health.UNKNOWN
@@ -87,6 +88,7 @@ class Schedule(NamedTuple):
     young: bool = False
     proven: float = _NEVER
     members: int = 1
+    ready: frozenset[int] = frozenset()
 
     @property
     def failing(self) -> bool:
@@ -110,18 +112,21 @@ class Schedule(NamedTuple):
 
     def left(self, member: int) -> Schedule:
         """Remove a manager. When the last one leaves, the backoff is forgotten, except for `free` (SH-5)."""
-        schedule = self.given_up(member)._replace(members=self.members - 1)
+        schedule = self.given_up(member)._replace(members=self.members - 1, ready=self.ready - {member})
         return schedule if schedule.members else schedule.forgotten()
 
     def forgotten(self) -> Schedule:
-        """Forget the backoff; only `free` still delays the next start."""
+        """Forget the backoff; only `free` and an attempt in flight still delay the next start."""
         return Schedule(
             deadline=self.free,
             free=self.free,
+            turn=self.turn,
+            lease=self.lease,
             reset=self.reset,
             reset_dial=self.reset_dial,
             proven=self.proven,
             members=self.members,
+            ready=self.ready,
         )
 
     def remembers_until(self, initial_backoff: float) -> float:
@@ -160,11 +165,11 @@ class Schedule(NamedTuple):
         The first failure begins the backoff. A failure during another manager's turn only delays the next start, if its
         own `deadline` is later.
         """
-        free = max(self.free, started + initial_backoff)
+        free, ready = max(self.free, started + initial_backoff), self.ready - {member}
         if self.failing:
             if self.turn == member:  # its plan is recorded already, perhaps changed by a reset
-                return self._replace(failure=failure, turn=None, free=free, reset=False)
-            return self._replace(free=free, deadline=max(self.deadline, deadline))
+                return self._replace(failure=failure, turn=None, free=free, reset=False, ready=ready)
+            return self._replace(free=free, deadline=max(self.deadline, deadline), ready=ready)
         return self._replace(
             health=Health.FAILING,
             attempt=attempt,
@@ -175,9 +180,10 @@ class Schedule(NamedTuple):
             turn=None,
             reset=False,
             proven=_NEVER,
+            ready=ready,
         )
 
-    def succeeded(self, started: float, now: float, initial_backoff: float) -> Schedule:
+    def succeeded(self, member: int, started: float, now: float, initial_backoff: float) -> Schedule:
         """End the backoff (SH-4); the next start still waits for `free` (SH-5).
 
         If the previous connection was short-lived, the other managers wait to see whether this one lasts. If nothing
@@ -197,10 +203,11 @@ class Schedule(NamedTuple):
             turn=None,
             reset=False,
             reset_dial=_NEVER,
+            ready=self.ready | {member},
         )
 
-    def lost(self, free: float, now: float) -> Schedule:
-        """Record that the peer has ended a connection; no attempt starts before `free`."""
+    def lost(self, member: int, free: float, now: float) -> Schedule:
+        """Record that the peer has ended a manager's connection; no attempt starts before `free`."""
         return self._replace(
             health=Health.FAILING if self.failing else Health.UNKNOWN,
             free=max(self.free, free),
@@ -208,6 +215,7 @@ class Schedule(NamedTuple):
             reset=False,
             young=now < free,
             proven=_NEVER,
+            ready=self.ready - {member},
         )
 
     def closed(self, now: float, initial_backoff: float) -> Schedule:
