@@ -23,6 +23,8 @@ CANCELLED_DETAILS = "Locally cancelled by application!"
 """The details that grpcio gives a call that was cancelled by its own program."""
 CLOSED_DETAILS = "Channel closed!"
 """The details that grpcio gives a call that was running when its channel was closed."""
+FORKED_DETAILS = "Call cancelled in fork child"
+"""The details that grpcio gives the copy that the child of a fork has of a running call."""
 CLOSED_TEXT = "Cannot invoke RPC on closed channel!"
 """The text of the ValueError that grpcio raises for a call on a closed channel."""
 
