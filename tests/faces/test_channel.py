@@ -128,7 +128,16 @@ def test_bad_arguments(ours, settings, words):
         pytest.fail("it was made")
 
 
-@pytest.mark.parametrize("target", ["", "http://localhost:1", "localhost:99999", None])
+@pytest.mark.parametrize("target", ["", b"", "dns:///"])
+def test_no_target(face, target):
+    """CH-10: a channel without a target can be made, as on plain grpc; its first call fails."""
+    with face.channel(target) as channel:
+        outcome = channel.begin(timeout=20).outcome()
+    assert outcome.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN)
+    assert "''" in outcome.details or "dns:///" in outcome.details
+
+
+@pytest.mark.parametrize("target", [":1", "http://localhost:1", "localhost:99999", None])
 def test_targets_that_nobody_can_dial(ours, target):
     """CH-10: a target that cannot be dialled is rejected when the channel is created."""
     with pytest.raises(OptionError, match=r"^target="), ours.channel(target):
