@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import grpc_backoff
 from grpc_backoff import aio
-from tests.echo import EchoStub, Message, serving
+from tests.echo import EchoStub, Message, services, serving
 
 NAMES = ("insecure_channel", "secure_channel")
 MODULES = (grpc, grpc.aio, grpc.experimental.aio)
@@ -298,14 +298,9 @@ async def test_simple_stubs(installed):
 
 
 def simply(target):
-    """Call each method of the Echo service through the functions that generated simple stubs use."""
-    coders = Message.SerializeToString, Message.FromString
-    how = {"insecure": True, "timeout": 20, "_registered_method": True}
-
-    def call(arity, method, request):
-        return getattr(grpc.experimental, arity)(request, target, f"/echo.v1.Echo/{method}", *coders, **how)
-
-    texts = [call("unary_unary", "Unary", Message(text="Unary")).text for _ in range(2)]
-    texts += [each.text for each in call("unary_stream", "Down", Message(text="Down", count=1))]
-    texts.append(call("stream_unary", "Up", iter([Message(text="Up")])).text)
-    return [*texts, *(each.text for each in call("stream_stream", "Both", iter([Message(text="Both")])))]
+    """Call each method of the Echo service by the class that grpcio-tools generates for simple stubs."""
+    how = {"insecure": True, "timeout": 20}
+    texts = [services.Echo.Unary(Message(text="Unary"), target, **how).text for _ in range(2)]
+    texts += [each.text for each in services.Echo.Down(Message(text="Down", count=1), target, **how)]
+    texts.append(services.Echo.Up(iter([Message(text="Up")]), target, **how).text)
+    return [*texts, *(each.text for each in services.Echo.Both(iter([Message(text="Both")]), target, **how))]

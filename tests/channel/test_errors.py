@@ -30,6 +30,10 @@ def handle(work: object) -> None:
         details: str | None = error.details()
         debug: str | None = error.debug_error_string()
         print(code, details, debug, error.initial_metadata(), error.trailing_metadata())
+
+def handle_one_api(work: object) -> None:
+    try:
+        print(work)
     except grpc_backoff.aio.NoConnectionError as error:
         status: ConnectionStatus = error.status
         metadata: grpc.aio.Metadata = error.trailing_metadata()
