@@ -7,10 +7,7 @@
     ├── ConfigError (also ValueError)           the configuration file cannot be read or has an invalid value
     ├── ConnectError                            an attempt to connect failed; says at which stage
     ├── IllegalTransition (also RuntimeError)   a state machine got an input without a transition, which is a bug
-    ├── ForkError (also RuntimeError)           a channel cannot be used or created in the child of a fork
     ├── MissingExtra (also ImportError)         a feature needs optional packages that are not installed
-    ├── NoConnectionError                       a call got no connection, with either API
-    ├── RetriesExhaustedError                   a retryable call failed with no attempt left, with either API
     ├── WrongLoopError (also RuntimeError)      a channel was used on a different event loop
     ├── grpc_backoff.ledger.LedgerError         the base of all ledger errors; each says what happened to the data
     │   ├── grpc_backoff.ledger.LedgerBusyError
@@ -23,23 +20,28 @@
     │   │   the operation does not exist, or its state does not allow the request
     │   └── grpc_backoff.ledger.LedgerUnavailableError
     │       the database cannot be used
-    ├── grpc_backoff.aio.errors.CallError (also grpc.aio.AioRpcError)
-    │   ├── grpc_backoff.aio.NoConnectionError
-    │   │   a call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited
-    │   └── grpc_backoff.aio.RetriesExhaustedError
-    │       a call failed with a retryable status and no attempt is left
-    └── grpc_backoff.sync.errors.CallError (also grpc._channel._InactiveRpcError)
-        ├── grpc_backoff.sync.errors.NoConnectionError
-        │   the same for the synchronous API
-        └── grpc_backoff.sync.errors.RetriesExhaustedError
-            the same for the synchronous API
+    └── grpc_backoff.channel.errors.CallError (also grpc.RpcError)
+        the base of the errors that calls raise
+        ├── ForkError (also RuntimeError)
+        │   a channel cannot be used or created in the child of a fork
+        ├── NoConnectionError
+        │   a call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited
+        ├── RetriesExhaustedError
+        │   a call failed with a retryable status and no attempt is left
+        ├── grpc_backoff.aio.errors.CallError (also grpc.aio.AioRpcError)
+        │   ├── grpc_backoff.aio.NoConnectionError
+        │   └── grpc_backoff.aio.RetriesExhaustedError
+        └── grpc_backoff.sync.errors.CallError (also grpc._channel._InactiveRpcError)
+            ├── grpc_backoff.sync.errors.NoConnectionError
+            └── grpc_backoff.sync.errors.RetriesExhaustedError
 
 There is one warning::
 
     PolicyWarning (a UserWarning)               a policy has a setting that has no effect or is risky
 
 To handle errors from both APIs, catch `NoConnectionError` and `RetriesExhaustedError` from this module. The errors that
-are raised are instances of these classes, and also of grpc's own error class for the API.
+are raised are instances of these classes, and also of grpc's own error class for the API. The errors that calls raise
+load grpc, so they are imported on first use.
 
 Misusing a channel raises the same error as in grpc. For example, a call on a closed channel raises
 `grpc.aio.UsageError` in the asyncio API and `ValueError` in the synchronous one.
@@ -48,11 +50,12 @@ Misusing a channel raises the same error as in grpc. For example, a call on a cl
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from grpc_backoff.calls.events import Reason
-    from grpc_backoff.connection.events import ConnectionStatus, Failure
+    from grpc_backoff.channel.errors import ForkError, NoConnectionError, RetriesExhaustedError
+    from grpc_backoff.connection.events import Failure
 
 __all__ = [
     "ConfigError",
@@ -148,10 +151,6 @@ class IllegalTransition(GrpcBackoffError, RuntimeError):  # noqa: N818 - the est
     """A state machine received an input for which its current phase has no transition, which is a bug."""
 
 
-class ForkError(GrpcBackoffError, RuntimeError):
-    """A channel cannot be used or created in the child of a fork; the message says what to do."""
-
-
 class MissingExtra(GrpcBackoffError, ImportError):  # noqa: N818 - named after what is missing
     """A feature needs optional packages that are not installed."""
 
@@ -167,40 +166,20 @@ class MissingExtra(GrpcBackoffError, ImportError):  # noqa: N818 - named after w
         return type(self), (self.extra,)
 
 
-class NoConnectionError(GrpcBackoffError):
-    """A call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED if it was still waiting at its deadline.
-
-    Attributes:
-        status: the channel's status when the call failed.
-    """
-
-    status: ConnectionStatus
-
-
-class RetriesExhaustedError(GrpcBackoffError):
-    """A call failed with a status that its policy retries, and no further attempt was made (RT-6).
-
-    Attributes:
-        attempts: how many attempts were made.
-        took: how long the attempts and the waits between them took, in seconds.
-        reason: why no further attempt was made.
-        wait: the wait, in seconds, that did not fit before the deadline; None if that was not the reason.
-        left: how many seconds were left until the deadline; None if `wait` is None.
-    """
-
-    attempts: int
-    took: float
-    reason: Reason
-    wait: float | None
-    left: float | None
-
-
 class WrongLoopError(GrpcBackoffError, RuntimeError):
     """A channel was used on an event loop other than its own; the message says what to do."""
 
 
 class PolicyWarning(UserWarning):
     """A policy has a setting that has no effect, such as `backoff` without `delay`, or may retry endlessly (BP-2)."""
+
+
+def __getattr__(name: str) -> object:
+    """Import the errors that calls raise on first use."""
+    if name in ("ForkError", "NoConnectionError", "RetriesExhaustedError"):
+        value: object = getattr(import_module("grpc_backoff.channel.errors"), name)
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
 
 
 def shown(value: object) -> str:

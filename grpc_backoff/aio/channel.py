@@ -93,7 +93,7 @@ class Channel(Factories, grpc.aio.Channel):
         self._stream_unary_interceptors = intercepting["stream_unary"]
         self._stream_stream_interceptors = intercepting["stream_stream"]
         self._secure = credentials is not None
-        self.loop = loop = _working_loop()
+        self.loop = self._loop = loop = _working_loop()  # the second is the name in grpcio, which others read
         """The event loop that the channel belongs to."""
         shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1
         key = self._key(setup, credentials, compression) if shares else None

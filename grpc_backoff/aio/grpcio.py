@@ -14,11 +14,18 @@ from typing import Any
 import grpc
 import grpc.aio
 
+constructors: Any = importlib.import_module("grpc.aio._channel")
+"""The module of grpcio's own class of channels and the functions that create them."""
+
 CANCELLED_DETAILS = "Locally cancelled by application!"
 """The details that grpcio gives a call that was cancelled by its own program."""
 
 STATES = tuple(grpc.ChannelConnectivity)
 """The states of a channel, by the core's own numbers."""
+
+GrpcioChannel: Any = constructors.Channel
+"""grpcio's own class of channels, which `install` replaces in its module."""
+
 READY_NUMBER: int = grpc.ChannelConnectivity.READY.value[0]
 """The core's number for the state READY."""
 
@@ -26,8 +33,6 @@ core_call: Callable[[Any], Any] = attrgetter("_cython_call")
 """Returns the core's call in one of grpcio's own calls. Implemented in C, because it runs for every call."""
 _core_of: Callable[[Any], Any] = attrgetter("_channel")
 
-own_channels: Any = importlib.import_module("grpc.aio._channel")
-"""The module of grpcio's own channel class and its constructors, which tracing libraries do not replace here."""
 try:
     _observability: Any = importlib.import_module("grpc._observability")
 except ImportError:  # a release of grpcio that does not count calls
@@ -41,15 +46,13 @@ def core_channel(
     target: str,
     credentials: grpc.ChannelCredentials | None,
     options: Sequence[tuple[str, Any]],
-    compression: grpc.Compression | None,
+    compression: grpc.Compression | None = None,
+    interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None,
 ) -> grpc.aio.Channel:
-    """Return a channel from grpcio's own constructors, not from the public names, which tracing libraries replace."""
-    if credentials is None:
-        made = own_channels.insecure_channel(target, options=options, compression=compression)
-    else:
-        made = own_channels.secure_channel(target, credentials, options=options, compression=compression)
-    channel: grpc.aio.Channel = made
-    return channel
+    """Return a channel of grpcio's own class; tracing libraries replace the public functions."""
+    inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
+    made: grpc.aio.Channel = GrpcioChannel(target, options, inner, compression, interceptors)
+    return made
 
 
 def state_check(channel: grpc.aio.Channel) -> Callable[[bool], int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import ClassVar
 
-from grpc_backoff.aio.grpcio import own_channels
+from grpc_backoff.aio.grpcio import core_channel
 from grpc_backoff.channel.forks import core_stirred
 
 _NOWHERE, _UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
@@ -24,7 +24,7 @@ class Polling:
 
     def __init__(self) -> None:
         """Start them, unless they are running already, by creating a channel that never connects."""
-        self._channel = own_channels.insecure_channel(_NOWHERE, options=_UNSEEN)
+        self._channel = core_channel(_NOWHERE, None, _UNSEEN)
         weakref.finalize(self, core_stirred).atexit = False  # the core shuts down once this is freed
 
     @classmethod

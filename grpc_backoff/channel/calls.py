@@ -55,7 +55,7 @@ class ChannelCalls:
         self.stands_in = policies.stand_in()
         self.wall_clock = time.time
         self.closing = False
-        self._between: dict[Resting, None] = {}
+        self._between: dict[Any, None] = {}  # calls of one API
         self._doubted: set[tuple[str, str]] = set()
 
     @property

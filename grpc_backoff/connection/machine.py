@@ -302,8 +302,9 @@ class Machine:
     def _wanted(self, state: MachineState, _given: ConnectionWanted, now: float, rng: Random) -> Step:
         key = state.key
         nobody_dials = key.turn is None or now >= key.lease
-        if key.failing and nobody_dials and now - key.asked >= self.policy.idle_timeout:
-            state = state._replace(key=key.forgotten())  # CB-14: a new series
+        unused = nobody_dials and now - key.asked >= self.policy.idle_timeout
+        if key.failing and (unused or key.ready):
+            state = state._replace(key=key.forgotten())  # CB-14, SH-3: a new series
         return self._dial(_asked(state, now), now, rng)
 
     def _noted(self, state: MachineState, _given: ConnectionWanted, now: float, _rng: Random) -> Step:
@@ -381,7 +382,7 @@ class Machine:
             ready_since=now,
             failure=None,
             connections=state.connections + 1,
-            key=before.succeeded(state.started, now, self.policy.initial_backoff),
+            key=before.succeeded(state.member, state.started, now, self.policy.initial_backoff),
         )
         connected = events.Connected(
             target=self.target,
@@ -489,7 +490,7 @@ class Machine:
             state, effects = self._back_off(state, now, rng)
             effects = [FailCalls(), *told, *effects]
         else:
-            key = state.key.lost(self._guarded(state), now)
+            key = state.key.lost(state.member, self._guarded(state), now)
             state = self._attended(state._replace(key=key), now, busy=given.busy)
             state, effects = self._let_go(state, now, rng, busy=given.busy)
         lost = events.Disconnected(

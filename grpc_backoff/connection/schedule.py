@@ -69,6 +69,7 @@ class Schedule(NamedTuple):
         reset_dial: when an attempt last started because of a reset, unless one has succeeded since.
         young: whether the peer ended the last connection within INITIAL_BACKOFF of the start of its attempt.
         members: how many managers the key has.
+        ready: the managers that have a connection.
     """
 
     health: Health = Health.UNKNOWN
@@ -84,6 +85,7 @@ class Schedule(NamedTuple):
     reset_dial: float = _NEVER
     young: bool = False
     members: int = 1
+    ready: frozenset[int] = frozenset()
 
     @property
     def failing(self) -> bool:
@@ -107,17 +109,20 @@ class Schedule(NamedTuple):
 
     def left(self, member: int) -> Schedule:
         """Remove a manager. When the last one leaves, the backoff is forgotten, except for `free` (SH-5)."""
-        schedule = self.given_up(member)._replace(members=self.members - 1)
+        schedule = self.given_up(member)._replace(members=self.members - 1, ready=self.ready - {member})
         return schedule if schedule.members else schedule.forgotten()
 
     def forgotten(self) -> Schedule:
-        """Forget the backoff; only `free` still delays the next start."""
+        """Forget the backoff; only `free` and an attempt in flight still delay the next start."""
         return Schedule(
             deadline=self.free,
             free=self.free,
+            turn=self.turn,
+            lease=self.lease,
             reset=self.reset,
             reset_dial=self.reset_dial,
             members=self.members,
+            ready=self.ready,
         )
 
     def remembers_until(self, initial_backoff: float) -> float:
@@ -150,11 +155,11 @@ class Schedule(NamedTuple):
         The first failure begins the backoff. A failure during another manager's turn only delays the next start, if its
         own `deadline` is later.
         """
-        free = max(self.free, started + initial_backoff)
+        free, ready = max(self.free, started + initial_backoff), self.ready - {member}
         if self.failing:
             if self.turn == member:  # its plan is recorded already, perhaps changed by a reset
-                return self._replace(failure=failure, turn=None, free=free, reset=False)
-            return self._replace(free=free, deadline=max(self.deadline, deadline))
+                return self._replace(failure=failure, turn=None, free=free, reset=False, ready=ready)
+            return self._replace(free=free, deadline=max(self.deadline, deadline), ready=ready)
         return self._replace(
             health=Health.FAILING,
             attempt=attempt,
@@ -164,9 +169,10 @@ class Schedule(NamedTuple):
             failure=failure,
             turn=None,
             reset=False,
+            ready=ready,
         )
 
-    def succeeded(self, started: float, now: float, initial_backoff: float) -> Schedule:
+    def succeeded(self, member: int, started: float, now: float, initial_backoff: float) -> Schedule:
         """End the backoff (SH-4); the next start still waits for `free` (SH-5).
 
         If the previous connection was short-lived, the other managers wait to see whether this one lasts. If nothing
@@ -186,16 +192,18 @@ class Schedule(NamedTuple):
             turn=None,
             reset=False,
             reset_dial=_NEVER,
+            ready=self.ready | {member},
         )
 
-    def lost(self, free: float, now: float) -> Schedule:
-        """Record that the peer has ended a connection; no attempt starts before `free`."""
+    def lost(self, member: int, free: float, now: float) -> Schedule:
+        """Record that the peer has ended a manager's connection; no attempt starts before `free`."""
         return self._replace(
             health=Health.FAILING if self.failing else Health.UNKNOWN,
             free=max(self.free, free),
             deadline=max(self.deadline, free),
             reset=False,
             young=now < free,
+            ready=self.ready - {member},
         )
 
     def held(self, seconds: float) -> Schedule:

@@ -30,7 +30,14 @@ from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import Timer, take
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.errors import RetriesExhaustedError
-from grpc_backoff.sync.grpcio import CANCELLED_DETAILS, CLOSED_DETAILS, InactiveRpcError, call_state, status_of
+from grpc_backoff.sync.grpcio import (
+    CANCELLED_DETAILS,
+    CLOSED_DETAILS,
+    FORKED_DETAILS,
+    InactiveRpcError,
+    call_state,
+    status_of,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -170,6 +177,10 @@ class BlockingCall(_Life):
         """Commit the call to the current attempt, because its requests are too large to keep (RT-8). Thread-safe."""
         self.feed(m.Committed())
         self._keep_no_requests()
+
+    def abandon(self) -> None:
+        """End the call in the child of a fork, if a hook in the call's own thread has forked."""
+        self.feed(m.CancelRequested())
 
     def _receive(self) -> m.Input:
         """Sleep until there is an input, or until the timer is due."""
@@ -457,6 +468,13 @@ class FutureCall(_Life):
                 _LOG.exception("a call's callback raised")
 
     # The caller's side.
+
+    def abandon(self) -> None:
+        """End the call in the child of a fork, where no thread serves it. Its callbacks run only in the parent."""
+        state = self.state
+        self._lock, state.condition = threading.RLock(), threading.Condition()  # other threads may have held them
+        self._settled, state.callbacks = True, None
+        self._write(grpc.StatusCode.CANCELLED, FORKED_DETAILS, (), (), "")
 
     def cancel(self, _code: Any, _details: Any) -> None:
         """Cancel the call; grpcio's rendezvous object calls this under the condition of `state`."""

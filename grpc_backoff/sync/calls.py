@@ -95,6 +95,12 @@ class Calls(ChannelCalls):
         if self.closing:  # `close` may have run before the call was stored
             call.feed(ChannelClosing())
 
+    def abandon(self) -> None:
+        """End the calls without an attempt in the child of a fork, where nothing would end them."""
+        for call in tuple(self._between):
+            call.abandon()
+        self.pending.abandon()
+
     def close(self) -> None:
         """Make no further attempts: calls between two attempts end, and so do pending ones."""
         super().close()

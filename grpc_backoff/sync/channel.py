@@ -103,6 +103,7 @@ class Channel(Factories, grpc.Channel):
             rng=rng,
         )
         """The environment that the channel's calls share."""
+        forks.note_calls(self.calls)
         self.closing = False
 
     # Beyond grpc's interface.

@@ -23,9 +23,13 @@ CANCELLED_DETAILS = "Locally cancelled by application!"
 """The details that grpcio gives a call that was cancelled by its own program."""
 CLOSED_DETAILS = "Channel closed!"
 """The details that grpcio gives a call that was running when its channel was closed."""
+FORKED_DETAILS = "Call cancelled in fork child"
+"""The details that grpcio gives the copy that the child of a fork has of a running call."""
 CLOSED_TEXT = "Cannot invoke RPC on closed channel!"
 """The text of the ValueError that grpcio raises for a call on a closed channel."""
 
+GrpcioChannel: Any = _channel.Channel
+"""grpcio's own class of channels, which `install` replaces in its module."""
 InactiveRpcError: Any = _channel._InactiveRpcError  # noqa: SLF001 - programs catch it by this name
 Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
 
@@ -37,10 +41,10 @@ _open: dict[int, Any] = {}
 def core_channel(
     target: str, credentials: grpc.ChannelCredentials | None, options: Options, compression: grpc.Compression | None
 ) -> Any:
-    """Return a channel of grpcio's own class, not one from the public functions, which tracing libraries replace."""
+    """Return a channel of grpcio's own class; tracing libraries replace the public functions."""
     core_stirred()
     inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
-    channel = _channel.Channel(target, tuple(options), inner, compression)
+    channel = GrpcioChannel(target, tuple(options), inner, compression)
     _open[id(channel)] = channel
     return channel
 
@@ -52,11 +56,6 @@ def state_check(channel: Any) -> Callable[[bool], int]:
     """
     check: Callable[[bool], int] = channel._channel.check_connectivity_state  # noqa: SLF001
     return check
-
-
-def is_grpcios_own(channel: Any) -> bool:
-    """Return whether a channel is of grpcio's own class, so that the core's channel is directly inside."""
-    return type(channel) is _channel.Channel
 
 
 def close_channel(channel: Any) -> None:

@@ -30,6 +30,10 @@ class PendingCall(Protocol):
         """Feed an input to the call's machine. Thread-safe; never blocks."""
         ...
 
+    def abandon(self) -> None:
+        """End the call in the child of a fork."""
+        ...
+
 
 class Manager(Protocol):
     """What pending calls need from the connection's manager."""
@@ -133,6 +137,11 @@ class PendingCalls:
         self._note_resolved()
         for call in tuple(self._waiting):
             call.feed(self.no_connection())
+
+    def abandon(self) -> None:
+        """End the calls in the child of a fork."""
+        for call in tuple(self._waiting):
+            call.abandon()
 
     # Thread-safe.
 

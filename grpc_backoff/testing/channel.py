@@ -30,7 +30,7 @@ import grpc.aio
 
 from grpc_backoff.aio.channel import Channel, Interceptors
 from grpc_backoff.aio.core_channel import CoreChannel
-from grpc_backoff.aio.grpcio import own_channels
+from grpc_backoff.aio.grpcio import core_channel
 from grpc_backoff.channel.settings import ChannelSettings, Options
 from grpc_backoff.config.target import AF_UNIX, Target, parse_target
 from grpc_backoff.connection.connector import Loss
@@ -111,11 +111,9 @@ class _ServedConnector:
         options: list[tuple[str, Any]] = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
         if self._credentials is None:
             options.append(("grpc.default_authority", f"{self._target.host}:{self._target.port}"))
-            plain: grpc.aio.Channel = own_channels.insecure_channel(place, options=options)
-            return plain
-        options.append(("grpc.ssl_target_name_override", self._target.host))
-        secure: grpc.aio.Channel = own_channels.secure_channel(place, self._credentials, options=options)
-        return secure
+        else:
+            options.append(("grpc.ssl_target_name_override", self._target.host))
+        return core_channel(place, self._credentials, options)
 
 
 class _ServedConnection:

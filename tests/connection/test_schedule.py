@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -249,6 +250,66 @@ def test_whoever_asks_in_backoff_has_the_same_failure():
     assert (second.state.state, second.state.failure, second.failures) == (State.TRANSIENT_FAILURE, REFUSED, 1)
     assert second.state.next_start == 101.0
     assert process.starts == [100.0]
+
+
+def beside_a_connection():
+    """Return a process with a READY manager, one whose two attempts have failed, and one that has not asked yet."""
+    process = Process(managers=3)
+    up, failing, _ = process.managers
+    up.want()
+    up.succeed()
+    process.run(1)
+    failing.want()
+    process.run(1.5, "fail")
+    assert process.starts == [100.0, 101.0, 102.0]
+    return process
+
+
+@pytest.mark.parametrize("outcome", ["succeed", "fail"])
+def test_whoever_asks_beside_a_connection_dials(outcome):
+    """SH-3, SH-5: while a manager is READY, a failure does not apply to one that asks later: it dials in a moment."""
+    process = beside_a_connection()
+    _, failing, fresh = process.managers
+    fresh.want()
+    assert (fresh.state.state, fresh.failures, fresh.state.next_start) == (State.CONNECTING, 0, 103.0)
+    process.run(0.5)
+    assert (process.starts[3:], fresh.state.attempt) == ([103.0], 1)
+    getattr(fresh, outcome)()
+    process.deliver()
+    assert (fresh.failures, process.schedule.failing) == ((0, False) if outcome == "succeed" else (1, True))
+    process.run(TRIAL)
+    assert (failing.attempt is None) == (outcome == "fail")
+
+
+def test_whoever_asks_beside_a_connection_waits_for_an_attempt_in_flight():
+    """SH-3: even then, there is one attempt at a time, and its failure also fails those who wait for it."""
+    process = beside_a_connection()
+    _, failing, fresh = process.managers
+    process.run(1.5)
+    assert failing.attempt is not None
+    fresh.want()
+    process.run(0.5)
+    assert (fresh.phase, fresh.failures, fresh.attempt) == (m.Phase.HOLDING, 0, None)
+    failing.fail()
+    process.deliver()
+    assert (fresh.phase, fresh.failures, fresh.state.failure) == (m.Phase.BACKOFF, 1, REFUSED)
+    assert process.schedule.attempt == 3
+
+
+@pytest.mark.parametrize("end", ["lose", "close", "leave", "unstable"])
+def test_a_connection_that_has_ended_says_nothing(end):
+    """SH-3: once no manager is READY, the failure applies to one that asks later, however the connection ended."""
+    process = Process(managers=3, stable_after=60.0 if end == "unstable" else 0.0)
+    up, failing, fresh = process.managers
+    up.want()
+    up.succeed()
+    process.run(1)
+    failing.want()
+    failing.fail()
+    process.deliver()
+    {"close": process.close, "leave": process.leave}.get(end, Manager.lose)(up)
+    fresh.want()
+    assert (fresh.state.state, fresh.failures) == (State.TRANSIENT_FAILURE, 1)
 
 
 def test_attempts_beside_the_first_failure_are_given_up():

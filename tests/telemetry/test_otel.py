@@ -122,7 +122,7 @@ def test_buckets(reading, metrics):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_targets_as_grpc_has_them(reading, metrics, target):
-    """CH-11: the label `grpc.target` has the same value as in grpc's own metrics (A66), including the scheme."""
+    """CH-11: the label `grpc.target` has the canonical value of gRFC A66, which is the core's, including the scheme."""
     with grpc.insecure_channel(target) as channel:
         canonical = channel._channel.target().decode()
     key = ChannelKey()
