@@ -20,6 +20,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from grpc_backoff.channel.method import NOWHERE, UNSEEN
 from grpc_backoff.config.pairs import typed_pairs
 
 Constructor = Callable[..., grpc.aio.Channel]
@@ -55,7 +56,7 @@ _making = _Making()
 class Front:
     """One channel's interceptor channel, created when there are interceptors to run."""
 
-    __slots__ = ("_channel", "_compression", "_credentials", "_last", "_options", "_target", "always")
+    __slots__ = ("_channel", "_compression", "_last", "_options", "_target", "always", "credentials")
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Front:
     ) -> None:
         """Store the arguments; `last` has this library's own interceptors, by arity."""
         self._target = target
-        self._credentials = credentials
+        self.credentials = credentials
         self._options = (
             ("grpc.enable_channelz", 0),
             *options,
@@ -84,7 +85,7 @@ class Front:
 
         These are the caller's interceptors, and those that tracing libraries add at this point.
         """
-        make, _making.beneath = _making.beneath or getattr(grpc.aio, _name(self._credentials)), None
+        make, _making.beneath = _making.beneath or getattr(grpc.aio, _name(self.credentials)), None
         known = None if interceptors else self._known_as(make)
         if known in _accepted:
             return {arity: [] for arity in LISTS}
@@ -109,15 +110,15 @@ class Front:
 
         Only grpc's own constructor is known to check nothing else.
         """
-        if make is not getattr(_grpc, _name(self._credentials)):
+        if make is not getattr(_grpc, _name(self.credentials)):
             return None
         options = typed_pairs(self._options)
-        security = type(getattr(self._credentials, "_credentials", None))
+        security = type(getattr(self.credentials, "_credentials", None))
         return options and (make, _grpc.Channel, self._target, security, options, self._compression)
 
     def _make(self, constructor: Constructor, **more: Any) -> grpc.aio.Channel:
         return _made(
-            constructor, self._target, self._credentials, options=self._options, compression=self._compression, **more
+            constructor, self._target, self.credentials, options=self._options, compression=self._compression, **more
         )
 
     @property
@@ -129,7 +130,7 @@ class Front:
     def channel(self) -> grpc.aio.Channel:
         """The interceptor channel, which is created on first use."""
         if self._channel is None:
-            self._channel = self._make(getattr(_grpc, _name(self._credentials)))
+            self._channel = self._make(getattr(_grpc, _name(self.credentials)))
         return self._channel
 
     def arrange(self, arity: str, interceptors: Sequence[Any] | None) -> None:
@@ -177,6 +178,11 @@ def genuine(
     chain = [one for one in interceptors or () if id(one) in known]
     make = getattr(_grpc, _name(credentials))
     return _made(make, target, credentials, options=options, compression=compression, interceptors=chain)
+
+
+def channel_to_nowhere(credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
+    """Return a channel of grpc's own that never connects, for a call that grpc rejects."""
+    return _made(getattr(_grpc, _name(credentials)), NOWHERE, credentials, options=UNSEEN)
 
 
 def _name(credentials: grpc.ChannelCredentials | None) -> str:

@@ -14,6 +14,7 @@ import grpc.experimental
 
 from grpc_backoff.channel.call import Status
 from grpc_backoff.channel.forks import core_stirred
+from grpc_backoff.channel.method import NOWHERE, UNSEEN
 
 _channel: Any = importlib.import_module("grpc._channel")
 _common: Any = importlib.import_module("grpc._common")
@@ -46,6 +47,12 @@ def core_channel(
     channel = _channel.Channel(target, tuple(options), inner, compression)
     _open[id(channel)] = channel
     return channel
+
+
+def channel_to_nowhere() -> Any:
+    """Return a channel of grpcio's own class that never connects, for a call that grpcio rejects."""
+    core_stirred()
+    return _channel.Channel(NOWHERE, UNSEEN, None, None)
 
 
 def is_grpcios_own(channel: Any) -> bool:

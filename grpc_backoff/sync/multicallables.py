@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from grpc_backoff.calls.machine import CallMachine, Metadata
-from grpc_backoff.channel.method import Arguments, Method, replaced
+from grpc_backoff.calls.machine import Metadata
+from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
 from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, Terms
 from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import READY, inherited_deadline
+from grpc_backoff.sync.grpcio import READY, channel_to_nowhere, inherited_deadline
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.replay import Replay
 
@@ -115,7 +115,14 @@ class MultiCallable(Method):
         # connection. A plain call would already have been sent.
         if arguments.metadata is not None:
             arguments = arguments._replace(metadata=tuple(arguments.metadata))
-        sender, request, replay = self._kept(request, machine)
+        frozen = self._freeze(request, arguments)
+        if frozen is None:
+            return self._reject(way, request, arguments)
+        sender, request = frozen
+        replay = None
+        if not self.takes_one_request and not machine.handed_over:
+            replay = Replay(request, self.serializer, channel.calls.replay_limit)
+            sender, request = self.of_bytes(), None
         attempts = _Attempts(sender, way, request, arguments, replay, single=single)
         timeout, limit = _bounded(arguments.timeout), self._config.timeout
         terms = Terms(channel.calls, machine, attempts, timeout, limit, self._call_id, request)
@@ -131,13 +138,17 @@ class MultiCallable(Method):
         call.start()
         return made
 
-    def _kept(self, request: Any, machine: CallMachine) -> tuple[MultiCallable, Any, Replay | None]:
-        """Return a multicallable and a request, or kept requests, that can be sent as often as necessary."""
+    def sends(self, request: Any) -> bool:
+        """Return whether grpc sends this request, or reads requests from it."""
         if self.takes_one_request:
-            return *self._freeze(request), None
-        if machine.handed_over:
-            return self, request, None
-        return self.of_bytes(), None, Replay(request, self.serializer, self._channel.calls.replay_limit)
+            return self.serializer is None and type(request) is bytes
+        return is_stream(request)
+
+    def _reject(self, way: str, request: Any, arguments: Arguments) -> Any:
+        """Make a call that grpc rejects before it sends anything, so that the caller gets grpc's own error."""
+        # A stream waits for ready, because otherwise the lack of a connection could fail it first.
+        method = getattr(channel_to_nowhere(), self.arity)(self._method, *self._signature)
+        return getattr(method, way)(request, *arguments._replace(wait_for_ready=not self.takes_one_request))
 
 
 class _Attempts:

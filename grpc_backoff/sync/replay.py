@@ -35,7 +35,7 @@ class Replay:
         """Start without requests; `limit` is how many bytes are kept."""
         self.overfull: Callable[[], object] = _ignore
         """Called once, when more bytes than the limit would have to be kept and an attempt is running."""
-        self._requests = iter(requests)
+        self._requests: Any = requests if hasattr(requests, "__next__") else iter(requests)
         self._serialize = serialize
         self._buffer = ReplayBuffer(limit)
         self._changed = threading.Condition()
