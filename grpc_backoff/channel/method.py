@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 NOWHERE, UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
 """The target and the options of a channel that never connects, and that channelz should not show."""
 
-_LEGAL_KEY = re.compile(rb"[0-9a-z_.-]+")
-_LEGAL_VALUE = re.compile(rb"[ -~]*")
-"""The characters that the core accepts in metadata. Values of keys that end with `-bin` may have any bytes."""
+# The characters that the core accepts in metadata. The values of keys that end with `-bin` may have any bytes.
+_legal_key = re.compile(r"[0-9a-z_.-]+").fullmatch
+_legal_value = re.compile(r"[ -~]*").fullmatch
 _COMPRESSIONS = tuple(grpc.Compression)
 
 
@@ -160,22 +160,16 @@ def _is_legal(pair: Any) -> bool:
     """Return whether grpc accepts this as a pair of metadata."""
     try:
         key, value = pair
-        key = _encoded(key)
-        if not key.endswith(b"-bin"):
-            value = _encoded(value)
-    except (TypeError, ValueError):
+        if not _legal_key(key := _text(key)):
+            return False
+        return isinstance(value, bytes) if key.endswith("-bin") else _legal_value(_text(value)) is not None
+    except (TypeError, ValueError):  # not a pair, or not text
         return False
-    legal = isinstance(value, bytes) and _LEGAL_KEY.fullmatch(key)
-    return bool(legal and (key.endswith(b"-bin") or _LEGAL_VALUE.fullmatch(value)))
 
 
-def _encoded(text: Any) -> bytes:
-    """Return a key or a value as grpc encodes it."""
-    if text is None or isinstance(text, bytes):
-        return text or b""
-    if not isinstance(text, str):
-        raise TypeError(f"{type(text).__name__}: expected str or bytes")
-    return text.encode()
+def _text(given: Any) -> Any:
+    """Return a key or a value of metadata as text, if it is any."""
+    return given.decode("latin-1") if isinstance(given, bytes) else "" if given is None else given
 
 
 def replaced(metadata: Any, instead: Metadata) -> tuple[Any, ...]:

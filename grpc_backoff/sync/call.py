@@ -436,10 +436,8 @@ class FutureCall(_Life):
         with state.condition:
             callbacks, state.callbacks = state.callbacks or [], None
             if outcome is None:
-                state.cancelled = True
-                self._write(
-                    grpc.StatusCode.CANCELLED, CANCELLED_DETAILS if self._quietly else CLOSED_DETAILS, (), (), ""
-                )
+                details = CANCELLED_DETAILS if self._quietly else CLOSED_DETAILS
+                self._write(grpc.StatusCode.CANCELLED, details, (), (), "")
             elif isinstance(outcome, grpc.RpcError):
                 ended = ended or status_of(outcome)
                 self.error = None if outcome is self.attempt else outcome
