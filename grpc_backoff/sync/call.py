@@ -74,7 +74,7 @@ class Attempts(Protocol):
 
 
 @record
-class Terms(NamedTuple):
+class CallSetup(NamedTuple):
     """The arguments that start a call.
 
     Attributes:
@@ -97,14 +97,14 @@ class Terms(NamedTuple):
     request: Any = None
 
 
-class _Life(CallShell):
+class _SteppedCall(CallShell):
     """The base class of blocking calls and futures: it steps the machine; subclasses execute the effects."""
 
     _calls: Calls
     exhausted_error = RetriesExhaustedError
 
-    def __init__(self, terms: Terms) -> None:
-        calls, machine, attempts, timeout, limit, call_id, request = terms
+    def __init__(self, setup: CallSetup) -> None:
+        calls, machine, attempts, timeout, limit, call_id, request = setup
         self._attempts: Attempts | None = attempts
         self._request = request
         self._inputs: deque[m.Input] = deque()
@@ -147,12 +147,12 @@ class _Life(CallShell):
         return m.HookDone(self._calls.hooks.ask(hook, failed, self._state.attempt_began, self._context))
 
 
-class BlockingCall(_Life):
+class BlockingCall(_SteppedCall):
     """A call that blocks its caller's thread until it ends."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, setup: CallSetup) -> None:
         """Prepare the call without starting it."""
-        super().__init__(terms)
+        super().__init__(setup)
         self._mailbox: SimpleQueue[m.Input] = SimpleQueue()
         self._wake: float | None = None
         self._result: Any = None
@@ -266,7 +266,7 @@ class BlockingCall(_Life):
             self._error = InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, CLOSED_DETAILS, (), ()))
 
 
-class FutureCall(_Life):
+class FutureCall(_SteppedCall):
     """A call that runs in the background; each thread that notifies it also steps its machine.
 
     Attributes:
@@ -275,9 +275,9 @@ class FutureCall(_Life):
         error: the error of a failed call; None if the attempt itself reports the error.
     """
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, setup: CallSetup) -> None:
         """Prepare the call without starting it."""
-        super().__init__(terms)
+        super().__init__(setup)
         self.state = call_state()
         self.attempt: Any = None
         self.error: BaseException | None = None
