@@ -387,6 +387,8 @@ class Call(CallShell, Answering):
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         """Call `callback` with this call when it ends; at once if it has already ended."""
+        if not callable(callback):
+            raise TypeError("the first argument must be callable")
         outcome = self._outcome
         if outcome is None:
             self._callbacks.append(callback)
@@ -546,7 +548,7 @@ class _StreamRequest(StreamRequest, Call):
         return getattr(self._outcome, "_done_writing_flag", False)
 
     async def _write(self, request: Any) -> None:
-        await (self._replay or await self.running_or_cancel()).write(request)
+        await (self._replay or await self.running()).write(request)
 
     async def _done_writing(self) -> None:
         await (self._replay or await self.running_or_cancel()).done_writing()

@@ -20,6 +20,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.grpcio import GrpcioChannel, constructors, core_channel
+from grpc_backoff.channel.method import NOWHERE, UNSEEN
 from grpc_backoff.config.pairs import typed_pairs
 
 Constructor = Callable[..., grpc.aio.Channel]
@@ -53,7 +54,7 @@ _making = _Making()
 class Front:
     """One channel's interceptor channel, created when there are interceptors to run."""
 
-    __slots__ = ("_channel", "_compression", "_credentials", "_last", "_options", "_target", "always")
+    __slots__ = ("_channel", "_compression", "_last", "_options", "_target", "always", "credentials")
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Front:
     ) -> None:
         """Store the arguments; `last` has this library's own interceptors, by arity."""
         self._target = target
-        self._credentials = credentials
+        self.credentials = credentials
         self._options = (
             ("grpc.enable_channelz", 0),
             *options,
@@ -83,13 +84,13 @@ class Front:
         These are the caller's interceptors, and those that tracing libraries add at this point.
         """
         within, _making.within = _making.within, False
-        make = getattr(constructors if within else grpc.aio, _name(self._credentials))
+        make = getattr(constructors if within else grpc.aio, _name(self.credentials))
         known = None if interceptors else self._known_as(make)
         if known in _accepted:
             return {arity: [] for arity in LISTS}
         outer, _making.chain = _making.chain, [*(interceptors or ()), *self._last.values()]
         try:
-            made = _made(make, self._target, self._credentials, self._options, self._compression, _making.chain)
+            made = _made(make, self._target, self.credentials, self._options, self._compression, _making.chain)
         finally:
             _making.chain = outer
         found = {arity: [one for one in _listed(made, arity) if one is not self._last[arity]] for arity in LISTS}
@@ -107,10 +108,10 @@ class Front:
 
         Only grpc's own constructor is known to check nothing else.
         """
-        if make is not getattr(constructors, _name(self._credentials)):
+        if make is not getattr(constructors, _name(self.credentials)):
             return None
         options = typed_pairs(self._options)
-        security = type(getattr(self._credentials, "_credentials", None))
+        security = type(getattr(self.credentials, "_credentials", None))
         return options and (make, constructors.Channel, self._target, security, options, self._compression)
 
     @property
@@ -122,7 +123,7 @@ class Front:
     def channel(self) -> grpc.aio.Channel:
         """The interceptor channel, which is created on first use."""
         if self._channel is None:
-            self._channel = core_channel(self._target, self._credentials, self._options, self._compression)
+            self._channel = core_channel(self._target, self.credentials, self._options, self._compression)
         return self._channel
 
     def arrange(self, arity: str, interceptors: Sequence[Any] | None) -> None:
@@ -169,6 +170,11 @@ def genuine(
     known = {id(one) for one in _making.chain or ()}
     chain = [one for one in interceptors or () if id(one) in known]
     return core_channel(target, credentials, options or (), compression, chain)
+
+
+def channel_to_nowhere(credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
+    """Return a channel of grpc's own that never connects, for a call that grpc rejects."""
+    return core_channel(NOWHERE, credentials, UNSEEN)
 
 
 def _name(credentials: grpc.ChannelCredentials | None) -> str:

@@ -172,7 +172,7 @@ class CallShell(Stepper[m.Input, m.Effect]):
         assert failed is not None, "the hook must run before the call ends"
         assert failed.reason is not None, "the hook must have been given the reason"
         assert gave_up is not None, "a call that gives up must have an account"
-        said = Account(
+        account = Account(
             attempts=failed.attempt,
             took=failed.took,
             reason=failed.reason,
@@ -184,13 +184,13 @@ class CallShell(Stepper[m.Input, m.Effect]):
             failed.code,
             status.initial_metadata,
             status.trailing_metadata,
-            "; ".join(filter(None, (failed.details, str(said)))),
+            "; ".join(filter(None, (failed.details, str(account)))),
             status.debug_error_string,
-            attempts=said.attempts,
-            took=said.took,
-            reason=said.reason,
-            wait=said.wait,
-            left=said.left,
+            attempts=account.attempts,
+            took=account.took,
+            reason=account.reason,
+            wait=account.wait,
+            left=account.left,
         )
         exhausted.__cause__ = self._error
         return exhausted

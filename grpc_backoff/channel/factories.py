@@ -60,5 +60,6 @@ class Factories:
         """Return what grpc's simple stubs pass on as `_registered_method`: registration is left to each connection."""
         return 1
 
-    def _make(self, arity: str, method: str, *signature: Any) -> Any:
+    def _make(self, arity: str, method: str | bytes, *signature: Any) -> Any:
+        method = method.decode() if isinstance(method, bytes) else method  # as in grpc
         return self._multicallables[arity](self, method, *signature, policy=self.call_policies.of(method))

@@ -79,7 +79,7 @@ class Attempts(Protocol):
 
 
 @record
-class Terms(NamedTuple):
+class CallSetup(NamedTuple):
     """The arguments that start a call.
 
     Attributes:
@@ -102,14 +102,14 @@ class Terms(NamedTuple):
     request: Any = None
 
 
-class _Life(CallShell):
+class _SteppedCall(CallShell):
     """The base class of blocking calls and futures: it steps the machine; subclasses execute the effects."""
 
     _calls: Calls
     exhausted_error = RetriesExhaustedError
 
-    def __init__(self, terms: Terms) -> None:
-        calls, machine, attempts, timeout, limit, call_id, request = terms
+    def __init__(self, setup: CallSetup) -> None:
+        calls, machine, attempts, timeout, limit, call_id, request = setup
         self._attempts: Attempts | None = attempts
         self._request = request
         super().__init__(calls, machine, timeout, limit, call_id)
@@ -140,12 +140,12 @@ class _Life(CallShell):
         return m.HookDone(self._calls.hooks.ask(hook, failed, self._state.attempt_began, self._context))
 
 
-class BlockingCall(_Life):
+class BlockingCall(_SteppedCall):
     """A call that blocks its caller's thread until it ends."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, setup: CallSetup) -> None:
         """Prepare the call without starting it."""
-        super().__init__(terms)
+        super().__init__(setup)
         self._mailbox: SimpleQueue[m.Input] = SimpleQueue()
         self._wake: float | None = None
         self._result: Any = None
@@ -264,7 +264,7 @@ class BlockingCall(_Life):
             self._error = InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, CLOSED_DETAILS, (), ()))
 
 
-class FutureCall(_Life):
+class FutureCall(_SteppedCall):
     """A call that runs in the background; each thread that notifies it also steps its machine.
 
     Attributes:
@@ -273,9 +273,9 @@ class FutureCall(_Life):
         error: the error of a failed call; None if the attempt itself reports the error.
     """
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, setup: CallSetup) -> None:
         """Prepare the call without starting it."""
-        super().__init__(terms)
+        super().__init__(setup)
         self.state = call_state()
         self.attempt: Any = None
         self.error: BaseException | None = None
@@ -430,10 +430,8 @@ class FutureCall(_Life):
         with state.condition:
             callbacks, state.callbacks = state.callbacks or [], None
             if outcome is None:
-                state.cancelled = True
-                self._write(
-                    grpc.StatusCode.CANCELLED, CANCELLED_DETAILS if self._quietly else CLOSED_DETAILS, (), (), ""
-                )
+                details = CANCELLED_DETAILS if self._quietly else CLOSED_DETAILS
+                self._write(grpc.StatusCode.CANCELLED, details, (), (), "")
             elif isinstance(outcome, grpc.RpcError):
                 ended = ended or status_of(outcome)
                 self.error = None if outcome is self.attempt else outcome

@@ -14,6 +14,7 @@ import grpc.experimental
 
 from grpc_backoff.channel.call import Status
 from grpc_backoff.channel.forks import core_stirred
+from grpc_backoff.channel.method import NOWHERE, UNSEEN
 
 _channel: Any = importlib.import_module("grpc._channel")
 _common: Any = importlib.import_module("grpc._common")
@@ -56,6 +57,12 @@ def state_check(channel: Any) -> Callable[[bool], int]:
     """
     check: Callable[[bool], int] = channel._channel.check_connectivity_state  # noqa: SLF001
     return check
+
+
+def channel_to_nowhere() -> Any:
+    """Return a channel of grpcio's own class that never connects, for a call that grpcio rejects."""
+    core_stirred()
+    return GrpcioChannel(NOWHERE, UNSEEN, None, None)
 
 
 def close_channel(channel: Any) -> None:

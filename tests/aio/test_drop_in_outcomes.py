@@ -281,6 +281,27 @@ async def test_wait_for_connection_of_a_cancelled_call(stub, server, method):
 
 
 @pytest.mark.parametrize("method", ["Up", "Both"])
+async def test_cancelled_writer_without_a_connection(kind, nowhere, method):
+    """CH-1: a write that is cancelled while the call waits leaves the call as it was; the request is not sent."""
+    async with kind.insecure_channel(nowhere) as channel:
+        call = getattr(EchoStub(channel), method)(wait_for_ready=True)
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(call.write(Message(text="a")), 0.02)
+        assert not call.done()
+        call.cancel()
+
+
+@METHODS
+async def test_callback_that_cannot_be_called(stub, method):
+    """CH-1: a done callback that cannot be called is refused at once."""
+    call = make(stub, method)
+    with pytest.raises(TypeError, match="the first argument must be callable"):
+        call.add_done_callback(None)
+    call.cancel()
+
+
+@pytest.mark.parametrize("method", ["Up", "Both"])
 async def test_writer_of_a_cancelled_call(stub, method):
     """CH-1: `write()` on a cancelled call raises InvalidStateError, and `done_writing()` does nothing."""
     call = getattr(stub, method)()

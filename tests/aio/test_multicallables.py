@@ -202,16 +202,6 @@ async def test_events(peer):
     assert "secret" not in repr(told)  # RT-11
 
 
-async def test_a_method_that_cannot_be_encoded():
-    """CH-1: a method whose name cannot be encoded raises the same error at every call, as with grpc's own channel."""
-    async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        await channel.channel_ready()
-        method = channel.unary_unary("/a/\ud800")
-        for _ in range(2):
-            with pytest.raises(UnicodeEncodeError):
-                await method(b"")
-
-
 async def test_nothing_at_all_at_once(peer):
     """RT-1: a hundred calls at once are retried independently; no call is lost or makes an extra attempt."""
     client = peer.client("retry: 3, delay: 5ms")
