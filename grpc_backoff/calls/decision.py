@@ -50,7 +50,8 @@ class Progress(NamedTuple):
 
     Attributes:
         attempt: the number of the running or last attempt, from 1.
-        step: how many waits of the policy's sequence have been used; a pushback restarts the sequence (RT-3).
+        step: how many waits of the policy's sequence have been used, or skipped by a renewal of credentials (RT-4); a
+            pushback restarts the sequence (RT-3).
         previous: the last wait of the sequence, from which decorrelated backoff continues.
         refreshed: whether the credentials have already been renewed (RT-4).
         refused: whether the call has already been repeated after a GOAWAY.
@@ -151,8 +152,9 @@ def decide(
     following = progress._replace(attempt=progress.attempt + 1)
     if reason := _obstacle(policy, progress, failure.hint, budget_spent=budget_spent and not at_once):
         return GiveUp(reason)
-    if at_once:  # RT-4
-        retry = Retry(0.0, WaitSource.REFRESH, following._replace(refreshed=True), refresh=True)
+    if at_once:  # RT-4: the renewal takes the place of the first wait
+        renewed = following._replace(refreshed=True, step=following.step + 1)
+        retry = Retry(0.0, WaitSource.REFRESH, renewed, refresh=True)
     else:
         retry = _wait(policy, following, failure.hint, left, rng)._replace(refresh=renews)
     if left is not None and retry.delay >= left:  # RT-3: a wait would only delay the failure

@@ -131,26 +131,26 @@ BRANCHES = {
     "RT-4: nobody renews them": ({"failure": EXPIRED}, GiveUp()),
     "RT-4: the first time": (
         {"failure": EXPIRED, "can_refresh": True},
-        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True), refresh=True),
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, step=1, refreshed=True), refresh=True),
     ),
     "RT-4: later, the first time": (
         {"failure": EXPIRED, "progress": SECOND, "can_refresh": True},
-        Retry(0.0, WaitSource.REFRESH, Progress(attempt=3, step=1, previous=2.0, refreshed=True), refresh=True),
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=3, step=2, previous=2.0, refreshed=True), refresh=True),
     ),
     "RT-4: the second time, by the schedule": (
-        {"failure": EXPIRED, "progress": Progress(attempt=2, refreshed=True), "can_refresh": True},
-        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=3, step=1, previous=2.0, refreshed=True), refresh=True),
+        {"failure": EXPIRED, "progress": Progress(attempt=2, step=1, refreshed=True), "can_refresh": True},
+        Retry(4.0, WaitSource.SCHEDULE, Progress(attempt=3, step=2, previous=4.0, refreshed=True), refresh=True),
     ),
     "RT-4: the third time, by the schedule": (
         {
             "failure": EXPIRED,
-            "progress": Progress(attempt=3, step=1, previous=2.0, refreshed=True),
+            "progress": Progress(attempt=3, step=2, previous=4.0, refreshed=True),
             "can_refresh": True,
         },
-        Retry(4.0, WaitSource.SCHEDULE, Progress(attempt=4, step=2, previous=4.0, refreshed=True), refresh=True),
+        Retry(8.0, WaitSource.SCHEDULE, Progress(attempt=4, step=3, previous=8.0, refreshed=True), refresh=True),
     ),
     "RT-4: the second time, and nobody renews them": (
-        {"failure": EXPIRED, "progress": Progress(attempt=2, refreshed=True)},
+        {"failure": EXPIRED, "progress": Progress(attempt=2, step=1, refreshed=True)},
         GiveUp(),
     ),
     "RT-4: the second time, within the attempts": (
@@ -164,19 +164,19 @@ BRANCHES = {
     "RT-4: the second time, as the server says": (
         {
             "failure": says(RETRY_INFO, EXPIRED),
-            "progress": Progress(attempt=2, refreshed=True),
+            "progress": Progress(attempt=2, step=1, refreshed=True),
             "can_refresh": True,
         },
-        Retry(12.0, WaitSource.RETRY_INFO, Progress(attempt=3, step=1, refreshed=True), asked=10.0, refresh=True),
+        Retry(12.0, WaitSource.RETRY_INFO, Progress(attempt=3, step=2, refreshed=True), asked=10.0, refresh=True),
     ),
     "RT-4: the second time, where the policy retries it": (
         {
             "failure": EXPIRED,
-            "progress": Progress(attempt=2, refreshed=True),
+            "progress": Progress(attempt=2, step=1, refreshed=True),
             "can_refresh": True,
             "policy": RETRIES_UNAUTHENTICATED,
         },
-        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=3, step=1, previous=2.0, refreshed=True), refresh=True),
+        Retry(4.0, WaitSource.SCHEDULE, Progress(attempt=3, step=2, previous=4.0, refreshed=True), refresh=True),
     ),
     "RT-4: where the policy retries it, and nobody renews them": (
         {"failure": EXPIRED, "policy": RETRIES_UNAUTHENTICATED},
@@ -188,11 +188,11 @@ BRANCHES = {
     ),
     "RT-4: without a look at the budget": (
         {"failure": EXPIRED, "can_refresh": True, "budget_spent": True},
-        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True), refresh=True),
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, step=1, refreshed=True), refresh=True),
     ),
     "RT-4: whatever the server says of a wait": (
         {"failure": says(RETRY_INFO, EXPIRED), "can_refresh": True},
-        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True), refresh=True),
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, step=1, refreshed=True), refresh=True),
     ),
     "RT-4: unless it says no": ({"failure": says(STOP, EXPIRED), "can_refresh": True}, GiveUp(Reason.STOPPED)),
     "RT-4: at the deadline": (
@@ -452,7 +452,7 @@ def test_every_decision(policy, progress, failure, given, seed):
     assert following.refresh == renews  # RT-4
     assert later.refused == progress.refused
     if following.source is WaitSource.REFRESH:  # RT-4: only once, and immediately
-        assert later == progress._replace(attempt=later.attempt, refreshed=True)
+        assert later == progress._replace(attempt=later.attempt, step=progress.step + 1, refreshed=True)
         assert renews
         assert not progress.refreshed
         assert (following.delay, rng.drawn) == (0.0, 0)

@@ -98,7 +98,7 @@ def test_the_first_unauthenticated_is_retried_at_once():
     """LG-8, RT-4: the first UNAUTHENTICATED is retried at once with new credentials, the second by the schedule."""
     first = fail(failure=FailedAttempt("UNAUTHENTICATED"), can_refresh=True)
     second = fail(
-        RUNNING._replace(attempts=1, refreshed=first.refreshed),
+        RUNNING._replace(attempts=1, step=first.step, refreshed=first.refreshed),
         failure=FailedAttempt("UNAUTHENTICATED"),
         can_refresh=True,
     )
@@ -109,7 +109,7 @@ def test_the_first_unauthenticated_is_retried_at_once():
         "refreshed credentials",
         True,
     )
-    assert (second.state, second.source) == (OperationState.WAITING, "schedule")
+    assert (second.state, second.source, first.step, second.step) == (OperationState.WAITING, "schedule", 1, 2)
 
 
 @pytest.mark.parametrize("state", list(OperationState))
