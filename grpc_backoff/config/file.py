@@ -21,6 +21,9 @@ Every key is optional. A time is a number of seconds, or a string such as "500ms
     preset = "standard"
     max_delay = "10s"
 
+    [policies.exponential]      # changes a preset, and so the defaults of all policies with exponential backoff
+    max_delay = "60s"
+
     [methods."shop.Orders"]     # retries for a service; "shop.Orders/Place" is for one method, "*" for all
     preset = "careful"
     retry = 2
@@ -142,9 +145,11 @@ class Config:
         yield "connection", resolve_connect([self.connection], self.policies)
         for pattern, source in self.targets.items():
             yield f"targets.{_key(pattern)}", resolve_connect([source, self.connection], self.policies)
-        for table, sources in (("policies", self.policies), ("methods", self.methods)):
-            for name, source in sources.items():
-                yield f"{table}.{_key(name)}", resolve_retry([source], self.policies)
+        for name, source in self.policies.items():
+            changed = begin_with(name) if name in PRESETS else source
+            yield f"policies.{_key(name)}", resolve_retry([changed], self.policies)
+        for name, source in self.methods.items():
+            yield f"methods.{_key(name)}", resolve_retry([source], self.policies)
         budget = self.budget()
         if budget is not None:
             yield "retry_budget", budget
@@ -242,9 +247,6 @@ def _try_out(config: Config) -> Iterator[str]:
     """Build every policy in the file, so that contradictions are reported when the file is read; yield the warnings."""
     names.check_patterns("targets", config.targets)
     names.check_methods("methods", config.methods)
-    for name in config.policies:
-        if name in PRESETS:
-            raise OptionError(f"policies.{_key(name)}", name, "a name that no preset has")
     for name, resolved in config.sections():
         if not name.startswith("policies."):  # a policy that inherits from it may supply the rest
             yield from resolved.remarks

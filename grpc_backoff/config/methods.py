@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from grpc_backoff.config import names
 from grpc_backoff.config.file import Config
 from grpc_backoff.config.pairs import Pairs, first_values
-from grpc_backoff.config.policy_string import parse_retry
-from grpc_backoff.config.remarks import warn_of
+from grpc_backoff.config.policy_string import read_string
+from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.service_config import ServiceConfig, read_service_config
-from grpc_backoff.config.settings import begin_with, resolve_retry
+from grpc_backoff.config.settings import RETRYING, begin_with, resolve_retry
 from grpc_backoff.config.sources import Source
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.budget import RetryBudget
@@ -131,10 +131,10 @@ def read_retry(key: str, retry: object, config: Config | None) -> RetryPolicy:
     if not isinstance(retry, str) or not retry:
         raise OptionError(key, retry, "a RetryPolicy, a policy name, or a policy string such as 'retry: 5, delay: 1s'")
     named: Mapping[str, Source] = config.policies if config else {}
-    if ":" in retry or "=" in retry:  # an "=" raises an error with a suggestion
-        return parse_retry(retry, named, key).policy
-    resolved = resolve_retry([begin_with(retry, key)], named)
-    warn_of(resolved.remarks)
+    written = ":" in retry or "=" in retry  # an "=" raises an error with a suggestion
+    source = read_string(retry, RETRYING, key) if written else begin_with(retry, key)
+    resolved = resolve_retry([source], named)
+    warn_of((*resolved.remarks, *unspread(source, resolved.policy)))
     return resolved.policy
 
 

@@ -92,6 +92,10 @@ class BackoffPolicy:
         window = self.window(n)
         return window.at(0.0), window.at(1.0)
 
+    def expected(self, n: int) -> float:
+        """Return the mean of the n-th wait, jitter included, in seconds."""
+        return self.nominal(n) if isinstance(self.strategy, Decorrelated) else self.window(n).mean
+
     def window(self, n: int, previous: float | None = None) -> Window:
         """Return the window from which the n-th wait is drawn, in seconds; `previous` is as in `delay`."""
         window = self._windows.get(n) if type(n) is int else None  # True and 1.0 are equal to 1 as dictionary keys

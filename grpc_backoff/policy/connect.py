@@ -75,6 +75,12 @@ class ConnectPolicy:
         window = self.window(attempt)
         return window.at(0.0), window.at(1.0)
 
+    def expected(self, attempt: int) -> float:
+        """Return the mean of the gap after an attempt, jitter included, in seconds."""
+        if attempt == 1 or not isinstance(self.backoff.strategy, Decorrelated):
+            return self.window(attempt).mean
+        return self.nominal(attempt)
+
     def window(self, attempt: int, previous: float | None = None) -> Window:
         """Return the window from which the gap after an attempt is drawn, in seconds; `previous` is as in `gap`."""
         check_number(attempt)

@@ -32,6 +32,14 @@ class Window:
         wait = self.low + self.width * fraction
         return wait if wait < self.limit else self.limit  # noqa: FURB136 - calling min() would double the cost
 
+    @property
+    def mean(self) -> float:
+        """The mean of the waits, in seconds; those that the limit cuts off all count as the limit."""
+        room = self.limit - self.low
+        if room >= self.width:
+            return self.low + self.width / 2
+        return self.low + room * (1 - room / self.width / 2)
+
 
 class Jitter(Protocol):
     """A way to spread waits; `name` is what files and policy strings call it."""

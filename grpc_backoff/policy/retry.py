@@ -75,6 +75,10 @@ class RetryPolicy:
         """Return the smallest and largest values that `delay(n)` can return, in seconds."""
         return self.backoff.bounds(n)
 
+    def expected(self, n: int) -> float:
+        """Return the mean of the wait before the n-th retry, jitter included, in seconds."""
+        return self.backoff.expected(n)
+
     def should_retry(self, n: int) -> bool:
         """Return whether another attempt follows if the n-th, counted from 1, fails with a retryable code."""
         check_number(n)

@@ -25,7 +25,7 @@ async def warnings_of(retry, *calls, own=None):
 
 
 UNARY, UNARY_IN_TIME, DOWN = ("Unary", {}), ("Unary", {"timeout": 20}), ("Down", {})
-ENDLESS = "max_attempts: unlimited, delay: 1ms"
+ENDLESS = "max_attempts: unlimited, delay: 1ms, jitter: none"
 
 
 @pytest.mark.parametrize("retry", [ENDLESS, RetryPolicy.parse(ENDLESS), {"echo.v1.Echo": ENDLESS}, "steps"])
@@ -41,7 +41,7 @@ async def test_no_end(retry):
 
 
 @pytest.mark.parametrize(
-    "retry", [f"{ENDLESS}, deadline: 20s", "retry: 100, delay: 1ms", "standard", "contention", None]
+    "retry", [f"{ENDLESS}, deadline: 20s", "retry: 100, delay: 1ms, jitter: none", "standard", "contention", None]
 )
 async def test_an_end(retry):
     """BP-2: a policy with a deadline or a limit on attempts causes no warning."""

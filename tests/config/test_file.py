@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, TABLES, read_config
+from grpc_backoff.config.methods import read_retry
 from grpc_backoff.config.options import read_options
 from grpc_backoff.config.settings import CONNECTING
 from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
@@ -264,8 +265,12 @@ NOT_TOGETHER = [
         "'y'",
         "a policy that does not inherit from itself (y -> z -> x -> y)",
     ),
-    ("[policies.grpc]", "policies.grpc", "'grpc'", "a name that no preset has"),
-    ("[policies.linear]\ndelay = 1", "policies.linear", "'linear'", "a name that no preset has"),
+    (
+        '[policies.standard]\npreset = "x"\n[policies.x]\npreset = "standard"',
+        "policies.x.preset",
+        "'standard'",
+        "a policy that does not inherit from itself (standard -> x -> standard)",
+    ),
     (
         '[targets."a*"]\n[targets."*b"]',
         'targets."*b"',
@@ -730,6 +735,44 @@ def test_policies_by_name(config):
     assert config.policy("contention").policy == RETRY["contention"]
     with pytest.raises(OptionError, match="a valid policy name; did you mean 'careful'"):
         config.policy("carefull")
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "cap"),
+    [
+        ("exponential", "retry: 5, delay: 1s, backoff: exponential", 45.0),
+        ("exponential", "preset: exponential, retry: 5, delay: 1s", 45.0),
+        ("exponential", "retry: 5, delay: 1s, backoff: exponential, max_delay: 9s", 9.0),
+        ("exponential", "retry: 5, delay: 1s, backoff: linear", 30.0),
+        ("exponential", "retry: 5, delay: 1s", 30.0),
+        ("linear", "retry: 5, delay: 1s, backoff: linear", 45.0),
+        ("fixed", "retry: 5, delay: 1s", 45.0),
+        ("standard", "standard", 45.0),
+        ("standard", "preset: mine, retry: 1", 45.0),
+        ("standard", "aggressive", 10.0),
+    ],
+)
+@pytest.mark.parametrize("also", ["", 'preset = "{table}"'])
+def test_changed_presets(file, table, text, cap, also):
+    """BP-3, seed 002: a table with the name of a preset changes it, and so the defaults of all policies of a kind."""
+    file.write_text(f"""
+        [policies.mine]
+        preset = "standard"
+        [policies.{table}]
+        max_delay = 45
+        {also.format(table=table)}
+        """)
+    config = read_config(file)
+
+    assert read_retry("retry", text, config).backoff.cap == cap
+    assert dict(config.sections())[f"policies.{table}"].policy.backoff.cap == 45.0
+
+
+def test_changed_connect_preset(file):
+    """BP-3: the preset of connections can be changed like any other."""
+    file.write_text("[policies.grpc]\nmax_delay = 45")
+
+    assert read_config(file).connect_policy().policy.backoff.cap == 45.0
 
 
 def test_sections(config):

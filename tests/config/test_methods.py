@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 
 import grpc
@@ -17,6 +18,7 @@ from grpc_backoff.config.methods import CallPolicies, read_call_policies, read_r
 from grpc_backoff.config.service_config import MethodConfig, ServiceConfig, from_service_config
 from grpc_backoff.errors import OptionError, PolicyWarning
 from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.presets import PRESETS, REPLAY_LIMIT, RETRY
 from grpc_backoff.policy.retry import RetryPolicy
 from tests.policy.values import unhurried
@@ -730,3 +732,36 @@ def test_presets_are_all_tried():
     for name in set(PRESETS) - set(RETRY):
         with pytest.warns(PolicyWarning):
             assert read_retry("retry", name, None).bounds(1) == (0.0, 0.0)
+
+
+HERD = r"^a policy string without jitter: clients that fail together retry together"
+
+
+@pytest.mark.parametrize("retry", ["retry: 5, delay: 1s", {"*": "retry: 5, delay: 1s, backoff: exponential"}])
+def test_a_string_without_jitter(retry):
+    """BP-2: a policy string whose waits after UNAVAILABLE have no jitter causes one warning, at the user's line."""
+    with pytest.warns(PolicyWarning, match=HERD) as caught:
+        read_call_policies(retry, None, (), None)
+
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize(
+    "retry",
+    [
+        "retry: 5, delay: 1s, jitter: none",
+        "retry: 5, delay: 1s, jitter: full",
+        "retry: 5, delay: 1s, backoff: decorrelated",
+        "retry: 5, delay: 1s, codes: ABORTED",
+        "preset: standard, retry: 2",
+        "retry: 0, delay: 1s",
+        "retry: 5",
+        "standard",
+        replace(RETRY["standard"], backoff=replace(RETRY["standard"].backoff, jitter=NoJitter())),
+    ],
+)
+def test_nothing_about_jitter(retry):
+    """BP-2: there is no such warning if jitter is set or not needed, or if the policy is not a string."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_call_policies(retry, None, (), None)

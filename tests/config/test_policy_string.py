@@ -280,6 +280,47 @@ def test_a_delay_beside_a_number(text):
     assert not caught
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "retry: 4, delay: 40s, backoff: exponential",
+        "retry: 4, delay: 30s, backoff: linear",
+        "preset: standard, delay: 1m",
+    ],
+)
+def test_a_delay_above_the_default_cap(text):
+    """BP-2: a first wait at or above a cap that the string does not set keeps waits from growing, and warns."""
+    with pytest.warns(
+        PolicyWarning, match=r"^waits do not grow, because delay is .* which is 30 s unless set$"
+    ) as caught:
+        policy = RetryPolicy.parse(text)
+    assert len(caught) == 1
+    assert policy.nominal(1) == policy.nominal(2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "retry: 4, delay: 40s",
+        "retry: 4, delay: 40s, backoff: exponential, max_delay: 40s",
+        "retry: 4, delay: 40s, backoff: exponential, multiplier: 1",
+        "retry: 4, delay: 29s, backoff: exponential",
+    ],
+)
+def test_a_delay_that_is_meant(text):
+    """BP-2: waits that are not meant to grow, or that do, cause no warning."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        RetryPolicy.parse(text)
+    assert not caught
+
+
+def test_the_multiplier_of_others():
+    """CH-10, seed 002: `backoff_factor` suggests `multiplier`."""
+    with pytest.raises(OptionError, match="did you mean 'multiplier'"):
+        RetryPolicy.parse("retry: 5, delay: 1s, backoff_factor: 1.5")
+
+
 @unhurried
 @given(text=st.text() | st.lists(pieces).map("".join))
 def test_words_or_error(text):

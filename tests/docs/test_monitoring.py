@@ -105,7 +105,9 @@ def record_everything(provider):
         await asyncio.sleep(0.01)
         observing.cancel()
 
-    asyncio.run(observe())
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(observe())
+    loop.close()
     return channels, ledger  # gauges are read as long as these exist
 
 
