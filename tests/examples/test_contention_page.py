@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,12 @@ def test_the_policies_on_the_page():
     old_way, preset = RetryPolicy.parse(contention.POLICIES["linear, 3 retries"]), RETRY["contention"]
     assert f"`{contention.POLICIES['linear, 3 retries']}`" in PAGE
     assert f"| at most | {old_way.max_attempts} attempts | {preset.max_attempts} attempts |" in PAGE
+    narrowed = RetryPolicy.parse("preset: contention, codes: ABORTED")
+    assert PAGE.count("preset: contention, codes: ABORTED") == 2
+    assert narrowed == replace(preset, codes={"ABORTED"})
+    assert preset.codes == set(
+        re.findall(r"^\| retried codes \| ABORTED \| (.*) \|$", PAGE, re.MULTILINE)[0].split(", ")
+    )
     assert f"| waits | {waits(old_way)} ms | {waits(preset)} ms |" in PAGE
 
 
