@@ -48,11 +48,9 @@ Misusing a channel raises the same error as in grpc. For example, a call on a cl
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-if TYPE_CHECKING:
-    from grpc_backoff.calls.events import Reason
-    from grpc_backoff.connection.events import ConnectionStatus, Failure
+from grpc_backoff.status import ConnectionStatus, Failure, Reason
 
 __all__ = [
     "ConfigError",

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
-from grpc_backoff.calls.hooks import FailedCall, RetryHooks
 from grpc_backoff.config.file import Config, read_config
+from grpc_backoff.config.hooks import FailedCall, RetryHooks
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.connection.events import (
     AttemptFailed,
     AttemptStarted,
@@ -102,6 +103,7 @@ __all__ = [
     "insecure_channel",
     "install",
     "installed",
+    "parse_policy",
     "read_config",
     "retrying",
     "secure_channel",

@@ -34,6 +34,8 @@ WITHOUT = {
     "effects.py": "records without behaviour; the tests of both machines read them all",
     "ledger/events.py": "records without behaviour; test_log.py and test_otel.py make and read them all",
     "ledger/records.py": "records without behaviour; the stores' one suite, test_store.py, reads every field",
+    "status.py": "records without behaviour; the tests of events and errors make and read them all",
+    "version.py": "test_package.py compares the version with the changelog",
     "names.py": "what test_exports.py looks at",
     "connection/events.py": "records without behaviour; the machine's and the listeners' tests make and read them all",
     "probe/stages.py": "records without behaviour; test_http2.py reads what a connector puts into them",

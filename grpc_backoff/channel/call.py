@@ -16,9 +16,9 @@ from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.account import Account
 from grpc_backoff.calls.core_words import Link, Report, is_oversized, never_left, was_refused
 from grpc_backoff.calls.events import CallEvent, CallRetried
-from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.calls import ChannelCalls
+from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.record import record
 from grpc_backoff.telemetry.identity import CallId
 from grpc_backoff.telemetry.spans import CallSpans, spans_of

@@ -8,8 +8,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from grpc_backoff.calls.hooks import RetryHooks
 from grpc_backoff.config.arguments import Listener, check_kind, read_listeners
+from grpc_backoff.config.hooks import RetryHooks
 from grpc_backoff.config.pairs import TypedPairs, key_text, typed_pairs
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.target import read_target

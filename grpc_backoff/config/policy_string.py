@@ -25,6 +25,22 @@ _SIGNS = r"^\s*$|[:=,]"
 _WHOLE = r"(?a)[+-]?\d+"
 
 
+def parse_policy(text: str) -> RetryPolicy:
+    """Parse a retry policy: the name of a preset, or a policy string (BP-2).
+
+    For example, `"retry: 5, delay: 500ms, backoff: exponential, timeout: 5s"` means five retries after the first
+    attempt, a wait of half a second after the first failure, twice the previous wait after each further failure, and a
+    limit of five seconds for each attempt. The settings are those of a table `[policies.NAME]` in the file.
+
+    Raises:
+        OptionError: a setting is unknown or has an invalid value.
+
+    Warns:
+        PolicyWarning: a setting has no effect, such as `backoff` without `delay`.
+    """
+    return parse_retry(text).policy
+
+
 def parse_retry(
     text: str, policies: Mapping[str, Source] = MappingProxyType({}), key: str = "policy"
 ) -> ResolvedPolicy[RetryPolicy]:

@@ -16,7 +16,7 @@ class RetryPolicy:
     """How a call is retried: how often, when, after which status codes, and for how long. Times are in seconds.
 
     The named policies are `grpc_backoff.RETRY_PRESETS`; use `dataclasses.replace` to derive others from them, or
-    `parse` to read one from text.
+    `grpc_backoff.parse_policy` to read one from text.
     """
 
     backoff: BackoffPolicy
@@ -43,25 +43,6 @@ class RetryPolicy:
         if not isinstance(self.backoff, BackoffPolicy):
             raise OptionError("RetryPolicy.backoff", self.backoff, "a BackoffPolicy")
         checks.hold(self, "max_attempts", "codes", "server_delay_jitter", "max_server_delay", "timeout", "deadline")
-
-    @staticmethod
-    def parse(text: str) -> RetryPolicy:
-        """Parse a policy: the name of a preset, or a policy string (BP-2).
-
-        For example, `"retry: 5, delay: 500ms, backoff: exponential, timeout: 5s"` means five retries after the first
-        attempt, a wait of half a second after the first failure, twice the previous wait after each further failure,
-        and a limit of five seconds for each attempt. The settings are those of a table `[policies.NAME]` in the file
-        (`grpc_backoff.config.settings.RETRYING`).
-
-        Raises:
-            OptionError: a setting is unknown or has an invalid value.
-
-        Warns:
-            PolicyWarning: a setting has no effect, such as `backoff` without `delay`.
-        """
-        from grpc_backoff.config.policy_string import parse_retry  # noqa: PLC0415 - that module imports this one
-
-        return parse_retry(text).policy
 
     def nominal(self, n: int) -> float:
         """Return the wait before the n-th retry, without jitter, in seconds."""

@@ -25,8 +25,8 @@ import grpc
 
 from grpc_backoff import effects
 from grpc_backoff.calls import machine as m
-from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.channel.call import BETWEEN, CallShell, Status
+from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.record import record
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import Timer, take

@@ -15,8 +15,8 @@ from contextvars import Context
 from dataclasses import fields
 from typing import Any
 
-from grpc_backoff.calls.hooks import FailedCall, RetryHooks, renewed_metadata
 from grpc_backoff.calls.machine import Hook, Metadata
+from grpc_backoff.config.hooks import FailedCall, RetryHooks, renewed_metadata
 from grpc_backoff.errors import OptionError
 
 _LOG = logging.getLogger(__name__)

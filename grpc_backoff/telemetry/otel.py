@@ -17,12 +17,12 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from grpc_backoff import __version__
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent
 from grpc_backoff.errors import MissingExtra
 from grpc_backoff.telemetry.channels import Channels
+from grpc_backoff.version import __version__
 
 try:
     from opentelemetry.metrics import Histogram, Meter, MeterProvider, Observation, get_meter_provider

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from grpc_backoff import aio
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.methods import CallPolicies, read_call_policies, read_retry
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.service_config import MethodConfig, ServiceConfig, from_service_config
 from grpc_backoff.errors import OptionError, PolicyWarning
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.presets import PRESETS, REPLAY_LIMIT, RETRY
-from grpc_backoff.policy.retry import RetryPolicy
 from tests.policy.values import unhurried
 
 KEY = "grpc.service_config"
@@ -107,9 +107,9 @@ def test_nothing_asked_for():
     [
         (STANDARD, STANDARD),
         *((name, RETRY[name]) for name in RETRY),
-        ("retry: 5, delay: 1s", RetryPolicy.parse("retry: 5, delay: 1s")),
+        ("retry: 5, delay: 1s", parse_policy("retry: 5, delay: 1s")),
         ("preset: standard, retry: 1", replace(STANDARD, max_attempts=2)),
-        ("retry:0,delay:1s", RetryPolicy.parse("retry: 0, delay: 1s")),
+        ("retry:0,delay:1s", parse_policy("retry: 0, delay: 1s")),
     ],
 )
 @pytest.mark.parametrize("method", ["/shop.Orders/Place", "shop.Orders/Place", "/x/y"])

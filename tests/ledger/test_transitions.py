@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.ledger.records import (
     FINISHED,
     LOST,
@@ -32,7 +33,6 @@ from grpc_backoff.ledger.transitions import (
     recalled,
 )
 from grpc_backoff.policy.presets import RETRY
-from grpc_backoff.policy.retry import RetryPolicy
 from tests.ledger.policies import policies
 
 STEPS = ledger_policy(RETRY["steps"])
@@ -273,4 +273,4 @@ def test_what_a_row_says_of_a_lost_answer(policy, standing, failure, can_refresh
 
 def test_a_policy_is_read_from_text():
     """LG-1: an operation stores its policy as text, from which the policy is parsed."""
-    assert RetryPolicy.parse("steps") == RETRY["steps"]
+    assert parse_policy("steps") == RETRY["steps"]

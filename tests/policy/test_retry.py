@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.errors import OptionError, PolicyWarning
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.checks import STATUS_CODES
@@ -110,7 +111,7 @@ def test_attempts(attempts):
 
 def test_parse():
     """BP-2: `parse` reads a policy string into an equal policy."""
-    policy = RetryPolicy.parse("preset: standard, timeout: 5s")
+    policy = parse_policy("preset: standard, timeout: 5s")
 
     assert policy == replace(STANDARD, timeout=5.0)
 
@@ -118,7 +119,7 @@ def test_parse():
 def test_parse_warns_its_caller():
     """BP-2: the warning about a setting without effect points to the line that calls `parse`."""
     with pytest.warns(PolicyWarning, match="^backoff has no effect without a delay$") as caught:
-        RetryPolicy.parse("retry: 3, backoff: exponential")
+        parse_policy("retry: 3, backoff: exponential")
 
     assert caught[0].filename == __file__
     assert caught[0].lineno == test_parse_warns_its_caller.__code__.co_firstlineno + 3
