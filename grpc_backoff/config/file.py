@@ -14,7 +14,7 @@ Every key is optional. A time is a number of seconds, or a string such as "500ms
     reconnect = "lazy"
     idle_timeout = 1800.0       # inf means never
 
-    [targets."*.example:443"]   # the same settings, for targets that match this pattern
+    [targets."*.example:443"]   # the same settings, for targets that match this pattern and none before it
     max_backoff = "30s"
 
     [policies.careful]          # a named policy; others start from it with `preset = "careful"`
@@ -96,7 +96,7 @@ class Config:
     Attributes:
         path: the file, as named by the caller.
         connection: the table `[connection]`.
-        targets: the tables `[targets."PATTERN"]`, by pattern.
+        targets: the tables `[targets."PATTERN"]`, by pattern, in the order of the file: the first that matches applies.
         policies: the tables `[policies.NAME]`, by name.
         methods: the tables `[methods."SERVICE/METHOD"]`, by service or method.
         retry_budget: the table `[retry_budget]`.
@@ -113,7 +113,7 @@ class Config:
 
     def connecting(self, target: str) -> list[Source]:
         """Return the file's settings for connections to a target, with the most specific first."""
-        pattern = names.nearest_pattern(self.targets, target)
+        pattern = names.first_pattern(self.targets, target)
         return [self.connection] if pattern is None else [self.targets[pattern], self.connection]
 
     def connect_policy(self, target: str = "") -> ResolvedPolicy[ConnectPolicy]:
@@ -245,8 +245,9 @@ def _key(name: str) -> str:
 
 def _try_out(config: Config) -> Iterator[str]:
     """Build every policy in the file, so that contradictions are reported when the file is read; yield the warnings."""
-    names.check_patterns("targets", config.targets)
     names.check_methods("methods", config.methods)
+    for pattern, covering in names.unreachable(config.targets):
+        yield f"targets.{_key(pattern)} has no effect after targets.{_key(covering)}, which matches the same targets"
     for name, resolved in config.sections():
         if not name.startswith("policies."):  # a policy that inherits from it may supply the rest
             yield from resolved.remarks

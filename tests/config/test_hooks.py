@@ -9,8 +9,8 @@ import grpc
 import pytest
 
 import grpc_backoff
-from grpc_backoff.config import hooks
 from grpc_backoff.calls.events import Reason
+from grpc_backoff.config import hooks
 from grpc_backoff.config.hooks import FailedCall, RetryHooks
 from grpc_backoff.errors import OptionError
 
