@@ -17,7 +17,7 @@ from grpc_backoff.calls.account import Account
 from grpc_backoff.calls.core_words import Link, Report, is_oversized, never_left, was_refused
 from grpc_backoff.calls.events import CallEvent, CallRetried
 from grpc_backoff.calls.server_hint import read_hint
-from grpc_backoff.channel.calls import ChannelCalls
+from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.record import record
 from grpc_backoff.telemetry.identity import CallId
@@ -74,7 +74,7 @@ class CallShell:
             call_id: identifies the call in events and log lines; generated if None.
         """
         policy, trace_id = machine.policy, None
-        self._calls: ChannelCalls = calls
+        self._calls: CallEnvironment = calls
         self._machine = machine
         self._timeout = timeout
         self._context = copy_context()  # later attempts belong to the caller's trace too

@@ -22,7 +22,7 @@ from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.calls.machine import CallMachine
 from grpc_backoff.channel.method import Arguments
-from grpc_backoff.channel.settings import read_channel
+from grpc_backoff.config.channel import read_channel
 from grpc_backoff.connection.events import State
 from grpc_backoff.testing import FakeClock
 from grpc_backoff.testing.front import FlakyFront
