@@ -18,7 +18,7 @@ WITHOUT = {
     "aio/connection.py": "a protocol; test_core.py makes calls on the one implementation that there is",
     "aio/outcome.py": "what waiting and retried calls share; their tests and test_drop_in_* ask calls of every outcome",
     "channel/call.py": "the part of a call of both faces; test_call.py of each makes calls that fail in every way",
-    "channel/environment.py": "what calls share; test_call.py of both faces and test_budget.py make calls of every kind",
+    "channel/environment.py": "what calls share; test_call.py of both faces and test_budget.py make all kinds",
     "channel/factories.py": "the test_drop_in* of both faces make every method by them, named and in order",
     "cli/attempts.py": "what it counts is what test_connect.py and test_view.py read in the output",
     "cli/commands.py": "the group alone; test_cli.py calls it",

@@ -147,7 +147,7 @@ def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settin
             raise TypeError(f"{name}: expected one of {', '.join(ChannelSettings.__annotations__)}")
     target = read_target(target)
     read = read_options(options or (), settings.get("policy"), target=target, config=settings.get("config"))
-    calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read.core, read.config)
+    calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read)
     return ChannelSetup(
         target=target,
         policy=read.policy,

@@ -6,7 +6,7 @@ Of several patterns, the first that matches applies. Of several entries, the mos
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from grpc_backoff.errors import OptionError
 
@@ -33,14 +33,15 @@ def unreachable(patterns: Iterable[str]) -> Iterator[tuple[str, str]]:
         earlier.append(pattern)
 
 
-def nearest_method(entries: Iterable[str], method: str) -> str | None:
+def nearest_method(entries: Container[str], method: str) -> str | None:
     """Return the most specific entry: for the method, its service, or the catch-all; None if none applies.
 
     `method` is written `package.Service/Method`.
     """
+    if not entries:
+        return None
     method = method.removeprefix("/")
     service = method.partition("/")[0]
-    entries = set(entries)
     return next((name for name in (method, service, ALL) if name in entries), None)
 
 

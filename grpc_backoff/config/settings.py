@@ -199,7 +199,8 @@ def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -
     Raises:
         OptionError: a named policy does not exist, or the sources contradict each other.
     """
-    return compose(ConnectPolicy, _chain(sources, policies, CONNECT_PRESET))
+    chain = _chain(sources, policies, CONNECT_PRESET)
+    return compose(ConnectPolicy, chain)
 
 
 def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[RetryPolicy]:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpc_backoff import aio
+from grpc_backoff.config import options
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.methods import CallPolicies, read_call_policies, read_retry
 from grpc_backoff.config.policy_string import parse_policy
@@ -87,7 +88,8 @@ def entry_of(*paths, **more):
 
 
 def read(retry=None, budget=None, core=(), config=None):
-    return read_call_policies(retry, budget, tuple(core), config)
+    left = options.read_options(core, config=config)
+    return read_call_policies(retry, budget, left._replace(core=left.core[:-1]))  # without the idle timeout
 
 
 # Which policy applies.
@@ -292,7 +294,7 @@ def test_no_effect(config, retry, remark):
         read(retry, config=config)
 
     assert [str(warning.message) for warning in caught] == [remark]
-    assert (caught[0].filename, caught[0].lineno) == (__file__, read.__code__.co_firstlineno + 1)
+    assert (caught[0].filename, caught[0].lineno) == (__file__, read.__code__.co_firstlineno + 2)
 
 
 @pytest.mark.parametrize("retry", ["retry: 5, backoff: linear", "linear", {"*": "linear"}])
@@ -741,7 +743,7 @@ HERD = r"^a policy string without jitter: clients that fail together retry toget
 def test_a_string_without_jitter(retry):
     """BP-2: a policy string whose waits after UNAVAILABLE have no jitter causes one warning, at the user's line."""
     with pytest.warns(PolicyWarning, match=HERD) as caught:
-        read_call_policies(retry, None, (), None)
+        read(retry)
 
     assert [warning.filename for warning in caught] == [__file__]
 
@@ -764,4 +766,4 @@ def test_nothing_about_jitter(retry):
     """BP-2: there is no such warning if jitter is set or not needed, or if the policy is not a string."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        read_call_policies(retry, None, (), None)
+        read(retry)
