@@ -11,9 +11,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from grpc_backoff.base_errors import (
+    ConfigError,
+    ConnectError,
+    GrpcBackoffError,
+    OptionError,
+    PolicyWarning,
+)
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
-from grpc_backoff.calls.hooks import FailedCall, RetryHooks
 from grpc_backoff.config.file import Config, read_config
+from grpc_backoff.config.hooks import FailedCall, RetryHooks
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.connection.events import (
     AttemptFailed,
     AttemptStarted,
@@ -28,13 +36,6 @@ from grpc_backoff.connection.events import (
     Failure,
     Stage,
     State,
-)
-from grpc_backoff.errors import (
-    ConfigError,
-    ConnectError,
-    GrpcBackoffError,
-    OptionError,
-    PolicyWarning,
 )
 from grpc_backoff.installation import install, installed, uninstall
 from grpc_backoff.policy.backoff import BackoffPolicy
@@ -101,6 +102,7 @@ __all__ = [
     "insecure_channel",
     "install",
     "installed",
+    "parse_policy",
     "read_config",
     "retrying",
     "secure_channel",

@@ -28,8 +28,8 @@ from grpc_backoff.aio.polling import Polling
 from grpc_backoff.aio.shares import Share, SharedManager, Shares, shared_manager
 from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
-from grpc_backoff.channel.settings import ChannelSettings, ChannelSetup, Options, read_channel
 from grpc_backoff.config.arguments import Listener, check_listener
+from grpc_backoff.config.channel import ChannelSettings, ChannelSetup, Options, read_channel
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State

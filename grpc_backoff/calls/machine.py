@@ -25,11 +25,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.decision import FailedAttempt, GiveUp, Progress, Retry, costs_token, decide, is_conflict
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason
 from grpc_backoff.calls.server_hint import ServerHint
-from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record

@@ -15,9 +15,9 @@ import grpc
 from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.account import Account
 from grpc_backoff.calls.events import CallEvent, CallRetried
-from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.calls.server_hint import read_hint
-from grpc_backoff.channel.calls import ChannelCalls
+from grpc_backoff.channel.environment import CallEnvironment
+from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, was_refused
 from grpc_backoff.record import record
 from grpc_backoff.stepping import Stepper
@@ -78,7 +78,7 @@ class CallShell(Stepper[m.Input, m.Effect]):
         """
         super().__init__()
         policy, trace_id = machine.policy, None
-        self._calls: ChannelCalls = calls
+        self._calls: CallEnvironment = calls
         self._machine = machine
         self._timeout = timeout
         self._context = copy_context()  # later attempts belong to the caller's trace too

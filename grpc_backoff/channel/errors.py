@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from grpc_backoff.errors import GrpcBackoffError
+from grpc_backoff.base_errors import GrpcBackoffError
 
 if TYPE_CHECKING:
     from grpc_backoff.calls.events import Reason

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grpc_backoff.base_errors import MissingExtra, OptionError, shown
 from grpc_backoff.cli import require
 from grpc_backoff.cli.attempts import AttemptLog, Summary
 from grpc_backoff.cli.interrupt import interruptible
@@ -21,7 +22,6 @@ from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import View, open_view, printable
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port
 from grpc_backoff.connection.events import AttemptFailed, Connected, ConnectionEvent, Failure
-from grpc_backoff.errors import MissingExtra, OptionError, shown
 
 if TYPE_CHECKING:
     import grpc

@@ -17,10 +17,10 @@ from uuid import UUID
 
 import click
 
+from grpc_backoff.base_errors import MissingExtra, OptionError
 from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.tables import seconds, show_table, write_json
-from grpc_backoff.errors import MissingExtra, OptionError
 from grpc_backoff.ledger import Filter, LedgerError, Operation, OperationAttempt, OperationState, Queue
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.stages import StagesView, open_stages
 from grpc_backoff.config.target import DEFAULT_PORT, Address, names_no_port
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.connection.events import Stage
-from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.probe.diagnosis import Circumstances, diagnose, diagnose_loss, diagnose_settings
 from grpc_backoff.probe.http2 import Http2Connection, Http2Connector

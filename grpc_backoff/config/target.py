@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from grpc_backoff.errors import OptionError
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.record import record
 
 AF_UNIX: socket.AddressFamily | None = getattr(socket, "AF_UNIX", None)

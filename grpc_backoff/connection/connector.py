@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar
 
-from grpc_backoff.errors import ConnectError
+from grpc_backoff.base_errors import ConnectError
 from grpc_backoff.record import record
 
 __all__ = ["ConnectError", "Connection", "Connector", "Loss"]

@@ -28,10 +28,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import NO_SETTINGS, ChannelKey, Failure, Stage, State
 from grpc_backoff.connection.schedule import BEAT, STALLED_AFTER, Health, Schedule
-from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.record import record

@@ -37,11 +37,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.core import limits
 from grpc_backoff.core.texts import Link, failure_of
-from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.record import record
 
 IDLE, CONNECTING, READY, TRANSIENT_FAILURE, SHUTDOWN = range(5)

@@ -19,10 +19,11 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.errors import NoConnectionError
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.server_hint import read_hint
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, was_refused
-from grpc_backoff.errors import OptionError
 from grpc_backoff.ledger import events
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError
 from grpc_backoff.ledger.hooks import call_hook, run_hook
@@ -58,7 +59,7 @@ _CROWDED = 0.05
 """Seconds to wait after a claim that got none of the due operations because other processes held their locks."""
 _BEATS = 3
 """How many times a lease is extended within its duration."""
-_ONE_ATTEMPT = RetryPolicy.parse("max_attempts: 1")
+_ONE_ATTEMPT = parse_policy("max_attempts: 1")
 _PRUNE_EVERY = 100.0
 """Seconds between checks for operations to prune."""
 

@@ -19,11 +19,11 @@ from typing import Any, Self
 
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.aio.multicallables import MultiCallable
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
 from grpc_backoff.config.methods import Retry, read_retry
 from grpc_backoff.config.settings import resolve_ledger
-from grpc_backoff.errors import OptionError
 from grpc_backoff.ledger.delivery import Delivery, cut, event_of
 from grpc_backoff.ledger.errors import (
     LedgerBusyError,

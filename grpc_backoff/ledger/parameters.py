@@ -76,7 +76,7 @@ def _number(number: float) -> float:
 
 
 def policy_text(policy: RetryPolicy) -> str:
-    """Return a policy as a policy string, from which `RetryPolicy.parse` produces an equal one."""
+    """Return a policy as a policy string, from which `parse_policy` produces an equal one."""
     words = {"max_attempts": "unlimited" if policy.max_attempts is None else str(policy.max_attempts)}
     backoff = policy.backoff
     if backoff.strategy != Fixed(0.0):  # a policy string without a delay means immediate retries

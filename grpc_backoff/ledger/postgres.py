@@ -15,8 +15,8 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from grpc_backoff.base_errors import MissingExtra
 from grpc_backoff.calls.events import Reason, WaitSource
-from grpc_backoff.errors import MissingExtra
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError
 from grpc_backoff.ledger.metadata import encode_metadata
 from grpc_backoff.ledger.parameters import parameters

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from grpc_backoff.errors import OptionError
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError
 from grpc_backoff.ledger.metadata import encode_metadata
 from grpc_backoff.ledger.records import (

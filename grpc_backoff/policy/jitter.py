@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import ClassVar, Protocol
 
-from grpc_backoff.errors import OptionError
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 
 
@@ -31,6 +31,14 @@ class Window:
         """Return the wait, in seconds, at this fraction of the window: 0 is the shortest wait, 1 the longest."""
         wait = self.low + self.width * fraction
         return wait if wait < self.limit else self.limit  # noqa: FURB136 - calling min() would double the cost
+
+    @property
+    def mean(self) -> float:
+        """The mean of the waits, in seconds; those that the limit cuts off all count as the limit."""
+        room = self.limit - self.low
+        if room >= self.width:
+            return self.low + self.width / 2
+        return self.low + room * (1 - room / self.width / 2)
 
 
 class Jitter(Protocol):

@@ -23,6 +23,7 @@ __all__ = [
     "CONNECT",
     "CONNECT_PRESET",
     "GRPC",
+    "KIND_PRESETS",
     "LEDGER",
     "NATIVE_JITTER",
     "PRESETS",
@@ -105,6 +106,9 @@ CONNECT_PRESET = "grpc"
 
 RETRY_PRESET = "fixed"
 """The preset from which a retry policy starts if it names none."""
+
+KIND_PRESETS = frozenset({"fixed", "linear", "exponential"})
+"""The presets that are named after a strategy. A policy with this strategy that names no preset starts from it."""
 
 AT_ONCE: Mapping[str, object] = MappingProxyType({"backoff": "fixed", "delay": 0.0, "jitter": NoJitter()})
 """The parts of a backoff without waits: each retry follows at once."""

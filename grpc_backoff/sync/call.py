@@ -23,8 +23,8 @@ import grpc
 
 from grpc_backoff import stepping
 from grpc_backoff.calls import machine as m
-from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.channel.call import CallShell, Status
+from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.record import record
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import Timer, take

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.machine import ChannelClosing
-from grpc_backoff.channel.calls import ChannelCalls, Resting
-from grpc_backoff.channel.settings import ChannelSetup
+from grpc_backoff.channel.environment import CallEnvironment, Resting
+from grpc_backoff.config.channel import ChannelSetup
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.hooks import Hooks
@@ -60,7 +60,7 @@ class SharedTokens(RetryTokens):
             self._tokens.succeeded()
 
 
-class Calls(ChannelCalls):
+class Calls(CallEnvironment):
     """The environment that one channel's calls share, in any thread.
 
     Attributes:

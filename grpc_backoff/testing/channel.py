@@ -31,7 +31,7 @@ import grpc.aio
 from grpc_backoff.aio.channel import Channel, Interceptors
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.grpcio import core_channel
-from grpc_backoff.channel.settings import ChannelSettings, Options
+from grpc_backoff.config.channel import ChannelSettings, Options
 from grpc_backoff.config.target import AF_UNIX, Target, parse_target
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.core.texts import Link

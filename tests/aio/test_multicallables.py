@@ -17,8 +17,8 @@ from grpc_backoff import (
     PolicyWarning,
     Reason,
     RetryBudget,
-    RetryPolicy,
     aio,
+    parse_policy,
 )
 from tests.aio.retry_service import CODE, METHOD, Say, answered, failing, peer
 from tests.aio.test_drop_in_interceptors import Does
@@ -77,7 +77,7 @@ async def test_budget_from(peer, source, tmp_path):
         ({"echo.v1.Echo": "retry: 2", "*": "retry: 3"}, 3),
         ({"echo.v1.Echo/Down": "retry: 1", "*": "retry: 3"}, 4),
         ({"echo.v1.Echo/Down": "retry: 1", "other.Service": "retry: 2"}, 1),
-        ({"*": RetryPolicy.parse("retry: 4")}, 5),
+        ({"*": parse_policy("retry: 4")}, 5),
     ],
 )
 async def test_policies_by_method(peer, retry, tries):
@@ -140,7 +140,7 @@ async def test_retrying(peer, tmp_path, interceptors, retry):
     file = tmp_path / "retry.toml"
     file.write_text(FILE.partition("[methods")[0])
     client = peer.client(retry, interceptors=interceptors, config=file)
-    ways = ["retry: 2, delay: 1ms", RetryPolicy.parse("retry: 2"), "mine", "retry: 0"]
+    ways = ["retry: 2, delay: 1ms", parse_policy("retry: 2"), "mine", "retry: 0"]
     for number, way in enumerate(ways):
         text = str(number)
         peer.service.scripts[text] = NEVER

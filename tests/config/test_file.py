@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, TABLES, read_config
+from grpc_backoff.config.methods import read_retry
 from grpc_backoff.config.options import read_options
 from grpc_backoff.config.settings import CONNECTING
 from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
@@ -264,19 +265,11 @@ NOT_TOGETHER = [
         "'y'",
         "a policy that does not inherit from itself (y -> z -> x -> y)",
     ),
-    ("[policies.grpc]", "policies.grpc", "'grpc'", "a name that no preset has"),
-    ("[policies.linear]\ndelay = 1", "policies.linear", "'linear'", "a name that no preset has"),
     (
-        '[targets."a*"]\n[targets."*b"]',
-        'targets."*b"',
-        "'*b'",
-        "a pattern that is either more or less specific than 'a*'",
-    ),
-    (
-        '[targets."*.example:443"]\n[targets."shop.*:443"]\n[targets."shop.example*"]',
-        'targets."shop.example*"',
-        "'shop.example*'",
-        "a pattern that is either more or less specific than '*.example:443'",
+        '[policies.standard]\npreset = "x"\n[policies.x]\npreset = "standard"',
+        "policies.x.preset",
+        "'standard'",
+        "a policy that does not inherit from itself (standard -> x -> standard)",
     ),
     ('[methods."a/b/c"]', 'methods."a/b/c"', "'a/b/c'", "'package.Service/Method', 'package.Service' or '*'"),
     ('[methods."/a.B/C"]', 'methods."/a.B/C"', "'/a.B/C'", "'package.Service/Method', 'package.Service' or '*'"),
@@ -615,6 +608,18 @@ def test_relative_path(file, monkeypatch):
     assert str(caught.value) == f"backoff.toml: connection.jitter=7: expected {JITTER}"
 
 
+def test_a_table_that_never_applies(file):
+    """BP-3: a table for targets that an earlier one matches as well causes a warning that names both."""
+    file.write_text('[targets."*:443"]\n[targets."a:*"]\n[targets."a:443"]\njitter = 0\n')
+
+    with pytest.warns(PolicyWarning) as caught:
+        read_config(file)
+
+    assert [str(warning.message) for warning in caught] == [
+        f'{file}: targets."a:443" has no effect after targets."*:443", which matches the same targets'
+    ]
+
+
 def test_example_of_docstring(file):
     """BP-3: the example in the module's docstring is valid, and its `[connection]` contains the defaults."""
     from grpc_backoff.config import file as config
@@ -632,13 +637,13 @@ FILE = """
 [connection]
 max_backoff = "50s"
 
-[targets."*:443"]
-max_backoff = "40s"
-jitter = "full"
-
 [targets."shop.example:443"]
 preset = "careful"
 initial_backoff = 4
+
+[targets."*:443"]
+max_backoff = "40s"
+jitter = "full"
 
 [policies.careful]
 preset = "standard"
@@ -732,14 +737,52 @@ def test_policies_by_name(config):
         config.policy("carefull")
 
 
+@pytest.mark.parametrize(
+    ("table", "text", "cap"),
+    [
+        ("exponential", "retry: 5, delay: 1s, backoff: exponential", 45.0),
+        ("exponential", "preset: exponential, retry: 5, delay: 1s", 45.0),
+        ("exponential", "retry: 5, delay: 1s, backoff: exponential, max_delay: 9s", 9.0),
+        ("exponential", "retry: 5, delay: 1s, backoff: linear", 30.0),
+        ("exponential", "retry: 5, delay: 1s", 30.0),
+        ("linear", "retry: 5, delay: 1s, backoff: linear", 45.0),
+        ("fixed", "retry: 5, delay: 1s", 45.0),
+        ("standard", "standard", 45.0),
+        ("standard", "preset: mine, retry: 1", 45.0),
+        ("standard", "aggressive", 10.0),
+    ],
+)
+@pytest.mark.parametrize("also", ["", 'preset = "{table}"'])
+def test_changed_presets(file, table, text, cap, also):
+    """BP-3, seed 002: a table with the name of a preset changes it, and so the defaults of all policies of a kind."""
+    file.write_text(f"""
+        [policies.mine]
+        preset = "standard"
+        [policies.{table}]
+        max_delay = 45
+        {also.format(table=table)}
+        """)
+    config = read_config(file)
+
+    assert read_retry("retry", text, config).backoff.cap == cap
+    assert dict(config.sections())[f"policies.{table}"].policy.backoff.cap == 45.0
+
+
+def test_changed_connect_preset(file):
+    """BP-3: the preset of connections can be changed like any other."""
+    file.write_text("[policies.grpc]\nmax_delay = 45")
+
+    assert read_config(file).connect_policy().policy.backoff.cap == 45.0
+
+
 def test_sections(config):
     """BP-3: `sections` returns every policy that the file describes, keyed by the path of its table, in file order."""
     sections = dict(config.sections())
 
     assert list(sections) == [
         "connection",
-        'targets."*:443"',
         'targets."shop.example:443"',
+        'targets."*:443"',
         "policies.careful",
         "policies.fail-fast",
         'methods."*"',

@@ -10,7 +10,7 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from grpc_backoff import OptionError, RetryPolicy, aio
+from grpc_backoff import OptionError, aio, parse_policy
 from grpc_backoff.ledger import (
     Filter,
     Ledger,
@@ -164,7 +164,7 @@ async def test_policies(url, tmp_path, stub):
 
     assert texts[:3] == ["retry: 1, delay: 5s", policy_text(mine), "aggressive"]
     assert texts[4] == "careful"
-    assert RetryPolicy.parse(texts[1]) == mine
+    assert parse_policy(texts[1]) == mine
     assert [policy.max_attempts for policy in policies] == [2, 7, 5, 3, 5]
     assert (policies[3].nominal(1), policies[4].backoff.cap) == (3.0, 10.0)
     async with await Ledger.open(url) as ledger:

@@ -14,20 +14,20 @@ import pytest
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.ledger.records import FINISHED, LOST, AttemptReport, Filter, Lease, OperationState
 from grpc_backoff.policy.presets import RETRY
-from grpc_backoff.policy.retry import RetryPolicy
 from tests.ledger.conftest import open_store, submission
 
 SHOP = "shop:443"
 STEPS = RETRY["steps"]
-QUICK = RetryPolicy.parse("max_attempts: unlimited, delay: 10ms")
+QUICK = parse_policy("max_attempts: unlimited, delay: 10ms")
 UNAVAILABLE = FailedAttempt("UNAVAILABLE")
 CHANCE = random.Random(1)
 
 
 def policy_of(text):
-    return RetryPolicy.parse(text)
+    return parse_policy(text)
 
 
 async def claimed(store, limit=1, lease=30.0):

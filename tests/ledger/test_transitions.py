@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.ledger.records import (
     FINISHED,
     LOST,
@@ -32,7 +33,6 @@ from grpc_backoff.ledger.transitions import (
     recalled,
 )
 from grpc_backoff.policy.presets import RETRY
-from grpc_backoff.policy.retry import RetryPolicy
 from tests.ledger.policies import policies
 
 STEPS = ledger_policy(RETRY["steps"])
@@ -76,7 +76,7 @@ FAILURES = [
         FailedAttempt("UNAVAILABLE", hint=ServerHint(300.0, WaitSource.RETRY_AFTER)),
         0,
         OperationState.WAITING,
-        60.0,
+        57.0,
         "retry-after",
         None,
     ),
@@ -98,7 +98,7 @@ def test_the_first_unauthenticated_is_retried_at_once():
     """LG-8, RT-4: the first UNAUTHENTICATED is retried at once with new credentials, the second by the schedule."""
     first = fail(failure=FailedAttempt("UNAUTHENTICATED"), can_refresh=True)
     second = fail(
-        RUNNING._replace(attempts=1, refreshed=first.refreshed),
+        RUNNING._replace(attempts=1, step=first.step, refreshed=first.refreshed),
         failure=FailedAttempt("UNAUTHENTICATED"),
         can_refresh=True,
     )
@@ -109,7 +109,7 @@ def test_the_first_unauthenticated_is_retried_at_once():
         "refreshed credentials",
         True,
     )
-    assert (second.state, second.source) == (OperationState.WAITING, "schedule")
+    assert (second.state, second.source, first.step, second.step) == (OperationState.WAITING, "schedule", 1, 2)
 
 
 @pytest.mark.parametrize("state", list(OperationState))
@@ -273,4 +273,4 @@ def test_what_a_row_says_of_a_lost_answer(policy, standing, failure, can_refresh
 
 def test_a_policy_is_read_from_text():
     """LG-1: an operation stores its policy as text, from which the policy is parsed."""
-    assert RetryPolicy.parse("steps") == RETRY["steps"]
+    assert parse_policy("steps") == RETRY["steps"]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.settings import resolve_connect
 from grpc_backoff.config.sources import say
 from grpc_backoff.policy.backoff import BackoffPolicy
@@ -52,7 +53,7 @@ def test_preset(name, strategy, cap, jitter, attempts, deadline, codes):
 @pytest.mark.parametrize(("name", "strategy"), BY_WORDS)
 def test_preset_of_words(name, strategy):
     """BP-2: the presets without a delay have a cap of 30 s and no jitter; the user sets the number of retries."""
-    assert RetryPolicy.parse(f"preset: {name}, delay: 3s, retry: 2") == RetryPolicy(
+    assert parse_policy(f"preset: {name}, delay: 3s, retry: 2") == RetryPolicy(
         backoff=BackoffPolicy(strategy, 30.0, NoJitter()), max_attempts=3, codes=ALSO, server_delay_jitter=5.0
     )
 
