@@ -305,7 +305,7 @@ class Watch:
         elif self.log.ended == self._request.attempts and isinstance(event, AttemptFailed | Connected):
             self.stop("stopped")
             # Do this at once: the machine may already have requested the next attempt, which would be one too many.
-            self.channel._share.leave()  # noqa: SLF001 - the channel's `close` is not immediate
+            self.channel.stop_dialling()
 
     def stop(self, word: str) -> None:
         """Make `until_stopped` return; `word` is the reason shown in the summary."""
