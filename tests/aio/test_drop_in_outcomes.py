@@ -136,14 +136,6 @@ async def test_cancel_one_of_two_that_await(stub, server):
     assert second.cancelled()
 
 
-async def test_wait_for(stub, server):
-    """CH-1: a timeout in `asyncio.wait_for` cancels the call."""
-    call = stub.Unary(Message(text="hang"))
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(call, 0.3)
-    assert call.cancelled()
-
-
 @METHODS
 async def test_abort(stub, method):
     """CH-1: a failed call raises an `AioRpcError`, and the call's own methods return the same status."""
