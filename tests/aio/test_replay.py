@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grpc_backoff import aio
-from tests.aio.service import INITIAL, fails
+from tests.aio.service import fails
 from tests.aio.trying import (
     ANSWERS,
     BUFFER,
@@ -32,6 +32,7 @@ from tests.aio.trying import (
     trying,
 )
 from tests.echo import Message
+from tests.sync.service import INITIAL
 
 OTHER_STYLES = pytest.mark.parametrize("style", ["written", "async iterator"])
 
