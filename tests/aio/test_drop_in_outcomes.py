@@ -105,6 +105,7 @@ async def test_cancel_without_a_connection(kind, nowhere, method):
             await task
         assert await call.code() is CODE.CANCELLED
         assert await call.details() == "Locally cancelled by application!"
+        assert isinstance(await call.trailing_metadata(), grpc.aio.Metadata)
         assert call.cancelled()
         assert call.done()
         assert not call.cancel()

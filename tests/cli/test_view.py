@@ -75,6 +75,7 @@ def test_json_escapes_and_still_tells_the_very_text(capsys):
     assert line.isascii()
     assert line.isprintable()
     assert json.loads(line)["error"] == HOSTILE
+    assert json.loads(line)["took"] == 0.002
 
 
 def test_reason_drops_what_every_failure_begins_with():
