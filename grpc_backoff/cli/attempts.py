@@ -164,13 +164,12 @@ class ChannelReport:
         self.view.close()
         if self.view.live:
             self.view.line()
-        counts = {"attempts": log.attempts, "connections": log.connections}
         error = log.last_error
+        totals = f"{plural(log.attempts, 'attempt')}, {plural(log.connections, 'connection')}"
         last = f"; last error: {error.stage.value}: {reason(error)}" if error else ""
-        totals = ", ".join(plural(count, noun[:-1]) for noun, count in counts.items())
-        self.view.line(
-            f"{ended} after {seconds:.1f} s: {totals}{last}", f"bold {'green' if log.connections else 'red'}"
-        )
+        style = "bold green" if log.connections else "bold red"
+        self.view.line(f"{ended} after {seconds:.1f} s: {totals}{last}", style)
+        counts = {"attempts": log.attempts, "connections": log.connections}
         self.view.event("summary", ended=ended, seconds=seconds, **counts, **failure_fields(error))
 
     def _print_standing(self) -> None:
