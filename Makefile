@@ -22,7 +22,7 @@ help:
 	@echo "make test-oldest run the short tests on the oldest supported grpcio ($(OLDEST_GRPCIO))"
 	@echo "make test-pythons  run the short tests on Python $(PYTHONS); needs uv, which installs missing versions"
 	@echo "make test-clients  test third-party client libraries and tracers on our channels"
-	@echo "make check       check format, lint, types, layers, spelling and wording"
+	@echo "make check       check format, lint, types, layers and spelling"
 	@echo "make check-workflows  check the GitHub workflows; needs Go"
 	@echo "make interop     test gRPC clients in six languages against a failing server, rule by rule; several minutes"
 	@echo "make interop-peers     build these clients, and the servers in other languages"
@@ -104,7 +104,6 @@ check: .venv/made
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/pymarkdown scan --recurse docs README.md CONTRIBUTING.md
-	$(BIN)/python -m tests.words
 
 check-workflows:
 	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)

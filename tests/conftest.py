@@ -55,3 +55,18 @@ def _no_earlier_backoff():
     """Forget what closed channels have left behind (SH-5): the kernel may assign a port of an earlier test again."""
     with SCHEDULES.lock:
         SCHEDULES._sweep(math.inf)
+
+
+@pytest.fixture(params=["fresh", "ready"])
+def phase(request):
+    """The channel's phase at the first call: fresh, where the call has to wait for a connection, or READY."""
+    return request.param
+
+
+@pytest.fixture
+def server():
+    """A running server on its own port; its address is `target`."""
+    from tests.sync.service import place  # some suites run without grpcio-tools
+
+    with place() as made:
+        yield made

@@ -23,7 +23,7 @@ WITHOUT = {
     "cli/attempts.py": "what it counts is what test_connect.py and test_view.py read in the output",
     "cli/commands.py": "the group alone; test_cli.py calls it",
     "cli/interrupt.py": "test_guard.py sends real signals, at every moment",
-    "cli/live.py": "the view for a terminal; test_connect.py runs it in one",
+    "cli/live.py": "the view for a terminal; test_view.py and test_stages.py read what it prints",
     "cli/plot.py": "test_simulate.py draws; what is drawn is for the eye",
     "cli/refusal.py": "every command refuses in its own tests",
     "cli/policies.py": "test_schedule.py and test_simulate.py name policies in every way",

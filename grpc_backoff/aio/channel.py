@@ -176,6 +176,13 @@ class Channel(Factories, grpc.aio.Channel):
         """
         self._listeners.given.remove(listener)
 
+    def stop_dialling(self) -> None:
+        """Leave the connection and stop dialling at once, as a threaded channel's `close` does.
+
+        `close`, which is still needed, is a coroutine, so another attempt may start before it runs.
+        """
+        self._share.leave()
+
     # grpc.aio.Channel
 
     async def __aenter__(self) -> Self:

@@ -13,14 +13,13 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """A uniform draw from `low` to `low + width` seconds, cut off at `limit`."""
 
     low: float
@@ -51,10 +50,10 @@ class Jitter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
 class _Written:
     """Formats a jitter in the syntax that `parse_jitter` accepts, such as `scaled(0.5, 1.5)`."""
 
+    __slots__ = ()
     name: ClassVar[str]
 
     def __str__(self) -> str:
@@ -62,7 +61,8 @@ class _Written:
         return f"{self.name}({numbers})" if numbers else self.name
 
     def _numbers(self) -> list[float | bool]:
-        return [getattr(self, name) for name in (part.name for part in fields(self))]
+        parts: Any = self  # its subclasses are the dataclasses
+        return [getattr(self, part.name) for part in fields(parts)]
 
 
 def _word(part: float | bool) -> str:

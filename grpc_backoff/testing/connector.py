@@ -114,7 +114,6 @@ class ScriptedConnector:
     """
 
     def __init__(self, clock: FakeClock, script: Iterable[Succeeds | Fails | Hangs]) -> None:
-        """Store the outcomes, one for each attempt."""
         self.attempts: list[Attempt] = []
         self.connections: list[ScriptedConnection] = []
         self.closed = False

@@ -197,7 +197,7 @@ class FlakyFront:
     def __init__(
         self, behaviour: Behaviour = healthy, *, upstream: tuple[str, int] | None = None, port: int = 0
     ) -> None:
-        """Store the arguments. Once entered, the front listens on `port`, or on any free port if it is 0."""
+        """Listen, once entered, on `port`, or on any free port if it is 0."""
         self.behaviour = behaviour
         self.upstream = upstream
         self.visits: list[Visit] = []

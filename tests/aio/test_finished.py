@@ -10,7 +10,6 @@ import pytest
 
 from grpc_backoff.aio.finished import let_go
 from grpc_backoff.testing.front import FlakyFront, healthy
-from tests.aio.service import Scripted
 from tests.echo import EchoStub, Message, serving
 
 ALONE = [("grpc.use_local_subchannel_pool", 1)]
@@ -46,10 +45,10 @@ async def outcome(call):
 
 @pytest.mark.parametrize("how", ["answered", "late", "cancelled"])
 @pytest.mark.parametrize("arity", ["Unary", "Down", "Up", "Both"])
-async def test_finished_calls_say_what_they_said(arity, how):
+async def test_finished_calls_say_what_they_said(server, arity, how):
     """CH-1: `let_go` does not change what a finished call's methods return."""
     message = Message(text="hang" if how == "late" else "x", count=1)
-    async with serving(Scripted()) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
+    async with grpc.aio.insecure_channel(server.target, options=ALONE) as channel:
         request = iter([message]) if arity in ("Up", "Both") else message
         call = getattr(EchoStub(channel), arity)(request, timeout=0.2 if how == "late" else 20)
         if how == "cancelled":
@@ -93,9 +92,9 @@ async def test_calls_that_run_are_left_alone():
         let_go(object())
 
 
-async def test_errors_of_such_calls_can_be_pickled():
+async def test_errors_of_such_calls_can_be_pickled(server):
     """CH-1: after `let_go` a call's error is still grpc's own, and can be pickled."""
-    async with serving(Scripted()) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
+    async with grpc.aio.insecure_channel(server.target, options=ALONE) as channel:
         call = EchoStub(channel).Unary(Message(text="hang"), timeout=0.2)
         await asyncio.wait_for(call.code(), 5)
         let_go(call)
