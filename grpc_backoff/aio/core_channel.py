@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio import grpcio
-from grpc_backoff.aio.finished import let_go
+from grpc_backoff.aio.finished import release
 
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
@@ -133,7 +133,7 @@ class CoreChannel:
             self._drained = self._changed = _ignore
             await self.channel.close()
             if self.owners:
-                await _release([call for call, _ in self.calls()])
+                await _release_all([call for call, _ in self.calls()])
             if self._watches:
                 await asyncio.wait(self._watches, timeout=_LAST_NOTICE)
 
@@ -147,7 +147,7 @@ class CoreChannel:
         finally:
             for call in running:
                 call.cancel()
-            await _release(own)
+            await _release_all(own)
 
 
 async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.AbstractEventLoop) -> None:
@@ -164,20 +164,20 @@ async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.Ab
     await asyncio.wait([ended], timeout=within)
 
 
-async def _release(calls: Iterable[grpc.aio.Call]) -> None:
+async def _release_all(calls: Iterable[grpc.aio.Call]) -> None:
     """Make finished calls that are still referenced release the core's channel (CB-10).
 
     If a write to a call has failed, the call may have a status made by grpcio. The server's own status may follow, so
     this waits a moment for it.
     """
-    held = [call for call in calls if not let_go(call)]
+    held = [call for call in calls if not release(call)]
     for _ in range(_POLLS):
         if not held:
             return
         await asyncio.sleep(_POLL)
-        held = [call for call in held if not let_go(call)]
+        held = [call for call in held if not release(call)]
     for call in held:
-        let_go(call, stand_in=True)
+        release(call, stand_in=True)
 
 
 def _once(callback: Callable[[], None]) -> Callable[[], None]:

@@ -95,7 +95,7 @@ class Terms(NamedTuple):
     request: Any = None
 
 
-class _Life(CallShell):
+class _SteppedCall(CallShell):
     """The base class of blocking calls and futures: it steps the machine; subclasses execute the effects."""
 
     _calls: Calls
@@ -133,7 +133,7 @@ class _Life(CallShell):
         return m.HookDone(self._calls.hooks.ask(hook, failed, self._state.attempt_began, self._context))
 
 
-class BlockingCall(_Life):
+class BlockingCall(_SteppedCall):
     """A call that blocks its caller's thread until it ends."""
 
     def __init__(self, terms: Terms) -> None:
@@ -253,7 +253,7 @@ class BlockingCall(_Life):
             self._error = InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, CLOSED_DETAILS, (), ()))
 
 
-class FutureCall(_Life):
+class FutureCall(_SteppedCall):
     """A call that runs in the background; each thread that notifies it also steps its machine.
 
     Attributes:
