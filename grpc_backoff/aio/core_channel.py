@@ -68,6 +68,8 @@ class CoreChannel:
         """The owners of the calls; a plain dictionary, because the methods of weak ones are written in Python."""
         self.forget = self.owners.pop
         self._watched: int | None = None
+        self._asked = 0
+        """How many watches were asked for; only the latest one calls `changed`."""
         self._watches: set[asyncio.Task[None]] = set()
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
@@ -108,14 +110,15 @@ class CoreChannel:
         if self._watched == state:
             return
         self._watched = state
-        watch = self._loop.create_task(self._leave(state), context=Context())
+        self._asked += 1
+        watch = self._loop.create_task(self._leave(state, self._asked), context=Context())
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
 
-    async def _leave(self, state: int) -> None:
+    async def _leave(self, state: int, asked: int) -> None:
         with contextlib.suppress(grpc.aio.UsageError):  # the channel was closed before this task started
             await self.channel.wait_for_state_change(grpcio.STATES[state])
-        if self._watched == state:
+        if asked == self._asked:
             self._watched = None
             self._changed()
 
