@@ -163,6 +163,8 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
 
     def _look(self, *, left: bool) -> None:
         core = self.core
+        if self._owner.loop.is_closed():
+            return  # garbage-collected calls may end that late
         unused = self._owner.clock.now() - self.last_used()
         self.feed(m.Looked(core.shown(), core.running, unused, self._served, left))
 

@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio import grpcio
-from grpc_backoff.aio.finished import let_go
+from grpc_backoff.aio.finished import release
 
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
@@ -68,6 +68,8 @@ class CoreChannel:
         """The owners of the calls; a plain dictionary, because the methods of weak ones are written in Python."""
         self.forget = self.owners.pop
         self._watched: int | None = None
+        self._asked = 0
+        """How many watches were asked for; only the latest one calls `changed`."""
         self._watches: set[asyncio.Task[None]] = set()
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
@@ -108,14 +110,15 @@ class CoreChannel:
         if self._watched == state:
             return
         self._watched = state
-        watch = self._loop.create_task(self._leave(state), context=Context())
+        self._asked += 1
+        watch = self._loop.create_task(self._leave(state, self._asked), context=Context())
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
 
-    async def _leave(self, state: int) -> None:
+    async def _leave(self, state: int, asked: int) -> None:
         with contextlib.suppress(grpc.aio.UsageError):  # the channel was closed before this task started
             await self.channel.wait_for_state_change(grpcio.STATES[state])
-        if self._watched == state:
+        if asked == self._asked:
             self._watched = None
             self._changed()
 
@@ -133,7 +136,7 @@ class CoreChannel:
             self._drained = self._changed = _ignore
             await self.channel.close()
             if self.owners:
-                await _release([call for call, _ in self.calls()])
+                await _release_all([call for call, _ in self.calls()])
             if self._watches:
                 await asyncio.wait(self._watches, timeout=_LAST_NOTICE)
 
@@ -147,7 +150,7 @@ class CoreChannel:
         finally:
             for call in running:
                 call.cancel()
-            await _release(own)
+            await _release_all(own)
 
 
 async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.AbstractEventLoop) -> None:
@@ -164,20 +167,20 @@ async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.Ab
     await asyncio.wait([ended], timeout=within)
 
 
-async def _release(calls: Iterable[grpc.aio.Call]) -> None:
+async def _release_all(calls: Iterable[grpc.aio.Call]) -> None:
     """Make finished calls that are still referenced release the core's channel (CB-10).
 
     If a write to a call has failed, the call may have a status made by grpcio. The server's own status may follow, so
     this waits a moment for it.
     """
-    held = [call for call in calls if not let_go(call)]
+    held = [call for call in calls if not release(call)]
     for _ in range(_POLLS):
         if not held:
             return
         await asyncio.sleep(_POLL)
-        held = [call for call in held if not let_go(call)]
+        held = [call for call in held if not release(call)]
     for call in held:
-        let_go(call, stand_in=True)
+        release(call, stand_in=True)
 
 
 def _once(callback: Callable[[], None]) -> Callable[[], None]:

@@ -30,7 +30,9 @@ READY_NUMBER: int = grpc.ChannelConnectivity.READY.value[0]
 """The core's number for the state READY."""
 
 core_call: Callable[[Any], Any] = attrgetter("_cython_call")
-"""Returns the core's call in one of grpcio's own calls. Implemented in C, because it runs for every call."""
+"""Returns the core's call in one of grpcio's own calls. Implemented in C, because it runs for every call.
+
+`core_call(call).is_ok()` says whether a finished call ended with OK; the public way is a coroutine."""
 _core_of: Callable[[Any], Any] = attrgetter("_channel")
 
 try:
@@ -72,11 +74,6 @@ def exclude_service(name: str) -> None:
         _observability._SERVICES_TO_EXCLUDE.append(name.encode())  # noqa: SLF001
     except AttributeError:  # a release of grpcio that does this differently, or not at all
         return
-
-
-def is_ok(call: Any) -> bool:
-    """Return whether one of grpcio's own finished calls ended with OK."""
-    return bool(core_call(call).is_ok())  # the public way is a coroutine, which cannot be awaited here
 
 
 def is_cancelled_here(call: Any) -> bool:

@@ -452,7 +452,7 @@ class CallMachine:
         return _new(CallState, (_RUNNING, *state[1:])), [_CANCEL_TIMER, _new(Begin, (seconds, state.metadata))]
 
     def _missed(self, state: CallState, _given: Missed, _now: float, _around: Surroundings) -> Step:
-        """Keep waiting; a fail-fast call does so only once: the peer may hang up after each SETTINGS (CB-17)."""
+        """Keep waiting; a fail-fast call does so only once, because the peer may hang up each time (CB-17)."""
         gives_up = state.missed and not self.wait_for_ready
         return state._replace(missed=True), [FailSoon()] if gives_up else []
 

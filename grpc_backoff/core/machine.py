@@ -104,11 +104,6 @@ class DialState(NamedTuple):
     shown: int = READY
     redials: float = math.inf
 
-    @property
-    def is_attempt(self) -> bool:
-        """Whether the attempt to connect has no outcome yet."""
-        return self.phase in (DialPhase.DIALLING, DialPhase.OBSERVING, DialPhase.FAILED)
-
 
 @record
 class Looked(NamedTuple):

@@ -199,23 +199,6 @@ async def test_slow_failures_are_not_repeated_by_the_core():
         assert len(front.visits) == 1
 
 
-async def test_short_lives_make_it_look_for_longer():
-    """CB-15: after a connection that broke at once, the next one is observed for longer, so that no call uses it.
-
-    Runs in real time. A busy loop may notice the first connection only after its end, and underestimate how long it
-    lasted. In that case, the second connection is measured, and the third is observed for longer.
-    """
-    async with FlakyFront(settings_then_close(0.02)) as front:
-        dialler = connector(front.target)
-        alive = []
-        for _ in range(4):
-            connection = await dialler.connect(5.0)
-            alive.append(connection.alive())
-            await asyncio.wait_for(connection.lost(), 5)
-        assert not all(alive[1:])
-        await dialler.close(None)
-
-
 @contextlib.contextmanager
 def front_in_a_thread(behaviour):
     """Run a front on an event loop in a separate thread, so it does not depend on the test's loop."""

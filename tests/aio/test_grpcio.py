@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff.aio.grpcio import CANCELLED_DETAILS, is_cancelled_here, is_ok, is_stand_in, status_of
+from grpc_backoff.aio.grpcio import CANCELLED_DETAILS, core_call, is_cancelled_here, is_stand_in, status_of
 from tests.aio.trying import CODE
 from tests.echo import EchoStub, Message
 from tests.sync.service import INITIAL, TRAILING, Echo, place
@@ -48,7 +48,7 @@ async def outcome(channel, server, text, cancel):
 async def test_how_it_ended(text, cancel, ok, cancelled_here):
     """CH-1: a finished call tells whether it was OK, and whether this side or the server cancelled it."""
     call, _ = await ended(text, cancel=cancel)
-    assert (is_ok(call), is_cancelled_here(call)) == (ok, cancelled_here)
+    assert (core_call(call).is_ok(), is_cancelled_here(call)) == (ok, cancelled_here)
 
 
 async def test_status_of_a_failure():
