@@ -342,10 +342,12 @@ class DialMachine:
         return state, []
 
 
-def is_decided(state: DialState, shown: int, now: float) -> bool:
-    """Return whether the core has an outcome of the attempt, perhaps one that was not looked at yet (CB-3)."""
-    begun = state.begun or now - state.started >= limits.BEGINS_WITHIN
-    return state.phase is not DialPhase.DIALLING or shown in (READY, TRANSIENT_FAILURE) or (begun and shown == IDLE)
+def is_decided(state: DialState, shown: int) -> bool:
+    """Return whether the core may have an outcome of the attempt that was not looked at yet (CB-3).
+
+    IDLE counts, because a late shell may have told the core to dial just now.
+    """
+    return state.phase is not DialPhase.DIALLING or shown != CONNECTING
 
 
 def link_of(shown: int, ended_for: float) -> Link:

@@ -11,6 +11,7 @@ import pytest
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core import CoreConnection, CoreConnector
+from grpc_backoff.sync.grpcio import close_channel
 from grpc_backoff.testing.front import accept_close, healthy, http1_answer, settings_then_close, silent
 from tests.sync.service import connect_policy, dialled, front, place, until
 
@@ -174,3 +175,5 @@ def test_left_alone(conductor):
         assert not connection.alive()
         assert len(dialled()) == 1
         close(conductor, made)
+        assert len(dialled()) == 1
+        close_channel(connection.channel)
