@@ -19,7 +19,7 @@ TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"
 
 WHOLE = {
     **{f"docs/{page}": "tests/docs/test_pages.py" for page in PAGES},
-    "README.md": "tests/test_readme.py",
+    "README.md": "tests/docs/test_readme.py",
     "docs/clients.md": "tests/clients/test_page.py",
     "docs/dispersal.md": "tests/test_dispersal.py",
 }

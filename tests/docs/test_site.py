@@ -38,7 +38,12 @@ def test_the_build_is_strict():
 
 
 QUESTIONS = (
+    "service config",
     "google-cloud-pubsub",
+    "Django, FastAPI, gunicorn",
+    "mutual TLS",
+    "DNS",
+    "deploy without losing calls",
     "server is gone for an hour",
     "see what it does",
     "test my code",
