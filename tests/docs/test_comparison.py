@@ -14,9 +14,9 @@ COLUMNS = ("grpc.aio, retryPolicy", "google-api-core", "tenacity", "stamina", "g
 
 
 def test_ratios_are_measured():
-    """The last row of the table, and the ratio below it, are those of performance.md."""
+    """The last row of the table, and the ratio below it, are those of benchmarks.md."""
     (row,) = re.findall(r"^\| time of a call that succeeds at once.*$", PAGE, re.MULTILINE)
-    rows = [line.split("|") for line in read("performance.md").splitlines() if line.startswith("| the first attempt")]
+    rows = [line.split("|") for line in read("benchmarks.md").splitlines() if line.startswith("| the first attempt")]
     ratios = {cells[2].strip(): cells[5].strip() for cells in rows}
 
     assert [cell.strip() for cell in row.split("|")[2:-1]] == [ratios[name] for name in COLUMNS]

@@ -13,7 +13,7 @@ from grpc_backoff.config.options import OPTION_KEYS
 from tests.docs.pages import ADDRESS, DOCS, read, run
 
 README = (DOCS.parent / "README.md").read_text("utf-8")
-HOME, OPTIONS, PERFORMANCE = read("index.md"), read("reference/options.md"), read("performance.md")
+HOME, OPTIONS, PERFORMANCE = read("index.md"), read("reference/options.md"), read("benchmarks.md")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
@@ -76,7 +76,7 @@ def test_it_is_short():
 
 
 def test_its_figures_are_measured():
-    """The figures for a flood in the README and on Home match the table in performance.md."""
+    """The figures for a flood in the README and on Home match the table in benchmarks.md."""
     (row,) = [line for line in README.splitlines() if line.startswith("| connections in 10 s to a peer")]
     plain, ours = [cell.strip() for cell in row.split("|")[2:4]]
     prose = README.replace("\n ", "")
@@ -87,7 +87,7 @@ def test_its_figures_are_measured():
 
 
 def test_its_cost_is_measured():
-    """The cost of an attempt in the README matches the table in performance.md."""
+    """The cost of an attempt in the README matches the table in benchmarks.md."""
     (ratio,) = re.findall(r"^\| CPU of an attempt to connect.* \| 1 \| (\S+) \|$", README, re.MULTILINE)
     (row,) = re.findall(r"^\| 50 channels, peer hangs up \| grpc_backoff.aio \|.*$", PERFORMANCE, re.MULTILINE)
     assert f"| {ratio} |" in row
@@ -102,7 +102,7 @@ def test_its_cost_is_measured():
     ],
 )
 def test_its_ratios_are_measured(start, figure, subject):
-    """The ratios in the README match the table in performance.md."""
+    """The ratios in the README match the table in benchmarks.md."""
     (line,) = [line for line in README.splitlines() if line.startswith(start)]
     ratio, interval = re.search(figure, line).groups()
     (row,) = [row for row in PERFORMANCE.splitlines() if row.startswith(f"| unary, 1 at a time, asyncio | {subject} |")]

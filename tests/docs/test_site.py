@@ -39,7 +39,7 @@ def test_the_build_is_strict():
 
 def test_diagrams_have_the_pages_colours():
     """Each class of a diagram has a colour on the page, where its own style is left out."""
-    drawn = (DOCS / "images" / "states.svg").read_text("utf-8")
+    drawn = "".join((DOCS / "images" / f"{name}.svg").read_text("utf-8") for name in ("states", "costs"))
     style = (DOCS / "stylesheets" / "extra.css").read_text("utf-8")
     classes = set(re.findall(r'class="(\w+)"', drawn))
 
