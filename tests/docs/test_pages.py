@@ -13,9 +13,10 @@ import pytest
 import grpc_backoff
 from tests.docs.pages import DOCS, blocks, run
 
+NAMED = [DOCS / "index.md", DOCS / "telemetry.md"]
 PAGES = [
     path.relative_to(DOCS).as_posix()
-    for path in sorted([DOCS / "index.md", *(DOCS / "howto").glob("*.md"), *(DOCS / "concepts").glob("*.md")])
+    for path in sorted([*NAMED, *(DOCS / "howto").glob("*.md"), *(DOCS / "concepts").glob("*.md")])
 ]
 
 
@@ -34,7 +35,7 @@ async def test_python_runs(page, ports, pems, monkeypatch, tmp_path):
     finally:
         grpc_backoff.uninstall()
         logging.getLogger("grpc_backoff").setLevel(logging.NOTSET)
-        if "metrics" in names:  # from howto/monitoring.md
+        if "metrics" in names:  # from telemetry.md
             await asyncio.to_thread(names["server"].shutdown)
             names["server"].server_close()
         for channel in opened:
