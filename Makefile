@@ -11,13 +11,20 @@ PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile
 SHORT = tests/aio tests/faces tests/connection tests/interop -m "not slow"
 BESIDE = tests/aio tests/sync tests/faces tests/connection tests/calls tests/policy -m "not slow"
 
+# The parts of `make test`, each for a job of its own: `make test-part PART=channels`. The last has all that is not in another.
+PART_channels = tests/aio tests/channel tests/connection tests/faces tests/interop tests/sharing tests/sync
+PART_interop_suite = tests/interop_suite
+PART_rest = tests $(patsubst %,--ignore=%,$(PART_channels) $(PART_interop_suite))
+PART ?= rest
+
 LEDGER = kills orchestrators unlocked claims submits latency deliveries
 
-.PHONY: help demo test test-modes test-oldest test-pythons test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full endurance wheel clean
+.PHONY: help demo test test-part test-modes test-oldest test-pythons test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full endurance wheel clean
 
 help:
 	@echo "make demo        run a channel against a server that fails in many ways, then the ledger demo"
 	@echo "make test        run all tests"
+	@echo "make test-part   run a part of the tests, as CI does: PART=channels, interop_suite or rest"
 	@echo "make test-modes  run the short tests on uvloop, in Python's development mode and with -O"
 	@echo "make test-oldest run the short tests on the oldest supported grpcio ($(OLDEST_GRPCIO))"
 	@echo "make test-pythons  run the short tests on Python $(PYTHONS); needs uv, which installs missing versions"
@@ -77,6 +84,9 @@ demo: .venv/made
 
 test: .venv/made
 	$(BIN)/python $(PYTEST)
+
+test-part: .venv/made
+	$(BIN)/python $(PYTEST) $(PART_$(PART))
 
 test-modes: .venv/made
 	$(BIN)/python $(PYTEST) $(SHORT) --loop uvloop

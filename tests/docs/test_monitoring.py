@@ -37,7 +37,7 @@ def queries():
     for variable, value in VARIABLES.items():
         found = [query.replace(variable, value) for query in found]
     assert "$" not in "".join(found)
-    return found + blocks("howto/monitoring.md", "promql")
+    return found + blocks("telemetry.md", "promql")
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_the_exporter_names_them_so():
 def test_the_page_has_every_alert():
     """RT-12: the page's table lists exactly the alert rules, with their severities, and each rule has a test."""
     rules = re.findall(r"- alert: (\w+)\n(?:.|\n)*?severity: (\w+)\n", RULES)
-    table = re.findall(r"^\| `(Grpc\w+)` \| (\w+) \|", read("howto/monitoring.md"), re.MULTILINE)
+    table = re.findall(r"^\| `(Grpc\w+)` \| (\w+) \|", read("telemetry.md"), re.MULTILINE)
     tested = re.findall(r"alertname: (\w+)\n +exp_alerts", (FOLDER / "alerts_test.yml").read_text("utf-8"))
 
     assert table == rules
