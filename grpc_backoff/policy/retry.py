@@ -105,16 +105,3 @@ class RetryPolicy:
             if n > listed and (least, most) == self.bounds(n + 1):  # once the wait stops growing, it stays the same
                 return low + least * (waits - n), high + most * (waits - n)
         return low, high
-
-    def obey(self, asked: float) -> float:
-        """Return a wait that the server asked for, limited to `max_server_delay`, in seconds (RT-3)."""
-        return asked if self.max_server_delay is None else min(asked, self.max_server_delay)
-
-    def scatter(self, wait: float, rng: Random, left: float | None) -> float:
-        """Add jitter to a wait that the server asked for, so that the server's clients do not all come back at once.
-
-        The result, in seconds, is at most `max_server_delay`. It stays below `left`, the seconds until the call's
-        deadline, so jitter alone never makes a call give up.
-        """
-        jitter = self.server_delay_jitter if left is None else min(self.server_delay_jitter, left - wait)
-        return self.obey(wait + rng.random() * jitter)

@@ -21,7 +21,7 @@ from grpc_backoff.calls.decision import (
     is_retryable,
 )
 from grpc_backoff.calls.events import Reason, WaitSource
-from grpc_backoff.calls.server_hint import ServerHint
+from grpc_backoff.calls.server_hint import ServerHint, hint_window
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.checks import STATUS_CODES
 from grpc_backoff.policy.jitter import NoJitter
@@ -232,9 +232,9 @@ BRANCHES = {
         {"failure": says(RETRY_INFO._replace(delay=9.2e18))},
         Retry(60.0, WaitSource.RETRY_INFO, Progress(attempt=2, step=1), asked=9.2e18),
     ),
-    "RT-3: jitter comes before the cut": (
+    "RT-3: jitter is limited to the room below the cap": (
         {"failure": says(RETRY_INFO._replace(delay=59.0))},
-        Retry(60.0, WaitSource.RETRY_INFO, Progress(attempt=2, step=1), asked=59.0),
+        Retry(59.5, WaitSource.RETRY_INFO, Progress(attempt=2, step=1), asked=59.0),
     ),
     "RT-3: it never gives more attempts": ({"failure": says(PUSHBACK), "progress": LAST}, GiveUp(Reason.ATTEMPTS)),
     "RT-3: nor budget": ({"failure": says(PUSHBACK), "budget_spent": True}, GiveUp(Reason.BUDGET)),
@@ -471,8 +471,8 @@ def test_every_decision(policy, progress, failure, given, seed):
     if following.source is WaitSource.PUSHBACK:
         assert (following.delay, later.step, later.previous, rng.drawn) == (least, 0, None, 0)
     else:
-        most = min(failure.hint.delay + policy.server_delay_jitter, policy.max_server_delay or math.inf)
-        assert least <= following.delay <= max(least, most)
+        window = hint_window(policy, failure.hint, given["left"])
+        assert window.low <= following.delay <= window.at(1.0)
         assert (later.step, later.previous, rng.drawn) == (progress.step + 1, progress.previous, 1)
 
 

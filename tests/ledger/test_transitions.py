@@ -76,7 +76,7 @@ FAILURES = [
         FailedAttempt("UNAVAILABLE", hint=ServerHint(300.0, WaitSource.RETRY_AFTER)),
         0,
         OperationState.WAITING,
-        60.0,
+        57.0,
         "retry-after",
         None,
     ),
