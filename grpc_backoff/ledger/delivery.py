@@ -441,7 +441,7 @@ class Delivery:
             await asyncio.sleep(pause)
 
     async def _find_lost(self) -> None:
-        self._lost += await self._store.lost(self.target, self._ledger.policy_of_any, self._ledger.rng, _MANY)
+        self._lost += await self._store.lost(self.target, self._ledger.policy_of_any, _MANY)
         if not self._lost:
             return
         self._wake.set()

@@ -63,6 +63,7 @@ class Operation:
         next_attempt_at: when it may next be claimed; None while it may not.
         code: the status code of the last failure.
         details: the server's status details, up to 1 KiB.
+        reason: why the policy gave up, as a value of `Reason`; None if it did not, or never retries this code.
         trace_id: the id of the trace in which it was submitted.
         lease_owner: the process that has claimed it.
         lease_until: when the lease expires, unless it is extended.
@@ -88,6 +89,7 @@ class Operation:
     next_attempt_at: float | None
     code: str | None
     details: str | None
+    reason: str | None
     trace_id: str | None
     lease_owner: str | None
     lease_until: float | None

@@ -216,7 +216,7 @@ async def test_a_late_success_counts(store):
     await submitted(store, 1)
     [first] = await claimed(store, lease=0.01)
     await asyncio.sleep(0.05)
-    await store.lost(SHOP, lambda _: QUICK, CHANCE, 10)
+    await store.lost(SHOP, lambda _: QUICK, 10)
     await asyncio.sleep(0.05)
     [second] = await claimed(store)
 
@@ -234,7 +234,7 @@ async def test_a_late_failure_reschedules_nothing(store):
     await submitted(store, 1)
     [first] = await claimed(store, lease=0.01)
     await asyncio.sleep(0.05)
-    [lost] = await store.lost(SHOP, lambda _: QUICK, CHANCE, 10)
+    [lost] = await store.lost(SHOP, lambda _: QUICK, 10)
     await asyncio.sleep(0.05)
     [second] = await claimed(store)
 
@@ -260,7 +260,7 @@ async def test_a_lease_that_is_extended_holds(store):
 
     assert await store.extend(leases, 30.0) == {first.id}
     await asyncio.sleep(1.1)
-    [lost] = await store.lost(None, lambda _: QUICK, CHANCE, 10)
+    [lost] = await store.lost(None, lambda _: QUICK, 10)
     assert lost.id == second.id
 
 
@@ -331,7 +331,7 @@ async def test_where_the_owner_died_readiness_keeps_to_the_policy(store):
     await asyncio.sleep(0.05)
 
     [told] = await store.ready(Filter(ids=(operation.id,)), 1, lambda _: STEPS)
-    [lost] = await store.lost(SHOP, lambda _: STEPS, CHANCE, 1)
+    [lost] = await store.lost(SHOP, lambda _: STEPS, 1)
     after = await one(store, operation.id)
 
     low, high = STEPS.bounds(1)
@@ -474,6 +474,16 @@ async def test_many_reports_at_once(store):
     assert [each.state for each in told] == [
         OperationState.WAITING if report.failure else OperationState.SUCCEEDED for report in reports
     ]
+
+
+async def test_many_operations_at_once(store):
+    """LG-7, LG-9: thousands of operations are submitted, and discarded, in one transaction each."""
+    ids = await submitted(store, *range(6000))
+    again = await store.submit([submission(number) for number in range(6000)])
+
+    assert [told.id for told in again] == ids
+    assert not any(told.new for told in again)
+    assert len(await store.discard(ids)) == 6000
 
 
 async def test_migrating_twice(url, settings):

@@ -1,0 +1,2 @@
+-- Why the policy gave up.
+ALTER TABLE ledger_operations ADD COLUMN reason TEXT;
