@@ -12,14 +12,19 @@ import os
 import random
 import re
 import socket
+import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import grpc
+
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.aio.multicallables import MultiCallable
 from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.calls.events import WaitSource
+from grpc_backoff.calls.server_hint import ServerHint, read_hint
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
 from grpc_backoff.config.methods import Retry, read_retry
 from grpc_backoff.config.settings import resolve_ledger
@@ -40,6 +45,7 @@ from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import (
     AttemptReport,
     Filter,
+    Metadata,
     Operation,
     OperationAttempt,
     OperationState,
@@ -52,6 +58,7 @@ from grpc_backoff.ledger.records import (
 from grpc_backoff.ledger.sqlite import SQLiteStore
 from grpc_backoff.ledger.store import Store, check_process
 from grpc_backoff.ledger.transitions import ledger_policy
+from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.retry import RetryPolicy
@@ -279,10 +286,7 @@ class Ledger:
         """
         target, method, content = _parts(call, request)
         pairs = self._allowed(metadata)
-        size, most = len(content) + metadata_bytes(pairs), self.settings.max_request_bytes
-        if size > most:
-            what = "request and metadata" if pairs else "request"
-            raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
+        self._check_size(content, pairs)
         if idempotency_key is not None and (not isinstance(idempotency_key, str) or not _is_header(idempotency_key)):
             raise OptionError(
                 "idempotency_key", idempotency_key, "visible ASCII characters, because it is sent as metadata"
@@ -306,7 +310,13 @@ class Ledger:
         """
         return self.store.statement(prepared)
 
-    def _allowed(self, metadata: Iterable[tuple[str, str | bytes]]) -> tuple[tuple[str, str | bytes], ...]:
+    def _check_size(self, request: bytes, metadata: Metadata) -> None:
+        size, most = len(request) + metadata_bytes(metadata), self.settings.max_request_bytes
+        if size > most:
+            what = "request and metadata" if metadata else "request"
+            raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
+
+    def _allowed(self, metadata: Iterable[tuple[str, str | bytes]]) -> Metadata:
         pairs = tuple((key, value) for key, value in metadata)
         for key, value in pairs:
             if key not in self.settings.metadata:
@@ -448,26 +458,47 @@ class Ledger:
 
     # Recording attempts that were made without a claim.
 
-    async def record_failure(self, id: str, code: str, details: str = "") -> Recorded:  # noqa: A002
+    async def record_failure(
+        self,
+        id: str,  # noqa: A002
+        code: str | grpc.StatusCode,
+        details: str = "",
+        *,
+        hint: float | None = None,
+        trailing_metadata: Iterable[tuple[str, str | bytes]] = (),
+    ) -> Recorded:
         """Record that an attempt of an operation has failed, under the lock of its row (LG-2).
 
         This is for programs that make attempts themselves. Concurrent reports are serialized, and none is lost.
         Listeners and hooks are called as in a delivery; a hook has finished when this returns.
 
+        Args:
+            id: the operation's id.
+            code: the status code, or its name in any case.
+            details: the status details, of which 1 KiB is kept.
+            hint: how long the server or a worker asked to wait, in seconds, like `retry-after` (LG-4).
+            trailing_metadata: the failed call's trailing metadata, from which a hint is read unless `hint` is given.
+
         Raises:
             LedgerBusyError: the lock was not acquired within `lock_timeout`; nothing was written.
             LedgerStateError: there is no such operation.
+            OptionError: the code or the hint has an invalid value.
         """
+        [name] = checks.codes("code", [code.name if isinstance(code, grpc.StatusCode) else code])
+        said = read_hint(trailing_metadata, (), time.time)
+        if hint is not None:
+            said = ServerHint(checks.pause("hint", hint), WaitSource.RETRY_AFTER)
         operation = await self.get(id)
         policy = self.policy_of_any(operation.policy)
+        failure = FailedAttempt(name, said)
         return await self._recorded(
-            operation, AttemptReport(id, None, policy, FailedAttempt(code), cut(details), draw=self.rng.random())
+            operation, AttemptReport(operation.id, None, policy, failure, cut(details), draw=self.rng.random())
         )
 
     async def record_success(self, id: str) -> Recorded:  # noqa: A002
         """Record that an attempt of an operation has succeeded; otherwise like `record_failure`."""
         operation = await self.get(id)
-        return await self._recorded(operation, AttemptReport(id, None, self.policy_of_any(operation.policy)))
+        return await self._recorded(operation, AttemptReport(operation.id, None, self.policy_of_any(operation.policy)))
 
     async def _recorded(self, operation: Operation, report: AttemptReport) -> Recorded:
         [told] = await self.store.record([report])
@@ -479,8 +510,15 @@ class Ledger:
         return told
 
     async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002
-        """Write a backoff in seconds, and its timestamp, atomically; return whether a waiting operation had this id."""
-        return await self.store.set_backoff(id, seconds)
+        """Write a backoff, and its timestamp, atomically; return whether a waiting operation had this id.
+
+        The backoff is in seconds. It is limited like a wait that a server asks for: to the `max_server_delay` of the
+        operation's policy or, without that setting, to the policy's cap (LG-4).
+
+        Raises:
+            OptionError: it is not a finite, non-negative number of seconds.
+        """
+        return await self.store.set_backoff(_checked(id), checks.pause("seconds", seconds), self.policy_of_any)
 
     # Queries.
 
@@ -518,7 +556,11 @@ class Ledger:
 
         Raises:
             LedgerStateError: the operation is not in conflict.
+            LedgerLimitError: request and metadata are larger than `max_request_bytes` (LG-11).
         """
+        if request is not None:
+            _check_bytes(request)
+            self._check_size(request, (await self.get(id)).metadata)
         if not await self.store.begin_anew([_checked(id)], [OperationState.CONFLICT], request):
             raise LedgerStateError(f"id={id!r}: expected an operation in conflict")
         self._begun_anew([id])
@@ -572,9 +614,13 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
             f"{kind.__module__}.{kind.__name__}: expected a unary-unary method of a stub on a channel of "
             "grpc_backoff.aio and a request, or target, method and bytes"
         )
-    if not isinstance(content, bytes):
-        raise TypeError(f"request={type(content).__name__}: expected bytes")
+    _check_bytes(content)
     return target, method, content
+
+
+def _check_bytes(request: object) -> None:
+    if not isinstance(request, bytes):
+        raise TypeError(f"request={type(request).__name__}: expected bytes")
 
 
 def _is_header(text: str) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import os
 import re
 import socket
@@ -46,6 +47,7 @@ _MIGRATING = 3600.0
 _RELISTEN = 1.0
 """Seconds between attempts to listen again; deliverers poll in the meantime."""
 _EPOCH = 946_684_800  # PostgreSQL counts from the year 2000; this is its distance to 1970, in seconds
+_INFINITE = {b"\x7f" + 7 * b"\xff": math.inf, b"\x80" + 7 * b"\x00": -math.inf}
 _TYPES = {
     **dict.fromkeys(("id",), "uuid"),
     **dict.fromkeys(("request",), "bytea"),
@@ -63,7 +65,7 @@ class _Seconds(Loader):
     format = Format.BINARY
 
     def load(self, data: Any) -> float:
-        return int.from_bytes(data, "big", signed=True) / 1e6 + _EPOCH
+        return _INFINITE.get(bytes(data)) or int.from_bytes(data, "big", signed=True) / 1e6 + _EPOCH
 
 
 class _Id(Loader):

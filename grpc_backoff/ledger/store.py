@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import enum
+import math
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -76,6 +77,42 @@ _COLUMNS = (
     "finished",
 )
 _OPERATION = ", ".join(_COLUMNS)
+_READY = (
+    "id",
+    "state",
+    "policy",
+    "step",
+    "backoff_request_seconds",
+    "last_attempted_at",
+    "next_attempt_at",
+    "lease_until",
+)
+"""What determines whether an operation is ready."""
+_KINDS: Mapping[str, tuple[type, Any]] = {
+    "request": (bytes, b""),
+    **dict.fromkeys(("attempts", "recorded", "step", "lease_token"), (int, 0)),
+    **dict.fromkeys(("created", "began", "finished", "last_attempted_at", "next_attempt_at"), (float, 0.0)),
+    **dict.fromkeys(("backoff_request_seconds", "lease_began", "lease_until", "previous", "now"), (float, 0.0)),
+}
+"""The kinds of the columns, and what stands for a value of another kind; those of all others are text."""
+_NULLABLE = frozenset(
+    {
+        "backoff_request_seconds",
+        "last_attempted_at",
+        "next_attempt_at",
+        "code",
+        "details",
+        "reason",
+        "trace_id",
+        "lease_owner",
+        "lease_began",
+        "lease_until",
+        "idempotency_key",
+        "finished",
+        "previous",
+    }
+)
+_STATES: Mapping[object, OperationState] = {state.value: state for state in OperationState}
 _GIVEN = ", ".join(Submission._fields)
 _INITIAL = "state, attempts, recorded, step, refreshed, lease_token, next_attempt_at, created, began"
 _NEW = "'pending', 0, 0, 0, false, 0, {now}, {now}, {now}"
@@ -157,6 +194,16 @@ class _Locked(NamedTuple):
     lease_began: float | None
     lease_until: float | None
     now: float
+
+    @classmethod
+    def read(cls, rows: Sequence[Row]) -> list[_Locked]:
+        """Return the rows that can be read. The others are left alone."""
+        pairs = ((zip(cls._fields, row, strict=True), row) for row in rows)
+        return [
+            cls(*row)
+            for named, row in pairs
+            if all(name == "refreshed" or _is_readable(name, value) for name, value in named) and row[2] in _STATES
+        ]
 
     def standing(self, ended: float) -> Standing:
         """Return what determines the change that follows an attempt which ended at this time."""
@@ -378,8 +425,7 @@ class Store(abc.ABC):
         rows, given = self._table(("id",), [(id_,) for id_ in reports])
         which = f"JOIN r ON o.id = r.id ORDER BY o.id{self.dialect.lock}"  # ordered, as in `_held`
         [found] = yield [Statement(f"WITH r (id) AS ({rows}), {self._locked(which)}", given)]
-        locked = [_Locked(*row) for row in found]
-        return (yield from self._write([_end(row, reports[row.id]) for row in locked]))
+        return (yield from self._write([_end(row, reports[row.id]) for row in _Locked.read(found)]))
 
     def _locked(self, which: str) -> str:
         """Return a query that locks some operations and returns their `_Locked`."""
@@ -404,9 +450,10 @@ class Store(abc.ABC):
         which = f"WHERE o.lease_until <= {d.now} {its}ORDER BY o.lease_until LIMIT :limit{d.skip}"
         [found] = yield [Statement(f"WITH {self._locked(which)}", {"target": target, "limit": limit})]
         ends = []
-        for row in (_Locked(*each) for each in found):
-            change = after_loss(ledger_policy(policy_of(row.policy)), row.standing(row.now))
-            ends.append(_End(row, row.lease_token, row.now, LOST, None, change))
+        for row in _Locked.read(found):
+            ended = row.now if row.lease_until is None else row.lease_until  # from when `ready` counts as well
+            change = after_loss(ledger_policy(policy_of(row.policy)), row.standing(ended))
+            ends.append(_End(row, row.lease_token, ended, LOST, None, change))
         return (yield from self._write(ends))
 
     def _write(self, ends: Sequence[_End]) -> Plan[list[Recorded]]:
@@ -478,22 +525,25 @@ class Store(abc.ABC):
             "WHERE target = :target AND next_attempt_at IS NOT NULL"
         )
         [(due, now)] = await self._run(lambda: one(Statement(text, {"target": target})), Access.READ, _SOON)
-        return None if due is None else max(0.0, due - now)
+        return max(0.0, due - now) if _is_readable("began", due) else None
 
-    async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the term used for operations
-        """Write a backoff in seconds, and its timestamp, atomically; return whether a waiting operation had this id."""
-        return await self._run(lambda: self._set_backoff(id, seconds), Access.TRANSACTION)
+    async def set_backoff(self, id: str, seconds: float, policy_of: PolicyOf) -> bool:  # noqa: A002 - an operation's
+        """Write a backoff in seconds, and its timestamp, atomically; return whether a waiting operation had this id.
 
-    def _set_backoff(self, operation: str, seconds: float) -> Plan[bool]:
+        Its maximum is that of a wait that a server asks for (LG-4).
+        """
+        return await self._run(lambda: self._set_backoff(id, seconds, policy_of), Access.TRANSACTION)
+
+    def _set_backoff(self, operation: str, seconds: float, policy_of: PolicyOf) -> Plan[bool]:
         d = self.dialect
         which = f"WHERE o.id = :id{d.lock}"
         [found] = yield [Statement(f"WITH {self._locked(which)}", {"id": operation})]
-        waiting = [row for row in (_Locked(*each) for each in found) if OperationState(row.state) in CLAIMABLE]
+        waiting = [row for row in _Locked.read(found) if OperationState(row.state) in CLAIMABLE]
         yield self._each(
             f"UPDATE {d.operations} AS o SET state = 'waiting_for_retry', backoff_request_seconds = r.delay, "
             f"last_attempted_at = {d.at.format('r.ended')}, "
             f"next_attempt_at = {d.later.format(d.at.format('r.ended'), 'r.delay')} FROM r WHERE o.id = r.id",
-            [{"id": row.id, "delay": seconds, "ended": row.now} for row in waiting],
+            [{"id": row.id, "delay": _capped(seconds, policy_of(row.policy)), "ended": row.now} for row in waiting],
         )
         return bool(waiting)
 
@@ -501,10 +551,7 @@ class Store(abc.ABC):
 
     async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
         """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
-        columns = (
-            "id, state, policy, step, backoff_request_seconds, last_attempted_at, next_attempt_at, lease_until, "
-            f"{self.dialect.now}"
-        )
+        columns = f"{', '.join(_READY)}, {self.dialect.now}"
         rows = await self._run(lambda: one(self._select(columns, which, limit)), Access.READ)
         return [readiness(row, policy_of) for row in rows]
 
@@ -659,6 +706,11 @@ def _end(row: _Locked, report: AttemptReport) -> _End:
     return _End(row, report.token, row.now, report.failure.code, report.details, change)
 
 
+def _capped(seconds: float, policy: RetryPolicy) -> float:
+    most = ledger_policy(policy).max_server_delay
+    return seconds if most is None else min(seconds, most)
+
+
 def _moved(end: _End) -> dict[str, Any]:
     """Return an operation's new row."""
     change = end.change._asdict()
@@ -682,25 +734,45 @@ def _texts(states: Iterable[OperationState]) -> str:
 def operation_of(row: Row) -> Operation:
     """Return the operation in a row with the columns `_COLUMNS`.
 
-    Unreadable metadata is a `problem` of this operation alone, not an error for the whole query.
+    What cannot be read, because other means wrote it, is a `problem` of this operation alone, not an error for the
+    whole query.
     """
     values = dict(zip(_COLUMNS, row, strict=True))
-    values["state"] = OperationState(values["state"])
+    problem = None
+    for name, value in values.items():
+        if not _is_readable(name, value):
+            kind, substitute = _KINDS.get(name, (str, ""))
+            problem = f"{name}: expected {kind.__name__}, not {type(value).__name__}"
+            values[name] = None if name in _NULLABLE else substitute
     try:
+        values["state"] = OperationState(values["state"])
         values["metadata"] = decode_metadata(values["metadata"])
     except ValueError as error:
-        values |= {"metadata": (), "problem": str(error)}
-    return Operation(**values)
+        problem = problem or str(error)
+        values |= {"metadata": (), "state": _STATES.get(values["state"], OperationState.FAILED)}
+    return Operation(**values, problem=problem)
+
+
+def _is_readable(name: str, value: object) -> bool:
+    kind, _ = _KINDS.get(name, (str, ""))
+    if value is None:
+        return name in _NULLABLE
+    if kind is float:
+        return isinstance(value, float | int) and math.isfinite(value)
+    return isinstance(value, kind)
 
 
 def _queue(rows: Iterable[Row]) -> Queue:
     """Return the queue from rows that each have a state, its number of operations, the first's creation, and now."""
     counts, length, oldest = {}, 0, 0.0
     for name, count, created, now in rows:
-        state = OperationState(name)
+        state = _STATES.get(name)
+        if state is None:  # unreadable
+            continue
         counts[state] = count
         if state in _UNFINISHED:
-            length, oldest = length + count, max(oldest, now - created)
+            age = now - created if _is_readable("created", created) else 0.0
+            length, oldest = length + count, max(oldest, age)
     return Queue(counts, length, oldest)
 
 
@@ -728,6 +800,8 @@ def readiness(row: Row, policy_of: PolicyOf) -> Readiness:
     died before it could record these, the operation is ready min(growth, cap) after the end of the lease.
     """
     operation, name, policy, step, backoff, last, due, lease_until, now = row
+    if not all(map(_is_readable, _READY, row)) or name not in _STATES:
+        return Readiness(operation, ready=False, at=None, why="unreadable")
     state = OperationState(name)
     if state is OperationState.IN_PROGRESS:
         if lease_until > now:

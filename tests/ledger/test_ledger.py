@@ -199,6 +199,50 @@ async def test_attempts_made_by_hand(ledger):
     assert await ledger.set_backoff(told.id, 1.0) is False
 
 
+async def test_what_the_server_said_of_an_attempt_made_by_hand(ledger):
+    """LG-4, seed 001: `record_failure` takes a code in any form, and a hint from a worker or the call's metadata."""
+    ids = [(await ledger.submit("t", "/m/m", b"", policy="standard")).id for _ in range(4)]
+
+    hinted = await ledger.record_failure(ids[0], "unavailable", hint=7)
+    read = await ledger.record_failure(
+        ids[1], grpc.StatusCode.UNAVAILABLE, trailing_metadata=[("grpc-retry-pushback-ms", "1500")]
+    )
+    capped = await ledger.record_failure(ids[2], "UNAVAILABLE", hint=1e6)
+
+    assert (hinted.code, hinted.source) == ("UNAVAILABLE", "retry-after")
+    assert 7 <= hinted.delay <= 12
+    assert (read.delay, read.source) == (1.5, "grpc-retry-pushback-ms")
+    assert 15 <= capped.delay <= 30
+    for given in ({"code": "NOPE"}, {"code": "OK"}, {"code": "UNAVAILABLE", "hint": -1}):
+        with pytest.raises(OptionError, match="expected"):
+            await ledger.record_failure(ids[3], **given)
+    assert (await ledger.get(ids[3])).attempts == 0
+
+
+async def test_a_backoff_by_hand(ledger):
+    """LG-4, seed 001: `set_backoff` refuses what is no duration, and keeps to the policy's cap."""
+    told = await ledger.submit("t", "/m/m", b"", policy="steps")
+
+    for seconds in (float("nan"), float("inf"), -1.0, "soon"):
+        with pytest.raises(OptionError, match="seconds="):
+            await ledger.set_backoff(told.id, seconds)
+    assert (await ledger.get(told.id)).state is OperationState.PENDING
+    assert await ledger.set_backoff(told.id, 1e9)
+    assert (await ledger.get(told.id)).backoff_request_seconds == 60.0
+
+
+async def test_a_resolution_that_is_refused(ledger):
+    """LG-8, LG-11: `resolve` checks the type and the size of a request like `submit`."""
+    told = await ledger.submit("t", "/m/m", b"a")
+    await ledger.record_failure(told.id, "ABORTED")
+
+    with pytest.raises(TypeError, match="request=str: expected bytes"):
+        await ledger.resolve(told.id, request="text")
+    with pytest.raises(LedgerLimitError, match="request=101 bytes"):
+        await ledger.resolve(told.id, request=b"x" * 101)
+    assert [(each.state, each.request) for each in await ledger.find()] == [(OperationState.CONFLICT, b"a")]
+
+
 async def test_attempts_made_by_hand_are_told(url):
     """LG-7, LG-8: `record_failure` emits the same event and calls the same hook as a failed attempt in a delivery."""
     heard, events = [], []

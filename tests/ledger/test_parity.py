@@ -142,7 +142,7 @@ async def test_readiness_is_equal(server):
     await store.extend([lost], 0.001)
     steps = RETRY["steps"]
     await store.record([AttemptReport(*failed, steps, FailedAttempt("UNAVAILABLE")), AttemptReport(*done, steps)])
-    await store.set_backoff(ids[4], 60.0)
+    await store.set_backoff(ids[4], 60.0, lambda _: steps)
     await asyncio.sleep(0.05)
     told = await store.ready(Filter(ids=tuple(ids)), 10, lambda _: steps)
     await store.close()

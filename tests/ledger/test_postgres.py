@@ -370,7 +370,7 @@ async def test_connections_that_the_server_has_ended(server, url, work):
             elif work == "queue":
                 await ledger.queue()
             else:
-                await ledger.store.set_backoff(id_, 1.0)
+                await ledger.set_backoff(id_, 1.0)
             assert len(ledger.store._free) == 1
 
 
