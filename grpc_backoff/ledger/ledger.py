@@ -14,7 +14,8 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import warnings
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,8 +28,10 @@ from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint, read_hint
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
 from grpc_backoff.config.methods import Retry, read_retry
+from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.config.settings import resolve_ledger
-from grpc_backoff.errors import OptionError
+from grpc_backoff.config.target import bare_target, read_target
+from grpc_backoff.errors import OptionError, PolicyWarning
 from grpc_backoff.ledger.delivery import Delivery, cut, event_of
 from grpc_backoff.ledger.errors import (
     LedgerBusyError,
@@ -56,7 +59,7 @@ from grpc_backoff.ledger.records import (
     Submitted,
 )
 from grpc_backoff.ledger.sqlite import SQLiteStore
-from grpc_backoff.ledger.store import Store, check_process
+from grpc_backoff.ledger.store import ParameterStyle, Store, check_process
 from grpc_backoff.ledger.transitions import ledger_policy
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import Random
@@ -136,6 +139,7 @@ class Ledger:
         self.rng: Random = rng or _CHANCE
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._config = config
+        self._configured = False
         self._listeners: list[Listener] = [log_operation, *listeners]
         self._policies: dict[str, RetryPolicy] = {}
         self._deliveries: set[Delivery] = set()
@@ -177,12 +181,14 @@ class Ledger:
         """
         named = config if config is not None else os.environ.get(ENVIRONMENT_VARIABLE) or None
         read = named if isinstance(named, Config) or named is None else read_config(named)
+        configured = settings is not None
         if settings is None:
             settings = read.ledger_settings().policy if read else resolve_ledger([], {}).policy
         store = open_store(os.fspath(url), settings)
         ledger = cls(store, settings, config=read, hooks=hooks, listeners=listeners, rng=rng)
+        ledger._configured = configured
         try:
-            ledger.policy_of(settings.policy)
+            ledger._warn_of(settings.policy)
             await store.migrate(apply=migrate)
         except BaseException:
             await store.close()
@@ -233,12 +239,13 @@ class Ledger:
         Args:
             call: the stub's method, or the target.
             request: the request; or the method's path and the serialized request.
-            idempotency_key: a key that is unique for the method. Submitting again with the same key returns the id of
-                the first operation. The key is sent to the server with each attempt as `idempotency-key`; by default,
-                the operation's id is sent.
+            idempotency_key: a key that is unique for the target and the method. Submitting the same request again with
+                the same key returns the id of the first operation. The key is sent to the server with each attempt as
+                `idempotency-key`; by default, the operation's id is sent.
             metadata: the metadata to send with each attempt. Because it is stored, its keys are limited to those that
                 the settings allow.
-            policy: the retry policy; by default, the one in the file's `[methods]`, or else in its `[ledger]`.
+            policy: the retry policy; by default, the `policy` of the file's `[ledger]` or, if that table has `methods =
+                true`, the one in `[methods]`.
             within: a database connection; the insert becomes part of its current transaction, so if that is rolled
                 back, nothing is submitted. Pass a psycopg connection, sync or async, or a sqlite3 connection, to match
                 the ledger's database. With a sqlite3 connection, the insert blocks the event loop, and so does waiting
@@ -248,6 +255,7 @@ class Ledger:
             OptionError: an argument has an invalid value, the settings do not allow a metadata key, gRPC could not send
                 the metadata, or a sqlite3 connection is in autocommit mode and has no transaction.
             LedgerLimitError: request and metadata are too large, or too many operations are waiting.
+            LedgerStateError: another request has the same idempotency key.
             LedgerBusyError, LedgerUnavailableError: the database did not accept the operation; the error says whether
                 anything was stored.
         """
@@ -302,13 +310,20 @@ class Ledger:
             idempotency_key,
         )
 
-    def statement(self, prepared: Submission) -> tuple[str, tuple[Any, ...]]:
+    def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
         """Return the SQL that stores an operation, and its parameters, for a transaction with any other driver (LG-9).
 
-        The parameters are written `$1` for PostgreSQL and `?1` for SQLite. No notification is sent, so deliverers find
-        the operation when they poll.
+        No notification is sent, so deliverers find the operation when they poll.
+
+        Args:
+            prepared: the operation.
+            style: how the driver writes parameters: `format` (%s, for psycopg and Django), `qmark` (?, for sqlite3), or
+                `numeric_dollar` ($1, for asyncpg); by default, `format` for PostgreSQL and `qmark` for SQLite.
+
+        Raises:
+            OptionError: there is no such style.
         """
-        return self.store.statement(prepared)
+        return self.store.statement(prepared, style)
 
     def _check_size(self, request: bytes, metadata: Metadata) -> None:
         size, most = len(request) + metadata_bytes(metadata), self.settings.max_request_bytes
@@ -329,17 +344,23 @@ class Ledger:
 
     def _policy_text(self, method: str, policy: Retry | None) -> str:
         if policy is None:
-            resolved = self._config.retry_policy(method.removeprefix("/")) if self._config else None
+            applies = self._config is not None and self.settings.methods
+            resolved = self._config.retry_policy(method.removeprefix("/")) if self._config and applies else None
             if resolved is None:
                 return self.settings.policy
             policy = resolved.policy
+        self._warn_of(policy)
         if isinstance(policy, RetryPolicy):
             text = policy_text(policy)
             if self.policy_of(text) != ledger_policy(policy):
                 raise OptionError("policy", policy, "a policy that can be written as a policy string")
             return text
-        self.policy_of(policy)
         return policy
+
+    def _warn_of(self, policy: Retry) -> None:
+        """Warn of a policy with neither a deadline nor a limited number of attempts, as for calls (BP-2)."""
+        read = policy if isinstance(policy, RetryPolicy) else self.policy_of(policy)
+        warn_of(doubts(read, bounded=read.deadline is not None))
 
     async def _make_room(self, number: int) -> None:
         """Enforce the limit on waiting operations (LG-11); those from other processes are counted some seconds late."""
@@ -357,7 +378,7 @@ class Ledger:
 
     def _wake(self, target: str) -> None:
         for delivery in self._deliveries:
-            if delivery.target == target:
+            if delivery.target == bare_target(target):
                 delivery.wake()
 
     def _notify(self, target: str) -> None:
@@ -391,7 +412,11 @@ class Ledger:
         Raises:
             TypeError: the channel is not one of `grpc_backoff.aio`.
             LedgerUnavailableError: the ledger is closed, or was opened before a fork.
-            OptionError: the service config has retries that this library leaves to grpc's core.
+            OptionError: the service config has retries that this library leaves to grpc's core, or an argument has an
+                invalid value.
+
+        Warns:
+            PolicyWarning: the channel's file has a table `[ledger]`, but the ledger was opened without a file.
         """
         if not isinstance(channel, Channel):
             kind = type(channel)
@@ -405,12 +430,16 @@ class Ledger:
                 "retryPolicy",
                 "a policy that leaves no retries to grpc's core, where they cannot be disabled for a single call",
             )
-        delivery = Delivery(
-            self,
-            channel,
-            self.settings.concurrency if concurrency is None else concurrency,
-            self.settings.grace if grace is None else grace,
-        )
+        filed = channel.call_policies.config
+        if self._config is None and not self._configured and filed is not None and filed.ledger:
+            warnings.warn(
+                "the channel's file has a table [ledger], which has no effect: pass the file to Ledger.open as well",
+                PolicyWarning,
+                stacklevel=2,
+            )
+        given = {"concurrency": concurrency, "grace": grace}
+        chosen = dataclasses.replace(self.settings, **{name: each for name, each in given.items() if each is not None})  # type: ignore[arg-type]
+        delivery = Delivery(self, channel, chosen.concurrency, chosen.grace)
         self.store.listen(self._wake)
         self._deliveries.add(delivery)
         try:
@@ -570,6 +599,34 @@ class Ledger:
             delivery.wake()
         return ids
 
+    async def pages(self, which: Filter) -> AsyncIterator[list[str]]:
+        """Yield the ids of the operations that match a filter, in batches, oldest first, without their requests.
+
+        Operations that are changed or submitted meanwhile are yielded at most once, so that failed operations can be
+        replayed batch by batch; if that is interrupted, it can be run again.
+        """
+        ids, after = await self.store.ids(which, _MANY)
+        while ids:
+            yield ids
+            ids, after = await self.store.ids(which, _MANY, after)
+
+    async def retarget(self, old: str, new: str) -> int:
+        """Move operations to another target, for example after a server was renamed; return how many were moved.
+
+        Operations that succeeded or were discarded stay as they are, and so does an operation whose idempotency key
+        the new target already has.
+
+        Raises:
+            OptionError: a target cannot be dialled.
+        """
+        moved, some = 0, _MANY
+        while some == _MANY:
+            some = await self.store.retarget(read_target(old), read_target(new), _MANY)
+            moved += some
+        await self.store.notify(bare_target(new))
+        self._wake(new)
+        return moved
+
     async def discard(self, *ids: str) -> list[str]:
         """Discard operations that have not succeeded; return the ids of those that were discarded."""
         return await self.store.discard([*map(_checked, ids)])
@@ -605,7 +662,7 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
         content = call.serialized(request[0])
         target, method = call.channel.target, call.method
     elif isinstance(call, str) and len(request) == 2:  # noqa: PLR2004 - method and request
-        target, (method, content) = call, request
+        target, (method, content) = read_target(call), request
         if not isinstance(method, str) or not method.startswith("/"):
             raise OptionError("method", method, "a path such as '/package.Service/Method'")
     else:
@@ -615,7 +672,7 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
             "grpc_backoff.aio and a request, or target, method and bytes"
         )
     _check_bytes(content)
-    return target, method, content
+    return bare_target(target), method, content
 
 
 def _check_bytes(request: object) -> None:

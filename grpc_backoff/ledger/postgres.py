@@ -18,11 +18,22 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from grpc_backoff.errors import MissingExtra
+from grpc_backoff.errors import MissingExtra, OptionError
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError
 from grpc_backoff.ledger.records import AttemptReport, Recorded, Submission, Submitted
 from grpc_backoff.ledger.schema import migrations
-from grpc_backoff.ledger.store import Access, Dialect, Plan, Row, Statement, Store, check_version, follow, one
+from grpc_backoff.ledger.store import (
+    PARAMETER,
+    Access,
+    Dialect,
+    Plan,
+    Row,
+    Statement,
+    Store,
+    check_version,
+    follow,
+    one,
+)
 from grpc_backoff.policy.ledger import LedgerSettings
 
 try:
@@ -32,6 +43,10 @@ try:
     from psycopg.pq import Format, TransactionStatus
     from psycopg.rows import tuple_row
 except ImportError as error:
+    if "libpq" in str(error):  # psycopg is installed, but neither the library nor psycopg's own copy of it
+        raise ImportError(
+            "psycopg needs the library libpq: install libpq5, or pip install 'psycopg[binary]'"
+        ) from error
     raise MissingExtra("postgres") from error
 
 ResultT = TypeVar("ResultT")
@@ -53,7 +68,7 @@ _TYPES = {
     **dict.fromkeys(("request",), "bytea"),
     **dict.fromkeys(("token",), "bigint"),
     **dict.fromkeys(("attempts", "recorded", "number", "step"), "integer"),
-    **dict.fromkeys(("started", "ended", "finished", "previous", "delay"), "double precision"),
+    **dict.fromkeys(("started", "ended", "began", "finished", "previous", "delay"), "double precision"),
     **dict.fromkeys(("refreshed",), "boolean"),
 }
 """The types of the columns that `_table` passes in; those of all others are text."""
@@ -136,6 +151,7 @@ class PostgresStore(Store):
         skip=" FOR UPDATE OF o SKIP LOCKED",
         at="to_timestamp({})",
         later="{0} + make_interval(secs => {1})",
+        style="format",
         disturbed="lease_until <= now()",
     )
 
@@ -318,6 +334,8 @@ class PostgresStore(Store):
 
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
         """Store operations in the caller's own transaction, and wake deliverers when it commits."""
+        if isinstance(connection, psycopg.AsyncConnection | psycopg.Connection):
+            _require_transaction(connection)
         if isinstance(connection, psycopg.AsyncConnection):
             return self._submit_async(connection, submissions)
         if isinstance(connection, psycopg.Connection):
@@ -335,15 +353,17 @@ class PostgresStore(Store):
         return follow(self._submitting_and_waking(submissions), functools.partial(_execute_sync, connection))
 
     def _submitting_and_waking(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
-        answers = yield from self._submitting(submissions)
-        yield [_notice(target) for target in {submission.target for submission in submissions}]
+        yield [Statement("SAVEPOINT grpc_backoff", {}, answers=False)]  # all or none, however the caller handles errors
+        try:
+            answers = yield from self._submitting(submissions)
+        except LedgerError:
+            yield [Statement("ROLLBACK TO SAVEPOINT grpc_backoff", {}, answers=False)]
+            raise
+        yield [
+            Statement("RELEASE SAVEPOINT grpc_backoff", {}, answers=False),
+            *(_notice(target) for target in {submission.target for submission in submissions}),
+        ]
         return answers
-
-    def statement(self, submission: Submission) -> tuple[str, tuple[Any, ...]]:
-        """Return the SQL that stores an operation, for any driver with `$1` parameters."""
-        text, given = self._statement(submission)
-        names = list(given)
-        return re.sub(_PARAMETER, lambda name: f"${names.index(name[1]) + 1}", text), tuple(given.values())
 
     # Delivering.
 
@@ -419,13 +439,19 @@ def _execute_sync(connection: Any, statements: list[Statement]) -> list[list[Row
     return found
 
 
-_PARAMETER = r"(?<!:):(\w+)"
-
-
 @functools.lru_cache(1000)
 def _in_psycopg(text: str) -> str:
     """Return a statement with its parameters as psycopg writes them."""
-    return re.sub(_PARAMETER, r"%(\1)s", text)
+    return re.sub(PARAMETER, r"%(\1)s", text)
+
+
+def _require_transaction(connection: Any) -> None:
+    if connection.autocommit and connection.info.transaction_status == _IDLE:
+        raise OptionError(
+            "within",
+            "psycopg connection in autocommit mode",
+            "a connection with an open transaction: use connection.transaction()",
+        )
 
 
 def _notice(target: str) -> Statement:

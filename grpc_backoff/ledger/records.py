@@ -68,9 +68,10 @@ class Operation:
         lease_owner: the process that has claimed it.
         lease_until: when the lease expires, unless it is extended.
         lease_token: a number that increases with each claim, by which late reports are recognized.
-        idempotency_key: unique for a method; sent to the server as `idempotency-key` unless it is None.
+        idempotency_key: unique for a target and a method; sent to the server as `idempotency-key` unless it is None.
         created: when it was submitted.
-        began: when its current series of attempts began: when it was submitted, replayed or resolved.
+        began: when its current series began: with its first attempt or, before that, when it was submitted, replayed or
+            resolved.
         finished: when it reached a final state.
         problem: why its row cannot be delivered; None if it can.
     """

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import functools
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +46,7 @@ class SQLiteStore(Store):
         skip="",
         at="{}",
         later="{0} + {1}",
+        style="qmark",
         leased=", lease_seconds = :lease",
         disturbed=(
             "EXISTS (SELECT 1 FROM ledger_operations WHERE lease_until <= :now) OR EXISTS (SELECT 1 FROM "
@@ -83,6 +83,8 @@ class SQLiteStore(Store):
         if sqlite3.sqlite_version_info < _OLDEST:
             needed = ".".join(map(str, _OLDEST))
             raise LedgerSchemaError(f"sqlite={sqlite3.sqlite_version}: expected at least {needed}")
+        self._file = _file_of(path)
+        self._identity: tuple[int, int] | None = None
         self._connection: sqlite3.Connection | None = None
         self._thread = ThreadPoolExecutor(1, "grpc-backoff-ledger")
 
@@ -99,9 +101,12 @@ class SQLiteStore(Store):
 
     def _executor(self, cursor: sqlite3.Cursor) -> Callable[[list[Statement]], list[list[Row]]]:
         """Return the function that executes statements, all at the time at which it was made."""
-        now = self._now()
-        times = {"now": now, "soon": now + _JUMP}
+        times = self._times()
         return lambda statements: [cursor.execute(text, {**times, **given}).fetchall() for text, given, _ in statements]
+
+    def _times(self) -> dict[str, float]:
+        now = self._now()
+        return {"now": now, "soon": now + _JUMP}
 
     def _table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
         if not rows:
@@ -115,7 +120,9 @@ class SQLiteStore(Store):
     async def _on_thread(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
         """Run a function on the store's thread; once begun, it runs to its end even if the caller is cancelled."""
         self._check_usable()
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, self._work, work))
+        done = asyncio.get_running_loop().run_in_executor(self._thread, self._work, work)
+        done.add_done_callback(_retrieve)  # its caller may have been cancelled
+        return await asyncio.shield(done)
 
     def _work(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
         with self._telling():
@@ -158,7 +165,9 @@ class SQLiteStore(Store):
         """Hold the file's lock for one transaction (LG-2)."""
         connection.execute("BEGIN IMMEDIATE")
         try:
+            self._check_file()
             yield
+            self._check_file()
             connection.execute("COMMIT")
         except BaseException:
             with contextlib.suppress(sqlite3.Error):
@@ -192,10 +201,17 @@ class SQLiteStore(Store):
         return await self._on_thread(lambda connection: self._migrate(connection, apply=apply))
 
     def _is_there(self) -> bool:
-        path = self._name
-        if path.startswith(_URI):
-            path = unquote(path.removeprefix(_URI).partition("?")[0])
-        return path in ("", ":memory:") or Path(path).exists()
+        return self._file is None or self._file.exists()
+
+    def _check_file(self) -> None:
+        """Reject a file that was deleted or replaced while it was open, because nothing written to it would last."""
+        if self._file is None:
+            return
+        found = self._file.stat() if self._file.exists() else None
+        identity = found and (found.st_dev, found.st_ino)
+        self._identity = self._identity or identity
+        if identity != self._identity:
+            raise LedgerUnavailableError(f"{self._name}: {_PROBLEMS['SQLITE_READONLY_DBMOVED']}")
 
     def _migrate(self, connection: sqlite3.Connection, *, apply: bool) -> tuple[int, int]:
         known = migrations("sqlite")
@@ -225,14 +241,17 @@ class SQLiteStore(Store):
             raise TypeError(
                 f"within={kind.__module__}.{kind.__name__}: expected a sqlite3.Connection for an SQLite ledger"
             )
+        cursor = connection.cursor()
+        cursor.row_factory = None  # the connection's own row factory may be anything
+        [(_, _, file), *_] = cursor.execute("PRAGMA database_list").fetchall()
+        if self._file is not None and file and not self._file.samefile(file):
+            raise OptionError("within", file, f"a connection to the ledger's own file ({self._file})")
         if not connection.in_transaction and _commits_by_itself(connection):
             raise OptionError(
                 "within",
                 "sqlite3.Connection in autocommit mode",
                 "a connection with an open transaction: execute BEGIN first",
             )
-        cursor = connection.cursor()
-        cursor.row_factory = None  # the connection's own row factory may be anything
         with self._telling():
             if not connection.in_transaction:
                 cursor.execute("BEGIN IMMEDIATE")
@@ -246,13 +265,6 @@ class SQLiteStore(Store):
             finally:
                 with contextlib.suppress(sqlite3.Error):
                     cursor.execute("RELEASE grpc_backoff")
-
-    def statement(self, submission: Submission) -> tuple[str, tuple[Any, ...]]:
-        """Return the SQL that stores an operation, for any driver with `?1` parameters."""
-        text, given = self._statement(submission)
-        values = {**given, "now": self._now()}
-        names = list(values)
-        return re.sub(r":(\w+)", lambda name: f"?{names.index(name[1]) + 1}", text), tuple(values.values())
 
     # Notifications. SQLite has none, so the processes poll.
 
@@ -275,6 +287,18 @@ _PROBLEMS = {
     "SQLITE_CORRUPT_INDEX": "the file is damaged",
 }
 """The meaning of SQLite's error names, for messages."""
+
+
+def _file_of(path: str) -> Path | None:
+    """Return the file of a database; None if it is in memory."""
+    if path.startswith(_URI):
+        path = unquote(path.removeprefix(_URI).partition("?")[0])
+    return None if path in ("", ":memory:") else Path(path)
+
+
+def _retrieve(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled():
+        done.exception()
 
 
 def _commits_by_itself(connection: sqlite3.Connection) -> bool:

@@ -10,12 +10,21 @@ from __future__ import annotations
 
 import abc
 import enum
+import functools
 import math
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+import re
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
-from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError
+from grpc_backoff.config.target import bare_target
+from grpc_backoff.errors import OptionError
+from grpc_backoff.ledger.errors import (
+    LedgerBusyError,
+    LedgerSchemaError,
+    LedgerStateError,
+    LedgerUnavailableError,
+)
 from grpc_backoff.ledger.metadata import decode_metadata, encode_metadata
 from grpc_backoff.ledger.records import (
     CLAIMABLE,
@@ -48,6 +57,11 @@ from grpc_backoff.record import record
 ResultT = TypeVar("ResultT")
 RowT = TypeVar("RowT")
 Row = Sequence[Any]
+ParameterStyle = Literal["format", "qmark", "numeric_dollar"]
+"""How a driver writes the parameters of a statement."""
+_MARKS: Mapping[str, str] = {"format": "%s", "qmark": "?", "numeric_dollar": "${}"}
+PARAMETER = r"(?<!:):(\w+)"
+"""Matches a parameter of a `Statement`, but not a cast in PostgreSQL."""
 PolicyOf = Callable[[str], RetryPolicy]
 """A function that returns the policy described by an operation's text."""
 
@@ -159,6 +173,7 @@ class Dialect(NamedTuple):
         skip: the same, but skips those that are locked.
         at: the stored form of a time `{}` in seconds.
         later: the time `{0}` plus `{1}` seconds.
+        style: how the usual driver writes parameters.
         disturbed: whether a lease has expired, or stored times must be corrected.
         leased: what else is written when a lease begins or is extended.
         corrections: the statements that correct stored times after the clock was set back, with the parameter `:now`.
@@ -172,6 +187,7 @@ class Dialect(NamedTuple):
     skip: str
     at: str
     later: str
+    style: ParameterStyle
     disturbed: str
     leased: str = ""
     corrections: tuple[str, ...] = ()
@@ -206,7 +222,11 @@ class _Locked(NamedTuple):
         ]
 
     def standing(self, ended: float) -> Standing:
-        """Return what determines the change that follows an attempt which ended at this time."""
+        """Return what determines the change that follows an attempt which ended at this time.
+
+        The age counts from the first attempt of the series, so that an outage before it costs nothing (LG-7).
+        """
+        began = self.began if self.attempts else self.lease_began or ended
         return Standing(
             OperationState(self.state),
             self.attempts,
@@ -214,7 +234,7 @@ class _Locked(NamedTuple):
             self.previous,
             bool(self.refreshed),
             self.lease_token,
-            ended - self.began,
+            ended - began,
         )
 
 
@@ -241,6 +261,11 @@ class _End(NamedTuple):
     @property
     def started(self) -> float | None:
         return self.row.lease_began if self.change.live and self.token is not None else None
+
+    @property
+    def began(self) -> float:
+        """When the first attempt of the series began; before the first, when the operation was submitted."""
+        return self.row.began if self.row.attempts or not self.moves else self.started or self.ended
 
     @property
     def attempts(self) -> int:
@@ -293,10 +318,6 @@ class Store(abc.ABC):
         """Store operations in the caller's own transaction; the result may be awaitable (LG-9)."""
 
     @abc.abstractmethod
-    def statement(self, submission: Submission) -> tuple[str, Any]:
-        """Return the SQL that stores an operation and its parameters, for the caller's own driver (LG-9)."""
-
-    @abc.abstractmethod
     async def close(self) -> None:
         """Release the database."""
 
@@ -321,17 +342,26 @@ class Store(abc.ABC):
         return await self._run(lambda: self._submitting(submissions), Access.TRANSACTION)
 
     def _submitting(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
-        stored = yield [self._insert(some) for some in _batches(submissions)]
-        new = {id_ for rows in stored for (id_,) in rows}
-        known: list[list[Row]] = []
-        if len(new) < len(submissions):
-            known = yield [self._known(some) for some in _batches(submissions)]
-        first = {(method, key): id_ for rows in known for id_, method, key in rows if key is not None}
+        new: set[str] = set()
+        stored: dict[Any, str] = {}
+        left = list(submissions)
+        while left:  # once, unless what was there is pruned before it is looked up
+            inserted = yield [self._insert(some) for some in _batches(left)]
+            new |= {id_ for rows in inserted for (id_,) in rows}
+            known: list[list[Row]] = []
+            if any(each.id not in new for each in left):
+                known = yield [self._known(some) for some in _batches(left)]
+            for id_, *key, same in (row for rows in known for row in rows):
+                if not same:
+                    raise LedgerStateError(
+                        f"idempotency_key={key[-1]!r}: expected the request of operation {id_}, which has this key"
+                    )
+                stored |= {id_: id_, tuple(key): id_}
+            left = [each for each in left if each.id not in new and not _found(each, stored)]
         answers = []
-        for submission in submissions:
-            id_ = first.get((submission.method, submission.idempotency_key), submission.id)
-            answers.append(Submitted(id_, new=submission.id in new))
-            new.discard(submission.id)  # a duplicate within a batch is stored once
+        for each in submissions:
+            answers.append(Submitted(_found(each, stored) or each.id, new=each.id in new))
+            new.discard(each.id)  # a duplicate within a batch is stored once
         return answers
 
     def _insert(self, submissions: Sequence[Submission]) -> Statement:
@@ -339,33 +369,52 @@ class Store(abc.ABC):
         new = f"SELECT {_GIVEN}, {_NEW.format(now=self.dialect.now)} FROM r WHERE true"
         return Statement(f"WITH r ({_GIVEN}) AS ({rows}) {self._inserting(new)} RETURNING id", given)
 
-    def _statement(self, submission: Submission) -> tuple[str, dict[str, Any]]:
-        """Return the INSERT of one operation, with parameters written `:name`."""
-        values = f"VALUES (:{_GIVEN.replace(', ', ', :')}, {_NEW.format(now=self.dialect.now)})"
-        return self._inserting(values), _stored(submission)._asdict()
+    def statement(self, submission: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
+        """Return the SQL that stores an operation and its parameters, for the caller's own driver (LG-9)."""
+        mark = _MARKS.get(style or self.dialect.style)
+        if mark is None:
+            raise OptionError("style", style, f"one of: {', '.join(_MARKS)}")
+        insert = self._inserting(f"VALUES (:{_GIVEN.replace(', ', ', :')}, {_NEW.format(now=self.dialect.now)})")
+        given = {**_stored(submission)._asdict(), **self._times()}
+        names = re.findall(PARAMETER, insert)
+        numbers = iter(range(1, len(names) + 1))
+        return re.sub(PARAMETER, lambda _: mark.format(next(numbers)), insert), tuple(given[name] for name in names)
+
+    def _times(self) -> dict[str, float]:
+        """Return the parameters of statements that stand for the time, if the database has no clock of its own."""
+        return {}
 
     def _inserting(self, new: str) -> str:
         """Return the INSERT of new rows; on a known id or key, the existing row is left unchanged."""
         return f"INSERT INTO {self.dialect.operations} ({_GIVEN}, {_INITIAL}) {new} ON CONFLICT DO NOTHING"
 
     def _known(self, submissions: Sequence[Submission]) -> Statement:
-        rows, given = self._table(
-            ("id", "method", "idempotency_key"), [(each.id, each.method, each.idempotency_key) for each in submissions]
+        columns = ("id", "target", "method", "request", "idempotency_key")
+        rows, given = self._table(columns, [tuple(getattr(each, name) for name in columns) for each in submissions])
+        found = (
+            "SELECT o.id, o.target, o.method, o.idempotency_key, o.request = r.request "
+            f"FROM {self.dialect.operations} o JOIN r ON"
         )
-        found = f"SELECT o.id, o.method, o.idempotency_key FROM {self.dialect.operations} o JOIN r ON"
         return Statement(
-            f"WITH r (id, method, key) AS ({rows}) {found} o.id = r.id "
-            f"UNION {found} o.method = r.method AND o.idempotency_key = r.key",
+            f"WITH r (id, target, method, request, key) AS ({rows}) {found} o.id = r.id UNION ALL "
+            f"{found} o.target = r.target AND o.method = r.method AND o.idempotency_key = r.key AND o.id <> r.id",
             given,
         )
 
     # Delivering.
 
-    async def claim(self, target: str, limit: int, owner: str, lease: float) -> list[Operation]:
-        """Claim ready operations for a target, oldest first, each for a single owner; `lease` is in seconds (LG-6)."""
+    async def claim(
+        self, target: str, limit: int, owner: str, lease: float, without: Collection[str] = ()
+    ) -> list[Operation]:
+        """Claim ready operations for a target, oldest first, each for a single owner; `lease` is in seconds (LG-6).
+
+        Operations `without` are left to others: those whose policy has one of these texts.
+        """
         d = self.dialect
+        others, given = self._without(without)
         due = (
-            f"SELECT o.seq AS key FROM {d.operations} o WHERE o.target = :target AND o.next_attempt_at <= {d.now} "
+            f"SELECT o.seq AS key FROM {d.operations} o "
+            f"WHERE o.target = :target AND o.next_attempt_at <= {d.now}{others} "
             f"ORDER BY o.next_attempt_at, o.seq LIMIT :limit{d.skip}"
         )
         claim = Statement(
@@ -373,10 +422,17 @@ class Store(abc.ABC):
             f"lease_until = {d.later.format(d.clock, ':lease')}{d.leased}, lease_token = o.lease_token + 1, "
             f"claimed_from = o.next_attempt_at, next_attempt_at = NULL FROM ({due}) due WHERE o.seq = due.key "
             f"RETURNING seq, {_OPERATION}",
-            {"owner": owner, "lease": lease, "target": target, "limit": limit},
+            {"owner": owner, "lease": lease, "target": target, "limit": limit, **given},
         )
         rows = await self._run(lambda: one(claim), Access.STATEMENT, _SOON)
         return [operation_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
+
+    def _without(self, policies: Collection[str]) -> tuple[str, dict[str, Any]]:
+        """Return a condition that excludes operations `o` with these policies, and its parameters."""
+        if not policies:
+            return "", {}
+        rows, given = self._table(("policy",), [(policy,) for policy in policies])
+        return f" AND o.policy NOT IN ({rows})", given
 
     async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
         """Extend leases to `lease` seconds from now; return the ids of those still held (LG-6)."""
@@ -491,7 +547,8 @@ class Store(abc.ABC):
                 "step = r.step, previous = r.previous, refreshed = r.refreshed, backoff_request_seconds = r.delay, "
                 f"last_attempted_at = {d.at.format('r.ended')}, "
                 f"next_attempt_at = {d.later.format(d.at.format('r.ended'), 'r.delay')}, code = r.code, "
-                f"details = r.details, reason = r.reason, finished = {d.at.format('r.finished')}, {_NO_LEASE} "
+                f"details = r.details, reason = r.reason, "
+                f"began = {d.at.format('r.began')}, finished = {d.at.format('r.finished')}, {_NO_LEASE} "
                 "FROM r WHERE o.id = r.id",
                 [_moved(end) for end in moved],
             ),
@@ -518,13 +575,15 @@ class Store(abc.ABC):
         table, given = self._table(tuple(rows[0]), [tuple(row.values()) for row in rows])
         return [Statement(f"WITH r ({', '.join(rows[0])}) AS ({table}) {text}", given, answers=False)]
 
-    async def next_due(self, target: str) -> float | None:
+    async def next_due(self, target: str, without: Collection[str] = ()) -> float | None:
         """Return the seconds until the next operation for a target may be claimed; None if there is none."""
+        others, given = self._without(without)
         text = (
-            f"SELECT min(next_attempt_at), {self.dialect.now} FROM {self.dialect.operations} "
-            "WHERE target = :target AND next_attempt_at IS NOT NULL"
+            f"SELECT min(o.next_attempt_at), {self.dialect.now} FROM {self.dialect.operations} o "
+            f"WHERE o.target = :target AND o.next_attempt_at IS NOT NULL{others}"
         )
-        [(due, now)] = await self._run(lambda: one(Statement(text, {"target": target})), Access.READ, _SOON)
+        plan = functools.partial(one, Statement(text, {"target": target, **given}))
+        [(due, now)] = await self._run(plan, Access.READ, _SOON)
         return max(0.0, due - now) if _is_readable("began", due) else None
 
     async def set_backoff(self, id: str, seconds: float, policy_of: PolicyOf) -> bool:  # noqa: A002 - an operation's
@@ -560,7 +619,7 @@ class Store(abc.ABC):
         rows = await self._run(lambda: one(self._select(_OPERATION, which, limit)), Access.READ)
         return [operation_of(row) for row in rows]
 
-    def _select(self, columns: str, which: Filter, limit: int) -> Statement:
+    def _select(self, columns: str, which: Filter, limit: int, after: int | None = None) -> Statement:
         d = self.dialect
         given: dict[str, Any] = {"limit": limit}
         begins, terms = "", ["true"]
@@ -570,16 +629,32 @@ class Store(abc.ABC):
             terms.append("id IN (SELECT key FROM r)")
         if which.states:
             terms.append(f"state IN ({_texts(which.states)})")
-        for name, value in (("target", which.target), ("method", which.method)):
-            if value is not None:
-                terms.append(f"{name} = :{name}")
-                given[name] = value
+        if which.target is not None:
+            rows, its = self._spelled(which.target)
+            terms.append(f"target IN ({rows})")
+            given |= its
+        if which.method is not None:
+            terms.append("method = :method")
+            given["method"] = which.method
+        if after is not None:
+            terms.append("seq > :after")
+            given["after"] = after
         if which.older_than is not None:
             terms.append(f"created <= {d.later.format(d.now, '-:older_than')}")
             given["older_than"] = which.older_than
         return Statement(
             f"{begins}SELECT {columns} FROM {d.operations} WHERE {' AND '.join(terms)} ORDER BY seq LIMIT :limit", given
         )
+
+    def _spelled(self, target: str) -> tuple[str, dict[str, Any]]:
+        """Return a query for the spellings of a target; previous versions stored the one that was given."""
+        bare = bare_target(target)
+        return self._table(("target",), [(bare,), (f"dns:///{bare}",), (f"dns:{bare}",)])
+
+    async def ids(self, which: Filter, limit: int, after: int | None = None) -> tuple[list[str], int | None]:
+        """Return the ids of operations that match a filter, oldest first, and what to pass as `after` for the next."""
+        rows = await self._run(lambda: one(self._select("id, seq", which, limit, after)), Access.READ)
+        return [id_ for id_, _ in rows], rows[-1][1] if rows else None
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts in order."""
@@ -590,12 +665,13 @@ class Store(abc.ABC):
 
     async def queue(self, target: str | None) -> Queue:
         """Return how many operations there are in each state, and the age of the oldest unfinished one."""
-        its = "" if target is None else " WHERE target = :target"
+        rows, given = ("", {}) if target is None else self._spelled(target)
+        its = f" WHERE target IN ({rows})" if rows else ""
         text = (
             f"SELECT state, count(*), min(created), {self.dialect.now} FROM {self.dialect.operations}{its} "
             "GROUP BY state"
         )
-        return _queue(await self._run(lambda: one(Statement(text, {"target": target})), Access.READ))
+        return _queue(await self._run(lambda: one(Statement(text, given)), Access.READ))
 
     async def waiting(self, limit: int) -> int:
         """Return how many operations are unfinished, counting at most `limit`."""
@@ -652,6 +728,29 @@ class Store(abc.ABC):
 
         return await self._run(change, Access.TRANSACTION)
 
+    async def retarget(self, old: str, new: str, limit: int, *, due: bool = False) -> int:
+        """Change the target of operations that have not ended well; return of how many (LG-10).
+
+        With `due`, only operations that may be claimed at some time are changed, which an index finds, and only if the
+        old target is another spelling of the new one. If the new target already has an operation with the same key, the
+        operation is left as it is.
+        """
+        d = self.dialect
+        rows, given = self._spelled(old)
+        states = CLAIMABLE if due else set(OperationState) - {OperationState.SUCCEEDED, OperationState.DISCARDED}
+        its = "AND o.next_attempt_at IS NOT NULL " if due else ""
+        moved = (
+            f"SELECT o.seq AS key FROM {d.operations} o WHERE o.target IN ({rows}) AND o.target <> :new {its}"
+            f"AND o.state IN ({_texts(states)}) AND NOT EXISTS (SELECT 1 FROM {d.operations} k "
+            "WHERE k.target = :new AND k.method = o.method AND k.idempotency_key = o.idempotency_key) "
+            f"LIMIT :limit{d.skip}"
+        )
+        text = (
+            f"UPDATE {d.operations} AS o SET target = :new FROM ({moved}) moved WHERE o.seq = moved.key RETURNING seq"
+        )
+        statement = Statement(text, {**given, "new": bare_target(new), "limit": limit})
+        return len(await self._run(lambda: one(statement), Access.STATEMENT))
+
     async def prune(self, keep: float, states: Sequence[OperationState], limit: int) -> int:
         """Delete operations in these states that finished more than `keep` seconds ago; return how many (LG-11)."""
         d = self.dialect
@@ -674,6 +773,12 @@ def follow(plan: Plan[ResultT], execute: Callable[[list[Statement]], list[list[R
     except StopIteration as end:
         result: ResultT = end.value
         return result
+
+
+def _found(submission: Submission, stored: Mapping[Any, str]) -> str | None:
+    """Return the id of the operation that a submission has met: the same one, or one with the same key."""
+    key = submission.target, submission.method, submission.idempotency_key
+    return stored.get(submission.id) or (stored.get(key) if key[-1] is not None else None)
 
 
 def _stored(submission: Submission) -> Submission:
@@ -718,6 +823,7 @@ def _moved(end: _End) -> dict[str, Any]:
         "id": end.row.id,
         "attempts": end.attempts,
         "recorded": end.recorded,
+        "began": end.began,
         "ended": end.ended,
         "finished": end.ended if end.change.delay is None else None,
         "code": end.code,

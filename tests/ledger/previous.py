@@ -31,7 +31,7 @@ _KIND = {
 
 
 class Deliverer:
-    """A deliverer of version 0.2, with the policy "max_attempts: unlimited, delay: 10ms"."""
+    """A deliverer of version 0.2, with the policy "max_attempts: unlimited, deadline: 1d, delay: 10ms"."""
 
     def __init__(self, url):
         self._url = url

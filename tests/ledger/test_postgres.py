@@ -21,6 +21,7 @@ from grpc_backoff.ledger import (
     Ledger,
     LedgerBusyError,
     LedgerSchemaError,
+    LedgerStateError,
     LedgerUnavailableError,
     OperationState,
     postgres,
@@ -35,7 +36,9 @@ from tests.ledger.shop import Shop
 from tests.ledger.test_delivery import delivering, until
 
 STEPS = RETRY["steps"]
-QUICK = replace(SETTINGS, poll=0.2, timeout=1.0, policy="max_attempts: unlimited, delay: 50ms", lease=2.0, grace=1.0)
+QUICK = replace(
+    SETTINGS, poll=0.2, timeout=1.0, policy="max_attempts: unlimited, deadline: 1d, delay: 50ms", lease=2.0, grace=1.0
+)
 METHOD = "/echo.v1.Echo/Unary"
 
 
@@ -179,15 +182,39 @@ async def test_a_connection_of_any_kind(url, kind):
         assert (again.id, again.new) == (kept.id, False)
 
 
-async def test_sql_for_any_driver(url):
-    """LG-9: `statement` returns SQL with `$1` parameters, which any driver can run in its own transaction."""
+@pytest.mark.parametrize("kind", [psycopg.AsyncConnection, psycopg.Connection])
+async def test_within_autocommit(url, kind):
+    """LG-9: `within` refuses a connection in autocommit mode unless it has an open transaction."""
+    async with await Ledger.open(url) as ledger:
+        mine = await did(kind.connect, url, autocommit=True)
+        with pytest.raises(OptionError, match=r"within=.*autocommit.*: expected a connection with an open tr"):
+            await ledger.submit("t", "/m/m", b"a", within=mine)
+        await did(mine.execute, "BEGIN")
+        prepared = [ledger.prepared("t", "/m/m", b"a", idempotency_key="k")]
+        await ledger.submit_many(prepared, within=mine)
+        with pytest.raises(LedgerStateError, match="expected the request of operation"):
+            await ledger.submit_many(
+                [ledger.prepared("t", "/m/m", b"c"), ledger.prepared("t", "/m/m", b"b", idempotency_key="k")],
+                within=mine,
+            )
+        await did(mine.execute, "COMMIT")
+        await did(mine.close)
+
+        assert [each.id for each in await ledger.find()] == [prepared[0].id]
+
+
+@pytest.mark.parametrize(("style", "cursor"), [(None, psycopg.AsyncCursor), ("numeric_dollar", psycopg.AsyncRawCursor)])
+async def test_sql_for_any_driver(url, style, cursor):
+    """LG-9: `statement` returns SQL that other drivers can run in their own transaction, by default psycopg's."""
     async with await Ledger.open(url) as ledger:
         prepared = ledger.prepared("t", "/m/m", b"a", idempotency_key="k")
-        statement, values = ledger.statement(prepared)
-        async with await psycopg.AsyncConnection.connect(url, cursor_factory=psycopg.AsyncRawCursor) as other:
+        statement, values = ledger.statement(prepared, style)
+        async with await psycopg.AsyncConnection.connect(url, cursor_factory=cursor) as other:
             await other.execute(statement, values)
 
         assert (await ledger.get(prepared.id)).request == b"a"
+        with pytest.raises(OptionError, match="style='named': expected one of: format, qmark, numeric_dollar"):
+            ledger.statement(prepared, "named")
 
 
 async def listening(url):

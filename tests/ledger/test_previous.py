@@ -19,7 +19,7 @@ from tests.ledger import previous
 from tests.ledger.conftest import execute, open_store, submission
 
 STEPS = RETRY["steps"]
-QUICK = RetryPolicy.parse("max_attempts: unlimited, delay: 10ms")
+QUICK = RetryPolicy.parse("max_attempts: unlimited, deadline: 1d, delay: 10ms")
 SHOP = "shop:443"
 
 

@@ -237,6 +237,27 @@ async def test_a_full_disk(path):
         assert (await ledger.get(kept.id)).request == b"a"
 
 
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+async def test_a_file_that_is_gone(path, how):
+    """LG-9: if the file is deleted or replaced while it is open, `submit` raises an error instead of losing it."""
+    async with await Ledger.open(path) as ledger:
+        await ledger.submit("t", "/m/m", b"a")
+        Path(path).rename(f"{path}.old")
+        if how == "replaced":
+            async with await Ledger.open(path):
+                pass
+        with pytest.raises(LedgerUnavailableError, match="moved or deleted while it was open; nothing was stored"):
+            await ledger.submit("t", "/m/m", b"b")
+
+
+async def test_another_database(path, tmp_path):
+    """LG-9: `within` refuses a connection to another file than the ledger's."""
+    async with await Ledger.open(path) as ledger, await Ledger.open(tmp_path / "other.db"):
+        refused = pytest.raises(OptionError, match="a connection to the ledger's own file")
+        with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as mine, refused:
+            await ledger.submit("t", "/m/m", b"a", within=mine)
+
+
 FULL = """
 import asyncio, resource, sys
 from grpc_backoff.ledger import Ledger, LedgerUnavailableError

@@ -21,7 +21,7 @@ from tests.ledger.conftest import execute, open_store, submission
 
 SHOP = "shop:443"
 STEPS = RETRY["steps"]
-QUICK = RetryPolicy.parse("max_attempts: unlimited, delay: 10ms")
+QUICK = RetryPolicy.parse("max_attempts: unlimited, deadline: 1d, delay: 10ms")
 UNAVAILABLE = FailedAttempt("UNAVAILABLE")
 CHANCE = random.Random(1)
 

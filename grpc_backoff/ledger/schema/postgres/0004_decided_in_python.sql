@@ -1,6 +1,11 @@
 -- Why the policy gave up.
 ALTER TABLE grpc_backoff.operations ADD COLUMN reason text;
 
+-- An idempotency key is unique for a target and a method.
+DROP INDEX grpc_backoff.operations_key;
+CREATE UNIQUE INDEX operations_key ON grpc_backoff.operations (target, method, idempotency_key)
+WHERE idempotency_key IS NOT NULL;
+
 -- The library no longer calls these. They stay for deliverers of the previous version, for one release.
 COMMENT ON FUNCTION grpc_backoff.record_failure(uuid, bigint, text, text, jsonb, jsonb, double precision)
 IS 'Deprecated: the library decides in Python. It will be removed in the next release.';
