@@ -75,7 +75,7 @@ _CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|passfile|ser
 """Matches libpq's other syntax for connection strings: `host=... password=...`."""
 _URLS = "a path, sqlite:///path or postgresql://..."
 _COALESCE = 0.01
-"""How long notifications are batched before one is sent, in seconds."""
+"""How long notifications that follow another are batched before they are sent, in seconds."""
 _RECOUNT = 5.0
 """How long a count of waiting operations is reused, in seconds (LG-11)."""
 _MANY = 1000
@@ -382,18 +382,18 @@ class Ledger:
                 delivery.wake()
 
     def _notify(self, target: str) -> None:
-        """Notify other processes of new operations, once for all that are submitted within a short time."""
+        """Notify other processes of new operations: at once, then once for all that follow within a short time."""
         self._to_notify.add(target)
         if self._notifier is None or self._notifier.done():
             self._notifier = asyncio.ensure_future(self._send_notices())
 
     async def _send_notices(self) -> None:
         while self._to_notify:
-            await asyncio.sleep(_COALESCE)
             targets, self._to_notify = self._to_notify, set()
             for target in targets:
                 with contextlib.suppress(LedgerError):  # the others poll anyway
                     await self.store.notify(target)
+            await asyncio.sleep(_COALESCE)
 
     # Delivering.
 

@@ -647,9 +647,8 @@ class Store(abc.ABC):
         )
 
     def _spelled(self, target: str) -> tuple[str, dict[str, Any]]:
-        """Return a query for the spellings of a target; previous versions stored the one that was given."""
-        bare = bare_target(target)
-        return self._table(("target",), [(bare,), (f"dns:///{bare}",), (f"dns:{bare}",)])
+        """Return a query for the spellings of a target."""
+        return self._table(("target",), [(each,) for each in _spellings(target)])
 
     async def ids(self, which: Filter, limit: int, after: int | None = None) -> tuple[list[str], int | None]:
         """Return the ids of operations that match a filter, oldest first, and what to pass as `after` for the next."""
@@ -736,11 +735,12 @@ class Store(abc.ABC):
         operation is left as it is.
         """
         d = self.dialect
-        rows, given = self._spelled(old)
+        others = [each for each in _spellings(old) if each != bare_target(new)]
+        rows, given = self._table(("target",), [(each,) for each in others])
         states = CLAIMABLE if due else set(OperationState) - {OperationState.SUCCEEDED, OperationState.DISCARDED}
         its = "AND o.next_attempt_at IS NOT NULL " if due else ""
         moved = (
-            f"SELECT o.seq AS key FROM {d.operations} o WHERE o.target IN ({rows}) AND o.target <> :new {its}"
+            f"SELECT o.seq AS key FROM {d.operations} o WHERE o.target IN ({rows}) {its}"
             f"AND o.state IN ({_texts(states)}) AND NOT EXISTS (SELECT 1 FROM {d.operations} k "
             "WHERE k.target = :new AND k.method = o.method AND k.idempotency_key = o.idempotency_key) "
             f"LIMIT :limit{d.skip}"
@@ -784,6 +784,12 @@ def _found(submission: Submission, stored: Mapping[Any, str]) -> str | None:
 def _stored(submission: Submission) -> Submission:
     """Return a submission with its metadata as it is stored."""
     return submission._replace(metadata=encode_metadata(submission.metadata))  # type: ignore[arg-type]
+
+
+def _spellings(target: str) -> tuple[str, str, str]:
+    """Return the spellings of a target, first the one that is stored; previous versions stored what they were given."""
+    bare = bare_target(target)
+    return bare, f"dns:///{bare}", f"dns:{bare}"
 
 
 def _batches(rows: Sequence[RowT]) -> list[Sequence[RowT]]:

@@ -416,7 +416,7 @@ async def test_readiness_with_the_files_parameters(url, tmp_path):
 
 
 async def test_wake_ups_are_gathered(ledger, monkeypatch):
-    """LG-12: several submits for one target at the same moment send other processes a single notification."""
+    """LG-12: several submits for one target at the same moment send other processes a single notification, at once."""
     heard = []
 
     async def notify(target):
@@ -425,11 +425,15 @@ async def test_wake_ups_are_gathered(ledger, monkeypatch):
     monkeypatch.setattr(ledger.store, "notify", notify)
     for target in ["t", "u"] * 10:
         ledger._notify(target)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    at_once = len(heard)
     for _ in range(200):
         await asyncio.sleep(0.01)
         if len(heard) == 2:
             break
 
+    assert at_once == 2
     assert sorted(heard) == ["t", "u"]
 
 
