@@ -102,7 +102,7 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
         "multiplier": 2.0,
         "max_delay": 600.0,
         "jitter": Equal(),
-        "deadline": 3 * 86_400.0,
+        "deadline": 259_200.0,  # three days
         "codes": _OUTLIVED,
     },
     "fixed": {"backoff": "fixed", **_ASKED_FOR},
