@@ -135,6 +135,12 @@ def core_target(text: str) -> str:
     return f"ipv4:///{text}" if re.fullmatch(_IPV4_PLACE, text) else text
 
 
+def bare_target(text: str) -> str:
+    """Return a target without the scheme `dns`, which is gRPC's default, unless it also names a name server."""
+    found = re.fullmatch(r"(?i)dns:(?:///|/)?([^/].*)", text)
+    return found[1] if found else text
+
+
 def names_no_port(text: str) -> bool:
     """Return whether a target names no port, so that DEFAULT_PORT is dialled."""
     return _port(text) == ""

@@ -35,7 +35,7 @@ METHOD_KEYS = (
     'methods."*".max_server_delay'
 )
 BUDGET_KEYS = "one of: retry_budget.max_tokens, retry_budget.token_ratio"
-PRESETS = "grpc, contention, steps, standard, aggressive, conservative, background, fixed, linear, exponential"
+PRESETS = "grpc, contention, steps, standard, aggressive, conservative, background, durable, fixed, linear, exponential"
 
 
 def meant(key, kind="setting"):

@@ -212,7 +212,7 @@ def test_far_from_every_policy():
     """BP-4: if no name is similar, the error lists all of them, starting with the user-defined policies."""
     assert unknown_policy("xyz", POLICIES) == (
         "x.preset='xyz': expected one of: own, careful, more careful, grpc, "
-        "contention, steps, standard, aggressive, conservative, background, fixed, linear, exponential"
+        "contention, steps, standard, aggressive, conservative, background, durable, fixed, linear, exponential"
     )
 
 

@@ -13,12 +13,13 @@ from grpc_backoff.config.settings import resolve_connect
 from grpc_backoff.config.sources import say
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-from grpc_backoff.policy.jitter import Additive, NoJitter, Proportional, Scaled
+from grpc_backoff.policy.jitter import Additive, Equal, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.presets import CONNECT, GRPC, PRESETS, RETRY
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed, Linear, Steps
 
 ALSO = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})
+OUTLIVED = ALSO | {"CANCELLED", "UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL", "DATA_LOSS"}
 
 # For each named policy: strategy, cap, jitter, total attempts, the call's deadline in seconds, and codes.
 TABLE = [
@@ -29,6 +30,7 @@ TABLE = [
     ("aggressive", Exponential(0.5, 2.0), 10.0, Scaled(0.5, 1.5), 5, None, ALSO),
     ("conservative", Exponential(2.0, 2.0), 30.0, Scaled(0.5, 1.5), 5, None, ALSO),
     ("background", Exponential(2.0, 2.0), 60.0, Scaled(0.5, 1.5), 7, None, ALSO),
+    ("durable", Exponential(2.0, 2.0), 600.0, Equal(), None, 259_200.0, OUTLIVED),
 ]
 # The policies that set no delay, here combined with a delay of 3 s.
 BY_WORDS = [("fixed", Fixed(3.0)), ("linear", Linear(3.0)), ("exponential", Exponential(3.0, 2.0))]
