@@ -80,7 +80,9 @@ def test_presets(row):
     )
     words += [f"max_exponent: {more[0].split()[-1]}"] if "exponent" in "".join(more) else []
     attempts, *whole = attempts.split(", in ")
-    words += [f"max_attempts: {attempts}"] + [f"deadline: {time.replace(' ', '')}" for time in whole]
+    words += [f"max_attempts: {attempts}"] + [
+        f"deadline: {time.replace(' days', 'd').replace(' ', '')}" for time in whole
+    ]
 
     policy, preset = parse_policy(", ".join(words)), RETRY[names(name)[0]]
 

@@ -105,7 +105,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         """Return the connection's state. Call this at the moment when a call ends."""
         shown, now = self.core.shown(), self._owner.loop.time()
         if shown != m.READY:
-            self._seen_ended = min(self._seen_ended, now)
+            self._seen_ended = min(self._seen_ended, self._state.ended, now)
         return m.link_of(shown, now - self._seen_ended)
 
     def last_used(self) -> float:

@@ -111,6 +111,10 @@ class CoreChannel:
             return
         self._watched = state
         self._asked += 1
+        if self.shown() != state:
+            # There is nothing to wait for. A channel without a valid target would never notify, even when it is closed.
+            self._loop.call_soon(self._tell, self._asked, context=Context())
+            return
         watch = self._loop.create_task(self._leave(state, self._asked), context=Context())
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
@@ -118,6 +122,9 @@ class CoreChannel:
     async def _leave(self, state: int, asked: int) -> None:
         with contextlib.suppress(grpc.aio.UsageError):  # the channel was closed before this task started
             await self.channel.wait_for_state_change(grpcio.STATES[state])
+        self._tell(asked)
+
+    def _tell(self, asked: int) -> None:
         if asked == self._asked:
             self._watched = None
             self._changed()

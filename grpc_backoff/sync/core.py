@@ -133,7 +133,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         """Return the connection's state. Call this at the moment when a call ends. Thread-safe."""
         shown, now = self.shown(), self.now()
         if shown != m.READY:
-            self._seen_ended = min(self._seen_ended, now)
+            self._seen_ended = min(self._seen_ended, self._state.ended, now)
         return m.link_of(shown, now - self._seen_ended)
 
     # The end of the connection. Called on the conductor.
