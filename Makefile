@@ -141,7 +141,7 @@ interop-official: .venv/made
 	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop official
 
 protos: .venv-protos/made
-	.venv-protos/bin/python -m interop.generate
+	cd interop && ../.venv-protos/bin/python -m grpc_judge.generate
 
 docs: .venv-docs/made
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict

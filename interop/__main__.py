@@ -1,18 +1,13 @@
-"""The entry point of `python -m interop`. The commands are in `commands.py`."""
+"""Runs the commands of `grpc-judge` from a checkout: `python -m interop`, without installing the distribution."""
 
 from __future__ import annotations
 
-import os
+import sys
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
 
-def main() -> None:
-    """Run the command line."""
-    # grpc's core logs failed handshakes to stderr. It reads this variable when it is imported.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from interop.commands import cli  # noqa: PLC0415 - after GRPC_VERBOSITY is set
-
-    cli(prog_name="python -m interop")
-
+from grpc_judge.__main__ import main
 
 if __name__ == "__main__":
-    main()
+    main("python -m interop")

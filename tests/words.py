@@ -34,7 +34,7 @@ BETTER = {
     r"\"\"\"(?:Refuse what|Take in|Have [a-z]+ called)\b": "check, reject, handle, call",
 }
 ROOMS = ("grpc_backoff", "interop", "examples", "benchmarks", "docs")
-SPARED = ("interop/generated/", "docs/conformance/README.md", "docs/conformance/servers.md", "CHANGELOG.md")
+SPARED = ("interop/grpc_judge/generated/", "docs/conformance/README.md", "docs/conformance/servers.md", "CHANGELOG.md")
 """Generated code and pages, and the changelog, which has the words of older versions."""
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate
 
-from interop.conformance import Announced, Calls, Evidence, Scenario, Terms
-from interop.timeline import Ending, Request, Timeline, Visit, Window
+from grpc_judge.conformance import Announced, Calls, Evidence, Scenario, Terms
+from grpc_judge.timeline import Ending, Request, Timeline, Visit, Window
 
 TERMS = Terms(initial=0.2, multiplier=1.6, cap=1.6, jitter=0.2, min_connect_timeout=1.0, tolerance=0.05)
 SLOW = replace(TERMS, initial=1.0, cap=8.0)

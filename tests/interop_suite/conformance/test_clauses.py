@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from interop.conformance import CLAUSES, Absent, Calls, Outcome, Scenario, judge
-from interop.conformance.gaps import series_of
-from interop.timeline import Ending, Lag, Window
+from grpc_judge.conformance import CLAUSES, Absent, Calls, Outcome, Scenario, judge
+from grpc_judge.conformance.gaps import series_of
+from grpc_judge.timeline import Ending, Lag, Window
 from tests.interop_suite.conformance import made
 
 NAMES = [clause.name for clause in CLAUSES]

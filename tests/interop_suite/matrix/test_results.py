@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from interop.conformance import CLAUSES, Absent, Outcome, Scenario
-from interop.matrix.results import to_json, to_summary
+from grpc_judge.conformance import CLAUSES, Absent, Outcome, Scenario
+from grpc_judge.matrix.results import to_json, to_summary
 from tests.interop_suite.conformance import made
 from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, peer, results
 

@@ -12,14 +12,14 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from interop.clients.peer import Peer, find_peers
-from interop.commands import cli
-from interop.conformance import CLAUSES, Outcome
-from interop.matrix import run as run_module
-from interop.matrix.run import SHORT, choose_clauses, run_all
-from interop.matrix.view import MatrixView
-from interop.runner.choice import choose
-from interop.runner.program import ROOT
+from grpc_judge.clients.peer import Peer, find_peers
+from grpc_judge.commands import cli
+from grpc_judge.conformance import CLAUSES, Outcome
+from grpc_judge.matrix import run as run_module
+from grpc_judge.matrix.run import SHORT, choose_clauses, run_all
+from grpc_judge.matrix.view import MatrixView
+from grpc_judge.runner.choice import choose
+from grpc_judge.runner.program import ROOT
 
 OURS = find_peers()[0]
 QUICK = ["waits-for-settings"]

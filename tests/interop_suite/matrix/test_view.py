@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from interop.clients.peer import find_peers
-from interop.conformance import Scenario
-from interop.matrix.scenarios import STAGINGS, Pace
-from interop.matrix.schedule import Wave
-from interop.matrix.trial import Trial
-from interop.matrix.view import MatrixView
+from grpc_judge.clients.peer import find_peers
+from grpc_judge.conformance import Scenario
+from grpc_judge.matrix.scenarios import STAGINGS, Pace
+from grpc_judge.matrix.schedule import Wave
+from grpc_judge.matrix.trial import Trial
+from grpc_judge.matrix.view import MatrixView
 from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, results
 
 

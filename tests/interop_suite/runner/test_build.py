@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from interop import commands
-from interop.clients.peer import Peer
-from interop.runner.build import build_all
-from interop.runner.program import ROOT
+from grpc_judge import commands
+from grpc_judge.clients.peer import Peer
+from grpc_judge.runner.build import build_all
+from grpc_judge.runner.program import ROOT
 
 READY = Peer(name="ready", folder=ROOT, command=("true",), configurable=frozenset())
 BUILT = replace(READY, name="built", build=((sys.executable, "-c", ""),))
