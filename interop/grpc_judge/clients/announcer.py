@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from grpc_backoff import AttemptStarted, CoreRedial
-from grpc_backoff.connection.events import ConnectionEvent
+from grpc_backoff import AttemptStarted, ConnectionEvent, CoreRedial
 from grpc_judge.clients.peer_program import Announcements
 
 __all__ = ["Announcer"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from grpc_judge.runner.manifest import ManifestError, Table
 from grpc_judge.runner.program import Program
 
-__all__ = ["Peer", "Setting", "find_peers"]
+__all__ = ["Peer", "Setting", "find_peers", "read_peer"]
 
 _FOLDER = Path(__file__).parent
 
@@ -31,11 +31,13 @@ class Peer(Program):
     Attributes:
         configurable: the settings that it supports.
         must_pass: whether the run fails if this peer fails.
+        tls: whether it can use TLS.
         loud: whether it attempts to connect without any pause, and so floods every failing server.
     """
 
     configurable: frozenset[Setting]
     must_pass: bool = False
+    tls: bool = True
     loud: bool = False
 
     def can_be_told(self, *settings: Setting) -> bool:
@@ -49,11 +51,16 @@ def find_peers(folder: Path = _FOLDER) -> list[Peer]:
     Raises:
         ManifestError: a manifest cannot be read.
     """
-    peers = [_read(path) for path in folder.glob("*/peer.toml")]
+    peers = [read_peer(path) for path in folder.glob("*/peer.toml")]
     return sorted(peers, key=lambda peer: (not peer.must_pass, peer.name))
 
 
-def _read(path: Path) -> Peer:
+def read_peer(path: Path) -> Peer:
+    """Return the peer that this manifest describes.
+
+    Raises:
+        ManifestError: the manifest cannot be read.
+    """
     table = Table(path, {"configurable", "must_pass", "loud", "only_by_name"})
     return Peer(
         **table.common(),

@@ -12,13 +12,15 @@ from grpc_judge.clients.peer import Peer, Setting
 from grpc_judge.conformance import Announced, Calls
 from grpc_judge.runner.process import ProgramError, ProgramProcess
 
-__all__ = ["Account", "PeerError", "PeerProcess"]
+__all__ = ["WORKERS", "Account", "PeerError", "PeerProcess"]
+
+WORKERS = 4
+"""How many calls a client is asked to make concurrently."""
 
 _STARTUP = 60.0
 """How long a peer may take to start, in seconds. A virtual machine starts slowly on a busy computer."""
 _WINDING_DOWN = 30.0
 """How long a peer may take to exit after the time for calls, in seconds."""
-_WORKERS = 4
 _PAUSE_MS = 20
 
 
@@ -52,7 +54,7 @@ class PeerProcess(ProgramProcess[Account]):
         """Prepare to call `target` for `seconds`. The values of `settings` are in milliseconds; `ca` enables TLS."""
         self._seconds = seconds
         self._holds = settings.get(Setting.HOLD, 0) / 1000
-        told = {"target": target, "seconds": f"{seconds:g}", "workers": _WORKERS, "pause-ms": _PAUSE_MS}
+        told = {"target": target, "seconds": f"{seconds:g}", "workers": WORKERS, "pause-ms": _PAUSE_MS}
         told |= {f"{setting.value}-ms": value for setting, value in settings.items()}
         if ca is not None:
             told["ca"] = str(ca)
@@ -67,7 +69,7 @@ class PeerProcess(ProgramProcess[Account]):
         """
         await self._be_ready(_STARTUP)
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """Send the start signal, after which the peer makes its first call."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"go\n")

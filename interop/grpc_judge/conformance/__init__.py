@@ -10,7 +10,7 @@ the records of servers (`grpc_judge.timeline`); nothing opens a socket or reads 
 
 from __future__ import annotations
 
-from grpc_judge.conformance.clause import Clause, judge
+from grpc_judge.conformance.clause import Clause, Level, judge
 from grpc_judge.conformance.connections import CONNECTIONS
 from grpc_judge.conformance.dials import DIALS
 from grpc_judge.conformance.evidence import Absent, Announced, Calls, Evidence
@@ -18,6 +18,7 @@ from grpc_judge.conformance.limits import LIMITS
 from grpc_judge.conformance.requests import REQUESTS
 from grpc_judge.conformance.scenario import Scenario
 from grpc_judge.conformance.series import SERIES
+from grpc_judge.conformance.sources import source
 from grpc_judge.conformance.terms import CLOSE_WITHIN, PROTOCOL, Range, Terms
 from grpc_judge.conformance.verdict import Measure, Outcome, Unit, Verdict
 
@@ -30,6 +31,7 @@ __all__ = [
     "Calls",
     "Clause",
     "Evidence",
+    "Level",
     "Measure",
     "Outcome",
     "Range",
@@ -38,6 +40,7 @@ __all__ = [
     "Unit",
     "Verdict",
     "judge",
+    "source",
 ]
 
 CLAUSES = tuple(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,16 @@ from grpc_judge.conformance.gaps import AT_ONCE, LATE, resets_at_settings, serie
 from grpc_judge.conformance.scenario import Scenario
 from grpc_judge.conformance.verdict import Measure, Outcome, Unit, Verdict
 
-__all__ = ["Clause", "NotApplicableError", "TooLateError", "judge", "verdict_on"]
+__all__ = ["Clause", "Level", "NotApplicableError", "TooLateError", "judge", "verdict_on"]
+
+
+class Level(enum.Enum):
+    """How much a clause asks."""
+
+    PROTOCOL = "protocol"
+    """What gRPC's documents and HTTP/2 require of every client."""
+    RECOMMENDED = "recommended"
+    """A rule of this project for a case that the protocol leaves open. No other client claims to follow it."""
 
 
 class NotApplicableError(Exception):
@@ -33,6 +43,7 @@ class Clause:
         says: what it requires, in one sentence.
         measure: yields figures with their allowed ranges. If there is too little evidence, it yields the amount and the
             required minimum, which is then missed: a lack of evidence is not conformance.
+        level: how much it asks.
     """
 
     name: str
@@ -40,6 +51,7 @@ class Clause:
     scenario: Scenario
     says: str
     measure: Callable[[Evidence], Iterable[Measure]]
+    level: Level = Level.PROTOCOL
 
     def judge(self, evidence: Evidence | Absent) -> Verdict:
         """Return the verdict on this evidence."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from grpc_judge.conformance.clause import Clause, NotApplicableError
+from grpc_judge.conformance.clause import Clause, Level, NotApplicableError
 from grpc_judge.conformance.evidence import Evidence
 from grpc_judge.conformance.gaps import (
     AT_ONCE,
@@ -35,6 +35,8 @@ def _at_once(evidence: Evidence) -> Range:
 
 
 def _first_attempt(evidence: Evidence) -> Iterator[Measure]:
+    if evidence.calls is None:
+        raise NotApplicableError("the client gives no sign of when it makes its first call")
     yield attempts(evidence.visits, 1)
     for visit in evidence.visits[:1]:
         waited = visit.accepted - evidence.wanted
@@ -228,6 +230,7 @@ CONNECTIONS = (
         scenario=Scenario.FLAPPING,
         says="A server that hangs up after SETTINGS is dialled once per INITIAL_BACKOFF, however many calls are made.",
         measure=_no_flood,
+        level=Level.RECOMMENDED,
     ),
     Clause(
         name="stable-after",
@@ -235,6 +238,7 @@ CONNECTIONS = (
         scenario=Scenario.UNSTABLE,
         says="With `stable-after`, a connection lost too soon counts as a failed attempt, so the backoff grows.",
         measure=_stable_after,
+        level=Level.RECOMMENDED,
     ),
     Clause(
         name="recovery",
@@ -256,6 +260,7 @@ CONNECTIONS = (
         scenario=Scenario.RESTART,
         says="A lost connection that lasted longer than INITIAL_BACKOFF is replaced at once if calls are made.",
         measure=_replaced,
+        level=Level.RECOMMENDED,
     ),
     Clause(
         name="refused-backs-off",
@@ -284,6 +289,7 @@ CONNECTIONS = (
         scenario=Scenario.FLAPPING,
         says="A server that sends GOAWAY after SETTINGS and hangs up is dialled once per INITIAL_BACKOFF.",
         measure=_no_flood_on_goaway,
+        level=Level.RECOMMENDED,
     ),
 )
 """The clauses in the order in which they are reported."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from grpc_judge.conformance.clause import Clause
+from grpc_judge.conformance.clause import Clause, Level
 from grpc_judge.conformance.evidence import Evidence
 from grpc_judge.conformance.scenario import Scenario
 from grpc_judge.conformance.terms import Range
@@ -52,7 +52,7 @@ def _clause(name: str, scenario: Scenario, when: str) -> Clause:
         f"Every connection that the server sees {when} belongs to a reported attempt or redial, and no connection is "
         "made after the channel is closed."
     )
-    return Clause(name=name, rule="CB-1", scenario=scenario, says=says, measure=_announced)
+    return Clause(name=name, rule="CB-1", scenario=scenario, says=says, measure=_announced, level=Level.RECOMMENDED)
 
 
 DIALS = (

@@ -64,9 +64,9 @@ class Evidence:
     Attributes:
         terms: the client's settings.
         timeline: the server's record.
-        wanted: when the client was about to make its first call.
+        wanted: when the client was about to make its first call or, if it gave no sign of that, when it had connected.
         seconds: how long the client was supposed to make calls after that.
-        calls: how its calls ended.
+        calls: how its calls ended; None if it reports nothing.
         settled: when the trial was ended early because no verdict could change any more: there were far more
             connections than any clause looks at. In that case the client did not report its calls, and `calls` is zero
             throughout. None if the trial ran to its end.
@@ -81,7 +81,7 @@ class Evidence:
     timeline: Timeline
     wanted: float
     seconds: float
-    calls: Calls
+    calls: Calls | None
     settled: float | None = None
     announced: Announced | None = None
     own: Fit | None = None

@@ -85,6 +85,8 @@ def _loses_none(evidence: Evidence) -> Iterator[Measure]:
     try:
         calls = _calls(evidence)
     except NotApplicableError:  # fall back to the client's own counts
+        if evidence.calls is None:
+            raise
         yield _count("calls answered", evidence.calls.ok, Range(1, math.inf))
         yield _count("calls lost", evidence.calls.lost, Range(0, 0))
         return
@@ -145,6 +147,8 @@ def _waits(evidence: Evidence) -> Iterator[Measure]:
 def _accounts(evidence: Evidence) -> Iterator[Measure]:
     yield from _came_back(evidence)
     calls = _calls(evidence)
+    if evidence.calls is None:
+        raise NotApplicableError("the client does not report its calls")
     numbered = sum(max(each) + 1 for each in calls.by_worker.values())
     yield _count("calls that it made but did not report", max(0, numbered - evidence.calls.made), Range(0, 0))
     answered = sum(_answered(requests) for _, requests in calls.each())

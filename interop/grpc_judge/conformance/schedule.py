@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from grpc_judge.conformance.terms import Range, Terms
 
@@ -27,6 +27,15 @@ _MOST = 10_000
 """More attempts than occur in any scenario."""
 
 _Array = NDArray[np.float64]
+
+_DEVIATIONS = np.linspace(-8.0, 8.0, 6401)
+_BELOW = np.array([0.5 * math.erfc(-each / math.sqrt(2.0)) for each in _DEVIATIONS])
+"""The normal distribution function; between these points, interpolation is off by less than 1e-6."""
+
+
+def _normal(deviations: _Array) -> _Array:
+    found: _Array = np.interp(deviations, _DEVIATIONS, _BELOW)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +167,7 @@ class Gaps:
         density = np.full_like(width, _HARDLY)
         for share, noise in ((1 - _LATE, _PRECISE), (_LATE, _USUAL)):
             deviation = noise * self._tolerance
-            inside = ndtr((away + width / 2) / deviation) - ndtr((away - width / 2) / deviation)
+            inside = _normal((away + width / 2) / deviation) - _normal((away - width / 2) / deviation)
             density += share * inside / width * np.maximum(self._gap, self._tolerance)
         found: _Array = np.log(density)
         return found

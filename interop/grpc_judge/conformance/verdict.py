@@ -70,23 +70,31 @@ class Measure:
             return 0.0
         return max(self.allowed.low - self.seen, self.seen - self.allowed.high)
 
-    def __str__(self) -> str:
-        """Return the figure, its allowed range and by how much it misses that range."""
-        if self.interval is not None:
-            low, high = (self.unit.show(end) for end in (self.interval.low, self.interval.high))
-            expected = self.unit.show(self.allowed.low)
-            unit = "" if self.unit is Unit.TIMES else f" {self.unit.value}"
-            return f"{self.what}: {self.unit.show(self.seen)} ({low} to {high}){unit}, expected {expected}"
-        text = f"{self.what}: {self.unit.count(self.seen)}, allowed {self._allowance()}"
-        if self.missed_by:
-            text += f", missed by {self.unit.count(self.missed_by)}"
-        return text
+    @property
+    def shown(self) -> str:
+        """What was measured and the figure, as text; for an estimate, with its interval."""
+        if self.interval is None:
+            return f"{self.what}: {self.unit.count(self.seen)}"
+        low, high = (self.unit.show(end) for end in (self.interval.low, self.interval.high))
+        unit = "" if self.unit is Unit.TIMES else f" {self.unit.value}"
+        return f"{self.what}: {self.unit.show(self.seen)} ({low} to {high}){unit}"
 
-    def _allowance(self) -> str:
+    @property
+    def allowance(self) -> str:
+        """The allowed range or, for an estimate, the expected value, as text."""
         low, high = self.unit.show(self.allowed.low), self.unit.show(self.allowed.high)
+        if self.interval is not None:
+            return low
         if math.isinf(self.allowed.high):
             return f"at least {low}"
         return f"at most {high}" if self.allowed.low <= 0 else f"{low} to {high}"
+
+    def __str__(self) -> str:
+        """Return the figure, its allowed range and by how much it misses that range."""
+        if self.interval is not None:
+            return f"{self.shown}, expected {self.allowance}"
+        missed = f", missed by {self.unit.count(self.missed_by)}" if self.missed_by else ""
+        return f"{self.shown}, allowed {self.allowance}{missed}"
 
 
 class Outcome(enum.Enum):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from grpc_judge.clients.findings import Finding
-from grpc_judge.conformance import Absent, Clause, Evidence, Outcome, Scenario, Verdict
+from grpc_judge.conformance import Absent, Clause, Evidence, Level, Outcome, Scenario, Verdict
 from grpc_judge.matrix.scenarios import Pace
 from grpc_judge.runner.written import machine, plain, summary, whole
 
 __all__ = ["PeerResult", "Results", "to_json", "to_summary"]
+
+_FAILING = (Scenario.HANG_UP, Scenario.STEADY, Scenario.FAILURES, Scenario.HANDSHAKE)
+"""The scenarios of one client each, in which every attempt fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +75,19 @@ class PeerResult:
         explained = {clause for finding in self.findings for clause in finding.clauses}
         return tuple(clause for clause in self.failed if clause not in explained)
 
+    def passes(self, clauses: Iterable[Clause]) -> bool:
+        """Return whether none of these clauses fails, and any clause could be judged at all."""
+        judged = any(verdict.outcome is not Outcome.NOT_APPLICABLE for verdict in self.verdicts)
+        return judged and all(self.verdict_on(clause).outcome is not Outcome.FAIL for clause in clauses)
+
     @property
-    def passed(self) -> bool:
-        """Whether every clause holds or is inconclusive. A clause that does not apply does not count as holding."""
-        return not self.missing and all(
-            verdict.outcome in {Outcome.PASS, Outcome.INCONCLUSIVE} for verdict in self.verdicts
-        )
+    def headline(self) -> str:
+        """What explains most failures in one sentence; empty if nothing does."""
+        tried = [self.evidence[scenario] for scenario in _FAILING if scenario in self.evidence]
+        seen = [each for each in tried if isinstance(each, Evidence)]
+        if seen and all(len(each.visits) == 1 for each in seen):
+            return "It dials once and never again after a failed attempt: most failures below follow from this."
+        return ""
 
     def verdict_on(self, clause: Clause) -> Verdict:
         """Return the verdict of this clause on the peer."""
@@ -116,14 +126,21 @@ class Results:
         """Return the clauses that were judged in this scenario."""
         return tuple(clause for clause in self.clauses if clause.scenario is scenario)
 
-    def passed(self, *, require_peers: bool) -> bool:
-        """Return whether all peers that must pass do so and, with `require_peers`, whether none is missing or broken.
+    def passed(self, *, require_peers: bool, named: bool = False, allowed: Collection[str] = ()) -> bool:
+        """Return whether the run is a success.
 
-        Failures of other peers are results, not errors.
+        Failures of peers that need not pass are results, not errors.
+
+        Args:
+            require_peers: whether it is an error if a peer is missing or its program breaks down.
+            named: whether the peers were chosen by name; then all of them must pass the clauses of the protocol.
+            allowed: names of clauses and rules whose failures are known.
         """
         if require_peers and (self.missing or any(peer.broken for peer in self.peers)):
             return False
-        return all(peer.passed for peer in self.peers if peer.must_pass)
+        asked = [clause for clause in self.clauses if not {clause.name, clause.rule} & set(allowed)]
+        protocol = [clause for clause in asked if clause.level is Level.PROTOCOL]
+        return all(peer.passes(asked if peer.must_pass else protocol) for peer in self.peers if named or peer.must_pass)
 
 
 def to_json(results: Results) -> dict[str, Any]:
@@ -146,7 +163,13 @@ def to_summary(results: Results) -> dict[str, Any]:
         "full": results.full,
         "machine": machine(),
         "clauses": [
-            {"name": clause.name, "rule": clause.rule, "scenario": clause.scenario.label, "says": clause.says}
+            {
+                "name": clause.name,
+                "rule": clause.rule,
+                "level": clause.level.value,
+                "scenario": clause.scenario.label,
+                "says": clause.says,
+            }
             for clause in results.clauses
         ],
         "peers": [_peer(peer) for peer in results.peers],

@@ -6,18 +6,22 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
 from grpc_judge.clients.findings import read_findings
-from grpc_judge.clients.peer import Peer, find_peers
+from grpc_judge.clients.peer import Peer, find_peers, read_peer
+from grpc_judge.clients.plain import plain_peer
 from grpc_judge.conformance import CLAUSES, Absent, Clause, Evidence, Outcome, Scenario, judge
+from grpc_judge.matrix.export import export
 from grpc_judge.matrix.lag import LagWatch
 from grpc_judge.matrix.results import PeerResult, Results, to_json
 from grpc_judge.matrix.scenarios import STAGINGS
@@ -36,6 +40,8 @@ __all__ = ["SHORT", "choose_clauses", "run", "run_all"]
 SHORT = [clause for clause in CLAUSES if clause.scenario in {Scenario.HANG_UP, Scenario.OUTAGE}]
 """The clauses of `--short`: those about a server that hangs up at once, and about an outage."""
 
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
 _OVERHEAD = 300.0
 """How many seconds a trial may take beyond the time for calls: its wave must get ready, and it may end slowly."""
 
@@ -46,67 +52,123 @@ Found = dict[Scenario, Evidence | Absent]
 _Record = Callable[[Trial, Evidence | Absent, Mapping[str, str]], None]
 
 
+def _in_a_checkout(_context: click.Context, _option: click.Parameter, folder: Path | None) -> Path | None:
+    if folder is not None and find_spec("grpc_judge.matrix.report") is None:
+        raise click.UsageError("--report needs a checkout of the repository; --html does not")
+    return folder
+
+
 @click.command()
 @click.option("--peers", "names", multiple=True, metavar="NAME", help="Run only this peer; may be repeated.")
 @click.option(
+    "--manifest",
+    "manifests",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run the peer that this peer.toml describes; may be repeated.",
+)
+@click.option("--name", metavar="NAME", help="What to call COMMAND; by default, as its program.")
+@click.option("--tls-args", default="", metavar="ARGS", help='How COMMAND uses TLS, such as "--ca {ca}".')
+@click.option(
+    "--backoff-args",
+    default="",
+    metavar="ARGS",
+    help="How COMMAND's backoff is set: arguments with {initial_ms} and {max_ms}, perhaps {min_connect_timeout_ms}.",
+)
+@click.option(
     "--rules", multiple=True, metavar="RULE", help="Judge only this rule (CB-5) or clause (growth); may be repeated."
 )
+@click.option("--allow", "allowed", multiple=True, metavar="CLAUSE", help="A known failure; may be repeated.")
 @click.option("--short", is_flag=True, help="Run only two scenarios: a server that hangs up, and an outage.")
 @click.option(
     "--full",
     is_flag=True,
     help="Run as long as the official test: 540 s, or a fifth of all its values for configurable clients.",
 )
-@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all results here.")
-@click.option("--report", "folder", type=click.Path(file_okay=False, path_type=Path), help="Write a report here.")
+@click.option("--json", "file", type=_FILE, help="Write all results to this file.")
+@click.option("--junit", type=_FILE, help="Write the verdicts to this file, as JUnit does.")
+@click.option("--html", type=_FILE, help="Write the verdicts to this file, as a page that stands alone.")
+@click.option(
+    "--report",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    callback=_in_a_checkout,
+    help="Write a report here; needs a checkout.",
+)
 @click.option("--at-once", type=click.IntRange(min=2), default=AT_ONCE, help="How many processes in compressed time.")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @click.pass_context
 def run(
     context: click.Context,
     names: tuple[str, ...],
+    manifests: tuple[Path, ...],
+    name: str | None,
+    tls_args: str,
+    backoff_args: str,
     rules: tuple[str, ...],
+    allowed: tuple[str, ...],
     short: bool,
     full: bool,
     file: Path | None,
+    junit: Path | None,
+    html: Path | None,
     folder: Path | None,
     at_once: int,
+    program: tuple[str, ...],
 ) -> None:
     """Run clients against servers that fail in every way, and judge rule by rule how they connect.
 
-    Time is compressed for clients whose backoff can be configured. The exit status is 0 if this project's own client
-    passes every clause, else 1; failures of others are results, not errors. Clients that are missing on this machine
-    are left out; with GRPC_BACKOFF_REQUIRE_PEERS=1 in the environment, these and clients that crash are errors.
+    COMMAND is any program that calls {target} for {seconds} seconds. Without it, --peers and --manifest, all clients
+    that come along are run.
+
+    Time is compressed for clients whose backoff can be configured. The exit status is 1 if a client that was chosen, or
+    one of this project's own, fails a clause of the protocol that is not allowed to fail. Clients that are missing on
+    this machine are left out; with GRPC_BACKOFF_REQUIRE_PEERS=1 in the environment, these and clients that crash are
+    errors.
     """
     if short and (rules or full):
         raise click.UsageError("--short goes with neither --rules nor --full")
+    if (name or tls_args or backoff_args) and not program:
+        raise click.UsageError("--name, --tls-args and --backoff-args are for a COMMAND")
     try:
-        peers, clauses = choose(find_peers(), "--peers", names), SHORT if short else choose_clauses(rules)
+        peers: list[Peer] = [read_peer(path.resolve()) for path in manifests]
+        if program:
+            called = name or Path(program[0]).name
+            peers.append(plain_peer(called, program, told=shlex.split(backoff_args), secured=shlex.split(tls_args)))
+        named = bool(names or peers)
+        if names or not named:
+            peers += choose(find_peers(), "--peers", names)
+        choose_clauses(known := split(allowed), "--allow")
+        clauses = SHORT if short else choose_clauses(split(rules))
         view = MatrixView()
         results = run_to_the_end(run_all(peers, clauses, view, full=full, at_once=at_once))
     except (ManifestError, ValueError) as error:
         raise click.ClickException(str(error)) from error
-    view.show(results)
+    if named:
+        view.show_each(results, known)
+    else:
+        view.show(results)
     if file is not None:
         write(to_json(results), file)
     if folder is not None:
         from grpc_judge.matrix.report import write_report  # noqa: PLC0415 - matplotlib is slow to import
 
         write_report(results, folder)
-    context.exit(0 if results.passed(require_peers=peers_required()) else 1)
+    export(results, known, junit=junit, html=html)
+    context.exit(0 if results.passed(require_peers=peers_required(), named=named, allowed=known) else 1)
 
 
-def choose_clauses(rules: Iterable[str]) -> list[Clause]:
-    """Return the clauses with these rules or names; all clauses if none are given.
+def choose_clauses(wanted: Collection[str], flag: str = "--rules") -> list[Clause]:
+    """Return the clauses with these rules or names; all clauses if none are given. `flag` is for the error message.
 
     Raises:
         ValueError: a rule or clause does not exist.
     """
-    wanted = split(rules)
     for rule in wanted:
         if not any(rule in (clause.name, clause.rule) for clause in CLAUSES):
             known = sorted({clause.rule for clause in CLAUSES}) + [clause.name for clause in CLAUSES]
-            raise ValueError(f"--rules={rule}: expected one of {', '.join(known)}")
-    return [clause for clause in CLAUSES if not wanted or wanted & {clause.name, clause.rule}]
+            raise ValueError(f"{flag}={rule}: expected one of {', '.join(known)}")
+    return [clause for clause in CLAUSES if not wanted or {clause.name, clause.rule} & set(wanted)]
 
 
 async def run_all(
@@ -173,7 +235,9 @@ def _trials(
     for peer in peers:
         for scenario in scenarios:
             staging = STAGINGS[scenario]
-            if peer.can_be_told(*staging.demands):
+            if staging.tls and not peer.tls:
+                found[peer.name][scenario] = Absent("the command was not told how to use TLS (--tls-args)")
+            elif peer.can_be_told(*staging.demands):
                 yield Trial(peer=peer, staging=staging, pace=staging.pace_for(peer, full=full))
             else:
                 option = ", ".join(setting.value for setting in staging.demands)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,9 @@ import trustme
 
 from grpc_judge.clients.peer import Peer
 from grpc_judge.clients.peer_process import Account, PeerError, PeerProcess
+from grpc_judge.clients.plain import PlainPeer, PlainProcess
 from grpc_judge.conformance import Announced, Calls, Evidence
+from grpc_judge.conformance.gaps import by_client
 from grpc_judge.flaky import FlakyServer, Tls
 from grpc_judge.flaky.dials import watch_dials
 from grpc_judge.flaky.names import NameServer
@@ -126,11 +129,11 @@ class Trial:
             servers = [await stack.enter_async_context(self._server(number, epoch, trust)) for number in self._clients]
             house = await self._house(servers[0], epoch, stack)
             targets = [server.target for server in servers] if house is None else [house.target]
-            peers = await self._assemble(targets, trust, start, stack)
+            peers = await self._assemble(servers, targets, trust, start, stack)
             dials = stack.enter_context(watch_dials(servers[0].port)) if self.staging.counts_refused else None
             wanted = loop.time() - epoch
             for peer in peers:
-                peer.begin()
+                await peer.begin()
             accounts, settled = await self._play(servers, peers, house)
             seen = servers if house is None else [*servers, house.server]
             timeline = replace(
@@ -138,19 +141,21 @@ class Trial:
                 lags=() if start.lags is None else start.lags.since(epoch + wanted, epoch),
                 refused=None if dials is None else tuple(at - epoch for at in dials.seen),
             )
+        if isinstance(self.peer, PlainPeer):
+            wanted = max(visits[0].accepted for visits in by_client(timeline.visits))  # none lags behind from here on
         evidence = Evidence(
             terms=self.staging.terms_for(self.pace),
             timeline=timeline,
             wanted=wanted,
             seconds=self.seconds,
-            calls=_total([account.calls for account in accounts]),
+            calls=None if isinstance(self.peer, PlainPeer) else _total([account.calls for account in accounts]),
             settled=timeline.taken if settled else None,
             announced=_on_timeline(accounts[0].announced, wanted) if accounts else None,
         )
         return evidence, accounts[0].versions if accounts else {}
 
     async def _play(
-        self, servers: Sequence[FlakyServer], peers: Sequence[PeerProcess], house: _House | None
+        self, servers: Sequence[FlakyServer], peers: Sequence[PeerProcess | PlainProcess], house: _House | None
     ) -> tuple[Sequence[Account], bool]:
         """Return the peers' reports, and whether verdicts were settled early; if so, there are no reports."""
         told = asyncio.ensure_future(asyncio.gather(*(peer.account() for peer in peers)))
@@ -182,24 +187,36 @@ class Trial:
         names = await stack.enter_async_context(NameServer("127.0.0.1"))
         return _House(await stack.enter_async_context(other), names)
 
-    def _process(self, target: str, trust: Trust) -> PeerProcess:
-        settings = self.staging.settings_for(self.peer, self.pace)
-        return PeerProcess(self.peer, target, self.seconds, settings, trust.ca if self.staging.tls else None)
+    def _process(self, server: FlakyServer, target: str, trust: Trust) -> PeerProcess | PlainProcess:
+        settings, ca = self.staging.settings_for(self.peer, self.pace), trust.ca if self.staging.tls else None
+        if isinstance(self.peer, PlainPeer):
+            connected = functools.partial(server.wait_for, connections=1)
+            return PlainProcess(self.peer, target, self.seconds, settings, ca, connected)
+        return PeerProcess(self.peer, target, self.seconds, settings, ca)
 
     async def _assemble(
-        self, targets: Sequence[str], trust: Trust, start: Start, stack: AsyncExitStack
-    ) -> list[PeerProcess]:
+        self,
+        servers: Sequence[FlakyServer],
+        targets: Sequence[str],
+        trust: Trust,
+        start: Start,
+        stack: AsyncExitStack,
+    ) -> list[PeerProcess | PlainProcess]:
         """Return this trial's peers once those of all trials are ready. Failed peers do not delay others."""
         try:
             async with start.loading:
-                peers = [await stack.enter_async_context(self._process(target, trust)) for target in targets]
-                for peer in peers:
-                    await peer.ready()
+                processes: list[PeerProcess | PlainProcess] = [
+                    self._process(*each, trust) for each in zip(servers, targets, strict=False)
+                ]
+                for process in processes:
+                    await stack.enter_async_context(process)
+                for process in processes:
+                    await process.ready()
         except PeerError:
             await start.wait()
             raise
         await start.wait()
-        return peers
+        return processes
 
     async def _direct(self, servers: Sequence[FlakyServer], house: _House | None) -> bool:
         """Start any second script. Wait for the connections that settle the verdicts; return False if none do."""

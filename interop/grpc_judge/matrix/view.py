@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -16,11 +17,15 @@ from rich.text import Text
 
 from grpc_judge.conformance import Outcome, Verdict
 from grpc_judge.matrix.results import PeerResult, Results
+from grpc_judge.matrix.rows import HEADINGS, rows
 from grpc_judge.matrix.schedule import Wave
 from grpc_judge.runner.build import Built
 from grpc_judge.runner.terminal import WORDS, plain_table, wide_console
 
 __all__ = ["MatrixView"]
+
+_STYLES = {"FAIL": "bold red", "known": "yellow", "advice": "yellow", "late": "yellow"}
+"""The styles of rows that do not hold."""
 
 
 class MatrixView:
@@ -63,6 +68,21 @@ class MatrixView:
             transient=True,
         )
 
+    def show_each(self, results: Results, allowed: Collection[str] = ()) -> None:
+        """Print every verdict on each client, with what to read about those that do not hold."""
+        for peer in results.judged:
+            found = list(rows(peer, results, allowed))
+            self._head(peer, sum(row.verdict == "pass" for row in found), len(found))
+            table = Table(*HEADINGS, box=box.SIMPLE_HEAD, pad_edge=False)
+            for row in found:
+                table.add_row(*row[:-1], style=_STYLES.get(row.verdict))
+            self.console.print(table)
+            for read in dict.fromkeys(row.read for row in found if row.verdict in _STYLES):
+                names = ", ".join(row.clause for row in found if row.read == read and row.verdict in _STYLES)
+                self.console.print(f"{names}: read {read}, or `grpc-judge explain CLAUSE`")
+        for peer in results.missing:
+            self.console.print(f"{peer.name}: left out, since {peer.missing}")
+
     def show(self, results: Results) -> None:
         """Print the table, and then every verdict that is not a pass."""
         self.console.print()
@@ -74,12 +94,16 @@ class MatrixView:
 
     def _show_peer(self, peer: PeerResult, results: Results) -> None:
         notable = [verdict for verdict in peer.verdicts if verdict.outcome is not Outcome.PASS]
-        versions = f" ({peer.shown_versions})" if peer.versions else ""
-        counts = f"{len(peer.verdicts) - len(notable)} of {len(results.clauses)} clauses hold"
-        self.console.print()
-        self.console.print(Text.assemble((peer.name, "bold"), f"{versions}: {counts}"))
+        self._head(peer, len(peer.verdicts) - len(notable), len(results.clauses))
         for verdict in notable:
             self.console.print(_line(verdict))
+
+    def _head(self, peer: PeerResult, hold: int, judged: int) -> None:
+        versions = f" ({peer.shown_versions})" if peer.versions else ""
+        self.console.print()
+        self.console.print(Text.assemble((peer.name, "bold"), f"{versions}: {hold} of {judged} clauses hold"))
+        if peer.headline:
+            self.console.print(Text(peer.headline, style="bold"))
 
 
 def _table(results: Results) -> Table:

@@ -13,7 +13,9 @@ AnyProgram = TypeVar("AnyProgram", bound=Program)
 
 
 def choose(programs: Sequence[AnyProgram], flag: str, given: Iterable[str]) -> list[AnyProgram]:
-    """Return the programs with these names or folders; if none are given, all that are not marked `only_by_name`.
+    """Return the programs with these names; if none are given, all that are not marked `only_by_name`.
+
+    A program is named by its name, its folder, or the first word of its name, which several may share.
 
     Args:
         programs: the available programs.
@@ -25,11 +27,15 @@ def choose(programs: Sequence[AnyProgram], flag: str, given: Iterable[str]) -> l
     """
     wanted = split(given)
     for name in sorted(wanted):
-        if not any(name in (program.name, program.folder.name) for program in programs):
+        if not any(name in _names(program) for program in programs):
             raise ValueError(f"{flag}={name}: expected one of {', '.join(program.name for program in programs)}")
     if not wanted:
         return [program for program in programs if not program.only_by_name]
-    return [program for program in programs if wanted & {program.name, program.folder.name}]
+    return [program for program in programs if wanted & _names(program)]
+
+
+def _names(program: Program) -> set[str]:
+    return {program.name, program.folder.name, program.name.partition(" ")[0]}
 
 
 def split(given: Iterable[str]) -> set[str]:

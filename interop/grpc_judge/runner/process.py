@@ -8,6 +8,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -45,10 +46,13 @@ class ProgramProcess(Generic[Said]):
 
     error: ClassVar[type[ProgramError]] = ProgramError
 
-    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Prepare to run this command line, with these environment variables in addition to our own."""
+    def __init__(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None, folder: Path = ROOT
+    ) -> None:
+        """Prepare to run this command line in `folder`, with these environment variables in addition to our own."""
         self._name = name
         self._command = list(command)
+        self._folder = folder
         self._environment = _environment() | dict(environment or {})
 
     async def __aenter__(self) -> Self:
@@ -71,7 +75,7 @@ class ProgramProcess(Generic[Said]):
     async def _start(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             *self._command,
-            cwd=ROOT,
+            cwd=self._folder,
             env=self._environment,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

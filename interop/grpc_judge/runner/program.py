@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import sys
@@ -19,10 +20,12 @@ ROOT = Path(__file__).parents[2]
 """The working directory of all commands: the folder that contains this package."""
 
 _BUILD_LIMIT = 600.0
+_TELLING = re.compile(r"\berror\b|\bfatal\b|not found|no such file", re.IGNORECASE)
+"""What compilers and package managers say in the line that tells why they failed; other tools print more after it."""
 
 
 class BuildError(Exception):
-    """A program could not be built. The message contains the last line of the build's output."""
+    """A program could not be built. The message contains the line of the build's output that tells why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +76,13 @@ async def build(program: Program) -> None:
         if status is None:
             raise BuildError(f"{command[0]} took longer than {_BUILD_LIMIT:g} s")
         if status:
-            last = output.rpartition("\n")[2]
-            raise BuildError(f"{command[0]} failed: {last}")
+            raise BuildError(f"{command[0]} failed: {_cause(output)}")
+
+
+def _cause(output: str) -> str:
+    """Return the first line that speaks of an error; without one, the last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return next(filter(_TELLING.search, lines), lines[-1] if lines else "it printed nothing")
 
 
 async def finish(command: Sequence[str], folder: Path, limit: float) -> tuple[int | None, str]:

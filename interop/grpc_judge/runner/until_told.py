@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 import click
 
-__all__ = ["run_to_the_end", "run_until_told"]
+__all__ = ["one_line_for", "run_to_the_end", "run_until_told"]
 
 Result = TypeVar("Result")
 
@@ -39,3 +39,16 @@ async def _until_told(work: Coroutine[Any, Any, Result]) -> Result | None:
     with contextlib.suppress(asyncio.CancelledError):
         return await task
     return None
+
+
+@contextlib.contextmanager
+def one_line_for(*errors: type[Exception]) -> Iterator[None]:
+    """Turn these errors into one line of output and the exit status 1.
+
+    Raises:
+        click.ClickException: one of the errors was raised.
+    """
+    try:
+        yield
+    except errors as error:
+        raise click.ClickException(str(error)) from error

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from grpc_backoff import AttemptStarted, Connected, Disconnected
-from grpc_backoff.connection.events import ConnectionEvent
+from grpc_backoff import AttemptStarted, Connected, ConnectionEvent, Disconnected
 from grpc_judge.conformance import Terms
 from grpc_judge.servers.happenings import Happening
 from grpc_judge.servers.server import Server

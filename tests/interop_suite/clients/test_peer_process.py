@@ -30,7 +30,7 @@ async def whole(program, **told):
     """Run a program from start to finish, and return its account of its calls."""
     async with running(program, **told) as peer:
         await peer.ready()
-        peer.begin()
+        await peer.begin()
         return await peer.account()
 
 

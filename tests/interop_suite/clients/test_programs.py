@@ -27,7 +27,7 @@ def trust(tmp_path_factory):
 async def account_of(peer, target, *, settings=None, ca=None):
     async with PeerProcess(peer, target, 0.5, settings or {}, ca) as running:
         await running.ready()
-        running.begin()
+        await running.begin()
         return await running.account()
 
 

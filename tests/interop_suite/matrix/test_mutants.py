@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
+from grpc_judge.checkout import cli
 from grpc_judge.clients.reference.defects import DEFECTS
-from grpc_judge.commands import cli
 from grpc_judge.conformance import CLAUSES, Outcome, Verdict
 from grpc_judge.matrix import mutants as mutants_module
 from tests.interop_suite.matrix.results import RIGHT, results

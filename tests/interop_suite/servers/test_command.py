@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from grpc_judge.commands import cli
+from grpc_judge.checkout import cli
 from grpc_judge.runner.program import ROOT
 from grpc_judge.servers import command as module
 from grpc_judge.servers.case_view import CaseView
