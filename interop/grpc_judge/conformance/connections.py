@@ -75,6 +75,10 @@ def _no_flood_on_goaway(evidence: Evidence) -> Iterator[Measure]:
     yield from _spaced(evidence, "enhance_your_calm")
 
 
+def _no_flood_when_drained(evidence: Evidence) -> Iterator[Measure]:
+    yield from _spaced(evidence, "settings_then_goaway")
+
+
 def _spaced(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
     """Yield the time between each connection with this behaviour and the next, and how many of these were too short."""
     terms, visits = evidence.terms, evidence.visits
@@ -289,6 +293,14 @@ CONNECTIONS = (
         scenario=Scenario.FLAPPING,
         says="A server that sends GOAWAY after SETTINGS and hangs up is dialled once per INITIAL_BACKOFF.",
         measure=_no_flood_on_goaway,
+        level=Level.RECOMMENDED,
+    ),
+    Clause(
+        name="drained-backs-off",
+        rule="CB-7",
+        scenario=Scenario.DRAINED,
+        says="A server that drains each connection before it takes a call is dialled once per INITIAL_BACKOFF.",
+        measure=_no_flood_when_drained,
         level=Level.RECOMMENDED,
     ),
 )

@@ -31,8 +31,12 @@ _UNEXPLAINED = -3.0
 _IMPOSSIBLE = -12.0
 """A log-likelihood below which not even noise explains a gap."""
 _ROUNDS = 3
+_LONGEST_PERIOD = 13
+"""How many gaps a series may have before it restarts, for a restart to be looked for; one less than this."""
 _DISTINCT = 3.0
 """The lead in log-likelihood that an explanation must have over any that blames other traits."""
+_HOPELESS = 200.0
+"""How far the settings' log-likelihood must lie below the best for them to be no explanation of the gaps at all."""
 _LIKELY = 4.0
 """How far a schedule's log-likelihood may lie below that of the likeliest schedule."""
 _UNSURE = 0.25
@@ -82,9 +86,11 @@ class Fit:
         wrong: the traits that differ from the client's settings.
         likely: other schedules that explain the gaps almost as well, each different in one trait.
         series: the gaps.
+        explained: whether any schedule explains the gaps. If none does, `schedule` is the one that the settings give.
     """
 
     schedule: Schedule
+    explained: bool = True
     wrong: frozenset[Trait] = frozenset()
     likely: tuple[Schedule, ...] = ()
     series: tuple[Series, ...] = ()
@@ -138,7 +144,10 @@ def fit(series: tuple[Series, ...], terms: Terms) -> Fit:
         best = max(found, key=_worth)
     # Blame only the traits that all explanations close to the best one blame.
     close = [each.wrong for each in found if each.worth > best.worth - _DISTINCT]
-    best = next(each for each in found if each.wrong == frozenset.intersection(*close))
+    common = frozenset.intersection(*close)
+    if not common and singles[0].worth < best.worth - _HOPELESS:
+        return Fit(schedule=told, explained=False, series=series)
+    best = next(each for each in found if each.wrong == common)
     most = max(each.likelihood for each in singles)
     likely = tuple(each.schedule for each in singles if each.likelihood > most - _LIKELY)
     return Fit(schedule=best.schedule, wrong=best.wrong, likely=likely, series=series)
@@ -208,7 +217,7 @@ def _searched(name: str, **others: float) -> _Way:
 
 def _begins_anew(best: Schedule, told: Schedule, gaps: Gaps) -> Schedule:
     plain = best.changed(added=0.0, multiplier=told.multiplier)
-    return _likeliest([plain.changed(period=period) for period in range(2, 8)], gaps)
+    return _likeliest([plain.changed(period=period) for period in range(2, _LONGEST_PERIOD)], gaps)
 
 
 def _jittered(best: Schedule, _told: Schedule, gaps: Gaps) -> Schedule:

@@ -153,6 +153,7 @@ def _accounts(evidence: Evidence) -> Iterator[Measure]:
     yield _count("calls that it made but did not report", max(0, numbered - evidence.calls.made), Range(0, 0))
     answered = sum(_answered(requests) for _, requests in calls.each())
     yield _count("answers that it reported but did not get", max(0, evidence.calls.ok - answered), Range(0, 0))
+    yield _count("calls that had not ended a second after the last one began", evidence.calls.unfinished, Range(0, 0))
 
 
 REQUESTS = (

@@ -18,8 +18,12 @@ class Scenario(enum.Enum):
     SILENT = "accepts connections but sends SETTINGS byte by byte or not at all"
     SLOW_SETTINGS = "sends SETTINGS late, but within MIN_CONNECT_TIMEOUT"
     HANDSHAKE = "completes the TLS handshake and then closes the connection"
+    TLS_FAILURE = (
+        "shows a certificate that the client does not trust, answers the TLS handshake with garbage, or closes"
+    )
     RESET = "closes a few connections, serves one for a while, breaks it, and closes all later ones"
     FLAPPING = "sends SETTINGS and hangs up, with or without GOAWAY"
+    DRAINED = "sends SETTINGS, a GOAWAY without an error, and hangs up"
     UNSTABLE = "sends SETTINGS and hangs up, and the client counts this as a failed attempt"
     HERD = "serves two clients, drops both at the same moment, and then closes each new connection"
     OUTAGE = "works, goes down for a while, and comes back"

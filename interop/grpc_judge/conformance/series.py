@@ -19,7 +19,7 @@ from grpc_judge.conformance.evidence import Evidence
 from grpc_judge.conformance.fit import Fit, Trait
 from grpc_judge.conformance.gaps import accepted, after_service, attempts, by_client, measured, series_of
 from grpc_judge.conformance.scenario import Scenario
-from grpc_judge.conformance.schedule import INTERVAL, Gaps, Schedule
+from grpc_judge.conformance.schedule import INTERVAL, Gaps, Schedule, Series
 from grpc_judge.conformance.terms import Range, Terms
 from grpc_judge.conformance.verdict import Measure, Unit
 
@@ -133,8 +133,22 @@ def _growth(own: Fit, terms: Terms) -> Iterator[Measure]:
         return
     number = _ADDED if own.schedule.added else _MULTIPLIER
     yield number.measure(own, terms, wrong=Trait.GROWTH in own.wrong)
+    why = "which does not fit the others" if own.explained else "and no schedule explains the gaps"
     for n, gap, band in own.unexplained():
-        yield Measure(what=f"gap {n}, which does not fit the others", seen=gap, allowed=band)
+        yield Measure(what=f"gap {n}, {why}", seen=gap, allowed=band)
+    if not own.wrong:
+        yield from (_bound(each) for each in own.series if not any(map(math.isnan, each.gaps)))
+
+
+def _bound(series: Series) -> Measure:
+    """Compare the number of gaps with the most that any conforming schedule has in the same time."""
+    lasted = sum(series.gaps)
+    return Measure(
+        what=f"attempts in {lasted:.1f} s",
+        seen=len(series.gaps) + 1,
+        allowed=Range(0, series.terms.most_starts(lasted)),
+        unit=Unit.ATTEMPTS,
+    )
 
 
 def _cap(own: Fit, terms: Terms) -> Iterator[Measure]:
@@ -288,6 +302,13 @@ SERIES = (
         rule="CB-6",
         scenario=Scenario.HANDSHAKE,
         says="Neither an accepted connection nor a completed TLS handshake resets the backoff.",
+        measure=_every_gap,
+    ),
+    Clause(
+        name="tls-failure-backs-off",
+        rule="CB-4",
+        scenario=Scenario.TLS_FAILURE,
+        says="A TLS handshake that fails, for whatever reason, counts as a failed attempt, so the backoff grows.",
         measure=_every_gap,
     ),
     Clause(

@@ -73,6 +73,7 @@ class Staging:
         compressible: whether compressed time makes the scenario shorter.
         clients: how many clients take part, each with its own server.
         tls: whether connections use TLS.
+        trusted: whether the client trusts the server's certificate.
         serves: when `then` starts, in seconds after the last client has connected; None if there is no second script.
         then: the servers' second script, which starts together with a reset of all connections.
         elsewhere: the script at the address that the server moves to when `then` starts; None if it does not move. If
@@ -91,6 +92,7 @@ class Staging:
     compressible: bool = True
     clients: int = 1
     tls: bool = False
+    trusted: bool = True
     serves: Callable[[Terms], float] | None = None
     then: Callable[[Terms, Pace], str] | None = None
     elsewhere: Callable[[Terms], str] | None = None
@@ -268,6 +270,14 @@ STAGINGS: Final = {
             floods=True,
         ),
         Staging(
+            scenario=Scenario.TLS_FAILURE,
+            script=lambda _: "working x1; tls_garbage x1; accept_close x1; working",
+            seconds=_gaps(5, 4, 8),
+            tls=True,
+            trusted=False,
+            floods=True,
+        ),
+        Staging(
             scenario=Scenario.RESET,
             script=lambda terms: f"accept_close x{_FAILURES_FIRST}; working(lives={_lives(terms):g}) x1; accept_close",
             seconds=_reset_seconds,
@@ -279,6 +289,12 @@ STAGINGS: Final = {
             # SETTINGS.
             script=lambda _: f"{_HANGS_UP_AND_SAYS_SO * 3}{_HANGS_UP}",
             seconds=_in_initials(20, 10, 30),
+            floods=True,
+        ),
+        Staging(
+            scenario=Scenario.DRAINED,
+            script=lambda _: "settings_then_goaway(after=0.02, closes=true)",
+            seconds=_in_initials(15, 8, 20),
             floods=True,
         ),
         Staging(

@@ -38,21 +38,26 @@ class Trust:
 
     Attributes:
         tls: the servers' certificate and key.
+        untrusted: the same from an authority that peers do not trust.
         ca: the file with the CA certificate that peers trust.
     """
 
     tls: Tls
+    untrusted: Tls
     ca: Path
 
     @classmethod
     def make(cls, folder: Path) -> Self:
         """Create a CA, write its certificate to `folder`, and issue a certificate for the loopback address."""
         authority = trustme.CA()
-        issued = authority.issue_cert("127.0.0.1", "localhost")
-        certificate = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
         ca = folder / "ca.pem"
         authority.cert_pem.write_to_path(ca)
-        return cls(Tls(certificate, issued.private_key_pem.bytes()), ca)
+        return cls(_issued(authority), _issued(trustme.CA()), ca)
+
+
+def _issued(authority: trustme.CA) -> Tls:
+    issued = authority.issue_cert("127.0.0.1", "localhost")
+    return Tls(b"".join(blob.bytes() for blob in issued.cert_chain_pems), issued.private_key_pem.bytes())
 
 
 class Start:
@@ -176,7 +181,8 @@ class Trial:
     def _server(self, number: int, epoch: float, trust: Trust) -> FlakyServer:
         script = self.staging.script(self.staging.terms_for(self.pace))
         client = f"client {number}" if self.clients > 1 else ""
-        return FlakyServer(script, trust.tls if self.staging.tls else None, client=client, epoch=epoch)
+        tls = trust.tls if self.staging.trusted else trust.untrusted
+        return FlakyServer(script, tls if self.staging.tls else None, client=client, epoch=epoch)
 
     async def _house(self, server: FlakyServer, epoch: float, stack: AsyncExitStack) -> _House | None:
         """Return the destination of the server; None if the scenario does not move it."""

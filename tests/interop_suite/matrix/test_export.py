@@ -63,6 +63,6 @@ def test_recommendations():
     """IO-4: only this project's own rules are recommendations."""
     recommended = {clause.name for clause in CLAUSES if clause.level is Level.RECOMMENDED}
     assert recommended == {
-        *("no-flood", "goaway-backs-off", "lost-is-replaced", "stable-after"),
+        *("no-flood", "goaway-backs-off", "drained-backs-off", "lost-is-replaced", "stable-after"),
         *("announced-outage", "announced-restart", "announced-move"),
     }

@@ -34,6 +34,7 @@ class Backoff:
         self._last = 0.0
         self._gap = 0.0
         self._started = 0.0
+        self._dialled = 0
         self.attempts = 0
         self.due = 0.0
         self.limit: float | None = None
@@ -51,12 +52,16 @@ class Backoff:
         self._started = now
         self._gap = self._draw()
         self.due = now + self._gap
+        self._dialled += 1
+        if self._habits.bursts and self._dialled % self._habits.bursts:
+            self._gap = _AT_ONCE
+            self.due = now + _AT_ONCE
         timeout = now + self._timeout * self.min_connect_timeout
         limit = max(timeout, now + self._gap) if self._habits.lasts_with_backoff else timeout
         self.limit = limit if self._timeout else None
 
     def fail(self, now: float, reason: str) -> None:
-        """Record how an attempt failed: "refused", "reset", "garbage", "limit", or another reason."""
+        """Record how an attempt failed: "refused", "reset", "garbage", "certificate", "limit", or another reason."""
         if reason == "limit":
             self.due = now + self._gap if self._habits.pauses_after_limit else max(now, self.due)
         elif self._habits.from_end:
@@ -72,7 +77,7 @@ class Backoff:
         if "settings" in self._habits.resets_at:
             self.attempts = 0
             self.due = self._started + self._initial
-        if self._habits.redials_at_once and reason != "goaway":
+        if self._habits.redials_at_once and reason not in {"goaway", "drained"}:
             self.due = now
         self.due = max(self.due, now + self._habits.replaces_late * self._initial)
         self._flood_on(now, reason)

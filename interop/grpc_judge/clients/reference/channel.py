@@ -87,6 +87,8 @@ class Channel:
         while self._connection is None or self._connection.ended.done():
             self._wanted.set()
             if self._failed and not wait_for_ready:
+                if not self._habits.ends_failed:
+                    await asyncio.Event().wait()
                 raise CallFailed("UNAVAILABLE")
             await self._changed.wait()
         return self._connection
@@ -156,6 +158,9 @@ class Channel:
             return "refused"
         except ConnectionResetError:
             return "reset"
+        except ssl.SSLCertVerificationError:
+            connection.abort()
+            return "certificate"
         except OSError as error:
             connection.abort()
             return "garbage" if isinstance(error, ssl.SSLError) else str(error)

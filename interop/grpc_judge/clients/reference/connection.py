@@ -154,15 +154,15 @@ class Connection(asyncio.Protocol):
             case StreamReset(stream_id=stream, error_code=code):
                 refused = code == ErrorCodes.REFUSED_STREAM
                 self._settle(stream, NotTakenError() if refused else CallFailed("INTERNAL"))
-            case ConnectionTerminated(last_stream_id=last):
+            case ConnectionTerminated(last_stream_id=last, error_code=code):
+                self._reason = "goaway" if code else "drained"
                 self._taken_leave_of(last or 0)
 
     def _taken_leave_of(self, last: int) -> None:
         """Handle a GOAWAY: calls above `last` were not processed."""
-        self._reason = "goaway"
         if last and not self._heeds_goaway:
             return
-        self._end("goaway")
+        self._end(self._reason)
         for stream in [stream for stream in self._calls if stream > last]:
             self._settle(stream, NotTakenError())
         self._close_if_idle()

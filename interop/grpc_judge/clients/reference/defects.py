@@ -47,6 +47,10 @@ DEFECTS: Final[Mapping[str, Defect]] = {
     "growth-linear": _one(
         "growth", "gaps grow linearly, by INITIAL_BACKOFF each time", multiplier=1.0, added=1.0, full=True
     ),
+    "bursts-of-3": _one("jitter growth", "each backoff is followed by three attempts at once", bursts=3),
+    "bursts-of-20": _one("first-gap growth", "each backoff is followed by twenty attempts at once", bursts=20),
+    "restart-after-8": _one("growth", "the backoff starts over after every eighth attempt", restarts_after=8),
+    "restart-after-10": _one("growth", "the backoff starts over after every tenth attempt", restarts_after=10),
     "restart-after-3": _one("growth", "the backoff starts over after every third attempt", restarts_after=3),
     "cap-half": _one("cap", "MAX_BACKOFF is halved", cap=0.5),
     "cap-0.85": _one("cap", "MAX_BACKOFF is 15 % too short", full=True, cap=0.85),
@@ -108,6 +112,12 @@ DEFECTS: Final[Mapping[str, Defect]] = {
     "garbage-is-the-end": _one(
         "garbage-backs-off", "the client stops dialling after an answer in another protocol", gives_up_on="garbage"
     ),
+    "certificate-flood": _one(
+        "tls-failure-backs-off", "the client redials 5 ms after a certificate that it rejects", floods_on="certificate"
+    ),
+    "drained-flood": _one(
+        "drained-backs-off", "the client redials 5 ms after a GOAWAY without an error", floods_on="drained"
+    ),
     "goaway-flood": _one("goaway-backs-off", "the client redials 5 ms after GOAWAY", floods_on="goaway"),
     "goaway-ignored": _one(
         "rolling-restart", "new calls are still sent on a connection that received GOAWAY", heeds_goaway=False
@@ -119,6 +129,9 @@ DEFECTS: Final[Mapping[str, Defect]] = {
         "lost-is-not-repeated", "a call that the server may have processed is sent again", repeats_lost=True
     ),
     "fails-fast": _one("waits-for-ready", "wait-for-ready is ignored", waits_for_ready=False),
+    "failed-never-end": _one(
+        "accounts-for-calls", "calls that fail because there is no connection never end", ends_failed=False
+    ),
     "reports-none-lost": _one(
         "accounts-for-calls", "the client does not report the calls that it lost", reports_lost=False
     ),

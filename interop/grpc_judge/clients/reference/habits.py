@@ -25,7 +25,9 @@ class Habits:
         restarts_after: the number of attempts after which the series restarts; 0 for never.
         gives_up_after: the number of failed attempts after which it stops dialling; 0 for never.
         from_end: whether gaps are counted from the end of the previous attempt.
-        floods_on: the failures after which it dials again within 5 ms: "refused", "reset", "garbage" or "goaway".
+        bursts: how many attempts it makes within 5 ms of each other before each backoff; 0 for no bursts.
+        floods_on: the failures after which it dials again within 5 ms: "refused", "reset", "garbage", "certificate",
+            "goaway" or, for a GOAWAY without an error, "drained".
         gives_up_on: the failures after which it stops dialling, from the same list.
         doubles_on: the failures after which the gap is twice as long, from the same list.
         resets_at: the events that reset the backoff: "settings", "tls", both, or none if it is empty.
@@ -44,6 +46,7 @@ class Habits:
         heeds_goaway: whether new calls use another connection after GOAWAY, and running ones may finish.
         retries_refused: whether it repeats calls that the server did not process.
         repeats_lost: whether it repeats calls that the server may have processed.
+        ends_failed: whether calls that fail because there is no connection end.
         waits_for_ready: whether wait-for-ready calls wait.
         acknowledges: whether it acknowledges SETTINGS.
         strays: whether it opens a second connection and leaves it open.
@@ -64,6 +67,7 @@ class Habits:
     restarts_after: int = 0
     gives_up_after: int = 0
     from_end: bool = False
+    bursts: int = 0
     floods_on: str = ""
     gives_up_on: str = ""
     doubles_on: str = ""
@@ -83,6 +87,7 @@ class Habits:
     heeds_goaway: bool = True
     retries_refused: bool = True
     repeats_lost: bool = False
+    ends_failed: bool = True
     waits_for_ready: bool = True
     acknowledges: bool = True
     strays: bool = False
