@@ -55,7 +55,7 @@ async def test_what_only_the_client_could_say_is_not_asked():
     The client is the program on the distribution's page.
     """
     asked = ("first-attempt", "rolling-restart", "refused-is-repeated", "lost-is-replaced")
-    (program,) = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    program, _ = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
     arguments = ["--target", "{target}", "--seconds", "{seconds}"]
     found = await verdicts(plain_peer("it", [sys.executable, "-c", program, *arguments]), *asked)
     outcomes = {name: verdict.outcome for name, verdict in found.items()}
