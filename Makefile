@@ -11,18 +11,25 @@ PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile
 SHORT = tests/aio tests/faces tests/connection tests/interop -m "not slow"
 BESIDE = tests/aio tests/sync tests/faces tests/connection tests/calls tests/policy -m "not slow"
 
+# The parts of `make test`, each for a job of its own: `make test-part PART=channels`. The last has all that is not in another.
+PART_channels = tests/aio tests/channel tests/connection tests/faces tests/interop tests/sharing tests/sync
+PART_interop_suite = tests/interop_suite
+PART_rest = tests $(patsubst %,--ignore=%,$(PART_channels) $(PART_interop_suite))
+PART ?= rest
+
 LEDGER = kills orchestrators unlocked claims submits latency deliveries
 
-.PHONY: help demo test test-modes test-oldest test-pythons test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full endurance wheel clean
+.PHONY: help demo test test-part test-modes test-oldest test-pythons test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full endurance wheel clean
 
 help:
 	@echo "make demo        run a channel against a server that fails in many ways, then the ledger demo"
 	@echo "make test        run all tests"
+	@echo "make test-part   run a part of the tests, as CI does: PART=channels, interop_suite or rest"
 	@echo "make test-modes  run the short tests on uvloop, in Python's development mode and with -O"
 	@echo "make test-oldest run the short tests on the oldest supported grpcio ($(OLDEST_GRPCIO))"
 	@echo "make test-pythons  run the short tests on Python $(PYTHONS); needs uv, which installs missing versions"
 	@echo "make test-clients  test third-party client libraries and tracers on our channels"
-	@echo "make check       check format, lint, types, layers, spelling and wording"
+	@echo "make check       check format, lint, types, layers and spelling"
 	@echo "make check-workflows  check the GitHub workflows; needs Go"
 	@echo "make interop     test gRPC clients in six languages against a failing server, rule by rule; several minutes"
 	@echo "make interop-peers     build these clients, and the servers in other languages"
@@ -78,6 +85,9 @@ demo: .venv/made
 test: .venv/made
 	$(BIN)/python $(PYTEST)
 
+test-part: .venv/made
+	$(BIN)/python $(PYTEST) $(PART_$(PART))
+
 test-modes: .venv/made
 	$(BIN)/python $(PYTEST) $(SHORT) --loop uvloop
 	PYTHONDEVMODE=1 PYTHONWARNINGS=error $(BIN)/python $(PYTEST) tests/aio tests/faces tests/connection -m "not slow"
@@ -104,7 +114,6 @@ check: .venv/made
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/pymarkdown scan --recurse docs README.md CONTRIBUTING.md
-	$(BIN)/python -m tests.words
 
 check-workflows:
 	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)

@@ -4,6 +4,8 @@
 - A link to a file of the repository that is not a page leads to the repository. A link to a file that does not exist is
   left for MkDocs to report, which fails the build.
 - Each rule of behaviour.md has an anchor, and each mention of a rule in text (`CB-5`) is a link to it.
+- Diagrams with colours of their own for dark mode become part of the page, whose colours can be toggled.
+- The verdicts of the matrix get classes, for their colours.
 - No page may load anything from another host.
 """
 
@@ -27,6 +29,10 @@ RULE = re.compile(r"\b(?:BP|CB|CH|RT|SH|TH|FK)-\d+\b")
 DEFINED = re.compile(r"^\*\*((?:BP|CB|CH|RT|SH|TH|FK)-\d+)\.\*\*", re.MULTILINE)
 # Text between tags, as long as it is not inside of one of these.
 UNTOUCHED = re.compile(r"<(a|code|pre|h[1-6]|svg|title)\b.*?</\1>|<[^>]*>", re.DOTALL)
+DIAGRAM = re.compile(r'<img alt="([^"]*)" src="[./]*images/(states|costs)\.svg" ?/?>')
+MATRIX = "conformance/README.md"
+VERDICT = re.compile(r"<td>(?=(pass|<strong>fail|n/a))")
+CLASSES = {"pass": "pass", "<strong>fail": "fail", "n/a": "none"}
 LOADED = re.compile(r"""<(?:iframe|img|link|script)\b[^>]*\b(?:src|href)="(?:https?:)?//""")
 
 
@@ -67,6 +73,10 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
     def link(text: str) -> str:
         return RULE.sub(lambda rule: _linked(rule[0], rules) if rule[0].lower() in known else rule[0], text)
 
+    html = DIAGRAM.sub(_diagram, html)
+    if page.file.src_uri == MATRIX:
+        html = VERDICT.sub(lambda verdict: f'<td class="{CLASSES[verdict[1]]}">', html)
+        html = f'<div class="matrix">{html}</div>'
     html = html.replace("<p>::</p>", "").replace("::</p>", ":</p>")  # docstrings mark code as reStructuredText does
     parts, end = [], 0
     for untouched in UNTOUCHED.finditer(html):
@@ -84,3 +94,10 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
 
 def _linked(rule: str, rules: str) -> str:
     return f'<a href="{rules}#{rule.lower()}">{rule}</a>'
+
+
+def _diagram(image: re.Match[str]) -> str:
+    """Return the picture's text without its own colours, which follow the system and not the page."""
+    text = (ROOT / "docs" / "images" / f"{image[2]}.svg").read_text("utf-8")
+    text = re.sub(r"<style>.*?</style>\n", "", text, flags=re.DOTALL)
+    return text.replace("<svg ", f'<svg class="diagram" aria-label="{image[1]}" ', 1)

@@ -12,12 +12,14 @@ missing extra before it loads anything large.
 
 from __future__ import annotations
 
+from grpc_backoff.version import __version__ as _version
+
 TYPE_CHECKING = False  # `typing` alone takes as long to import as this whole module
 if TYPE_CHECKING:
     from grpc_backoff.names import *  # noqa: F403
     from grpc_backoff.names import __all__ as __all__
 
-__version__ = "0.2.0"
+__version__ = _version
 
 
 def __getattr__(name: str) -> object:

@@ -3,12 +3,17 @@
 This is for programs and client libraries that create their own channels. For client libraries that accept a channel,
 see `docs/clients.md`.
 
+The functions `insecure_channel` and `secure_channel` stay as they are. The class that they instantiate is replaced, in
+grpcio's private modules. So it does not matter which other libraries wrap these functions, and when: their wrappers
+still call grpc's functions, and no wrapper is called twice.
+
 Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,31 +23,31 @@ from typing import Any
 def install() -> None:
     """Make `insecure_channel` and `secure_channel` in `grpc` and `grpc.aio` create this library's channels.
 
-    The same functions in `grpc.experimental.aio` are replaced as well. The channels take their options from the caller
-    and from the file named by the environment variable `GRPC_BACKOFF_CONFIG`. Calling this more than once is harmless.
-    Tracing libraries may be set up before or after; either way they see each call once.
+    So do the same functions in `grpc.experimental.aio`, names under which other modules have imported these functions,
+    and grpc's simple stubs. The channels take their options from the caller and from the file named by the environment
+    variable `GRPC_BACKOFF_CONFIG`. Calling this more than once is harmless. Existing channels are not affected.
 
-    Existing channels are not affected. Nor are names that a module has already imported, for example with
-    `from grpc.aio import insecure_channel`; call `install` before importing such modules.
+    Libraries that wrap these functions, such as tracers, may do so and undo it before or after; either way they see
+    each call once, and what they change in the arguments counts.
     """
-    for face in _faces():
-        face.substitute()
+    for grpcs, substitute in _faces():
+        grpcs.Channel = substitute
 
 
 def uninstall() -> None:
     """Make the functions in `grpc` and `grpc.aio` create grpc's own channels again.
 
-    If another library, such as a tracer, has wrapped these functions since, its wrapper stays and our function passes
-    calls through to grpc. Channels that already exist are not affected.
+    Channels that already exist are not affected.
     """
-    for face in _faces():
-        face.restore()
+    for grpcs, substitute in _faces():
+        if grpcs.Channel is substitute:
+            grpcs.Channel = substitute.__base__
 
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
     """Install for the duration of a `with` block; if `install` was called before, it stays in effect afterwards."""
-    before = all(face.is_substituted() for face in _faces())
+    before = all(grpcs.Channel is substitute for grpcs, substitute in _faces())
     install()
     try:
         yield
@@ -51,8 +56,10 @@ def installed() -> Iterator[None]:
             uninstall()
 
 
-def _faces() -> tuple[Any, Any]:
-    from grpc_backoff.aio import substitute as asyncio_face  # noqa: PLC0415
-    from grpc_backoff.sync import substitute as threaded_face  # noqa: PLC0415
+def _faces() -> list[tuple[Any, type]]:
+    """Return grpcio's modules, each with the class that replaces its `Channel`."""
+    from grpc_backoff.aio.substitute import Substitute as AsyncioSubstitute  # noqa: PLC0415
+    from grpc_backoff.sync.substitute import Substitute as ThreadedSubstitute  # noqa: PLC0415
 
-    return asyncio_face, threaded_face
+    faces = ("grpc.aio._channel", AsyncioSubstitute), ("grpc._channel", ThreadedSubstitute)
+    return [(importlib.import_module(name), substitute) for name, substitute in faces]

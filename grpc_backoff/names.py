@@ -1,18 +1,27 @@
 """The public names of `grpc_backoff`, which imports this module when the first of them is used.
 
-The names of the synchronous API are themselves imported on first use, so that a program that only configures policies
-does not load grpc.
+The names of the synchronous API and of grpc's kind of errors are themselves imported on first use, so that a program
+that only configures policies does not load grpc.
 
 Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
+from grpc_backoff.base_errors import (
+    ConfigError,
+    ConnectError,
+    GrpcBackoffError,
+    OptionError,
+    PolicyWarning,
+)
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
-from grpc_backoff.calls.hooks import FailedCall, RetryHooks
 from grpc_backoff.config.file import Config, read_config
+from grpc_backoff.config.hooks import FailedCall, RetryHooks
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.connection.events import (
     AttemptFailed,
     AttemptStarted,
@@ -28,16 +37,6 @@ from grpc_backoff.connection.events import (
     Stage,
     State,
 )
-from grpc_backoff.errors import (
-    ConfigError,
-    ConnectError,
-    ForkError,
-    GrpcBackoffError,
-    NoConnectionError,
-    OptionError,
-    PolicyWarning,
-    RetriesExhaustedError,
-)
 from grpc_backoff.installation import install, installed, uninstall
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
@@ -48,6 +47,7 @@ from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 
 if TYPE_CHECKING:
+    from grpc_backoff.channel.errors import ForkError, NoConnectionError, RetriesExhaustedError
     from grpc_backoff.sync import Channel, insecure_channel, retrying, secure_channel
 
 __all__ = [
@@ -102,21 +102,24 @@ __all__ = [
     "insecure_channel",
     "install",
     "installed",
+    "parse_policy",
     "read_config",
     "retrying",
     "secure_channel",
     "uninstall",
 ]
 
-_OF_THE_FACE = ("Channel", "insecure_channel", "retrying", "secure_channel")
+_OF_GRPC = {
+    **dict.fromkeys(("Channel", "insecure_channel", "retrying", "secure_channel"), "grpc_backoff.sync"),
+    **dict.fromkeys(("ForkError", "NoConnectionError", "RetriesExhaustedError"), "grpc_backoff.channel.errors"),
+}
+"""The names whose modules load grpc."""
 
 
 def __getattr__(name: str) -> object:
-    """Import the synchronous API on first use."""
-    if name in _OF_THE_FACE:
-        from grpc_backoff import sync  # noqa: PLC0415
-
-        value: object = getattr(sync, name)
+    """Import a name whose module loads grpc."""
+    if name in _OF_GRPC:
+        value: object = getattr(import_module(_OF_GRPC[name]), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

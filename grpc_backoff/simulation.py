@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from grpc_backoff.errors import MissingExtra, OptionError
+from grpc_backoff.base_errors import MissingExtra, OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.strategy import Decorrelated

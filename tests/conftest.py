@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import math
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -18,11 +19,15 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Let property tests take as long as they need: by default, Hypothesis fails an example that takes 0.2 s."""
+    """Let property tests take as long as they need: by default, Hypothesis fails an example that takes 0.2 s.
+
+    In CI, they draw the same 100 examples every time, so that a failure is due to the change that is tested.
+    """
     if config.pluginmanager.hasplugin("hypothesispytest"):
         from hypothesis import settings
 
-        settings.register_profile("unhurried", deadline=None)
+        in_ci = bool(os.environ.get("CI") or os.environ.get("GRPC_BACKOFF_REQUIRE_PEERS"))
+        settings.register_profile("unhurried", deadline=None, derandomize=in_ci, max_examples=100)
         settings.load_profile("unhurried")
 
 
@@ -55,3 +60,18 @@ def _no_earlier_backoff():
     """Forget what closed channels have left behind (SH-5): the kernel may assign a port of an earlier test again."""
     with SCHEDULES.lock:
         SCHEDULES._sweep(math.inf)
+
+
+@pytest.fixture(params=["fresh", "ready"])
+def phase(request):
+    """The channel's phase at the first call: fresh, where the call has to wait for a connection, or READY."""
+    return request.param
+
+
+@pytest.fixture
+def server():
+    """A running server on its own port; its address is `target`."""
+    from tests.sync.service import place  # some suites run without grpcio-tools
+
+    with place() as made:
+        yield made

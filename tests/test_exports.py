@@ -178,7 +178,7 @@ def test_the_top_is_light():
 
 def test_the_decision_is_light():
     """RT-3: the modules that decide whether to retry load neither grpc nor asyncio."""
-    modules = ["account", "budget", "core_words", "decision", "events", "machine", "replay", "server_hint"]
+    modules = ["account", "budget", "decision", "events", "machine", "replay", "server_hint"]
     imports = ", ".join(f"grpc_backoff.calls.{module}" for module in modules)
     code = f"import {imports}, sys; print('grpc' in sys.modules, 'asyncio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -18,12 +18,12 @@ WITHOUT = {
     "aio/connection.py": "a protocol; test_core.py makes calls on the one implementation that there is",
     "aio/outcome.py": "what waiting and retried calls share; their tests and test_drop_in_* ask calls of every outcome",
     "channel/call.py": "the part of a call of both faces; test_call.py of each makes calls that fail in every way",
-    "channel/calls.py": "what calls share; test_call.py of both faces, and test_budget.py, make calls of every kind",
+    "channel/environment.py": "what calls share; test_call.py of both faces and test_budget.py make all kinds",
     "channel/factories.py": "the test_drop_in* of both faces make every method by them, named and in order",
     "cli/attempts.py": "what it counts is what test_connect.py and test_view.py read in the output",
     "cli/commands.py": "the group alone; test_cli.py calls it",
     "cli/interrupt.py": "test_guard.py sends real signals, at every moment",
-    "cli/live.py": "the view for a terminal; test_connect.py runs it in one",
+    "cli/live.py": "the view for a terminal; test_view.py and test_stages.py read what it prints",
     "cli/plot.py": "test_simulate.py draws; what is drawn is for the eye",
     "cli/refusal.py": "every command refuses in its own tests",
     "cli/policies.py": "test_schedule.py and test_simulate.py name policies in every way",
@@ -31,9 +31,10 @@ WITHOUT = {
     "sync/calls.py": "what calls share; test_call.py and test_drop_in.py make calls of every kind",
     "connection/clock.py": "a protocol; test_clock.py of `aio` and of `testing` hold the two implementations to it",
     "connection/connector.py": "a protocol and records; `testing/checks.py` holds every implementation to it",
-    "effects.py": "records without behaviour; the tests of both machines read them all",
     "ledger/events.py": "records without behaviour; test_log.py and test_otel.py make and read them all",
     "ledger/records.py": "records without behaviour; the stores' one suite, test_store.py, reads every field",
+    "status.py": "records without behaviour; the tests of events and errors make and read them all",
+    "version.py": "test_package.py compares the version with the changelog",
     "names.py": "what test_exports.py looks at",
     "connection/events.py": "records without behaviour; the machine's and the listeners' tests make and read them all",
     "probe/stages.py": "records without behaviour; test_http2.py reads what a connector puts into them",
@@ -67,11 +68,11 @@ def test_exceptions_are_needed():
 
 
 def test_no_two_classes_share_a_name():
-    """Class names are unique, except that `aio` and `sync` may each have a class of the same name."""
+    """Class names are unique, except that `aio`, `sync` and what they share may each have a class of the same name."""
     rooms = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         module = path.relative_to(PACKAGE).as_posix()
-        twin = re.sub(r"^(aio|sync)/", "", module)
+        twin = re.sub(r"^(aio|sync|channel)/", "", module)
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ClassDef):
                 rooms.setdefault(node.name, []).append((twin, module))

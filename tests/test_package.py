@@ -6,14 +6,17 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import grpc_backoff
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 HOME = PYPROJECT["project"]["urls"]["Homepage"]
-BLOB = f"{HOME}/blob/main/"
+BLOB = f"{HOME}/blob/v{grpc_backoff.__version__}/"
 CLASSIFIED = re.findall(r"Python :: (3\.\d+)", "\n".join(PYPROJECT["project"]["classifiers"]))
-TESTS = (ROOT / ".github/workflows/tests.yml").read_text("utf-8")
+WORKFLOWS = ROOT / ".github" / "workflows"
+TESTS = (WORKFLOWS / "tests.yml").read_text("utf-8")
 LINK = re.compile(r"\[[^\]]*\]\(([^)]+)\)")
 
 
@@ -21,7 +24,7 @@ def rendered():
     """Return the README as the wheel's metadata has it."""
     text = (ROOT / "README.md").read_text("utf-8")
     for rule in PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
-        text = re.sub(rule["pattern"], rule["replacement"], text)
+        text = re.sub(rule["pattern"], rule["replacement"].replace("$HFPR_VERSION", grpc_backoff.__version__), text)
     return text
 
 
@@ -73,11 +76,33 @@ def test_pages_for_contributors_link_to_files():
 
 
 def test_the_workflow_tests_every_python_that_is_classified():
-    """The workflow tests exactly the Python versions of the classifiers."""
-    (matrix,) = re.findall(r"^ +python: \[(.*)\]$", TESTS, re.MULTILINE)
+    """Both matrices of the workflow have exactly the Python versions of the classifiers."""
+    everything, others = re.findall(r"^ +python: \[(.*)\]$", TESTS, re.MULTILINE)
 
     assert number(CLASSIFIED[0]) == number(PYPROJECT["project"]["requires-python"].removeprefix(">="))
-    assert [python.strip('" ') for python in matrix.split(",")] == CLASSIFIED
+    assert everything == others
+    assert [python.strip('" ') for python in others.split(",")] == CLASSIFIED
+
+
+@pytest.mark.parametrize("workflow", ["tests", "nightly"])
+def test_the_parts_are_everything(workflow):
+    """The workflows run every part of the Makefile; the last has all tests that no other part has."""
+    (parts,) = re.findall(r"^ +part: \[(.*)\]$", (WORKFLOWS / f"{workflow}.yml").read_text("utf-8"), re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    *named, last = re.findall(r"^PART_(\w+) = (.*)$", makefile, re.MULTILINE)
+
+    assert parts.split(", ") == [part for part, _ in [*named, last]]
+    assert last[1] == f"tests $(patsubst %,--ignore=%,{' '.join(f'$(PART_{part})' for part, _ in named)})"
+    assert [path for _, paths in named for path in paths.split() if not (ROOT / path).is_dir()] == []
+
+
+def test_actions_are_pinned():
+    """Each action is pinned by its hash, because a tag can be moved, and has the tag beside it."""
+    text = "\n".join(path.read_text("utf-8") for path in WORKFLOWS.glob("*.yml"))
+    used = re.findall(r"uses: (.+)$", text, re.MULTILINE)
+
+    assert len(used) > 10
+    assert [each for each in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", each)] == []
 
 
 def test_the_workflow_tests_the_oldest_grpcio():

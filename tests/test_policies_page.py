@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import grpc_backoff.names
-from grpc_backoff import RetryPolicy, read_config
+from grpc_backoff import parse_policy, read_config
 from grpc_backoff.config.settings import CONNECTING, RETRYING
 from grpc_backoff.policy.jitter import JITTERS, parse_jitter
 from grpc_backoff.policy.presets import PRESETS, RETRY
@@ -82,7 +82,7 @@ def test_presets(row):
     attempts, *whole = attempts.split(", in ")
     words += [f"max_attempts: {attempts}"] + [f"deadline: {time.replace(' ', '')}" for time in whole]
 
-    policy, preset = RetryPolicy.parse(", ".join(words)), RETRY[names(name)[0]]
+    policy, preset = parse_policy(", ".join(words)), RETRY[names(name)[0]]
 
     assert (policy.backoff, policy.max_attempts, policy.deadline) == (
         preset.backoff,

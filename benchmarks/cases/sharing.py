@@ -24,8 +24,22 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
+import grpc_backoff
 from benchmarks.apart import Peer, at_once, in_child, serving
-from benchmarks.benchmark import CONTROL, OURS, PLAIN, Benchmark, Effort, Goal, Measure, Of, Row
+from benchmarks.benchmark import (
+    CONTROL,
+    OURS,
+    PLAIN,
+    THREADED,
+    THREADED_CONTROL,
+    THREADED_PLAIN,
+    Benchmark,
+    Effort,
+    Goal,
+    Measure,
+    Of,
+    Row,
+)
 from benchmarks.measure import by_itself, by_round, turns
 from benchmarks.peers import Place, echoing, failing, hanging_up, hanging_up_with_tls, visited
 from grpc_backoff import CoreRedial, aio
@@ -37,6 +51,7 @@ __all__ = ["BENCHMARK"]
 SUBJECTS = (PLAIN, OURS)
 OWN, PLAIN_OWN = "grpc_backoff.aio, separate connections", "grpc.aio, separate connections"
 SPEEDS = (PLAIN, OURS, OWN, CONTROL)
+THREADED_SUBJECTS = (THREADED_PLAIN, THREADED, THREADED_CONTROL)
 LOADED = (PLAIN, OURS, OWN, PLAIN_OWN, CONTROL)
 PAUSE = 0.1
 CHANNELS = 10
@@ -101,7 +116,9 @@ def run(effort: Effort) -> Iterator[Row]:
             redials.append(announced)
             yield from dials
     yield from redials
-    yield from _speed("one at a time", one_by_one, size)
+    yield from by_round("one at a time", SPEED, _rates(SPEEDS, one_by_one, size), PLAIN)
+    threaded = _rates(THREADED_SUBJECTS, one_by_one_on_threads, size)
+    yield from by_round("one at a time, threaded channels", SPEED, threaded, THREADED_PLAIN)
     yield from _throughput(size)
     yield from _left(size)
 
@@ -323,10 +340,6 @@ def _threaded(work: Callable[[], None], workers: int) -> tuple[float, float]:
 # Speed with a healthy server.
 
 
-def _speed(case: str, program: Callable[..., float], size: Size) -> list[Row]:
-    return by_round(case, SPEED, _rates(SPEEDS, program, size), PLAIN)
-
-
 def _throughput(size: Size) -> list[Row]:
     """Compare our shared connection with plain's shared one, and with one connection per channel."""
     many = replace(size, calls=10 * size.calls)  # a call on an open channel is fast
@@ -356,6 +369,17 @@ def one_by_one(subject: str, place: Place, calls: int, _workers: int) -> float:
         return calls / (time.perf_counter() - begin)
 
     return asyncio.run(work())
+
+
+def one_by_one_on_threads(subject: str, place: Place, calls: int, _workers: int) -> float:
+    """Return the calls per second of a program that creates a threaded channel for each call."""
+    make, begin = grpc_backoff if subject == THREADED else grpc, 0.0
+    for number in range(-20, calls):  # the first ones warm up
+        if number == 0:
+            begin = time.perf_counter()
+        with make.insecure_channel(place.target) as channel:
+            EchoStub(channel).Unary(Message(text="x"))
+    return calls / (time.perf_counter() - begin)
 
 
 def side_by_side(subject: str, place: Place, calls: int, workers: int) -> float:
@@ -426,7 +450,7 @@ def _descriptors() -> int:
 BENCHMARK = Benchmark(
     name="sharing",
     says="programs that make many channels",
-    beside=(PLAIN, OWN, PLAIN_OWN),
+    beside=(PLAIN, OWN, PLAIN_OWN, THREADED_PLAIN),
     goals=(
         Goal(subject=OURS, measure=CONNECTIONS, most=1.0),
         Goal(subject=OURS, measure=OVERLAPPING_SHORT, of=Of.VALUE, most=5),
@@ -435,6 +459,7 @@ BENCHMARK = Benchmark(
         Goal(subject=OURS, measure=HUNG_UP, of=Of.VALUE, most=11),
         Goal(subject=OURS, measure=LEFT, of=Of.VALUE, most=0),
         Goal(subject=OURS, measure=SPEED, least=1.0),
+        Goal(subject=THREADED, measure=SPEED, least=0.5),
         Goal(subject=OURS, measure=THROUGHPUT, least=0.98),
     ),
     run=run,

@@ -29,7 +29,7 @@ __all__ = ["Verdict", "kill"]
 _METHOD = "/shop.Orders/Place"
 _SETTINGS = replace(
     LedgerSettings(**LEDGER),
-    policy="max_attempts: unlimited, delay: 50ms",
+    policy="max_attempts: unlimited, deadline: 1d, delay: 50ms",
     lease=1.0,
     poll=0.05,
     grace=0.0,

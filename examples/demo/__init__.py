@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from grpc_backoff.cli import require
-from grpc_backoff.cli.attempts import AttemptLog
+from grpc_backoff.cli.attempts import AttemptLog, ChannelReport
 from grpc_backoff.cli.interrupt import interruptible
-from grpc_backoff.cli.view import View, open_view, plural
+from grpc_backoff.cli.view import open_view, plural
 from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus
 
 if TYPE_CHECKING:
@@ -47,18 +47,18 @@ def play(*, threads: bool = False) -> bool:
     channels = THREADS if threads else ASYNCIO
 
     with interruptible(), contextlib.closing(open_view(as_json=False)) as view:
-        view.remark(_INTRODUCTION)
-        ours, plain = asyncio.run(_play_both(view, channels))
+        view.line(_INTRODUCTION, "dim")
+        ours, plain = asyncio.run(_play_both(ChannelReport(view), channels))
     checks = check(ours)
     print_report(Console(highlight=False), (channels.ours, channels.plain), ours, plain, checks)
     return all(each.holds for each in checks)
 
 
-async def _play_both(view: View, channels: Channels) -> tuple[Run, Run]:
-    return await _play_ours(view, channels), await _play_plain(view, channels)
+async def _play_both(report: ChannelReport, channels: Channels) -> tuple[Run, Run]:
+    return await _play_ours(report, channels), await _play_plain(report, channels)
 
 
-async def _play_ours(view: View, channels: Channels) -> Run:
+async def _play_ours(report: ChannelReport, channels: Channels) -> Run:
     from .script import Script  # noqa: PLC0415 - needs h2
 
     log = AttemptLog(asyncio.get_running_loop().time())
@@ -67,7 +67,7 @@ async def _play_ours(view: View, channels: Channels) -> Run:
     def heard(event: ConnectionEvent) -> None:
         attempt = log.note(event, script.channel.connection_status().next_attempt_in)
         if attempt is not None:
-            output.show(view.show, attempt)
+            output.show(report.show, attempt)
 
     def status() -> ConnectionStatus | None:
         return script.channel.connection_status() if script.channel else None
@@ -75,25 +75,26 @@ async def _play_ours(view: View, channels: Channels) -> Run:
     script = Script(
         lambda target: channels.make_ours(target, heard),
         channels.place,
-        begins=lambda scene: output.show(view.heading, scene.value),
+        begins=lambda scene: output.show(report.heading, scene.value),
     )
-    return await _play(script, view, status, output)
+    return await _play(script, report, status, output)
 
 
-async def _play_plain(view: View, channels: Channels) -> Run:
+async def _play_plain(report: ChannelReport, channels: Channels) -> Run:
     from .script import Script  # noqa: PLC0415 - as above
 
     def tell(record: SceneRecord) -> None:
-        output.show(view.remark, f"{plural(record.connections, 'connection'):>17}  {record.scene.value}")
+        text = f"{plural(record.connections, 'connection'):>17}  {record.scene.value}"
+        output.show(lambda shown: report.view.line(shown, "dim"), text)
 
     output = _Output()
-    view.heading(f"the same script with plain {channels.plain}, which does not report its attempts")
+    report.heading(f"the same script with plain {channels.plain}, which does not report its attempts")
     script = Script(channels.make_plain, channels.place, ended=tell)
-    return await _play(script, view, lambda: None, output)
+    return await _play(script, report, lambda: None, output)
 
 
 class _Output:
-    """Shows events in a view. Stores an exception, usually from a closed pipe, until `check` can raise it."""
+    """Shows events in a report. Stores an exception, usually from a closed pipe, until `check` can raise it."""
 
     def __init__(self) -> None:
         self._error: Exception | None = None
@@ -111,13 +112,15 @@ class _Output:
             raise self._error
 
 
-async def _play(script: Script, view: View, status: Callable[[], ConnectionStatus | None], output: _Output) -> Run:
-    """Run the script and keep the view up to date meanwhile."""
+async def _play(
+    script: Script, report: ChannelReport, status: Callable[[], ConnectionStatus | None], output: _Output
+) -> Run:
+    """Run the script and keep the report up to date meanwhile."""
     playing = asyncio.create_task(script.play())
     try:
         while not playing.done():
-            view.refresh(status(), _note(script))
-            await asyncio.wait({playing}, timeout=view.period)
+            report.refresh(status(), _note(script))
+            await asyncio.wait({playing}, timeout=report.view.period)
             output.check()
     finally:
         playing.cancel()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import grpc
 from rich.console import Console
@@ -110,38 +111,60 @@ def print_report(console: Console, names: tuple[str, str], ours: Run, plain: Run
         console.print(Text.assemble(word, f"  {each.claim} ", (f"({each.figures})", "dim")), soft_wrap=True)
 
 
+class _Row(NamedTuple):
+    """A figure of both runs; None stands for never. `best` picks the better of two, or is None where neither is."""
+
+    name: str
+    ours: float | None
+    plain: float | None
+    form: str = "{:.0f}"
+    best: Callable[[float, float], float] | None = min
+
+    def cells(self) -> tuple[Text, Text]:
+        """Return both figures, the better one in green."""
+        return self._cell(self.ours, self.plain), self._cell(self.plain, self.ours)
+
+    def _cell(self, figure: float | None, other: float | None) -> Text:
+        if figure is None:
+            return Text("never")
+        better = figure != other and self.best and (other is None or self.best(figure, other) == figure)
+        return Text(self.form.format(figure), style="bold green" if better else "")
+
+
 def _figures(names: tuple[str, str], ours: Run, plain: Run) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
-    table.add_column("the same script with")
-    table.add_column(names[0], justify="right", style="green")
+    table.add_column("the same script with (the better in green)")
+    table.add_column(names[0], justify="right")
     table.add_column(names[1], justify="right")
-    for name, figure, other in _rows(ours, plain):
-        table.add_row(name, figure, other)
+    for row in _rows(ours, plain):
+        table.add_row(row.name, *row.cells())
     return table
 
 
-def _rows(ours: Run, plain: Run) -> list[tuple[str, str, str]]:
+def _rows(ours: Run, plain: Run) -> list[_Row]:
     codes = _codes(ours), _codes(plain)
-    rows = [
-        ("calls made", f"{ours.made}", f"{plain.made}"),
-        ("  answered", f"{_answered(ours)}", f"{_answered(plain)}"),
+    return [
+        _Row("calls made", ours.made, plain.made, best=None),
+        _Row("  answered", _answered(ours), _answered(plain), best=max),
+        *(
+            _Row(f"  failed, {code.name}", codes[0][code], codes[1][code])
+            for code in sorted(codes[0] | codes[1], key=lambda code: code.name)
+        ),
+        _Row("  lost", lost(ours), lost(plain)),
+        _Row("orders executed twice", ours.twice, plain.twice),
+        _Row("connections made", ours.connections, plain.connections),
+        _Row("  per second, to a peer that hangs up", _rate(ours), _rate(plain), "{:.1f}"),
+        *(
+            _Row(
+                f"first answer when {scene.value}",
+                _scene(ours, scene).recovered_in,
+                _scene(plain, scene).recovered_in,
+                "{:.2f} s",
+            )
+            for scene in Scene
+            if scene in RECOVERIES
+        ),
     ]
-    rows += [
-        (f"  failed, {code.name}", f"{codes[0][code]}", f"{codes[1][code]}")
-        for code in sorted(codes[0] | codes[1], key=lambda code: code.name)
-    ]
-    rows += [
-        ("  lost", f"{lost(ours)}", f"{lost(plain)}"),
-        ("orders executed twice", f"{ours.twice}", f"{plain.twice}"),
-        ("connections made", f"{ours.connections}", f"{plain.connections}"),
-        ("  per second, to a peer that hangs up", _rate(ours), _rate(plain)),
-    ]
-    rows += [
-        (f"first answer when {scene.value}", _first_answer(ours, scene), _first_answer(plain, scene))
-        for scene in Scene
-        if scene in RECOVERIES
-    ]
-    return rows
 
 
 def _answered(run: Run) -> int:
@@ -152,11 +175,6 @@ def _codes(run: Run) -> Counter[grpc.StatusCode]:
     return Counter(record.code for record in run.records if record.code is not None)
 
 
-def _rate(run: Run) -> str:
+def _rate(run: Run) -> float:
     record = _scene(run, Scene.HANGING_UP)
-    return f"{record.connections / record.seconds:.1f}"
-
-
-def _first_answer(run: Run, scene: Scene) -> str:
-    recovered_in = _scene(run, scene).recovered_in
-    return "never" if recovered_in is None else f"{recovered_in:.2f} s"
+    return record.connections / record.seconds

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Generator
-from functools import partial
-from typing import Any, ClassVar, Protocol
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
 
-from grpc_backoff import effects
+from grpc_backoff import stepping
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
@@ -30,12 +29,10 @@ from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.aio.timers import CallTimer
 from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import BETWEEN, CallShell, Status
+from grpc_backoff.channel.call import CallShell, Status
 from grpc_backoff.channel.method import Arguments
 
 _RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
-_TRACKED = BETWEEN | {m.CallPhase.WAITING}
-"""The phases in which the channel has a record of the call."""
 _BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)
 _GRACE_FOR_TRAILERS = 0.02
 """How long to wait after empty initial metadata, in seconds, because a trailers-only failure may follow (RT-8)."""
@@ -62,10 +59,6 @@ class Sender(Protocol):
         """
         ...
 
-    def make_early(self, request: Any, arguments: Arguments, seconds: float | None) -> grpc.aio.Call | None:
-        """Make an attempt before there is a connection; return None if that is not possible."""
-        ...
-
 
 class Call(CallShell, Answering):
     """The base class of the four arities: it drives the machine, and delegates the caller's methods to attempts."""
@@ -74,9 +67,7 @@ class Call(CallShell, Answering):
     exhausted_error = RetriesExhaustedError
     # When grpcio up to 1.7x closes a channel, it inspects the calls of all tasks, and reads this attribute of each.
     _channel = None
-    _may_be_early: ClassVar[bool] = True
     _replay: Replay | None = None
-    _early: grpc.aio.Call | None = None
     _attempt: grpc.aio.Call | None = None
     _outcome: Outcome | None = None
     _timer: CallTimer | None = None
@@ -107,7 +98,6 @@ class Call(CallShell, Answering):
         self._sender: Sender | None = sender
         self._request = request
         self._arguments: Arguments | None = arguments
-        self._inputs: list[m.Input] = []
         self._awaiting: list[asyncio.Future[None]] = []
         self._callbacks: list[Callable[[Any], None]] = []
         self._stepping = True
@@ -116,48 +106,23 @@ class Call(CallShell, Answering):
         finally:
             self._stepping = False
         if self._inputs:
-            self.feed(self._inputs.pop(0))
+            self._drain()
 
     # Driving the machine. All the overhead of a call that succeeds at the first attempt is in the next two sections.
 
-    def feed(self, given: m.Input) -> None:
-        """Step the machine with an input. Inputs produced by its effects wait until the earlier effects are done."""
-        inputs, calls = self._inputs, self._calls
-        inputs.append(given)
-        if self._stepping:
-            return
-        before, self._stepping = self._state.phase, True
-        try:
-            while inputs and self._state.phase is not _DONE:
-                self._state, effects = self._machine.step(self._state, inputs.pop(0), calls.now(), calls)
-                for effect in effects:
-                    if effect is m.AS_ATTEMPT:  # spares most calls the comparison with every other effect
-                        self._settle(self._attempt or self._error or CANCELLED)
-                    else:
-                        self._carry_out(effect)
-        except Exception as error:  # from a generator or a clock supplied by the program
-            if self._outcome is not None:
-                raise
-            self._break_off(error)
-        finally:
-            self._stepping = False
-            now = self._state.phase
-            if now is _DONE:
-                inputs.clear()  # the end is final; later inputs are ignored
-            if before is not now and (before in _TRACKED or now in BETWEEN):
-                self._moved(before, now)
+    def _step(self, given: m.Input) -> Sequence[m.Effect]:
+        if self._state.phase is _DONE:
+            return ()  # the end is final; later inputs are ignored
+        self._state, effects = self._machine.step(self._state, given, self._calls.now(), self._calls)
+        return effects
 
-    def _moved(self, before: m.CallPhase, now: m.CallPhase) -> None:
-        """Update the channel's records of pending calls and of calls between two attempts."""
-        if before is m.CallPhase.WAITING:
-            self._calls.pending.discard(self)
-        if now in BETWEEN:
-            self._calls.rests(self)
-        elif before in BETWEEN:
-            self._calls.goes_on(self)
+    def _drained(self) -> None:
+        self._record()
 
-    def _break_off(self, error: Exception) -> None:
+    def _interrupted(self, error: Exception) -> None:
         """End the call with the error of a step that was interrupted; otherwise, the call would never end."""
+        if self._outcome is not None:
+            raise error
         self._state = self._state._replace(phase=_DONE)
         attempt, self._attempt = self._attempt, None  # otherwise the caller would be notified of its cancellation
         self._settle(error)
@@ -165,26 +130,27 @@ class Call(CallShell, Answering):
             attempt.cancel()
 
     def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901, PLR0912 - one branch for each effect
+        if effect is m.AS_ATTEMPT:  # spares most calls the comparison with every other effect
+            self._settle(self._attempt or self._error or CANCELLED)
+            return
         match effect:
             # The effects of a call that waits for a connection come first, because the order costs time.
-            case effects.CancelTimer():
+            case stepping.CancelTimer():
                 self._cancel_timer()
             case m.Begin():
                 self._begin(effect)
-            case effects.ArmTimer(at):
+            case stepping.ArmTimer(at):
                 self._cancel_timer()
                 self._timer = self._calls.timers.call_at(at, self._timer_fired)
             case m.Enqueue():
                 self._calls.pending.add(self)
-                if not self._machine.outlasts_dials:
-                    self._enter_early()
             case m.Finish(m.Ending.CANCELLED):
                 self._settle(CANCELLED)
             case m.Finish(m.Ending.EXHAUSTED):
                 self._settle(self._exhausted(effect))
             case m.Finish():
                 self._settle(self._attempt or self._error or CANCELLED)
-            case effects.Emit(event):
+            case stepping.Emit(event):
                 self._emit(event)
             case m.CallHook():
                 self._ask_hook(effect)
@@ -193,7 +159,7 @@ class Call(CallShell, Answering):
                 self._end_span(code)
             case m.FailSoon():
                 self._calls.loop.call_soon(self.feed, self._calls.pending.no_connection())
-            case effects.AbandonAttempt():
+            case stepping.AbandonAttempt():
                 self._abandon()
 
     def _cancel_timer(self) -> None:
@@ -209,10 +175,6 @@ class Call(CallShell, Answering):
 
     def _begin(self, effect: m.Begin, *, in_context: bool = False) -> None:
         """Make an attempt; an error while making the first one is raised to the caller."""
-        if self._early is not None:
-            early, self._early = self._early, None
-            self._begun(early, None)
-            return
         self._attempt = None
         if self._spans is not None:
             self._begin_span()
@@ -234,45 +196,7 @@ class Call(CallShell, Answering):
         else:
             self._begun(*made)
 
-    def _enter_early(self) -> None:
-        """If the target was up a moment ago, make the call at once on the dial in flight, as on a connection (CB-7).
-
-        The call is never made twice: if the dial succeeds, this counts as the call's attempt, and if the dial fails, so
-        does the call. Therefore, only calls that would fail with the dial anyway are made in this way.
-        """
-        sender, arguments = self._sender, self._arguments
-        if not self._may_be_early or self._early is not None:
-            return
-        assert sender is not None, "a pending call has not ended"
-        assert arguments is not None, "and has its arguments"
-        end, seconds = self._state.attempt_end, None
-        if end is not None:
-            seconds = end - self._calls.clock.now()
-            if not seconds > 0:
-                return
-        try:
-            early = self._early = sender.make_early(self._request, arguments, seconds)
-        except Exception:  # noqa: BLE001 - raised to the caller when the call is made on the connection
-            return
-        if early is not None:
-            # Waking the caller here saves it a turn of the loop. The attempt to connect is woken first, so the channel
-            # learns of its connection in the next turn, just before the caller continues. If there is no connection
-            # then, the caller waits again. The callback must not refer to this call, because grpc's call keeps the
-            # callback.
-            early.add_done_callback(partial(_wake, self._awaiting))
-
-    @property
-    def is_early(self) -> bool:
-        """Whether the call was made on an attempt to connect, and may have been sent on its connection already."""
-        return self._early is not None
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether a call made on an attempt to connect has succeeded, so the attempt can no longer fail it."""
-        early = self._early
-        return early is not None and early.done() and grpcio.is_ok(early)
-
-    def _begun(self, attempt: grpc.aio.Call, connection: CallConnection | None) -> None:
+    def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
         self._connection = connection
         if self._machine.handed_over:
             self._attempt = attempt
@@ -298,7 +222,7 @@ class Call(CallShell, Answering):
             return
         stream = type(attempt) is StreamAttempt  # `isinstance` asks an abstract class, which costs a microsecond
         error: grpc.aio.AioRpcError | None = None
-        if stream or not attempt._cython_call.is_ok():  # noqa: SLF001 - see `grpcio.py`
+        if stream or not grpcio.core_call(attempt).is_ok():
             error = attempt.status if stream else grpcio.status_of(attempt)
         if error is None or error.code() is grpc.StatusCode.OK:
             if self._spans is not None:
@@ -329,9 +253,6 @@ class Call(CallShell, Answering):
     def _settle(self, outcome: Outcome) -> None:
         self._outcome = outcome
         self._sender = self._arguments = self._connection = self._request = None  # the sender refers to the channel
-        if self._early is not None:
-            early, self._early = self._early, None
-            early.cancel()
         if self._timer is not None:
             self._cancel_timer()
         if self._spans is not None:
@@ -466,6 +387,8 @@ class Call(CallShell, Answering):
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         """Call `callback` with this call when it ends; at once if it has already ended."""
+        if not callable(callback):
+            raise TypeError("the first argument must be callable")
         outcome = self._outcome
         if outcome is None:
             self._callbacks.append(callback)
@@ -598,8 +521,6 @@ class _StreamResponse(StreamResponse, Call):
 
 
 class _StreamRequest(StreamRequest, Call):
-    _may_be_early = False
-
     def __init__(
         self,
         calls: Calls,
@@ -627,7 +548,7 @@ class _StreamRequest(StreamRequest, Call):
         return getattr(self._outcome, "_done_writing_flag", False)
 
     async def _write(self, request: Any) -> None:
-        await (self._replay or await self.running_or_cancel()).write(request)
+        await (self._replay or await self.running()).write(request)
 
     async def _done_writing(self) -> None:
         await (self._replay or await self.running_or_cancel()).done_writing()

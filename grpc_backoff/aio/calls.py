@@ -11,13 +11,13 @@ from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.timers import CallTimers
-from grpc_backoff.channel.calls import ChannelCalls
-from grpc_backoff.channel.settings import ChannelSetup
+from grpc_backoff.channel.environment import CallEnvironment
+from grpc_backoff.config.channel import ChannelSetup
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.policy.backoff import Random
 
 
-class Calls(ChannelCalls):
+class Calls(CallEnvironment):
     """The environment that one channel's calls share, on the channel's event loop.
 
     Attributes:

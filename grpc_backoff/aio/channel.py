@@ -28,8 +28,8 @@ from grpc_backoff.aio.polling import Polling
 from grpc_backoff.aio.shares import Share, SharedManager, Shares, shared_manager
 from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
-from grpc_backoff.channel.settings import ChannelSettings, ChannelSetup, Options, read_channel
 from grpc_backoff.config.arguments import Listener, check_listener
+from grpc_backoff.config.channel import ChannelSettings, ChannelSetup, Options, read_channel
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
@@ -93,7 +93,7 @@ class Channel(Factories, grpc.aio.Channel):
         self._stream_unary_interceptors = intercepting["stream_unary"]
         self._stream_stream_interceptors = intercepting["stream_stream"]
         self._secure = credentials is not None
-        self.loop = loop = _working_loop()
+        self.loop = self._loop = loop = _working_loop()  # the second is the name in grpcio, which others read
         """The event loop that the channel belongs to."""
         shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1
         key = self._key(setup, credentials, compression) if shares else None
@@ -175,6 +175,13 @@ class Channel(Factories, grpc.aio.Channel):
             ValueError: `listener` is not registered.
         """
         self._listeners.given.remove(listener)
+
+    def stop_dialling(self) -> None:
+        """Leave the connection and stop dialling at once, as a threaded channel's `close` does.
+
+        `close`, which is still needed, is a coroutine, so another attempt may start before it runs.
+        """
+        self._share.leave()
 
     # grpc.aio.Channel
 
@@ -387,13 +394,12 @@ def _make_manager(
     key: Key | None,
 ) -> SharedManager:
     """Return a connection manager for one or more channels, with its connector and its shares."""
-    entry = None
     if connector is None:
-        entry = connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
+        connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
     machine, shares = Machine(target, policy), Shares()
     told = log_event, shares.hear
     manager: ConnectionManager[CallConnection] = ConnectionManager(
-        machine, connector, shares, clock=clock, rng=rng, listeners=told, loop=loop, key=key, entry=entry
+        machine, connector, shares, clock=clock, rng=rng, listeners=told, loop=loop, key=key
     )
     return SharedManager(target, manager, connector, shares, machine.channel)
 

@@ -13,7 +13,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.finished import let_go
+from grpc_backoff.aio import grpcio
+from grpc_backoff.aio.finished import release
 
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
@@ -22,10 +23,12 @@ _POLL, _POLLS = 0.01, 25
 """How often, in seconds, and how many times to check for the server's status of a call whose write has failed."""
 
 
+def _ignore() -> None:
+    pass
+
+
 class CoreChannel:
     """One C-core channel, with its calls and the watch on its state.
-
-    Calls may be made on it before it is known to have a connection (CB-7).
 
     A cancelled watch would remain in the core, which would later report to a loop that may no longer exist. So watches
     are never cancelled; closing the channel ends them.
@@ -36,33 +39,38 @@ class CoreChannel:
         channel: Any,
         loop: asyncio.AbstractEventLoop,
         now: Callable[[], float],
-        drained: Callable[[CoreChannel], None],
+        drained: Callable[[], None] = _ignore,
+        changed: Callable[[], None] = _ignore,
     ) -> None:
         """Take ownership of a new channel.
 
-        `drained` is called with this object, once it is retired and its calls have ended, and should close it.
+        Args:
+            channel: the channel.
+            loop: the event loop that it belongs to.
+            now: returns the time of the end of a call, in seconds.
+            drained: called once the channel is retired and its calls have ended; should close it.
+            changed: called when the core has left the state that was last passed to `watch`.
         """
         self.channel: grpc.aio.Channel = channel
-        self.state = self.channel.get_state
-        self.check: Callable[[bool], int] = channel._channel.check_connectivity_state  # noqa: SLF001 - see `grpcio.py`
+        self.check = grpcio.state_check(channel)
         self.running = 0
         """How many calls are running."""
         self.left = -math.inf
         """When a call on this channel last ended, in seconds on the connector's clock."""
-        self.first_end: asyncio.Future[None] | None = None
-        """A future that the next call to end completes; None if nothing waits for that."""
         self.retired = False
-        self.last_state: grpc.ChannelConnectivity | None = None
-        """The channel's state when it was closed; None while it is open."""
+        self.last_state: int | None = None
+        """The core's number for the channel's state when it was closed; None while it is open."""
         self._loop = loop
         self._now = now
         self._drained = drained
+        self._changed = changed
         self.owners: dict[weakref.ref[grpc.aio.Call], object] = {}
         """The owners of the calls; a plain dictionary, because the methods of weak ones are written in Python."""
         self.forget = self.owners.pop
-        self._watched: grpc.ChannelConnectivity | None = None
+        self._watched: int | None = None
+        self._asked = 0
+        """How many watches were asked for; only the latest one calls `changed`."""
         self._watches: set[asyncio.Task[None]] = set()
-        self._watch: asyncio.Task[None]
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
         """Record a call that was just made on this channel, and its owner.
@@ -72,16 +80,14 @@ class CoreChannel:
         self.running += 1
         self.owners[weakref.ref(call, self.forget)] = owner
         ended = _once(self.ended) if hasattr(call, "write") else self.ended
-        call._cython_call.add_done_callback(ended)  # type: ignore[attr-defined]  # noqa: SLF001
+        grpcio.core_call(call).add_done_callback(ended)
 
     def ended(self) -> None:
         """Record the end of a call."""
         self.running -= 1
         self.left = self._now()
-        if self.first_end is not None:
-            complete(self.first_end)
         if self.retired and not self.running:
-            self._drained(self)
+            self._drained()
 
     def calls(self) -> list[tuple[grpc.aio.Call, object]]:
         """Return every call made on this channel that is still referenced, finished or not, with its owner."""
@@ -89,43 +95,32 @@ class CoreChannel:
         return [(call, owner) for held, owner in owners.items() if (call := held()) is not None]
 
     def retire(self) -> None:
-        """Accept no new calls, and close once the running ones have ended.
-
-        Closing at once would cancel them, but after a graceful GOAWAY they can finish (CH-6).
-        """
+        """Accept no new calls, and call `drained` once the running ones have ended."""
         if not self.retired:
             self.retired = True
             if not self.running:
-                self._drained(self)
+                self._drained()
 
-    def watch(self, state: grpc.ChannelConnectivity) -> None:
-        """Start to watch for the end of this state, unless it is being watched already."""
-        if self._watched is state:
+    def shown(self) -> int:
+        """Return the core's number for the channel's state, or for the last one if the channel is closed."""
+        return self.check(False) if self.last_state is None else self.last_state
+
+    def watch(self, state: int) -> None:
+        """Call `changed` when the core has left this state, instead of one that was passed before."""
+        if self._watched == state:
             return
         self._watched = state
-        self._watch = self._loop.create_task(self._left(state), context=Context())
-        self._watches.add(self._watch)
-        self._watch.add_done_callback(self._watches.discard)
+        self._asked += 1
+        watch = self._loop.create_task(self._leave(state, self._asked), context=Context())
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
 
-    def forget_watch(self) -> None:
-        """Forget what was watched, so that the next watch starts anew; this one ends with its state or the channel."""
-        self._watched = None
-
-    async def leaves(self, state: grpc.ChannelConnectivity, within: float | None = None) -> bool:
-        """Wait until the core has left this state, for `within` seconds at most; return whether it has."""
-        self.watch(state)
-        watch = self._watch
-        await asyncio.wait([watch], timeout=within)
-        if not watch.done():
-            return False
-        if watch is self._watch:
-            self._watched = None
-        watch.result()
-        return True
-
-    async def _left(self, state: grpc.ChannelConnectivity) -> None:
+    async def _leave(self, state: int, asked: int) -> None:
         with contextlib.suppress(grpc.aio.UsageError):  # the channel was closed before this task started
-            await self.channel.wait_for_state_change(state)
+            await self.channel.wait_for_state_change(grpcio.STATES[state])
+        if asked == self._asked:
+            self._watched = None
+            self._changed()
 
     async def close(self, grace: float | None = None) -> None:
         """Give the calls up to `grace` seconds to finish, and close the channel; nothing of it stays in the core.
@@ -137,10 +132,11 @@ class CoreChannel:
             if grace and running:  # before 1.8x, grpcio's own grace period misses some calls
                 await _ended(running, grace, self._loop)
         finally:
-            self.last_state = self.state()
+            self.last_state = self.shown()
+            self._drained = self._changed = _ignore
             await self.channel.close()
             if self.owners:
-                await _let_go_of([call for call, _ in self.calls()])
+                await _release_all([call for call, _ in self.calls()])
             if self._watches:
                 await asyncio.wait(self._watches, timeout=_LAST_NOTICE)
 
@@ -154,7 +150,7 @@ class CoreChannel:
         finally:
             for call in running:
                 call.cancel()
-            await _let_go_of(own)
+            await _release_all(own)
 
 
 async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.AbstractEventLoop) -> None:
@@ -171,29 +167,23 @@ async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.Ab
     await asyncio.wait([ended], timeout=within)
 
 
-async def _let_go_of(calls: Iterable[grpc.aio.Call]) -> None:
+async def _release_all(calls: Iterable[grpc.aio.Call]) -> None:
     """Make finished calls that are still referenced release the core's channel (CB-10).
 
     If a write to a call has failed, the call may have a status made by grpcio. The server's own status may follow, so
     this waits a moment for it.
     """
-    held = [call for call in calls if not let_go(call)]
+    held = [call for call in calls if not release(call)]
     for _ in range(_POLLS):
         if not held:
             return
         await asyncio.sleep(_POLL)
-        held = [call for call in held if not let_go(call)]
+        held = [call for call in held if not release(call)]
     for call in held:
-        let_go(call, stand_in=True)
+        release(call, stand_in=True)
 
 
 def _once(callback: Callable[[], None]) -> Callable[[], None]:
     """Let a callback run once: grpcio 1.63 calls back twice if a write fails before the server's status arrives."""
     left = [callback]
     return lambda: left.pop()() if left else None
-
-
-def complete(future: asyncio.Future[None]) -> None:
-    """Complete a future, unless it is done."""
-    if not future.done():
-        future.set_result(None)

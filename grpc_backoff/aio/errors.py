@@ -9,13 +9,12 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from grpc_backoff import errors
 from grpc_backoff.calls.events import Reason
+from grpc_backoff.channel import errors
 from grpc_backoff.connection.events import ConnectionStatus
-from grpc_backoff.errors import GrpcBackoffError
 
 
-class CallError(GrpcBackoffError, grpc.aio.AioRpcError):
+class CallError(grpc.aio.AioRpcError, errors.CallError):
     """The error of a call on this library's asyncio channel: both a `GrpcBackoffError` and grpc's own error."""
 
     @abstractmethod
@@ -34,7 +33,7 @@ class CallError(GrpcBackoffError, grpc.aio.AioRpcError):
         return error
 
 
-class NoConnectionError(errors.NoConnectionError, CallError):
+class NoConnectionError(CallError, errors.NoConnectionError):
     """A call got no connection. The code is UNAVAILABLE, or DEADLINE_EXCEEDED if the call waited until its deadline.
 
     Attributes:
@@ -69,7 +68,7 @@ class NoConnectionError(errors.NoConnectionError, CallError):
         return partial(type(self), status=self.status), restored
 
 
-class RetriesExhaustedError(errors.RetriesExhaustedError, CallError):
+class RetriesExhaustedError(CallError, errors.RetriesExhaustedError):
     """A call failed with a status that its policy retries, and no further attempt was made (RT-6).
 
     The code and the metadata are those of the last attempt. The details are those of the last attempt, followed by the

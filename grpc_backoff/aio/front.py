@@ -6,13 +6,12 @@ An intercepted call is made on the front. The channel's interceptors are followe
 The first front is created through `grpc.aio`'s public names, because tracing libraries replace these with functions
 that add interceptors. Those functions may lead back to this library: a program may have assigned
 `grpc_backoff.aio.insecure_channel` to grpc's name, or called `grpc_backoff.install`. This module tracks which
-constructor is running, and ends such a cycle at grpc's own constructor.
+constructor is running, and ends such a cycle at grpcio's own class.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,6 +19,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from grpc_backoff.aio.grpcio import GrpcioChannel, constructors, core_channel
+from grpc_backoff.channel.method import NOWHERE, UNSEEN
 from grpc_backoff.config.pairs import typed_pairs
 
 Constructor = Callable[..., grpc.aio.Channel]
@@ -39,14 +40,12 @@ _accepted: dict[Hashable, None] = {}
 """The arguments that grpc has accepted, oldest first. Checking them again would create another core channel each time.
 """
 
-_grpc: Any = importlib.import_module("grpc.aio._channel")
-
 
 class _Making(threading.local):
     """The constructor that is running in this thread. A constructor does not await, so no task can interfere."""
 
     chain: Interceptors | None = None
-    beneath: Constructor | None = None
+    within: bool = False
 
 
 _making = _Making()
@@ -55,7 +54,7 @@ _making = _Making()
 class Front:
     """One channel's interceptor channel, created when there are interceptors to run."""
 
-    __slots__ = ("_channel", "_compression", "_credentials", "_last", "_options", "_target", "always")
+    __slots__ = ("_channel", "_compression", "_last", "_options", "_target", "always", "credentials")
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class Front:
     ) -> None:
         """Store the arguments; `last` has this library's own interceptors, by arity."""
         self._target = target
-        self._credentials = credentials
+        self.credentials = credentials
         self._options = (
             ("grpc.enable_channelz", 0),
             *options,
@@ -84,18 +83,18 @@ class Front:
 
         These are the caller's interceptors, and those that tracing libraries add at this point.
         """
-        make, _making.beneath = _making.beneath or getattr(grpc.aio, _name(self._credentials)), None
+        within, _making.within = _making.within, False
+        make = getattr(constructors if within else grpc.aio, _name(self.credentials))
         known = None if interceptors else self._known_as(make)
         if known in _accepted:
             return {arity: [] for arity in LISTS}
         outer, _making.chain = _making.chain, [*(interceptors or ()), *self._last.values()]
         try:
-            # Pass the interceptors by keyword, because that is where tracing libraries look for them.
-            made = self._make(make, interceptors=_making.chain)
+            made = _made(make, self._target, self.credentials, self._options, self._compression, _making.chain)
         finally:
             _making.chain = outer
         found = {arity: [one for one in _listed(made, arity) if one is not self._last[arity]] for arity in LISTS}
-        self.always = type(made) is not _grpc.Channel
+        self.always = type(made) is not GrpcioChannel
         if self.always or any(found.values()):
             self._channel = made
         elif known is not None:
@@ -109,16 +108,11 @@ class Front:
 
         Only grpc's own constructor is known to check nothing else.
         """
-        if make is not getattr(_grpc, _name(self._credentials)):
+        if make is not getattr(constructors, _name(self.credentials)):
             return None
         options = typed_pairs(self._options)
-        security = type(getattr(self._credentials, "_credentials", None))
-        return options and (make, _grpc.Channel, self._target, security, options, self._compression)
-
-    def _make(self, constructor: Constructor, **more: Any) -> grpc.aio.Channel:
-        return _made(
-            constructor, self._target, self._credentials, options=self._options, compression=self._compression, **more
-        )
+        security = type(getattr(self.credentials, "_credentials", None))
+        return options and (make, constructors.Channel, self._target, security, options, self._compression)
 
     @property
     def is_open(self) -> bool:
@@ -129,7 +123,7 @@ class Front:
     def channel(self) -> grpc.aio.Channel:
         """The interceptor channel, which is created on first use."""
         if self._channel is None:
-            self._channel = self._make(getattr(_grpc, _name(self._credentials)))
+            self._channel = core_channel(self._target, self.credentials, self._options, self._compression)
         return self._channel
 
     def arrange(self, arity: str, interceptors: Sequence[Any] | None) -> None:
@@ -152,13 +146,13 @@ def is_being_made() -> bool:
 
 
 @contextlib.contextmanager
-def made_by(constructor: Constructor) -> Iterator[None]:
-    """Create the next channel's interceptor channel with this constructor, not with the one in `grpc.aio`."""
-    _making.beneath = constructor
+def made_within() -> Iterator[None]:
+    """Create the next channel's interceptor channel without the wrappers in `grpc.aio`, which have led here."""
+    _making.within = True
     try:
         yield
     finally:
-        _making.beneath = None
+        _making.within = False
 
 
 def genuine(
@@ -175,8 +169,12 @@ def genuine(
     """
     known = {id(one) for one in _making.chain or ()}
     chain = [one for one in interceptors or () if id(one) in known]
-    make = getattr(_grpc, _name(credentials))
-    return _made(make, target, credentials, options=options, compression=compression, interceptors=chain)
+    return core_channel(target, credentials, options or (), compression, chain)
+
+
+def channel_to_nowhere(credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
+    """Return a channel of grpc's own that never connects, for a call that grpc rejects."""
+    return core_channel(NOWHERE, credentials, UNSEEN)
 
 
 def _name(credentials: grpc.ChannelCredentials | None) -> str:
@@ -184,9 +182,16 @@ def _name(credentials: grpc.ChannelCredentials | None) -> str:
 
 
 def _made(
-    constructor: Constructor, target: str, credentials: grpc.ChannelCredentials | None, **keywords: Any
+    constructor: Constructor,
+    target: str,
+    credentials: grpc.ChannelCredentials | None,
+    options: Options,
+    compression: grpc.Compression | None,
+    interceptors: Interceptors,
 ) -> grpc.aio.Channel:
-    return constructor(target, **keywords) if credentials is None else constructor(target, credentials, **keywords)
+    # Pass the interceptors by keyword, because that is where tracing libraries look for them.
+    named = {"options": options, "compression": compression, "interceptors": interceptors}
+    return constructor(target, **named) if credentials is None else constructor(target, credentials, **named)
 
 
 def _listed(channel: grpc.aio.Channel, arity: str) -> list[Any]:

@@ -1,40 +1,89 @@
-"""Access to grpcio's private parts: the status of a finished call, and the numbers and texts that identify states.
+"""All of grpcio's private names that asyncio channels use: its modules, and what its channels and calls hold.
 
-This module depends on grpcio's internals and wording, so it has to be checked with each release. So do `finished.py`,
-and the code that runs for every call (`core_channel.py`, `multicallables.py` and `call.py`), which uses `_cython_call`
-and `_channel` directly.
+Each was checked with grpcio 1.63 and 1.85. Only `finished.py`, which stands in for one of grpcio's own objects,
+repeats some of them.
 """
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import grpc
 import grpc.aio
 
+constructors: Any = importlib.import_module("grpc.aio._channel")
+"""The module of grpcio's own class of channels and the functions that create them."""
+
 CANCELLED_DETAILS = "Locally cancelled by application!"
 """The details that grpcio gives a call that was cancelled by its own program."""
 
+STATES = tuple(grpc.ChannelConnectivity)
+"""The states of a channel, by the core's own numbers."""
+
+GrpcioChannel: Any = constructors.Channel
+"""grpcio's own class of channels, which `install` replaces in its module."""
+
 READY_NUMBER: int = grpc.ChannelConnectivity.READY.value[0]
-"""grpc's number for the state READY."""
+"""The core's number for the state READY."""
+
+core_call: Callable[[Any], Any] = attrgetter("_cython_call")
+"""Returns the core's call in one of grpcio's own calls. Implemented in C, because it runs for every call.
+
+`core_call(call).is_ok()` says whether a finished call ended with OK; the public way is a coroutine."""
+_core_of: Callable[[Any], Any] = attrgetter("_channel")
+
+try:
+    _observability: Any = importlib.import_module("grpc._observability")
+except ImportError:  # a release of grpcio that does not count calls
+    _observability = None
 
 _WRITE_FAILED = 'Failed "execute_batch"'
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
-def is_ok(call: Any) -> bool:
-    """Return whether one of grpcio's own finished calls ended with OK."""
-    return bool(call._cython_call.is_ok())  # noqa: SLF001 - the public way is a coroutine, which cannot be awaited here
+def core_channel(
+    target: str,
+    credentials: grpc.ChannelCredentials | None,
+    options: Sequence[tuple[str, Any]],
+    compression: grpc.Compression | None = None,
+    interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None,
+) -> grpc.aio.Channel:
+    """Return a channel of grpcio's own class; tracing libraries replace the public functions."""
+    inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
+    made: grpc.aio.Channel = GrpcioChannel(target, options, inner, compression, interceptors)
+    return made
+
+
+def state_check(channel: grpc.aio.Channel) -> Callable[[bool], int]:
+    """Return the function that returns the core's number for a channel's state; True makes the core dial."""
+    check: Callable[[bool], int] = _core_of(channel).check_connectivity_state
+    return check
+
+
+def has_plugin() -> bool:
+    """Return whether a plugin of grpcio counts the process's calls."""
+    return getattr(_observability, "_OBSERVABILITY_PLUGIN", None) is not None
+
+
+def exclude_service(name: str) -> None:
+    """Keep grpcio's own metrics from counting the calls of a service, which never leave the process."""
+    try:
+        _observability._SERVICES_TO_EXCLUDE.append(name.encode())  # noqa: SLF001
+    except AttributeError:  # a release of grpcio that does this differently, or not at all
+        return
 
 
 def is_cancelled_here(call: Any) -> bool:
     """Return whether this process cancelled one of grpcio's own calls; CANCELLED may also come from a server."""
-    return bool(call._cython_call.is_locally_cancelled())  # noqa: SLF001
+    return bool(core_call(call).is_locally_cancelled())
 
 
 def status_of(call: Any) -> grpc.aio.AioRpcError:
     """Return the status of one of grpcio's own finished calls as an error, even if it is OK."""
-    core = call._cython_call  # noqa: SLF001
+    core = core_call(call)
     status = core._status  # noqa: SLF001
     initial = core._initial_metadata  # noqa: SLF001
     return grpc.aio.AioRpcError(

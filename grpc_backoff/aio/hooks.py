@@ -10,9 +10,9 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import Any, TypeVar
 
-from grpc_backoff.calls.hooks import FailedCall, RetryHooks, renewed_metadata
-from grpc_backoff.calls.hooks import Hook as HookFunction
 from grpc_backoff.calls.machine import Hook, Metadata
+from grpc_backoff.config.hooks import FailedCall, RetryHooks, renewed_metadata
+from grpc_backoff.config.hooks import Hook as HookFunction
 from grpc_backoff.connection.clock import Clock
 
 _LOG = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from grpc_backoff.errors import WrongLoopError
+from grpc_backoff.base_errors import WrongLoopError
 
 _LOOK = 0.1
 """How often to check whether the other loop is still running, in seconds."""

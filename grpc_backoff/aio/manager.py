@@ -16,9 +16,7 @@ from contextvars import Context
 from dataclasses import replace
 from typing import Any, Protocol
 
-from grpc_backoff import effects
-from grpc_backoff.aio.connection import EarlyEntry
-from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff import stepping
 from grpc_backoff.aio.listeners import Event, tell
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection import machine as m
@@ -30,10 +28,6 @@ from grpc_backoff.sharing.manager import SteppedManager
 from grpc_backoff.sharing.registry import SCHEDULES, Registry
 
 _LOG = logging.getLogger(__name__)
-
-_UNWATCHED = 0.01
-"""How long a new connection is left unwatched if its target was up a moment ago, in seconds. A channel that is created
-for one request is closed by then, and watching would double the channel's cost."""
 
 _MOST_NEWS = 64
 """How many events are kept for a loop that is not running at the moment; only the latest ones matter."""
@@ -69,7 +63,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         listeners: Sequence[Listener] = (),
         loop: asyncio.AbstractEventLoop,
         key: Hashable | None = None,
-        entry: EarlyEntry | None = None,
         schedules: Registry = SCHEDULES,
     ) -> None:
         """Assemble the parts; nothing happens before a connection is wanted.
@@ -79,9 +72,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self.listeners: list[Listener] = list(listeners)
         self._connector = connector
         self._pending = pending
-        self._entry = entry
-        self._proven: m.StartAttempt | None = None
-        self._unwatched: tuple[ConnectionT, asyncio.TimerHandle] | None = None
         self._loop = loop
         self._attempt: asyncio.Task[None] | None = None
         self._attempts = 0
@@ -101,13 +91,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         """Ask for a connection; harmless if there already is one, or if one is being made."""
         state = self._state
         if state.phase is not m.Phase.CLOSED and state.heeds_want(self._clock.now()):
-            self._feed(m.ConnectionWanted())
-
-    def early_connection(self) -> CoreChannel | None:
-        """Return the attempt in flight if calls may enter it before it is connected (CB-7); otherwise None."""
-        if self._attempt is None or self._proven is None or self._entry is None:
-            return None
-        return self._entry.enter(self._proven.limit)
+            self.feed(m.ConnectionWanted())
 
     def live_connection(self) -> ConnectionT | None:
         """Return the connection if it is up right now; if it has ended, notify the machine and return None."""
@@ -145,21 +129,16 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         except RuntimeError:
             here = False
         if here:
-            self._feed(m.ResetRequested())
+            self.feed(m.ResetRequested())
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the channel with it
-                self._loop.call_soon_threadsafe(self._feed, m.ResetRequested())
+                self._loop.call_soon_threadsafe(self.feed, m.ResetRequested())
 
     def close(self) -> None:
         """Stop for good (CB-10): no timers, attempts or events remain. Running calls continue."""
-        connection = self.connection
-        self._feed(m.CloseRequested(well=connection is not None and connection.alive()))
+        self.feed(m.CloseRequested())
         self._leave()
         self.listeners.clear()
-        if self._unwatched is not None:
-            (connection, timer), self._unwatched = self._unwatched, None
-            timer.cancel()
-            self._loop.call_soon(connection.retire)
         for task in self._tasks:
             task.cancel()
 
@@ -185,24 +164,21 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             if not watcher.done():
                 watcher.set_result(changed)
 
-    def _carry_out(self, effect: m.Effect) -> None:
+    def _execute(self, effect: m.Effect) -> None:
         match effect:  # the effects of a failed attempt first: each case takes time
-            case effects.Emit():
+            case stepping.Emit():
                 self.emit(effect.event)
-            case effects.ArmTimer():
+            case stepping.ArmTimer():
                 self._cancel_timer()
                 self._timer = self._clock.call_at(effect.at, self._timer_fired)
             case m.FailCalls():
                 self._pending.fail()
             case m.StartAttempt():
                 self._attempts += 1
-                self._proven = effect if effect.proven else None
-                if effect.proven and self._entry is not None:
-                    self._entry.begin(effect.limit)
-                self._attempt = self._task(self._run(effect, self._attempts))
-            case effects.AbandonAttempt():
+                self._attempt = self._task(self._run(effect.limit, self._attempts))
+            case stepping.AbandonAttempt():
                 self._abandon()
-            case effects.CancelTimer():
+            case stepping.CancelTimer():
                 self._cancel_timer()
             case m.ReleaseCalls():
                 self._pending.release()
@@ -228,7 +204,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             event = self._news.popleft()
             if event is not None:
                 self.emit(replace(event, channel=self._machine.channel, elsewhere=True))
-        self._feed(m.ScheduleChanged(busy=len(self._pending) > 0))
+        self.feed(m.ScheduleChanged(busy=len(self._pending) > 0))
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         # Use a new context, because the task outlives the call that happened to start it, and must not keep the call's
@@ -250,17 +226,15 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     def _timer_fired(self) -> None:
         self._timer = None
         decided = self._state.in_flight and self._connector.decided()
-        self._feed(m.TimerFired(busy=len(self._pending) > 0, decided=decided))
+        self.feed(m.TimerFired(busy=len(self._pending) > 0, decided=decided))
 
     # One attempt, and the lifetime of its connection.
 
-    async def _run(self, attempt: m.StartAttempt, number: int) -> None:
+    async def _run(self, limit: float, number: int) -> None:
         # The task is identified by a number, because a task that its own frame refers to would be a reference cycle
         # (CB-10).
-        if self._state.heeds_begin and self._is_running(number):
-            self._feed(m.AttemptBegan())
         try:
-            connection = await self._connector.connect(attempt.limit, proven=attempt.proven)
+            connection = await self._connector.connect(limit)
         except ConnectError as error:
             self._fail_attempt(number, error.failure)
             return
@@ -269,16 +243,13 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             _LOG.exception("an attempt to connect raised an unexpected exception")
             self._fail_attempt(number, Failure(Stage.UNKNOWN, repr(error)))
             return
-        left_alone = False
         try:
             if self._is_running(number):
                 self._live(connection)
-                left_alone = attempt.proven and self._watch_later(connection)
-                if not left_alone:
-                    await self._watch(connection)
+                self._lost(connection, await connection.lost())
+                await connection.watch_redials(self._redialled)
         finally:
-            if not left_alone:
-                connection.retire()
+            connection.retire()
 
     def _live(self, connection: ConnectionT) -> None:
         if self._attempt is not None:
@@ -290,29 +261,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             self._inputs.append(m.SettingsReceived())
             self._lost(connection, loss)
         else:
-            self._feed(m.SettingsReceived())
-
-    def _watch_later(self, connection: ConnectionT) -> bool:
-        """Begin to watch a connection after a moment; return False if it has already ended."""
-        if self.connection is not connection:
-            return False
-        timer = self._loop.call_later(_UNWATCHED, self._watch_begins, connection, context=Context())
-        self._unwatched = connection, timer
-        return True
-
-    def _watch_begins(self, connection: ConnectionT) -> None:
-        self._unwatched = None
-        self._keep(self._task(self._watch_to_the_end(connection)))
-
-    async def _watch_to_the_end(self, connection: ConnectionT) -> None:
-        try:
-            await self._watch(connection)
-        finally:
-            connection.retire()
-
-    async def _watch(self, connection: ConnectionT) -> None:
-        self._lost(connection, await connection.lost())
-        await connection.watch_redials(self._redialled)
+            self.feed(m.SettingsReceived())
 
     def _is_running(self, number: int) -> bool:
         return self._attempt is not None and number == self._attempts
@@ -320,25 +269,23 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     def _fail_attempt(self, number: int, failure: Failure) -> None:
         if self._is_running(number):
             self._attempt = None
-            self._feed(m.ConnectFailed(failure, busy=len(self._pending) > 0))
+            self.feed(m.ConnectFailed(failure, busy=len(self._pending) > 0))
 
     def _abandon(self) -> None:
         if self._attempt is not None:
             self._keep(self._attempt)
             self._attempt.cancel()
             self._attempt = None
-            if self._entry is not None:
-                self._entry.abandon()
 
     def _redialled(self) -> None:
-        self._feed(m.CoreRedialled())
+        self.feed(m.CoreRedialled())
 
     def _lost(self, connection: ConnectionT, loss: Loss) -> None:
         if connection is not self.connection:
             return  # already handled
         self.connection = None
         connection.retire()  # no more calls: grpc's core would redial for them
-        self._feed(
+        self.feed(
             m.ConnectionLost(
                 loss.reason,
                 graceful=loss.graceful,

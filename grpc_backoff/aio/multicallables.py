@@ -24,11 +24,11 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.call import CALLS
-from grpc_backoff.aio.front import LISTS
-from grpc_backoff.aio.grpcio import READY_NUMBER
+from grpc_backoff.aio.front import LISTS, channel_to_nowhere
+from grpc_backoff.aio.grpcio import READY_NUMBER, core_call
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.calls.machine import Metadata
-from grpc_backoff.channel.method import Arguments, Method, replaced
+from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,8 +148,7 @@ class MultiCallable(Method):
             connection = self._ready()
             if connection is not None:
                 return self._enter(connection.core, request, arguments, arguments.timeout, arguments.metadata)
-        if channel.closing:
-            channel.refuse_if_closed()
+        channel.refuse_if_closed()
         if arguments.credentials is not None and not channel._secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
         # A wait-for-ready call is repeated if the connection breaks just as the call is assigned to it. A call that has
@@ -160,11 +159,25 @@ class MultiCallable(Method):
         # connection. A plain call would already have been sent.
         if arguments.metadata is not None:
             arguments = arguments._replace(metadata=grpc.aio.Metadata(*arguments.metadata))
+        frozen = self._freeze(request, arguments)
+        if frozen is None:
+            return self._reject(request, arguments)
         if policy is None and not wait_for_ready:
-            channel._share.want()  # first, so that the rest is done while the peer answers
-        sender, request = self._freeze(request) if self.takes_one_request else (self, request)
+            channel._share.want()  # before the call is made, while the peer answers
         limit, call_id = self._config.timeout, self._call_id
-        return CALLS[self.arity](channel._calls, machine, sender, request, arguments, limit, call_id)
+        return CALLS[self.arity](channel._calls, machine, *frozen, arguments, limit, call_id)
+
+    def sends(self, request: Any) -> bool:
+        """Return whether grpc sends this; for None, or if the serializer fails, it sends an empty message."""
+        if self.takes_one_request:
+            return self.serializer is not None or request is None or type(request) is bytes
+        return request is None or is_stream(request)
+
+    def _reject(self, request: Any, arguments: Arguments) -> Any:
+        """Make a call that grpc rejects before it sends anything, so that the caller gets grpc's own error."""
+        method: Any = self._on_channel(channel_to_nowhere(self._channel._front.credentials))
+        # A stream waits for ready, because otherwise the lack of a connection could fail it first.
+        return method(request, **arguments._replace(wait_for_ready=not self.takes_one_request)._asdict())
 
     def make_attempt(
         self, request: Any, arguments: Arguments, seconds: float | None, instead: Metadata
@@ -185,15 +198,6 @@ class MultiCallable(Method):
         )
         connection.core.began(call, self._owner)
         return call, connection
-
-    def make_early(self, request: Any, arguments: Arguments, seconds: float | None) -> grpc.aio.Call | None:
-        """Make a call on the attempt in flight if the target was up a moment ago (CB-7); None if it cannot be made."""
-        attempt = self._channel._share.early_connection()
-        if attempt is None:
-            return None
-        self._connection = self._core = None
-        self._direct = self._on_core(attempt)
-        return self._enter(attempt, request, arguments, seconds, arguments.metadata)
 
     def _enter(
         self, core: CoreChannel, request: Any, arguments: Arguments, timeout: float | None, metadata: Any
@@ -280,7 +284,7 @@ class _OneRequest(MultiCallable):
         )
         core.running += 1
         core.owners[ref(call, core.forget)] = self._owner
-        call._cython_call.add_done_callback(core.ended)
+        core_call(call).add_done_callback(core.ended)
         return call
 
 

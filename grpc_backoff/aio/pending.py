@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Protocol
 
 import grpc
 
 from grpc_backoff.aio.errors import NoConnectionError
-from grpc_backoff.calls.machine import CancelRequested, ConnectionReady, Missed, NoConnection, NotConnected
+from grpc_backoff.calls.machine import CancelRequested, ConnectionReady, Input, Missed, NoConnection, NotConnected
 from grpc_backoff.config.target import shown_target
 from grpc_backoff.connection.events import ConnectionStatus, Stage
 from grpc_backoff.connection.no_connection import explain
@@ -16,6 +17,7 @@ from grpc_backoff.connection.no_connection import explain
 if TYPE_CHECKING:
     from grpc_backoff.aio.call import Call
 
+_LOG = logging.getLogger(__name__)
 _READY, _WAITS = ConnectionReady(), NotConnected()
 
 
@@ -80,22 +82,22 @@ class PendingCalls:
         self._resolved = True
         waiting = tuple(self._waiting)
         for turn, call in enumerate(waiting):
-            call.feed(_READY)
+            self._feed(call, _READY)
             if call in self._waiting:  # the connection was lost before the call could use it
                 for other in waiting[turn + 1 :]:
-                    other.feed(_READY if other.is_early else Missed())
+                    self._feed(other, Missed())
                 return
 
     def fail(self) -> None:
         """Notify the pending calls of a failed dial, which only wait-for-ready calls survive (CH-3)."""
         self._note_resolved()
         for call in tuple(self._waiting):
-            call.feed(_READY if call.is_answered else self.no_connection())
+            self._feed(call, self.no_connection())
 
     def cancel(self) -> None:
         """Cancel every pending call, because the channel is closing."""
         for call in tuple(self._waiting):
-            call.feed(CancelRequested())
+            self._feed(call, CancelRequested())
 
     async def emptied(self, within: float) -> None:
         """Wait until no call is pending, up to `within` seconds."""
@@ -108,3 +110,11 @@ class PendingCalls:
         status = self.manager.status()
         details = explain(shown_target(self._target), status, waited=code is grpc.StatusCode.DEADLINE_EXCEEDED)
         return NoConnectionError(code, details=details, status=status)
+
+    def _feed(self, call: Call, given: Input) -> None:
+        """Feed an input to a call's machine; an exception removes the call, but must not keep the others waiting."""
+        try:
+            call.feed(given)
+        except Exception:  # noqa: BLE001 - a clock or a source of jitter, which the program may supply
+            _LOG.exception("a step of a pending call raised")
+            self.discard(call)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import weakref
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from grpc_backoff.aio.grpcio import core_channel
 from grpc_backoff.channel.forks import core_stirred
-
-_NOWHERE, _UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
-"""The target and the options of a channel that never connects, and that channelz should not show."""
-
-_genuine: Any = importlib.import_module("grpc.aio._channel")
+from grpc_backoff.channel.method import NOWHERE, UNSEEN
 
 
 class Polling:
@@ -26,7 +22,7 @@ class Polling:
 
     def __init__(self) -> None:
         """Start them, unless they are running already, by creating a channel that never connects."""
-        self._channel = _genuine.insecure_channel(_NOWHERE, options=_UNSEEN)
+        self._channel = core_channel(NOWHERE, None, UNSEEN)
         weakref.finalize(self, core_stirred).atexit = False  # the core shuts down once this is freed
 
     @classmethod

@@ -86,7 +86,9 @@ class Replay:
         """Send one request, to as many attempts as necessary."""
         if self._buffer.closed:
             raise asyncio.InvalidStateError(_HALF_CLOSED)
-        if not self._buffer.add(self._serialized(request)):
+        data = self._serialized(request)
+        await self._call.running()  # a write that is cancelled before then leaves the call as it was, as in grpc
+        if not self._buffer.add(data):
             self._complete = False  # over the limit: if no attempt is running, only one more may follow
             attempt = self._call.attempt
             if attempt is not None and not attempt.done():

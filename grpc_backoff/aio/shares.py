@@ -15,7 +15,6 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from grpc_backoff.aio.connection import CallConnection
-from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.manager import ConnectionManager, Pending
 from grpc_backoff.connection.connector import Connector
@@ -141,10 +140,6 @@ class Share:
         if connection is not None and not self._asked:
             self._ask()
         return connection
-
-    def early_connection(self) -> CoreChannel | None:
-        """Return the attempt in flight if calls may enter it before it is connected (CB-7); otherwise None."""
-        return self._manager.early_connection()
 
     def look(self) -> None:
         """Check the connection, and notify the manager if it is no longer up."""

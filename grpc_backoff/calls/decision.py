@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from grpc_backoff.calls.events import Reason, WaitSource
-from grpc_backoff.calls.server_hint import ServerHint
+from grpc_backoff.calls.server_hint import ServerHint, hint_window
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
@@ -20,9 +20,6 @@ _TIMED_OUT = "DEADLINE_EXCEEDED"
 _CONFLICTS = frozenset({"ABORTED", "ALREADY_EXISTS"})
 _LONGEST = 24 * 60 * 60.0
 """The longest wait, in seconds, that a server can ask for if nothing else limits it (RT-3)."""
-_SCATTERED = frozenset({WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER})
-"""The server hints to which jitter is added, because many clients may receive the same one. gRPC's own pushback is
-honoured exactly (RT-3)."""
 
 
 @record
@@ -53,7 +50,8 @@ class Progress(NamedTuple):
 
     Attributes:
         attempt: the number of the running or last attempt, from 1.
-        step: how many waits of the policy's sequence have been used; a pushback restarts the sequence (RT-3).
+        step: how many waits of the policy's sequence have been used, or skipped by a renewal of credentials (RT-4); a
+            pushback restarts the sequence (RT-3).
         previous: the last wait of the sequence, from which decorrelated backoff continues.
         refreshed: whether the credentials have already been renewed (RT-4).
         refused: whether the call has already been repeated after a GOAWAY.
@@ -154,15 +152,14 @@ def decide(
     following = progress._replace(attempt=progress.attempt + 1)
     if reason := _obstacle(policy, progress, failure.hint, budget_spent=budget_spent and not at_once):
         return GiveUp(reason)
-    if at_once:  # RT-4
-        retry = Retry(0.0, WaitSource.REFRESH, following._replace(refreshed=True), refresh=True)
+    if at_once:  # RT-4: the renewal takes the place of the first wait
+        renewed = following._replace(refreshed=True, step=following.step + 1)
+        retry = Retry(0.0, WaitSource.REFRESH, renewed, refresh=True)
     else:
-        retry = _wait(policy, following, _heard(policy, failure.hint, left), rng)._replace(refresh=renews)
+        retry = _wait(policy, following, failure.hint, left, rng)._replace(refresh=renews)
     if left is not None and retry.delay >= left:  # RT-3: a wait would only delay the failure
         asked_by = None if retry.asked is None else retry.source
         return GiveUp(Reason.DEADLINE, retry.delay or None, asked_by, left if retry.delay else None)
-    if retry.source in _SCATTERED:
-        return retry._replace(delay=policy.scatter(retry.delay, rng, left))
     return retry
 
 
@@ -179,19 +176,18 @@ def _obstacle(policy: RetryPolicy, progress: Progress, hint: ServerHint | None, 
     return Reason.STOPPED if hint is not None and hint.delay is None else None
 
 
-def _heard(policy: RetryPolicy, hint: ServerHint | None, left: float | None) -> ServerHint | None:
-    """Return the server hint; None if it asks for an implausibly long wait that nothing else limits."""
-    boundless = left is None and policy.max_server_delay is None
-    return None if boundless and hint is not None and (hint.delay or 0.0) > _LONGEST else hint
+def _is_plausible(policy: RetryPolicy, delay: float, left: float | None) -> bool:
+    """Return whether a wait that a server asks for is limited, or short enough to need no limit (RT-3)."""
+    return left is not None or policy.max_server_delay is not None or delay <= _LONGEST
 
 
-def _wait(policy: RetryPolicy, following: Progress, hint: ServerHint | None, rng: Random) -> Retry:
-    if hint is None or hint.delay is None:
+def _wait(policy: RetryPolicy, following: Progress, hint: ServerHint | None, left: float | None, rng: Random) -> Retry:
+    if hint is None or hint.delay is None or not _is_plausible(policy, hint.delay, left):
         step = following.step + 1
         delay = policy.delay(step, rng, following.previous)
         return Retry(delay, WaitSource.SCHEDULE, following._replace(step=step, previous=delay))
+    window = hint_window(policy, hint, left)
     if hint.source is WaitSource.PUSHBACK:  # honoured exactly, and the sequence restarts
-        following = following._replace(step=0, previous=None)
-    else:
-        following = following._replace(step=following.step + 1)
-    return Retry(policy.obey(hint.delay), hint.source, following, asked=hint.delay)
+        return Retry(window.low, hint.source, following._replace(step=0, previous=None), asked=hint.delay)
+    following = following._replace(step=following.step + 1)
+    return Retry(window.at(rng.random()), hint.source, following, asked=hint.delay)

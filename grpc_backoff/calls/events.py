@@ -8,6 +8,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from grpc_backoff.status import Reason as Reason
+
 
 class WaitSource(enum.Enum):
     """What determined the wait before a retry (RT-3)."""
@@ -24,15 +26,6 @@ class WaitSource(enum.Enum):
     """The credentials were renewed, so the call is retried without a wait (RT-4)."""
     REFUSED = "refused stream"
     """A GOAWAY rejected the call, so it is repeated once, without a wait, on the next connection."""
-
-
-class Reason(enum.Enum):
-    """Why a retryable call was not retried."""
-
-    ATTEMPTS = "no attempts are left"
-    DEADLINE = "the deadline leaves no time for another attempt"
-    BUDGET = "the retry budget is used up"
-    STOPPED = "the server asked the client not to retry"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

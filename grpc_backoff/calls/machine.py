@@ -25,15 +25,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.decision import FailedAttempt, GiveUp, Progress, Retry, costs_token, decide, is_conflict
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason
 from grpc_backoff.calls.server_hint import ServerHint
-from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
-from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
+from grpc_backoff.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 """Metadata, as pairs of a key and a value."""
@@ -351,8 +351,6 @@ class CallMachine:
         by_config: whether `wait_for_ready` comes only from the service config.
         repeatable: whether the shell keeps the requests, so that it can repeat an attempt that never left this process.
         handed_over: whether a call ends as its first attempt on a connection does, so that nothing is left to decide.
-        outlasts_dials: whether a call may survive a failed attempt to connect, by waiting longer or by making another
-            attempt.
     """
 
     target: str
@@ -362,12 +360,10 @@ class CallMachine:
     by_config: bool = False
     repeatable: bool = False
     handed_over: bool = field(init=False, repr=False, compare=False)
-    outlasts_dials: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Derive the remaining attributes."""
+        """Derive the remaining attribute."""
         object.__setattr__(self, "handed_over", self.policy is None and not self.repeatable)
-        object.__setattr__(self, "outlasts_dials", self.policy is not None or self.wait_for_ready)
 
     def begin(
         self,
@@ -456,7 +452,7 @@ class CallMachine:
         return _new(CallState, (_RUNNING, *state[1:])), [_CANCEL_TIMER, _new(Begin, (seconds, state.metadata))]
 
     def _missed(self, state: CallState, _given: Missed, _now: float, _around: Surroundings) -> Step:
-        """Keep waiting; a fail-fast call does so only once, because the peer may hang up after each SETTINGS (CB-7)."""
+        """Keep waiting; a fail-fast call does so only once, because the peer may hang up each time (CB-17)."""
         gives_up = state.missed and not self.wait_for_ready
         return state._replace(missed=True), [FailSoon()] if gives_up else []
 

@@ -1,4 +1,4 @@
-"""Reads server hints: what the metadata of a failed call says about when to retry (RT-3).
+"""Server hints: what the metadata of a failed call says about when to retry, and which wait follows from it (RT-3).
 
 There are three forms, of which the first that is present counts: gRPC's own trailer `grpc-retry-pushback-ms` (gRFC A6),
 a `google.rpc.RetryInfo` among the details of the rich status, and HTTP's `retry-after` (RFC 9110), in seconds or as a
@@ -7,12 +7,15 @@ date. RetryInfo is a protobuf message, which is read only if googleapis-common-p
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
 from grpc_backoff.calls.events import WaitSource
+from grpc_backoff.policy.jitter import Window
+from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
 
 Metadata = Iterable[tuple[str, str | bytes]]
@@ -37,6 +40,32 @@ class ServerHint(NamedTuple):
 
     delay: float | None
     source: WaitSource
+
+
+def hint_window(policy: RetryPolicy, hint: ServerHint, left: float | None = None) -> Window:
+    """Return the window from which the wait for a server hint is drawn, in seconds (RT-3). The hint must have a delay.
+
+    Many clients may have received the same hint, so up to `server_delay_jitter` is added to it, as far as
+    `max_server_delay` and the time left allow. A hint that leaves no room below `max_server_delay` is spread downwards
+    instead, as the policy's own jitter spreads a wait at that cap: with `proportional(j)`, over [cap * (1 - j), cap].
+    gRPC's own pushback is not spread at all.
+
+    Args:
+        policy: the policy of the call or operation. Its `server_delay_jitter` turns both kinds of jitter off if it
+            is 0.
+        hint: the server hint.
+        left: the seconds until the deadline; None without one. The window ends there, unless it begins later.
+    """
+    assert hint.delay is not None, "a hint without a delay means no retry"
+    cap = math.inf if policy.max_server_delay is None else policy.max_server_delay
+    low = high = min(hint.delay, cap)
+    if hint.source is not WaitSource.PUSHBACK and policy.server_delay_jitter:
+        high = min(low + policy.server_delay_jitter, cap)
+        if hint.delay >= cap:
+            low = min(cap, policy.backoff.jitter.window(cap, cap).low)
+    if left is not None:
+        high = max(low, min(high, left))
+    return Window(low, high - low, high)
 
 
 def read_hint(trailing: Metadata, initial: Metadata, wall_clock: Callable[[], float]) -> ServerHint | None:

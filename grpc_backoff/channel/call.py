@@ -14,12 +14,13 @@ import grpc
 
 from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.account import Account
-from grpc_backoff.calls.core_words import Link, Report, is_oversized, never_left, was_refused
 from grpc_backoff.calls.events import CallEvent, CallRetried
-from grpc_backoff.calls.hooks import FailedCall
 from grpc_backoff.calls.server_hint import read_hint
-from grpc_backoff.channel.calls import ChannelCalls
+from grpc_backoff.channel.environment import CallEnvironment
+from grpc_backoff.config.hooks import FailedCall
+from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, was_refused
 from grpc_backoff.record import record
+from grpc_backoff.stepping import Stepper
 from grpc_backoff.telemetry.identity import CallId
 from grpc_backoff.telemetry.spans import CallSpans, spans_of
 from grpc_backoff.telemetry.trace import OPENTELEMETRY, current_trace_id
@@ -43,7 +44,7 @@ class Status(NamedTuple):
     response: Any = None
 
 
-class CallShell:
+class CallShell(Stepper[m.Input, m.Effect]):
     """The base class for calls: it holds the machine, and makes the machine's inputs."""
 
     exhausted_error: ClassVar[Any]
@@ -53,6 +54,8 @@ class CallShell:
     _failed: FailedCall | None = None
     _request: Any = None
     _spans: CallSpans | None = None
+    _recorded = m.CallPhase.RUNNING
+    """The phase in which the channel's records have the call."""
 
     def __init__(
         self,
@@ -73,8 +76,9 @@ class CallShell:
                 it.
             call_id: identifies the call in events and log lines; generated if None.
         """
+        super().__init__()
         policy, trace_id = machine.policy, None
-        self._calls: ChannelCalls = calls
+        self._calls: CallEnvironment = calls
         self._machine = machine
         self._timeout = timeout
         self._context = copy_context()  # later attempts belong to the caller's trace too
@@ -90,12 +94,21 @@ class CallShell:
         return self._machine.shown_end(self._state.began, self._timeout)
 
     @abstractmethod
-    def feed(self, given: m.Input) -> None:
-        """Step the machine with an input."""
-
-    @abstractmethod
     def _status(self, error: Any) -> Status:
         """Return the status of an attempt that failed with this error."""
+
+    def _record(self) -> None:
+        """Update the channel's records of pending calls, and of calls between two attempts."""
+        before, now = self._recorded, self._state.phase
+        if before is now:
+            return
+        self._recorded = now
+        if before is m.CallPhase.WAITING:
+            self._calls.pending.discard(self)
+        if now in BETWEEN:
+            self._calls.rests(self)
+        elif before in BETWEEN:
+            self._calls.goes_on(self)
 
     # Reporting.
 
@@ -159,7 +172,7 @@ class CallShell:
         assert failed is not None, "the hook must run before the call ends"
         assert failed.reason is not None, "the hook must have been given the reason"
         assert gave_up is not None, "a call that gives up must have an account"
-        said = Account(
+        account = Account(
             attempts=failed.attempt,
             took=failed.took,
             reason=failed.reason,
@@ -171,13 +184,13 @@ class CallShell:
             failed.code,
             status.initial_metadata,
             status.trailing_metadata,
-            "; ".join(filter(None, (failed.details, str(said)))),
+            "; ".join(filter(None, (failed.details, str(account)))),
             status.debug_error_string,
-            attempts=said.attempts,
-            took=said.took,
-            reason=said.reason,
-            wait=said.wait,
-            left=said.left,
+            attempts=account.attempts,
+            took=account.took,
+            reason=account.reason,
+            wait=account.wait,
+            left=account.left,
         )
         exhausted.__cause__ = self._error
         return exhausted

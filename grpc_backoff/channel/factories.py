@@ -56,5 +56,10 @@ class Factories:
         """Return a callable for a method with a stream of requests and a stream of responses."""
         return self._make("stream_stream", method, request_serializer, response_deserializer, _registered_method)
 
-    def _make(self, arity: str, method: str, *signature: Any) -> Any:
+    def _get_registered_call_handle(self, _method: str) -> int:
+        """Return what grpc's simple stubs pass on as `_registered_method`: registration is left to each connection."""
+        return 1
+
+    def _make(self, arity: str, method: str | bytes, *signature: Any) -> Any:
+        method = method.decode() if isinstance(method, bytes) else method  # as in grpc
         return self._multicallables[arity](self, method, *signature, policy=self.call_policies.of(method))

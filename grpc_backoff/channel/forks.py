@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from grpc_backoff.errors import ForkError
+from grpc_backoff.channel.errors import ForkError
 from grpc_backoff.record import record
 
 _LOG = logging.getLogger("grpc_backoff")

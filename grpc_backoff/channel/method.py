@@ -1,7 +1,14 @@
-"""One of a channel's RPC methods, for both APIs: its retry policy, and the serialization of its requests."""
+"""One of a channel's RPC methods, for both APIs: its retry policy, and which of its calls grpc would reject.
+
+grpc rejects some calls before it sends anything: wrong metadata, a request that is not bytes. A call that waits for a
+connection, or that is retried, must not hide such a mistake behind its wait. So it is recognized when the call is made,
+and grpc itself gets the call, on a channel that never connects; the caller then gets grpc's own error.
+"""
 
 from __future__ import annotations
 
+import re
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import grpc
@@ -14,6 +21,15 @@ if TYPE_CHECKING:
     from grpc_backoff.config.methods import Retry
 
 
+NOWHERE, UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
+"""The target and the options of a channel that never connects, and that channelz should not show."""
+
+# The characters that the core accepts in metadata. The values of keys that end with `-bin` may have any bytes.
+_legal_key = re.compile(r"[0-9a-z_.-]+").fullmatch
+_legal_value = re.compile(r"[ -~]*").fullmatch
+_COMPRESSIONS = tuple(grpc.Compression)
+
+
 @record
 class Arguments(NamedTuple):
     """A call's arguments besides its request, as in grpc's multicallables."""
@@ -23,6 +39,15 @@ class Arguments(NamedTuple):
     credentials: grpc.CallCredentials | None
     wait_for_ready: bool | None
     compression: grpc.Compression | None
+
+    @property
+    def are_rejected(self) -> bool:
+        """Whether grpc rejects these arguments; the metadata must be a collection that can be read again."""
+        return (
+            (self.compression and self.compression not in _COMPRESSIONS)
+            or (self.credentials is not None and not hasattr(self.credentials, "_credentials"))
+            or (self.metadata is not None and not all(map(_is_legal, self.metadata)))
+        )
 
 
 class _Machines(dict[tuple[bool, bool, bool, bool], CallMachine]):
@@ -63,6 +88,7 @@ class Method:
         `policy` is the retry policy for the method's calls, None for no retries; `call_id` identifies the calls in
         events.
         """
+        method.encode()  # raises grpc's own error unless this is text
         self._channel = channel
         self._method = method
         self._signature = (request_serializer, response_deserializer, registered)
@@ -105,16 +131,45 @@ class Method:
             self._sender = type(self)(self._channel, self._method, None, deserializer, registered)
         return self._sender
 
-    def _freeze(self, request: Any) -> tuple[Self, Any]:
-        """Return a multicallable and its request, which is serialized immediately unless its serializer fails."""
+    @abstractmethod
+    def sends(self, request: Any) -> bool:
+        """Return whether grpc sends this request, or reads requests from it."""
+
+    def _freeze(self, request: Any, arguments: Arguments) -> tuple[Self, Any] | None:
+        """Return a multicallable and its request, which is serialized immediately; None if grpc rejects the call."""
+        sender, frozen = self._serialize(request)
+        return None if arguments.are_rejected or not sender.sends(frozen) else (sender, frozen)
+
+    def _serialize(self, request: Any) -> tuple[Self, Any]:
         serializer = self._signature[0]
-        if serializer is None:
+        if serializer is None or not self.takes_one_request:
             return self, request
         try:
             frozen = serializer(request)
         except Exception:  # noqa: BLE001 - grpc will get the same error, and handle it
             return self, request
         return self._sender or self.of_bytes(), frozen
+
+
+def is_stream(requests: Any) -> bool:
+    """Return whether requests can be read from this object; if not, grpc ends the call at once."""
+    return any(hasattr(requests, name) for name in ("__next__", "__iter__", "__aiter__", "__getitem__"))
+
+
+def _is_legal(pair: Any) -> bool:
+    """Return whether grpc accepts this as a pair of metadata."""
+    try:
+        key, value = pair
+        if not _legal_key(key := _text(key)):
+            return False
+        return isinstance(value, bytes) if key.endswith("-bin") else _legal_value(_text(value)) is not None
+    except (TypeError, ValueError):  # not a pair, or not text
+        return False
+
+
+def _text(given: Any) -> Any:
+    """Return a key or a value of metadata as text, if it is any."""
+    return given.decode("latin-1") if isinstance(given, bytes) else "" if given is None else given
 
 
 def replaced(metadata: Any, instead: Metadata) -> tuple[Any, ...]:

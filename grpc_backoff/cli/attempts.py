@@ -1,7 +1,7 @@
-"""The history of a channel's connections, for display: one record for each attempt.
+"""The history of a channel's connections, one record for each attempt, and how a command reports it.
 
-A channel's events number the attempts of one series, and start again at 1 after each success. This log numbers all
-attempts consecutively and counts times from its own start. Nothing here prints.
+A channel's events number the attempts of one series, and start again at 1 after each success. The log numbers all
+attempts consecutively and counts times from its own start.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
+from grpc_backoff.cli.view import Activity, Cells, Styled, View, duration, failure_fields, plural, reason
 from grpc_backoff.connection import events
-from grpc_backoff.connection.events import ConnectionEvent, Failure
+from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, Failure, State
+
+_COLUMNS = {"#": -3, "start": -8, "gap": -7, "next in": -7}
 
 
 class Outcome(enum.Enum):
@@ -55,17 +58,6 @@ class LoggedAttempt:
     next_in: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """A log's totals: its attempts and connections, the last error, and its duration in seconds."""
-
-    attempts: int
-    connections: int
-    last_error: Failure | None
-    seconds: float
-    ended: str
-
-
 class AttemptLog:
     """A log of one channel's attempts.
 
@@ -95,7 +87,12 @@ class AttemptLog:
         latest = self.latest
         match event:
             case events.AttemptStarted():
-                self.latest = self._started(event)
+                self.attempts += 1
+                start = event.at - self._origin
+                gap = None if latest is None else start - latest.start
+                self.latest = LoggedAttempt(
+                    number=self.attempts, attempt=event.attempt, start=start, gap=gap, limit=event.limit
+                )
             case _ if latest is None:
                 return None
             case events.AttemptFailed():
@@ -117,23 +114,138 @@ class AttemptLog:
                 return None
         return self.latest
 
-    def summary(self, now: float, ended: str) -> Summary:
-        """Return the totals at this time on the channel's clock; `ended` says why the log ended."""
-        return Summary(
-            attempts=self.attempts,
-            connections=self.connections,
-            last_error=self.last_error,
-            seconds=now - self._origin,
-            ended=ended,
-        )
 
-    def _started(self, event: events.AttemptStarted) -> LoggedAttempt:
-        self.attempts += 1
-        start = event.at - self._origin
-        return LoggedAttempt(
-            number=self.attempts,
-            attempt=event.attempt,
-            start=start,
-            gap=start - self.latest.start if self.latest else None,
-            limit=event.limit,
-        )
+class ChannelReport:
+    """Shows attempts as they start and end: as events, as one line for each, or on a terminal as a growing table."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self._current: LoggedAttempt | None = None  # the latest, until its row in the table is complete
+        self._printed = 0
+        self._last_reason = ""
+        self._wait = 0.0
+
+    def heading(self, text: str) -> None:
+        """Start a section; the row of an open connection is printed above it."""
+        self._print_standing()
+        self._last_reason = ""
+        self.view.line()
+        self.view.line(text if self.view.live else f"== {text}", "bold")
+
+    def show(self, attempt: LoggedAttempt) -> None:
+        """Show an attempt that has just started, or whose outcome has just changed."""
+        self.view.event(attempt.outcome.value, **_fields(attempt))
+        if not self.view.live:
+            if attempt.outcome is not Outcome.STARTED:
+                self.view.line(_line(attempt))
+            return
+        self._current = attempt
+        self._wait = attempt.next_in or 0.0
+        if attempt.outcome in (Outcome.FAILED, Outcome.DISCONNECTED):
+            self._print(attempt)
+            self._current = None
+
+    def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
+        """Show the current attempt or connection, the countdown to the next, and a note."""
+        if not self.view.live:
+            return
+        parts: list[Cells | Activity] = []
+        if self._current is not None and self._current.number > self._printed:
+            parts.append(_row(self._current))
+        if status is not None:
+            parts.append(self._activity(status))
+        if note:
+            parts.append(Activity(note, "dim"))
+        self.view.now(*parts)
+
+    def summary(self, log: AttemptLog, ended: str, seconds: float) -> None:
+        """Show the totals; nothing follows them. `ended` says why, and `seconds` how long after the log's start."""
+        self._print_standing()
+        self.view.close()
+        if self.view.live:
+            self.view.line()
+        error = log.last_error
+        totals = f"{plural(log.attempts, 'attempt')}, {plural(log.connections, 'connection')}"
+        last = f"; last error: {error.stage.value}: {reason(error)}" if error else ""
+        style = "bold green" if log.connections else "bold red"
+        self.view.line(f"{ended} after {seconds:.1f} s: {totals}{last}", style)
+        counts = {"attempts": log.attempts, "connections": log.connections}
+        self.view.event("summary", ended=ended, seconds=seconds, **counts, **failure_fields(error))
+
+    def _print_standing(self) -> None:
+        if self._current is not None and self._current.outcome is Outcome.CONNECTED:
+            self._print(self._current)
+
+    def _print(self, attempt: LoggedAttempt) -> None:
+        if not self._printed:
+            self.view.row(Cells(tuple(_COLUMNS.values()), [[(name, "dim")] for name in (*_COLUMNS, "outcome")]))
+        if attempt.outcome is not Outcome.CONNECTED or attempt.number > self._printed:
+            self.view.row(_row(attempt, self._last_reason))
+            self._last_reason = reason(attempt.failure) if attempt.failure else ""
+        self._printed = attempt.number
+
+    def _activity(self, status: ConnectionStatus) -> Activity:
+        left = status.next_attempt_in
+        if left is not None:
+            self._wait = max(self._wait, left)
+            share = 1 - left / self._wait if self._wait else 1.0
+            return Activity(f"next attempt in {left:.1f} s", "yellow", share=share)
+        if status.state is State.READY:
+            return Activity(f"● READY, {plural(status.connections, 'connection')} so far", "green")
+        if status.in_flight:
+            return Activity(f"attempt {status.attempt}: waiting for SETTINGS", "cyan", spins=True)
+        return Activity(f"○ {status.state.name}", "dim")
+
+
+def _fields(attempt: LoggedAttempt) -> dict[str, object]:
+    names = ("number", "attempt", "start", "gap", "limit", "took", "lived", "next_in")
+    return {name: getattr(attempt, name) for name in names} | failure_fields(attempt.failure)
+
+
+def _line(attempt: LoggedAttempt) -> str:
+    gap = "" if attempt.gap is None else f"gap {attempt.gap:.3f} s"
+    upcoming = "" if attempt.next_in is None else f"; next in {attempt.next_in:.3f} s"
+    match attempt.outcome, attempt.failure:
+        case Outcome.FAILED, Failure() as failure:
+            outcome = f"{_outcome(attempt)}, {failure.stage.value}: {reason(failure)}{upcoming}"
+        case Outcome.DISCONNECTED, Failure() as failure:
+            outcome = f"disconnected: {reason(failure)}{upcoming}"
+        case _:
+            outcome = _outcome(attempt)
+    return f"#{attempt.number:<4} {attempt.start:8.3f} s  {gap:<14} {outcome}"
+
+
+_STYLES = {
+    Outcome.STARTED: "cyan",
+    Outcome.FAILED: "red",
+    Outcome.CONNECTED: "green",
+    Outcome.DISCONNECTED: "yellow",
+}
+
+
+def _row(attempt: LoggedAttempt, last_reason: str = "") -> Cells:
+    outcome: list[Styled] = [(_outcome(attempt), _STYLES[attempt.outcome])]
+    if attempt.outcome is Outcome.FAILED and attempt.failure:
+        why = reason(attempt.failure)
+        outcome += [(f"  {attempt.failure.stage.value}", "bold")]
+        outcome += [("  as before" if why == last_reason else f"  {why}", "dim")]
+    cells = [
+        [(str(attempt.number), "dim")],
+        [(f"{attempt.start:.3f} s", "")],
+        [("" if attempt.gap is None else f"{attempt.gap:.2f} s", "")],
+        [("" if attempt.next_in is None else f"{attempt.next_in:.2f} s", "")],
+        outcome,
+    ]
+    return Cells(tuple(_COLUMNS.values()), cells)
+
+
+def _outcome(attempt: LoggedAttempt) -> str:
+    match attempt.outcome:
+        case Outcome.STARTED:
+            return f"at most {duration(attempt.limit)}"
+        case Outcome.FAILED:
+            return f"failed after {duration(attempt.took)}"
+        case Outcome.CONNECTED:
+            return f"READY after {duration(attempt.took)}"
+        case Outcome.DISCONNECTED:
+            return f"READY after {duration(attempt.took)}, lost after {duration(attempt.lived)}"

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grpc_backoff.base_errors import MissingExtra, OptionError, shown
 from grpc_backoff.cli import require
-from grpc_backoff.cli.attempts import AttemptLog, Summary
+from grpc_backoff.cli.attempts import AttemptLog, ChannelReport
 from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import View, open_view, printable
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port
 from grpc_backoff.connection.events import AttemptFailed, Connected, ConnectionEvent, Failure
-from grpc_backoff.errors import MissingExtra, OptionError, shown
 
 if TYPE_CHECKING:
     import grpc
@@ -156,12 +156,13 @@ def connect(
     )
     with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
         if names_no_port(target):
-            view.remark(f"the target specifies no port; dialling {DEFAULT_PORT}")
-        summary = asyncio.run(follow(request, view))
-        if not summary.connections:
-            _explain(request, summary.last_error, view)
-        view.summary(summary)
-    context.exit(0 if summary.connections else 1)
+            view.line(f"the target specifies no port; dialling {DEFAULT_PORT}", "dim")
+        report = ChannelReport(view)
+        watch = asyncio.run(follow(request, report))
+        if not watch.log.connections:
+            _explain(request, watch.log.last_error, view)
+        report.summary(watch.log, watch.ended, watch.seconds)
+    context.exit(0 if watch.log.connections else 1)
 
 
 def _explain(request: Request, failure: Failure | None, view: View) -> None:
@@ -177,6 +178,8 @@ def _explain(request: Request, failure: Failure | None, view: View) -> None:
 
     found = read_reason(failure, tls=request.trust is not None, unix=request.target.startswith("unix"))
     meaning = found.meaning if found else f"The attempt to connect failed at stage {failure.stage.value}."
+    if view.live:
+        view.line()
     view.explain(meaning, f"{found.advice} {more}" if found else more)
 
 
@@ -209,14 +212,14 @@ def _read_pem(option: str, name: str | None) -> bytes | None:
     return pem
 
 
-async def follow(request: Request, view: View) -> Summary:
-    """Connect, show what happens until there is a reason to stop, and return the totals."""
-    watch = Watch(request, view)
+async def follow(request: Request, report: ChannelReport) -> Watch:
+    """Connect, show what happens until there is a reason to stop, and return what was seen."""
+    watch = Watch(request, report)
     channel = _open(request, watch)
     try:
         with _signals_say(watch.stop):
             await watch.until_stopped(channel)
-        return watch.summary()
+        return watch
     finally:
         await channel.close()
 
@@ -262,17 +265,25 @@ def _signals_say(stop: Callable[[str], None]) -> Iterator[None]:
 
 
 class Watch:
-    """Listens to one channel, shows its events, and decides when to stop."""
+    """Listens to one channel, shows its events, and decides when to stop.
+
+    Attributes:
+        log: what happened.
+        ended: why the watch ended.
+        seconds: how long it lasted.
+    """
 
     channel: Channel
 
-    def __init__(self, request: Request, view: View) -> None:
+    def __init__(self, request: Request, report: ChannelReport) -> None:
         self._request = request
-        self._view = view
+        self._report = report
         self._loop = asyncio.get_running_loop()
-        self._log = AttemptLog(self._loop.time())
+        self._began = self._loop.time()
+        self.log = AttemptLog(self._began)
         self._stopped = asyncio.Event()
-        self._ended = ""
+        self.ended = ""
+        self.seconds = 0.0
         self._error: Exception | None = None
 
     def heard(self, event: ConnectionEvent) -> None:
@@ -280,9 +291,9 @@ class Watch:
         if self._stopped.is_set():
             return
         try:
-            attempt = self._log.note(event, self.channel.connection_status().next_attempt_in)
+            attempt = self.log.note(event, self.channel.connection_status().next_attempt_in)
             if attempt is not None:
-                self._view.show(attempt)
+                self._report.show(attempt)
         except Exception as error:  # noqa: BLE001 - mostly a closed pipe; a channel would only log it
             self._error = error
             self.stop("failed")
@@ -291,25 +302,25 @@ class Watch:
     def _stop_if_enough(self, event: ConnectionEvent) -> None:
         if self._request.once and isinstance(event, Connected):
             self.stop("READY")
-        elif self._log.ended == self._request.attempts and isinstance(event, AttemptFailed | Connected):
+        elif self.log.ended == self._request.attempts and isinstance(event, AttemptFailed | Connected):
             self.stop("stopped")
             # Do this at once: the machine may already have requested the next attempt, which would be one too many.
-            self.channel._share.leave()  # noqa: SLF001 - the channel's `close` is not immediate
+            self.channel.stop_dialling()
 
     def stop(self, word: str) -> None:
         """Make `until_stopped` return; `word` is the reason shown in the summary."""
         if not self._stopped.is_set():
-            self._ended = word
+            self.ended, self.seconds = word, self._loop.time() - self._began
             self._stopped.set()
 
     async def until_stopped(self, channel: Channel) -> None:
         """Keep requesting a connection and refreshing the view until there is a reason to stop."""
-        timeout = self._request.timeout
+        timeout, period = self._request.timeout, self._report.view.period
         end = None if timeout is None else self._loop.time() + timeout
         while not self._stopped.is_set():
             channel.get_state(try_to_connect=True)
-            self._view.refresh(channel.connection_status())
-            left = self._view.period if end is None else min(self._view.period, end - self._loop.time())
+            self._report.refresh(channel.connection_status())
+            left = period if end is None else min(period, end - self._loop.time())
             if left <= 0:
                 self.stop("timed out")
                 break
@@ -317,7 +328,3 @@ class Watch:
                 await asyncio.wait_for(self._stopped.wait(), left)
         if self._error is not None:
             raise self._error
-
-    def summary(self) -> Summary:
-        """Return the totals so far."""
-        return self._log.summary(self._loop.time(), self._ended)

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 import grpc_backoff
-from grpc_backoff.errors import MissingExtra
+from grpc_backoff.base_errors import MissingExtra
 
 
 @click.command(short_help="Demonstrate this library against real servers.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
@@ -17,10 +18,10 @@ from uuid import UUID
 
 import click
 
+from grpc_backoff.base_errors import MissingExtra, OptionError
 from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.tables import seconds, show_table, write_json
-from grpc_backoff.errors import MissingExtra, OptionError
 from grpc_backoff.ledger import Filter, LedgerError, Operation, OperationAttempt, OperationState, Queue
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
@@ -259,7 +260,6 @@ def _moment(at: float | None) -> str:
 def _decoded(proto: str, request: bytes) -> str:
     """Return a request as text, after parsing it with a generated class."""
     import importlib  # noqa: PLC0415 - not needed by most commands
-    import sys  # noqa: PLC0415
 
     module, _, name = proto.partition(":")
     sys.path.insert(0, "")
@@ -285,13 +285,12 @@ def _decoded(proto: str, request: bytes) -> str:
 @click.pass_context
 def replay(context: click.Context, /, ids: tuple[str, ...], every: bool, **which: Any) -> None:
     """Retry failed operations: they get new attempts, and keep their history."""
-
-    async def run(opened: Ledger) -> list[str]:
-        chosen = await _chosen(opened, ids, every, _filter((OperationState.FAILED.value,), **which))
-        return await opened.replay(*chosen)
-
     _require_choice(ids, every)
-    _say(_within(context, run), ids, "replayed")
+    if every:
+        failed = _filter((OperationState.FAILED.value,), **which)
+        click.echo(f"{_within(context, lambda opened: _in_batches(opened, failed, opened.replay))} replayed.")
+    else:
+        _say(_within(context, lambda opened: opened.replay(*ids)), ids, "replayed")
 
 
 @ledger.command()
@@ -301,14 +300,14 @@ def replay(context: click.Context, /, ids: tuple[str, ...], every: bool, **which
 @click.pass_context
 def discard(context: click.Context, /, ids: tuple[str, ...], every: bool, **which: Any) -> None:
     """Abandon operations that have not succeeded."""
-
-    async def run(opened: Ledger) -> list[str]:
-        return await opened.discard(*await _chosen(opened, ids, every, _filter(**which)))
-
     _require_choice(ids, every)
     if every and not which["state"]:
         raise Refusal("discard --all requires --state")
-    _say(_within(context, run), ids, "discarded")
+    if every:
+        chosen = _filter(**which)
+        click.echo(f"{_within(context, lambda opened: _in_batches(opened, chosen, opened.discard))} discarded.")
+    else:
+        _say(_within(context, lambda opened: opened.discard(*ids)), ids, "discarded")
 
 
 def _require_choice(ids: Sequence[str], every: bool) -> None:
@@ -316,8 +315,16 @@ def _require_choice(ids: Sequence[str], every: bool) -> None:
         raise Refusal("expected either operation ids or --all")
 
 
-async def _chosen(opened: Ledger, ids: Sequence[str], every: bool, which: Filter) -> Sequence[str]:
-    return [operation.id for operation in await opened.find(which, limit=1_000_000)] if every else ids
+async def _in_batches(opened: Ledger, which: Filter, change: Callable[..., Coroutine[Any, Any, list[str]]]) -> int:
+    """Change all operations that match a filter, a batch at a time, so that what is interrupted can be run again."""
+    counts = (await opened.queue(which.target)).counts  # of which the filter may leave some out
+    changed = 0
+    length = sum(counts.get(state, 0) for state in which.states)
+    with click.progressbar(length=length, file=sys.stderr) as bar:
+        async for ids in opened.pages(which):
+            changed += len(await change(*ids))
+            bar.update(len(ids))
+    return changed
 
 
 def _say(changed: Sequence[str], asked: Sequence[str], done: str) -> None:
@@ -340,6 +347,18 @@ def resolve(context: click.Context, id_: str, request: Path | None) -> None:
     content = None if request is None else request.read_bytes()
     _within(context, lambda opened: opened.resolve(id_, request=content))
     click.echo("1 resolved.")
+
+
+@ledger.command(short_help="Move operations to another target.")
+@click.argument("old")
+@click.argument("new")
+@click.pass_context
+def retarget(context: click.Context, old: str, new: str) -> None:
+    """Move operations from the target OLD to the target NEW, except those that succeeded or were discarded.
+
+    An operation stays where it is if NEW has one with the same method and idempotency key.
+    """
+    click.echo(f"{_within(context, lambda opened: opened.retarget(old, new))} moved.")
 
 
 @ledger.command()

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import click
 
+from grpc_backoff.base_errors import ConfigError, OptionError, PolicyWarning
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import printable
 from grpc_backoff.config.file import read_config
-from grpc_backoff.config.policy_string import read_string
+from grpc_backoff.config.policy_string import parse_policy, read_string
 from grpc_backoff.config.settings import CONNECTING, RETRYING, begin_with, resolve_connect, resolve_retry
 from grpc_backoff.config.sources import ResolvedPolicy, Source
-from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
@@ -75,7 +75,7 @@ def named_policies(text: str) -> list[Named]:
         sections = [(name, resolved.policy) for name, resolved in config.sections()]
         return [Named(name, policy) for name, policy in sections if isinstance(policy, ConnectPolicy | RetryPolicy)]
     if ":" in text or "=" in text:
-        return [Named(text, RetryPolicy.parse(text))]
+        return [Named(text, parse_policy(text))]
     if text == CONNECT_PRESET:
         return [Named(text, resolve_connect([begin_with(text)], {}).policy)]
     return [_told(text, resolve_retry([begin_with(text)], {}))]

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.refusal import Refusal
-from grpc_backoff.cli.stages import StagesView, open_stages
+from grpc_backoff.cli.stages import StageReport
+from grpc_backoff.cli.view import open_view
 from grpc_backoff.config.target import DEFAULT_PORT, Address, names_no_port
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.connection.events import Stage
-from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.probe.diagnosis import Circumstances, diagnose, diagnose_loss, diagnose_settings
 from grpc_backoff.probe.http2 import Http2Connection, Http2Connector
@@ -105,17 +106,17 @@ def _no_password() -> str:
 
 def run_probe(request: ProbeRequest, *, as_json: bool) -> bool:
     """Make the attempt and show it; return whether SETTINGS arrived."""
-    with interruptible(), contextlib.closing(open_stages(as_json=as_json)) as view:
-        return asyncio.run(probe(request, view))
+    with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
+        return asyncio.run(probe(request, StageReport(view)))
 
 
-async def probe(request: ProbeRequest, view: StagesView) -> bool:
+async def probe(request: ProbeRequest, report: StageReport) -> bool:
     """Make one attempt, show its stages, and explain a failure; return whether SETTINGS arrived.
 
     Raises:
         Refusal: the target is not valid.
     """
-    watch = _Watch(view)
+    watch = _Watch(report)
     try:
         connector = Http2Connector(
             request.target, tls=request.tls, server_name=request.server_name, on_stage=watch.passed
@@ -123,25 +124,25 @@ async def probe(request: ProbeRequest, view: StagesView) -> bool:
     except OptionError as error:
         raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
     if names_no_port(request.target):
-        view.remark(f"the target specifies no port; dialling {DEFAULT_PORT}")
+        report.remark(f"the target specifies no port; dialling {DEFAULT_PORT}")
     for name in _PROXIES:
         if os.environ.get(name):
-            view.remark(f"{name} is set: a channel would use that proxy, but this probe goes directly to the target")
+            report.remark(f"{name} is set: a channel would use that proxy, but this probe goes directly to the target")
     try:
         connection = await connector.connect(request.limit)
         seconds = watch.total()
         watch.check()
-        await _look(connection, view)
+        await _look(connection, report)
     except ConnectError as error:
         seconds = watch.total()
         watch.check()
-        view.failed(error.failure, watch.lap())
-        view.explain(await diagnose(error, _circumstances(request, connector, watch.failed_at(error.failure.stage))))
-        view.ended(ready=False, seconds=seconds)
+        report.failed(error.failure, watch.lap())
+        report.explain(*await diagnose(error, _circumstances(request, connector, watch.failed_at(error.failure.stage))))
+        report.ended(ready=False, seconds=seconds)
         return False
     finally:
         await connector.close(None)
-    view.ended(ready=True, seconds=seconds)
+    report.ended(ready=True, seconds=seconds)
     return True
 
 
@@ -155,7 +156,7 @@ def _circumstances(request: ProbeRequest, connector: Http2Connector, address: Ad
     )
 
 
-async def _look(connection: Http2Connection, view: StagesView) -> None:
+async def _look(connection: Http2Connection, report: StageReport) -> None:
     """Check whether a connection lasts and is usable."""
     since = time.perf_counter()
     settings = diagnose_settings(connection.settings)
@@ -164,17 +165,17 @@ async def _look(connection: Http2Connection, view: StagesView) -> None:
             loss = await connection.lost()
     except TimeoutError:
         if settings is not None:
-            view.explain(settings)
+            report.explain(*settings)
         return
-    view.lost(loss, time.perf_counter() - since)
-    view.explain(diagnose_loss(loss))
+    report.lost(loss, time.perf_counter() - since)
+    report.explain(*diagnose_loss(loss))
 
 
 class _Watch:
     """Shows the stages as they complete, and tracks the stage reached and the time taken."""
 
-    def __init__(self, view: StagesView) -> None:
-        self._view = view
+    def __init__(self, report: StageReport) -> None:
+        self._report = report
         self._began = self._since = time.perf_counter()
         self._error: Exception | None = None
         self.address: Address | None = None
@@ -190,12 +191,12 @@ class _Watch:
                 self._passed_over.append(record)
         if self._error is None:
             try:
-                self._view.passed(record)
+                self._report.passed(record)
             except Exception as error:  # noqa: BLE001 - mostly a closed pipe; a connector would only log it
                 self._error = error
 
     def check(self) -> None:
-        """Raise the exception that the view raised, if any."""
+        """Raise the exception that the report raised, if any."""
         if self._error is not None:
             raise self._error
 

@@ -13,7 +13,7 @@ from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.schedule import Row, schedule, usual_length
 
 _MOST_WAITS = 10_000
-_COLUMNS = ("after failure", "wait", "smallest", "largest", "total so far")
+_COLUMNS = ("after failure", "wait", "smallest", "largest", "expected so far", "total so far")
 
 
 @click.command("schedule", short_help="Show the waits in a policy.")
@@ -56,6 +56,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         seconds(row.wait),
         seconds(row.low),
         seconds(row.high),
+        seconds(row.total),
         span(row.total_low, row.total_high),
     )
 
@@ -68,10 +69,10 @@ def _ending(named: Named, rows: list[Row]) -> str:
     if attempts == 1:
         return "One attempt, no retries."
     waits = plural(attempts - 1, "wait")
-    total = _total(named, attempts)
-    if total is None:
+    last = _last(named, attempts)
+    if last is None:
         return f"Gives up after {attempts} attempts, with {waits} between them."
-    whole = f"Gives up after {attempts} attempts, with {waits} between them, {span(*total)} in total."
+    whole = f"Gives up after {attempts} attempts, with {waits} between them, {_total(last)}."
     if len(rows) < attempts:
         return whole
     unused = "The last row is" if len(rows) == attempts else f"Rows {attempts} to {len(rows)} are"
@@ -83,21 +84,25 @@ def _settled(named: Named, rows: list[Row]) -> bool:
     return named.policy.bounds(last) == named.policy.bounds(last + 1)
 
 
-def _total(named: Named, attempts: int) -> tuple[float, float] | None:
-    """Return the total of all waits, in seconds; None if there are too many to add up."""
-    if attempts > _MOST_WAITS:
-        return None
-    if attempts == 1:
-        return 0.0, 0.0
-    last = schedule(named.policy, attempts - 1)[-1]
-    return last.total_low, last.total_high
+def _last(named: Named, attempts: int) -> Row | None:
+    """Return the row of the last wait before the policy gives up; None if there are too many waits to add up."""
+    return schedule(named.policy, attempts - 1)[-1] if attempts <= _MOST_WAITS else None
+
+
+def _total(last: Row) -> str:
+    bounds = span(last.total_low, last.total_high)
+    expected = "" if last.total_low == last.total_high else f" ({seconds(last.total)} expected)"
+    return f"{bounds} in total{expected}"
 
 
 def _document(named: Named, rows: list[Row]) -> dict[str, object]:
     attempts = _max_attempts(named)
+    last = _last(named, attempts) if attempts and attempts > 1 else None
+    bounds = (last.total_low, last.total_high) if last else (0.0, 0.0) if attempts == 1 else None
     return {
         "policy": named.name,
         "max_attempts": attempts,
-        "exhausted_after": None if attempts is None else _total(named, attempts),
+        "exhausted_after": bounds,
+        "expected_total": last.total if last else 0.0 if attempts == 1 else None,
         "rows": [asdict(row) for row in rows],
     }

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from grpc_backoff.base_errors import MissingExtra, OptionError
 from grpc_backoff.cli import require
 from grpc_backoff.cli.policies import connect_policy, refusing
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.tables import seconds, show_table, write_json
-from grpc_backoff.errors import MissingExtra, OptionError
 
 if TYPE_CHECKING:
     from grpc_backoff.simulation import Recovery

@@ -1,6 +1,7 @@
-"""Displays attempts: the interface of a view, its two plain forms, and the escaping of text from outside.
+"""Where a command's report goes: to plain lines, to JSON or to a terminal; and how it writes text, times and counts.
 
-The live view for terminals is in `live.py`, because it needs rich.
+A report states each fact as an event, for programs, and as text, for people. Each view shows one of the two. The view
+for terminals is in `live.py`, because it needs rich.
 """
 
 from __future__ import annotations
@@ -9,54 +10,89 @@ import json
 import re
 import sys
 import unicodedata
-from typing import Protocol
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
 
 import click
 
-from grpc_backoff.cli.attempts import LoggedAttempt, Outcome, Summary
-from grpc_backoff.connection.events import ConnectionStatus, Failure
+from grpc_backoff.connection.events import Failure
 
 _UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _PREAMBLE = re.compile(r"^failed to connect to all addresses; last error: (?:[A-Z_]+: )?")
 _MILLISECOND = 0.001
 
 
-class View(Protocol):
-    """A display of attempts.
+Styled = tuple[str, str]
+"""A text with rich's name of its style."""
+
+
+class Cells(NamedTuple):
+    """Texts side by side, each in any number of styles; all but the last have a width, negative to align it right."""
+
+    widths: Sequence[int]
+    texts: Sequence[Sequence[Styled]]
+
+
+class Activity(NamedTuple):
+    """What happens now: a text, after a bar if a wait has a `share` that is over, or after a spinner."""
+
+    text: str
+    style: str = ""
+    share: float | None = None
+    spins: bool = False
+
+
+class View:
+    """Plain lines, for logs and pipes.
 
     Attributes:
-        period: the maximum number of seconds between two calls to `refresh`.
+        live: whether it shows the current activity, which is of no use in a log.
+        period: the maximum number of seconds between two calls to `now`.
     """
 
-    period: float
+    live = False
+    period = 1.0
 
-    def heading(self, text: str) -> None:
-        """Start a section with this heading."""
-        ...
+    def event(self, name: str, **fields: Any) -> None:
+        """Show an event; its fields are values that JSON can represent, and times."""
 
-    def remark(self, text: str) -> None:
-        """Show a remark about a section."""
-        ...
+    def line(self, text: str = "", style: str = "") -> None:  # noqa: ARG002 - lines have no style
+        """Show a text, in rich's style of this name."""
+        click.echo(printable(text))
 
-    def show(self, attempt: LoggedAttempt) -> None:
-        """Show an attempt that has just started, or whose outcome has just changed."""
-        ...
-
-    def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
-        """Show the current activity: the countdown, and a note beside it."""
-        ...
+    def row(self, row: Cells) -> None:
+        """Show cells side by side."""
+        *texts, last = ("".join(text for text, _ in cell) for cell in row.texts)
+        aligned = (
+            text.rjust(-width) if width < 0 else text.ljust(width)
+            for text, width in zip(texts, row.widths, strict=True)
+        )
+        self.line(f"{''.join(aligned)} {last}")
 
     def explain(self, meaning: str, advice: str) -> None:
-        """Show what the last failure means, and what to do about it."""
-        ...
+        """Show what a failure means, and what to do about it."""
+        self.event("diagnosis", meaning=meaning, advice=advice)
+        self.line(meaning, "bold")
+        self.line(f"-> {advice}")
 
-    def summary(self, summary: Summary) -> None:
-        """Show the totals; nothing follows them."""
-        ...
+    def now(self, *parts: Cells | Activity) -> None:
+        """Show what happens now, until the next call."""
 
     def close(self) -> None:
         """Restore the terminal."""
-        ...
+
+
+class JsonView(View):
+    """One JSON object per line, for programs: the events; the last one is the summary."""
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Print an object in ASCII, with DEL escaped; no terminal interprets it, and it parses to the same text."""
+        rounded = {key: round(value, 6) if isinstance(value, float) else value for key, value in fields.items()}
+        click.echo(json.dumps({"event": name, **rounded}, default=datetime.isoformat).replace("\x7f", "\\u007f"))
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """Do nothing, because only events are printed."""
 
 
 def open_view(*, as_json: bool) -> View:
@@ -67,7 +103,7 @@ def open_view(*, as_json: bool) -> View:
         from grpc_backoff.cli.live import LiveView  # noqa: PLC0415 - rich takes a while to import
 
         return LiveView()
-    return LineView()
+    return View()
 
 
 def printable(text: str) -> str:
@@ -84,8 +120,13 @@ def _escape(char: str) -> str:
 
 
 def reason(failure: Failure) -> str:
-    """Return a failure's reason for display: printable, and without the prefix that every failure has."""
-    return printable(_PREAMBLE.sub("", failure.reason))
+    """Return a failure's reason without the prefix that every failure of grpcio's core has."""
+    return _PREAMBLE.sub("", failure.reason)
+
+
+def failure_fields(failure: Failure | None) -> dict[str, str | None]:
+    """Return the fields of an event that say where and why an attempt failed."""
+    return {"stage": failure.stage.value if failure else None, "error": failure.reason if failure else None}
 
 
 def duration(seconds: float | None) -> str:
@@ -100,119 +141,3 @@ def duration(seconds: float | None) -> str:
 def plural(count: int, noun: str) -> str:
     """Return a number with its noun, such as "1 attempt" or "2 attempts"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def ending(summary: Summary) -> str:
-    """Return the totals on one line."""
-    counts = f"{plural(summary.attempts, 'attempt')}, {plural(summary.connections, 'connection')}"
-    error = summary.last_error
-    last = f"; last error: {error.stage.value}: {reason(error)}" if error else ""
-    return f"{summary.ended} after {summary.seconds:.1f} s: {counts}{last}"
-
-
-class LineView:
-    """One line per attempt, for logs and pipes, and another when its connection ends."""
-
-    period = 1.0
-
-    def heading(self, text: str) -> None:
-        """Print the heading after an empty line."""
-        click.echo(f"\n== {printable(text)}")
-
-    def remark(self, text: str) -> None:
-        """Print the remark."""
-        click.echo(printable(text))
-
-    def show(self, attempt: LoggedAttempt) -> None:
-        """Print the attempt's line once it has an outcome."""
-        if attempt.outcome is not Outcome.STARTED:
-            gap = "" if attempt.gap is None else f"gap {attempt.gap:.3f} s"
-            click.echo(f"#{attempt.number:<4} {attempt.start:8.3f} s  {gap:<14} {_outcome(attempt)}")
-
-    def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
-        """Do nothing, because a countdown is of no use in a log."""
-
-    def explain(self, meaning: str, advice: str) -> None:
-        """Print the meaning and the advice, on one line each."""
-        click.echo(f"{printable(meaning)}\n-> {printable(advice)}")
-
-    def summary(self, summary: Summary) -> None:
-        """Print the totals as the last line."""
-        click.echo(ending(summary))
-
-    def close(self) -> None:
-        """Do nothing; there is nothing to close."""
-
-
-def _outcome(attempt: LoggedAttempt) -> str:
-    upcoming = "" if attempt.next_in is None else f"; next in {attempt.next_in:.3f} s"
-    why = reason(attempt.failure) if attempt.failure else ""
-    match attempt.outcome:
-        case Outcome.FAILED:
-            stage = attempt.failure.stage.value if attempt.failure else "?"
-            return f"failed after {duration(attempt.took)}, {stage}: {why}{upcoming}"
-        case Outcome.DISCONNECTED:
-            return f"disconnected: {why}{upcoming}"
-        case _:
-            return f"READY after {duration(attempt.took)}"
-
-
-class JsonView:
-    """One line of JSON for each event, for programs; the last line is the summary."""
-
-    period = 1.0
-
-    def heading(self, text: str) -> None:
-        """Do nothing, because only events are printed."""
-
-    def remark(self, text: str) -> None:
-        """Do nothing, because only events are printed."""
-
-    def show(self, attempt: LoggedAttempt) -> None:
-        """Print the attempt in its current state; the key `event` says what has just happened."""
-        write_json_line(
-            event=attempt.outcome.value,
-            number=attempt.number,
-            attempt=attempt.attempt,
-            start=_rounded(attempt.start),
-            gap=_rounded(attempt.gap),
-            limit=_rounded(attempt.limit),
-            took=_rounded(attempt.took),
-            lived=_rounded(attempt.lived),
-            next_in=_rounded(attempt.next_in),
-            **_failure(attempt.failure),
-        )
-
-    def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
-        """Do nothing, because only events are printed."""
-
-    def explain(self, meaning: str, advice: str) -> None:
-        """Print the meaning and the advice."""
-        write_json_line(event="diagnosis", meaning=meaning, advice=advice)
-
-    def summary(self, summary: Summary) -> None:
-        """Print the summary."""
-        write_json_line(
-            event="summary",
-            ended=summary.ended,
-            seconds=_rounded(summary.seconds),
-            attempts=summary.attempts,
-            connections=summary.connections,
-            **_failure(summary.last_error),
-        )
-
-    def close(self) -> None:
-        """Do nothing; there is nothing to close."""
-
-
-def write_json_line(**fields: object) -> None:
-    """Print one JSON object in ASCII, with DEL escaped; no terminal interprets it, and it parses to the same text."""
-    click.echo(json.dumps(fields).replace("\x7f", "\\u007f"))
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 6)
-
-
-def _failure(failure: Failure | None) -> dict[str, str | None]:
-    return {"stage": failure.stage.value if failure else None, "error": failure.reason if failure else None}

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from grpc_backoff.errors import OptionError
+from grpc_backoff.base_errors import OptionError
 
 Listener = Callable[[Any], object]
 """A function that takes one event. Its return value is ignored, and its exceptions are logged."""

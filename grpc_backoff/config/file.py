@@ -14,12 +14,15 @@ Every key is optional. A time is a number of seconds, or a string such as "500ms
     reconnect = "lazy"
     idle_timeout = 1800.0       # inf means never
 
-    [targets."*.example:443"]   # the same settings, for targets that match this pattern
+    [targets."*.example:443"]   # the same settings, for targets that match this pattern and none before it
     max_backoff = "30s"
 
     [policies.careful]          # a named policy; others start from it with `preset = "careful"`
     preset = "standard"
     max_delay = "10s"
+
+    [policies.exponential]      # changes a preset, and so the defaults of all policies with exponential backoff
+    max_delay = "60s"
 
     [methods."shop.Orders"]     # retries for a service; "shop.Orders/Place" is for one method, "*" for all
     preset = "careful"
@@ -43,6 +46,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+from grpc_backoff.base_errors import ConfigError, OptionError
 from grpc_backoff.config import names
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import (
@@ -59,7 +63,6 @@ from grpc_backoff.config.settings import (
     resolve_retry,
 )
 from grpc_backoff.config.sources import ResolvedPolicy, Source
-from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -93,10 +96,10 @@ class Config:
     Attributes:
         path: the file, as named by the caller.
         connection: the table `[connection]`.
-        targets: the tables `[targets."PATTERN"]`, by pattern.
+        targets: the tables `[targets."PATTERN"]`, by pattern, in the order of the file: the first that matches applies.
         policies: the tables `[policies.NAME]`, by name.
-        methods: the tables `[methods."SERVICE/METHOD"]`, by service or method.
-        retry_budget: the table `[retry_budget]`.
+        methods: the policies of the tables `[methods."SERVICE/METHOD"]`, by service or method.
+        retry_budget: the table `[retry_budget]`; None if the file has none (RT-9).
         ledger: the table `[ledger]`.
     """
 
@@ -104,13 +107,13 @@ class Config:
     connection: Source
     targets: Mapping[str, Source]
     policies: Mapping[str, Source]
-    methods: Mapping[str, Source]
-    retry_budget: Source
+    methods: Mapping[str, ResolvedPolicy[RetryPolicy]]
+    retry_budget: ResolvedPolicy[RetryBudget] | None
     ledger: Source
 
     def connecting(self, target: str) -> list[Source]:
         """Return the file's settings for connections to a target, with the most specific first."""
-        pattern = names.nearest_pattern(self.targets, target)
+        pattern = names.first_pattern(self.targets, target)
         return [self.connection] if pattern is None else [self.targets[pattern], self.connection]
 
     def connect_policy(self, target: str = "") -> ResolvedPolicy[ConnectPolicy]:
@@ -123,7 +126,7 @@ class Config:
         Only the most specific table applies: the method's, else its service's, else the one for all methods.
         """
         entry = names.nearest_method(self.methods, method)
-        return None if entry is None else resolve_retry([self.methods[entry]], self.policies)
+        return None if entry is None else self.methods[entry]
 
     def policy(self, name: str) -> ResolvedPolicy[RetryPolicy]:
         """Return the retry policy with this name, from the file or the presets; OptionError if there is none."""
@@ -131,7 +134,7 @@ class Config:
 
     def budget(self) -> ResolvedPolicy[RetryBudget] | None:
         """Return the retry budget for each target; None if the file sets none (RT-9)."""
-        return resolve_budget(self.retry_budget)
+        return self.retry_budget
 
     def ledger_settings(self) -> ResolvedPolicy[LedgerSettings]:
         """Return a ledger's limits and times, before arguments override them (LG-14)."""
@@ -142,14 +145,42 @@ class Config:
         yield "connection", resolve_connect([self.connection], self.policies)
         for pattern, source in self.targets.items():
             yield f"targets.{_key(pattern)}", resolve_connect([source, self.connection], self.policies)
-        for table, sources in (("policies", self.policies), ("methods", self.methods)):
-            for name, source in sources.items():
-                yield f"{table}.{_key(name)}", resolve_retry([source], self.policies)
-        budget = self.budget()
-        if budget is not None:
-            yield "retry_budget", budget
+        for name, source in self.policies.items():
+            changed = begin_with(name) if name in PRESETS else source
+            yield f"policies.{_key(name)}", resolve_retry([changed], self.policies)
+        for name, resolved in self.methods.items():
+            yield f"methods.{_key(name)}", resolved
+        if self.retry_budget is not None:
+            yield "retry_budget", self.retry_budget
         if self.ledger:
             yield "ledger", self.ledger_settings()
+
+
+def find_config(config: object, option: str, given: Mapping[str, object]) -> Config | None:
+    """Return a channel's file; None if it has none.
+
+    Args:
+        config: the argument: a parsed file, a path, or None.
+        option: the option that names the file if the argument is None.
+        given: the channel's options. The environment names the file if neither the argument nor these do.
+    """
+    if isinstance(config, Config):
+        return config
+    path, named = (config, "config") if config is not None else (given.get(option), option)
+    if path is None and option not in given:
+        path = os.environ.get(ENVIRONMENT_VARIABLE)
+        return _file_of_the_environment(path) if path else None
+    if not path or not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise OptionError(named, path, "the path of a file")
+    return read_config(path)
+
+
+def _file_of_the_environment(path: str) -> Config:
+    try:
+        return read_config(path)
+    except ConfigError as error:  # the program itself does not name this file
+        problem = f"{error.problem} (the environment variable {ENVIRONMENT_VARIABLE} names this file)"
+        raise ConfigError(error.path, problem, error.key) from error.__cause__
 
 
 def read_config(path: str | os.PathLike[str]) -> Config:
@@ -200,13 +231,16 @@ def _read(name: str, document: Mapping[str, Any]) -> Config:
         if table not in TABLES:
             raise OptionError(table, content, *suggestion(table, dict(zip(TABLES, TABLES, strict=True)), "table"))
     origin = f"file {name}"
+    policies = _sources(RETRYING, "policies", document, origin)
+    methods = _sources(RETRYING, "methods", document, origin)
+    names.check_methods("methods", methods)
     return Config(
         path=name,
         connection=_source(CONNECTING, "connection", document.get("connection", {}), origin),
         targets=_sources(CONNECTING, "targets", document, origin),
-        policies=_sources(RETRYING, "policies", document, origin),
-        methods=_sources(RETRYING, "methods", document, origin),
-        retry_budget=_source(BUDGETING, "retry_budget", document.get("retry_budget", {}), origin),
+        policies=policies,
+        methods={method: resolve_retry([source], policies) for method, source in methods.items()},
+        retry_budget=resolve_budget(_source(BUDGETING, "retry_budget", document.get("retry_budget", {}), origin)),
         ledger=_source(KEEPING, "ledger", document.get("ledger", {}), origin),
     )
 
@@ -240,11 +274,8 @@ def _key(name: str) -> str:
 
 def _try_out(config: Config) -> Iterator[str]:
     """Build every policy in the file, so that contradictions are reported when the file is read; yield the warnings."""
-    names.check_patterns("targets", config.targets)
-    names.check_methods("methods", config.methods)
-    for name in config.policies:
-        if name in PRESETS:
-            raise OptionError(f"policies.{_key(name)}", name, "a name that no preset has")
+    for pattern, covering in names.unreachable(config.targets):
+        yield f"targets.{_key(pattern)} has no effect after targets.{_key(covering)}, which matches the same targets"
     for name, resolved in config.sections():
         if not name.startswith("policies."):  # a policy that inherits from it may supply the rest
             yield from resolved.remarks

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config import names
 from grpc_backoff.config.file import Config
-from grpc_backoff.config.pairs import Pairs, first_values
-from grpc_backoff.config.policy_string import parse_retry
-from grpc_backoff.config.remarks import warn_of
+from grpc_backoff.config.options import Options
+from grpc_backoff.config.pairs import Pairs
+from grpc_backoff.config.policy_string import read_string
+from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.service_config import ServiceConfig, read_service_config
-from grpc_backoff.config.settings import begin_with, resolve_retry
+from grpc_backoff.config.settings import RETRYING, begin_with, resolve_retry
 from grpc_backoff.config.sources import Source
-from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.presets import REPLAY_LIMIT
 from grpc_backoff.policy.retry import RetryPolicy
@@ -26,7 +27,6 @@ Retry = RetryPolicy | str
 """A policy, the name of a preset or of a policy in the file, or a policy string, which contains a colon."""
 
 _ENABLE_RETRIES = "grpc.enable_retries"
-_REPLAY_LIMIT = "grpc.per_rpc_retry_buffer_size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class CallPolicies:
     Attributes:
         argument: the policies from the argument `retry`, by `package.Service/Method`, `package.Service` or `*`.
         service_config: the service config from the channel options.
-        config: the configuration file; None if there is none.
+        filed: the policies from the file, in the same way.
+        config: the configuration file, whose policies a call may name; None if there is none.
         budget: the retry budget for the channel's target (RT-9); None for no limit.
         core: the channel options that are passed on to grpcio's core.
         replay_limit: how many bytes of a stream's requests are buffered for replay (RT-8).
@@ -44,6 +45,7 @@ class CallPolicies:
 
     argument: Mapping[str, RetryPolicy] = field(default_factory=dict)
     service_config: ServiceConfig = field(default_factory=ServiceConfig)
+    filed: Mapping[str, RetryPolicy] = field(default_factory=dict)
     config: Config | None = None
     budget: RetryBudget | None = None
     core: Pairs = ()
@@ -51,12 +53,13 @@ class CallPolicies:
 
     def of(self, method: str) -> RetryPolicy | None:
         """Return the policy for a method, given as `/package.Service/Method`; None if its calls are not retried."""
-        if not (self.argument or self.service_config.methods or self.config):
-            return None
         entry = names.nearest_method(self.argument, method)
         if entry is not None:
             return self.argument[entry]
-        return self.service_config.of(method).retry or self._filed(method)
+        if native := self.service_config.of(method).retry:
+            return native
+        entry = names.nearest_method(self.filed, method)
+        return None if entry is None else self.filed[entry]
 
     def named(self, retry: Retry) -> RetryPolicy:
         """Return the policy that a single call requests instead of its method's policy."""
@@ -67,27 +70,19 @@ class CallPolicies:
 
         If so, the core's own retries can be turned off altogether, including transparent ones (RT-10).
         """
-        if not (self.argument or self.service_config.methods or self.config):
-            return False
         asked: list[RetryPolicy] = []
         native = {path or names.ALL: config.retry for path, config in self.service_config.methods.items()}
-        filed = {entry: self._filed(entry) for entry in self.config.methods} if self.config else {}
-        for policies in (self.argument, native, filed):
+        for policies in (self.argument, native, self.filed):
             asked += filter(None, policies.values())
             if names.ALL in policies and None not in policies.values():  # no method falls through to the next source
                 return all(policy.max_attempts != 1 and "UNAVAILABLE" in policy.codes for policy in asked)
         return False
 
-    def _filed(self, method: str) -> RetryPolicy | None:
-        resolved = self.config.retry_policy(method) if self.config else None
-        return None if resolved is None else resolved.policy
-
 
 def read_call_policies(
     retry: Retry | Mapping[str, Retry] | None,
     budget: RetryBudget | None,
-    core: Pairs,
-    config: Config | None,
+    options: Options,
 ) -> CallPolicies:
     """Return the retry policies described by a channel's arguments, options and file.
 
@@ -101,16 +96,18 @@ def read_call_policies(
     """
     if budget is not None and not isinstance(budget, RetryBudget):
         raise OptionError("retry_budget", budget, "a RetryBudget")
+    config = options.config
     argument = _read_argument(retry, config)
-    service_config, core = read_service_config(core)
-    filed = config.budget() if config else None
+    service_config, core = read_service_config(options.core)
+    filed = config.retry_budget if config else None
     policies = CallPolicies(
         argument=argument,
         service_config=service_config,
+        filed={method: resolved.policy for method, resolved in config.methods.items()} if config else {},
         config=config,
         budget=budget or service_config.budget or (filed.policy if filed else None),
         core=core,
-        replay_limit=_replay_limit(core),
+        replay_limit=options.replay_limit,
     )
     if policies.stand_in():  # at the front: grpcio uses the first of two options with the same key
         policies = replace(policies, core=((_ENABLE_RETRIES, 0), *core))
@@ -131,22 +128,17 @@ def read_retry(key: str, retry: object, config: Config | None) -> RetryPolicy:
     if not isinstance(retry, str) or not retry:
         raise OptionError(key, retry, "a RetryPolicy, a policy name, or a policy string such as 'retry: 5, delay: 1s'")
     named: Mapping[str, Source] = config.policies if config else {}
-    if ":" in retry or "=" in retry:  # an "=" raises an error with a suggestion
-        return parse_retry(retry, named, key).policy
-    resolved = resolve_retry([begin_with(retry, key)], named)
-    warn_of(resolved.remarks)
+    written = ":" in retry or "=" in retry  # an "=" raises an error with a suggestion
+    source = read_string(retry, RETRYING, key) if written else begin_with(retry, key)
+    resolved = resolve_retry([source], named)
+    warn_of((*resolved.remarks, *unspread(source, resolved.policy)))
     return resolved.policy
 
 
 def _read_argument(retry: object, config: Config | None) -> dict[str, RetryPolicy]:
-    if retry is None:
-        return {}
-    if not isinstance(retry, Mapping):
-        return {names.ALL: read_retry("retry", retry, config)}
-    names.check_methods("retry", retry)
-    return {entry: read_retry(f'retry."{entry}"', of_it, config) for entry, of_it in retry.items()}
-
-
-def _replay_limit(core: Pairs) -> int:
-    given = first_values(core).get(_REPLAY_LIMIT)
-    return max(0, given) if isinstance(given, int) else REPLAY_LIMIT  # as in the core
+    by_method = retry if isinstance(retry, Mapping) else {} if retry is None else {names.ALL: retry}
+    names.check_methods("retry", by_method)
+    return {
+        entry: read_retry("retry" if of_it is retry else f'retry."{entry}"', of_it, config)
+        for entry, of_it in by_method.items()
+    }

@@ -17,14 +17,15 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
+from grpc_backoff.base_errors import OptionError
+from grpc_backoff.config.file import Config, find_config
 from grpc_backoff.config.pairs import Pairs, first_values, key_text
 from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect
 from grpc_backoff.config.sources import Effective, Said, Source, describe
-from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy.checks import CHECKS, Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
+from grpc_backoff.policy.presets import REPLAY_LIMIT
 from grpc_backoff.policy.spelling import suggestion
 from grpc_backoff.record import record
 
@@ -42,6 +43,7 @@ _WORDS = {setting.name: option for option, setting in _BY_OPTION.items()} | {
     key.removeprefix(PREFIX): key for key in _OWN_KEYS
 }
 _MAX_INT32 = 2**31 - 1
+_REPLAY_LIMIT = "grpc.per_rpc_retry_buffer_size"
 _MEANT_FOR_US = r"(?i)(?!grpc\.)grpc[^a-z]*backoff[^a-z]+"
 _CARRIED_OUT_HERE = tuple(key for key in _BY_OPTION if not key.startswith(PREFIX))
 _NEAR_PREFIX = 0.9
@@ -59,6 +61,7 @@ class Options(NamedTuple):
         effective: the policy's values, each with its source.
         core: the options that are passed on to grpcio.
         config: the configuration file; None if there is none.
+        replay_limit: how many bytes of a stream's requests are buffered for replay (RT-8).
         remarks: a sentence for each of grpc's options that looks like a misspelt option of this library.
     """
 
@@ -66,6 +69,7 @@ class Options(NamedTuple):
     effective: tuple[Effective, ...]
     core: Pairs
     config: Config | None
+    replay_limit: int
     remarks: tuple[str, ...]
 
 
@@ -88,8 +92,9 @@ def read_options(
         ConfigError: the file cannot be read or has an invalid value.
     """
     given, core, remarks = _sort(options)
-    file = _file(given, config)
-    sources = [_source(given), *(file.connecting(target) if file else ())]
+    source = _source(given)
+    file = find_config(config, CONFIG, given)
+    sources = [source, *(file.connecting(target) if file else ())]
     resolved = resolve_connect(sources, file.policies if file else {})
     if policy is None:
         policy, effective = resolved.policy, resolved.effective
@@ -98,7 +103,9 @@ def read_options(
     else:
         raise OptionError("policy", policy, "a ConnectPolicy")
     idle = IDLE_TIMEOUT_MS, _milliseconds(policy.idle_timeout)
-    return Options(policy, effective, (*core, idle), file, remarks)
+    limit = first_values(core).get(_REPLAY_LIMIT)
+    replay_limit = max(0, limit) if isinstance(limit, int) else REPLAY_LIMIT  # as in the core
+    return Options(policy, effective, (*core, idle), file, replay_limit, remarks)
 
 
 def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, ...]]:
@@ -150,26 +157,6 @@ def _source(given: dict[str, object]) -> Source:
         parts = {"backoff": "exponential", **fixed, "multiplier": 1.0, "jitter": NoJitter()}
         source = {**source, **{part: Said(of_it, FIXED_BACKOFF_MS, value, "option") for part, of_it in parts.items()}}
     return source
-
-
-def _file(given: dict[str, object], config: object) -> Config | None:
-    if isinstance(config, Config):
-        return config
-    path, named = (config, "config") if config is not None else (given.get(CONFIG), CONFIG)
-    if path is None and CONFIG not in given:
-        path = os.environ.get(ENVIRONMENT_VARIABLE)
-        return _file_of_the_environment(path) if path else None
-    if not path or not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise OptionError(named, path, "the path of a file")
-    return read_config(path)
-
-
-def _file_of_the_environment(path: str) -> Config:
-    try:
-        return read_config(path)
-    except ConfigError as error:  # the program itself does not name this file
-        problem = f"{error.problem} (the environment variable {ENVIRONMENT_VARIABLE} names this file)"
-        raise ConfigError(error.path, problem, error.key) from error.__cause__
 
 
 def _milliseconds(seconds: float) -> int:

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import RETRYING, Setting, begin_with, read_source, resolve_retry
 from grpc_backoff.config.sources import ResolvedPolicy, Source
-from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.retry import RetryPolicy
 
@@ -23,6 +23,22 @@ _EQUALS = r"\s*=\s*"
 _SIGNS = r"^\s*$|[:=,]"
 """Matches a text that is not a name: either a policy string, or an empty text, which is an error."""
 _WHOLE = r"(?a)[+-]?\d+"
+
+
+def parse_policy(text: str) -> RetryPolicy:
+    """Parse a retry policy: the name of a preset, or a policy string (BP-2).
+
+    For example, `"retry: 5, delay: 500ms, backoff: exponential, timeout: 5s"` means five retries after the first
+    attempt, a wait of half a second after the first failure, twice the previous wait after each further failure, and a
+    limit of five seconds for each attempt. The settings are those of a table `[policies.NAME]` in the file.
+
+    Raises:
+        OptionError: a setting is unknown or has an invalid value.
+
+    Warns:
+        PolicyWarning: a setting has no effect, such as `backoff` without `delay`.
+    """
+    return parse_retry(text).policy
 
 
 def parse_retry(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.sources import (
     AT_ONCE_SOURCE,
     PRESET_SOURCES,
@@ -21,14 +22,13 @@ from grpc_backoff.config.sources import (
     compose,
     say,
 )
-from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import CHECKS, Check, Unit
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Jitter, parse_jitter
 from grpc_backoff.policy.ledger import LEDGER_CHECKS, LedgerSettings
-from grpc_backoff.policy.presets import CONNECT_PRESET, LEDGER, RETRY_PRESET
+from grpc_backoff.policy.presets import CONNECT_PRESET, KIND_PRESETS, LEDGER, RETRY_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.spelling import suggestion
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
@@ -42,6 +42,10 @@ _GROWTH = frozenset({"backoff", "multiplier", "max_exponent", "max_delay", "jitt
 
 _DELAYS = frozenset({"delay", "backoff", "steps"})
 """The parts that set a delay and have no effect without retries."""
+
+
+_SYNONYMS = {"backoff_factor": "multiplier"}
+"""Names of settings in other libraries, which no spelling would lead to the right name."""
 
 
 def _name(key: str, value: object, _unit: Unit) -> str:
@@ -174,6 +178,7 @@ def _words(table: Sequence[Setting], prefix: str) -> dict[str, str]:
     """Map every word that may be meant as a setting to the setting's key: its name, its option and its part."""
     options = {setting.option.partition(".")[2]: setting.name for setting in table if setting.option}
     parts = {setting.part: setting.name for setting in table if setting.part}
+    parts |= {word: name for word, name in _SYNONYMS.items() if any(name == setting.name for setting in table)}
     words = {setting.name: setting.name for setting in table}  # added first: suggestions list all names in this order
     words |= {word: name for word, name in (parts | options).items() if word not in words}
     return {word: prefix + name for word, name in words.items()}
@@ -194,25 +199,28 @@ def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -
     Raises:
         OptionError: a named policy does not exist, or the sources contradict each other.
     """
-    return compose(ConnectPolicy, _chain(sources, policies, CONNECT_PRESET))
+    chain = _chain(sources, policies, CONNECT_PRESET)
+    return compose(ConnectPolicy, chain)
 
 
 def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[RetryPolicy]:
     """Return the retry policy described by these sources, highest precedence first (BP-3).
 
     If they set no delay, retries follow at once, and settings of growth and jitter have no effect. If they set no
-    number of retries, nothing is retried, and settings of delays have no effect. Either is reported in `remarks`
-    (BP-2).
+    number of retries, nothing is retried, and settings of delays have no effect. If the first wait exceeds a cap that
+    they do not set, waits do not grow. Each is reported in `remarks` (BP-2).
 
     Args:
-        sources: the sources, excluding the values of their base preset, which is `fixed` if they name none.
+        sources: the sources, excluding the values of their base preset. If they name none, it is that of their
+            strategy (`KIND_PRESETS`), or else `fixed`.
         policies: the policies that the sources may name in addition to the presets.
 
     Raises:
         OptionError: a named policy does not exist, or the sources contradict each other.
     """
     chain = _chain(sources, policies, RETRY_PRESET)
-    written = [(part, said) for source in chain for part, said in source.items() if said.key]
+    defaults = [source for name, source in policies.items() if name in PRESET_SOURCES]
+    written = [(part, said) for source in chain if source not in defaults for part, said in source.items() if said.key]
     strategy = next(source["backoff"].value for source in chain if "backoff" in source)
     if strategy != Steps.name and not any("delay" in source for source in chain):
         for stray in (source["steps"] for source in chain if "steps" in source):
@@ -228,6 +236,18 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
         idle = [said.key for part, said in written if part in _DELAYS]
         return resolved._replace(
             remarks=tuple(f"{key} has no effect without retry or max_attempts" for key in idle[:1])
+        )
+    growth, keys = resolved.policy.backoff, {part: said.key for part, said in reversed(written)}
+    if (
+        "delay" in keys
+        and "max_delay" not in keys
+        and growth.cap <= growth.strategy.value(1) < growth.strategy.value(2)
+    ):
+        most = next(source["max_delay"].value for source in chain if "max_delay" in source)
+        return resolved._replace(
+            remarks=(
+                f"waits do not grow, because {keys['delay']} is not below max_delay, which is {most:g} s unless set",
+            )
         )
     return resolved
 
@@ -269,22 +289,33 @@ def resolve_ledger(sources: Sequence[Source], policies: Mapping[str, Source]) ->
 
 
 def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: str) -> list[Source]:
-    """Return the sources, followed by the policies and presets that they inherit from."""
+    """Return the sources, followed by the policies and presets that they inherit from.
+
+    A policy with the name of a preset changes that preset: it inherits from the preset, and whatever names the preset
+    inherits from it.
+    """
     chain = list(sources)
-    named = next((source["preset"] for source in sources if "preset" in source), _unsaid(default))
+    named = next((source["preset"] for source in sources if "preset" in source), _unsaid(_kind(chain, default)))
     seen: list[str] = []
-    while named.value not in PRESET_SOURCES:
+    while named.value in policies and not (named.value in PRESET_SOURCES and named.value in seen[-1:]):
         if named.value in seen:
             circle = " -> ".join([*seen[seen.index(named.value) :], named.value])
             raise OptionError(named.key, named.given, f"a policy that does not inherit from itself ({circle})")
-        if named.value not in policies:
-            known = [*policies, *PRESET_SOURCES]
-            known_by_word = {name.lower(): name for name in known}
-            raise OptionError(named.key, named.given, *suggestion(named.value, known_by_word, "policy"))
         seen.append(named.value)
         chain.append(policies[named.value])
-        named = chain[-1].get("preset", _unsaid(RETRY_PRESET))
+        default = named.value if named.value in PRESET_SOURCES else _kind(chain, RETRY_PRESET)
+        named = chain[-1].get("preset", _unsaid(default))
+    if named.value not in PRESET_SOURCES:
+        known = [*dict.fromkeys([*policies, *PRESET_SOURCES])]
+        known_by_word = {name.lower(): name for name in known}
+        raise OptionError(named.key, named.given, *suggestion(named.value, known_by_word, "policy"))
     return [*chain, PRESET_SOURCES[named.value]]
+
+
+def _kind(chain: Sequence[Source], default: str) -> str:
+    """Return the preset from which a policy starts if it names none: that of its strategy, if it names one."""
+    backoff = next((source["backoff"].value for source in chain if "backoff" in source), default)
+    return backoff if default == RETRY_PRESET and backoff in KIND_PRESETS else default
 
 
 def _unsaid(preset: str) -> Said:

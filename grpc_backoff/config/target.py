@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from grpc_backoff.errors import OptionError
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.record import record
 
 AF_UNIX: socket.AddressFamily | None = getattr(socket, "AF_UNIX", None)
@@ -36,6 +36,8 @@ _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4_PLACE = rf"{_OCTET}(?:\.{_OCTET}){{3}}:[1-9][0-9]{{0,4}}"
 """Matches an IPv4 address with a port, written as the core itself writes it."""
 _OTHER_SCHEMES = {"unix", "unix-abstract", "vsock", "ipv4", "ipv6", "xds", "google-c2p", "google-c2p-experimental"}
+_NOWHERE = {"", "dns:", "dns:/", "dns:///"}
+"""The targets without a host. A channel accepts them, as grpc's does, but can never connect."""
 _UNIX_HOST = "localhost"
 """The host name that gRPC uses for a Unix socket, in `:authority` and for verifying the server's certificate."""
 
@@ -92,8 +94,9 @@ def read_target(given: object) -> str:
     """Return a channel's target as text; accepts bytes, as grpcio does.
 
     Raises:
-        OptionError: it is not text, or grpcio's core can never dial it: an empty target, a web URL, or a port above
-            65535 (of which the core dials the lower 16 bits).
+        OptionError: it is not text, or grpcio's core can never dial it: a web URL, a port without a host, or a port
+            above 65535 (of which the core dials the lower 16 bits). An empty target is accepted, because programs'
+            tests create channels with it.
     """
     try:
         text = given.decode() if isinstance(given, bytes) else given
@@ -103,8 +106,6 @@ def read_target(given: object) -> str:
         text = None
     if not isinstance(text, str):
         raise OptionError("target", given, "a string such as 'localhost:50051'")
-    if not text or text.lower() in {"dns:", "dns:/", "dns:///"}:
-        raise OptionError("target", given, "a target that names a host, such as 'localhost:50051'")
     if text.startswith(":") and text[1:].isdigit():
         raise OptionError("target", given, "a host name or address before the port", f"localhost{text}")
     _refuse_url(text)
@@ -134,13 +135,21 @@ def core_target(text: str) -> str:
     return f"ipv4:///{text}" if re.fullmatch(_IPV4_PLACE, text) else text
 
 
+def bare_target(text: str) -> str:
+    """Return a target without the scheme `dns`, which is gRPC's default, unless it also names a name server."""
+    found = re.fullmatch(r"(?i)dns:(?:///|/)?([^/].*)", text)
+    return found[1] if found else text
+
+
 def names_no_port(text: str) -> bool:
     """Return whether a target names no port, so that DEFAULT_PORT is dialled."""
     return _port(text) == ""
 
 
 def shown_target(text: str) -> str:
-    """Return a target as it is shown in errors: with the default port if it names none."""
+    """Return a target as it is shown in errors: with the default port if it names none, or with what it lacks."""
+    if text.lower() in _NOWHERE:
+        return f"{text!r} (which names no host)"
     return f"{text} (port {DEFAULT_PORT}, because the target specifies none)" if names_no_port(text) else text
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar
 
-from grpc_backoff.errors import ConnectError
+from grpc_backoff.base_errors import ConnectError
 from grpc_backoff.record import record
 
 __all__ = ["ConnectError", "Connection", "Connector", "Loss"]
@@ -52,7 +52,7 @@ class Connection(Protocol):
     async def watch_redials(self, tell: Callable[[], None]) -> None:
         """Call `tell` for each redial after the connection has ended; return once no more redials are possible.
 
-        grpc's core redials by itself if the connection ends just as a call is assigned to it (CB-7). If nothing dials
+        grpc's core redials by itself if the connection ends just as a call is assigned to it (CB-16). If nothing dials
         except `Connector.connect`, return at once.
         """
         ...
@@ -69,7 +69,7 @@ ConnectionT_co = TypeVar("ConnectionT_co", bound=Connection, covariant=True)
 class Connector(Protocol[ConnectionT_co]):
     """Makes connections to one target."""
 
-    async def connect(self, limit: float, *, proven: bool = False) -> ConnectionT_co:
+    async def connect(self, limit: float) -> ConnectionT_co:
         """Make one attempt, and return its connection once the server's SETTINGS frame has arrived (CB-6).
 
         Cancelling this abandons the attempt: its sockets are closed at most 250 ms after `limit` (CB-3). The connector
@@ -77,8 +77,6 @@ class Connector(Protocol[ConnectionT_co]):
 
         Args:
             limit: the time limit of the attempt over all its stages, in seconds.
-            proven: whether the target was known to be up a moment ago. If so, a connector that normally observes a new
-                connection for a while before returning it may skip that (CB-7).
 
         Raises:
             ConnectError: the attempt failed; the error says at which stage and why.

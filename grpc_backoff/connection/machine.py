@@ -28,15 +28,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.connection import events
-from grpc_backoff.connection.core_reason import NO_SETTINGS
-from grpc_backoff.connection.events import ChannelKey, Failure, Stage, State
+from grpc_backoff.connection.events import NO_SETTINGS, ChannelKey, Failure, Stage, State
 from grpc_backoff.connection.schedule import BEAT, STALLED_AFTER, Health, Schedule
-from grpc_backoff.effects import AbandonAttempt, ArmTimer, CancelTimer, Emit
-from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.record import record
+from grpc_backoff.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
 
 _NEVER = -math.inf
 _ASKED_JUST_NOW = 0.01
@@ -130,11 +129,6 @@ class MachineState(NamedTuple):
         return self.phase is Phase.IDLE or now - self.asked >= _ASKED_JUST_NOW
 
     @property
-    def heeds_begin(self) -> bool:
-        """Whether `AttemptBegan` would change anything: it does not in backoff, and the shell may skip it then."""
-        return not self.key.failing
-
-    @property
     def in_flight(self) -> bool:
         """Whether an attempt is running."""
         return self.phase in _IN_FLIGHT
@@ -163,11 +157,6 @@ class MachineState(NamedTuple):
 @record
 class ConnectionWanted(NamedTuple):
     """An RPC, or a caller with `try_to_connect`, asks for a connection."""
-
-
-@record
-class AttemptBegan(NamedTuple):
-    """The shell has started the attempt that the machine requested; on a busy event loop, this takes a moment."""
 
 
 @record
@@ -227,9 +216,7 @@ class ResetRequested(NamedTuple):
 
 @record
 class CloseRequested(NamedTuple):
-    """The channel is being closed; `well` says whether its connection is up at that moment."""
-
-    well: bool = False
+    """The channel is being closed."""
 
 
 @record
@@ -241,7 +228,6 @@ class ScheduleChanged(NamedTuple):
 
 Input = (
     ConnectionWanted
-    | AttemptBegan
     | SettingsReceived
     | ConnectFailed
     | TimerFired
@@ -255,14 +241,10 @@ Input = (
 
 @record
 class StartAttempt(NamedTuple):
-    """Dial now. The attempt may take up to `limit` seconds; the machine's own timer ends it then.
-
-    `proven` means that the target was up a moment ago, so its connection need not be observed before it is used (CB-7).
-    """
+    """Dial now. The attempt may take up to `limit` seconds; the machine's own timer ends it then."""
 
     number: int
     limit: float
-    proven: bool = False
 
 
 @record
@@ -320,8 +302,9 @@ class Machine:
     def _wanted(self, state: MachineState, _given: ConnectionWanted, now: float, rng: Random) -> Step:
         key = state.key
         nobody_dials = key.turn is None or now >= key.lease
-        if key.failing and nobody_dials and now - key.asked >= self.policy.idle_timeout:
-            state = state._replace(key=key.forgotten())  # CB-14: a new series
+        unused = nobody_dials and now - key.asked >= self.policy.idle_timeout
+        if key.failing and (unused or key.ready):
+            state = state._replace(key=key.forgotten())  # CB-14, SH-3: a new series
         return self._dial(_asked(state, now), now, rng)
 
     def _noted(self, state: MachineState, _given: ConnectionWanted, now: float, _rng: Random) -> Step:
@@ -375,14 +358,7 @@ class Machine:
         # manager.
         wake = min(limit, planned) if key.shared and key.failing else limit
         told = _tell_others(state, event) if key.failing else []
-        return state, [StartAttempt(number, limit - now, now < key.proven), Emit(event), ArmTimer(wake), *told]
-
-    def _began(self, state: MachineState, _given: AttemptBegan, now: float, _rng: Random) -> Step:
-        key = state.key.dialling(state.member, now)
-        if key is state.key:
-            return state, []
-        state = state._replace(key=key)
-        return state, _tell_others(state)
+        return state, [StartAttempt(number, limit - now), Emit(event), ArmTimer(wake), *told]
 
     def _sleep(self, state: MachineState, phase: Phase, now: float) -> Step:
         """Sleep until the next start, or until the channel becomes idle if that comes first (CB-14)."""
@@ -406,7 +382,7 @@ class Machine:
             ready_since=now,
             failure=None,
             connections=state.connections + 1,
-            key=before.succeeded(state.started, now, self.policy.initial_backoff),
+            key=before.succeeded(state.member, state.started, now, self.policy.initial_backoff),
         )
         connected = events.Connected(
             target=self.target,
@@ -514,7 +490,7 @@ class Machine:
             state, effects = self._back_off(state, now, rng)
             effects = [FailCalls(), *told, *effects]
         else:
-            key = state.key.lost(self._guarded(state), now)
+            key = state.key.lost(state.member, self._guarded(state), now)
             state = self._attended(state._replace(key=key), now, busy=given.busy)
             state, effects = self._let_go(state, now, rng, busy=given.busy)
         lost = events.Disconnected(
@@ -538,7 +514,7 @@ class Machine:
         return state, []
 
     def _redialled(self, state: MachineState, _given: CoreRedialled, now: float, _rng: Random) -> Step:
-        """Report a redial by the core. If the next start must wait, it waits one INITIAL_BACKOFF longer (CB-7)."""
+        """Report a redial by the core. If the next start must wait, it waits one INITIAL_BACKOFF longer (CB-16)."""
         told = Emit(
             events.CoreRedial(
                 target=self.target,
@@ -608,7 +584,7 @@ class Machine:
             effects += more
         return state, effects
 
-    def _close(self, state: MachineState, given: CloseRequested, now: float, _rng: Random) -> Step:
+    def _close(self, state: MachineState, _given: CloseRequested, now: float, _rng: Random) -> Step:
         effects: list[Effect] = [CancelTimer()]
         key = state.key
         if state.in_flight:
@@ -624,9 +600,7 @@ class Machine:
             lived=lived,
         )
         told = [] if state.key is key else _tell_others(state)
-        well = given.well and state.phase is Phase.READY
-        after = key.closed(now, self.policy.initial_backoff) if well else state.key
-        return state._replace(phase=Phase.CLOSED, ready_since=None, key=after), [*effects, Emit(closed), *told]
+        return state._replace(phase=Phase.CLOSED, ready_since=None), [*effects, Emit(closed), *told]
 
     def _ignored(self, state: MachineState, _given: Input, _now: float, _rng: Random) -> Step:
         return state, []
@@ -671,7 +645,6 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.HOLDING, ResetRequested): Machine._reset,
     (Phase.HOLDING, CloseRequested): Machine._close,
     (Phase.CONNECTING, ConnectionWanted): Machine._noted,
-    (Phase.CONNECTING, AttemptBegan): Machine._began,
     (Phase.CONNECTING, SettingsReceived): Machine._succeeded,
     (Phase.CONNECTING, ConnectFailed): Machine._failed,
     (Phase.CONNECTING, TimerFired): Machine._limit_reached,
@@ -692,7 +665,6 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.BACKOFF, ResetRequested): Machine._reset,
     (Phase.BACKOFF, CloseRequested): Machine._close,
     (Phase.RETRYING, ConnectionWanted): Machine._noted,
-    (Phase.RETRYING, AttemptBegan): Machine._began,
     (Phase.RETRYING, SettingsReceived): Machine._succeeded,
     (Phase.RETRYING, ConnectFailed): Machine._failed,
     (Phase.RETRYING, TimerFired): Machine._limit_reached,

@@ -68,9 +68,8 @@ class Schedule(NamedTuple):
         reset: whether the backoff was reset and no attempt has started, failed or succeeded since (CB-9).
         reset_dial: when an attempt last started because of a reset, unless one has succeeded since.
         young: whether the peer ended the last connection within INITIAL_BACKOFF of the start of its attempt.
-        proven: the time until which the target is assumed to be up, because a working connection was closed on this
-            side.
         members: how many managers the key has.
+        ready: the managers that have a connection.
     """
 
     health: Health = Health.UNKNOWN
@@ -85,8 +84,8 @@ class Schedule(NamedTuple):
     reset: bool = False
     reset_dial: float = _NEVER
     young: bool = False
-    proven: float = _NEVER
     members: int = 1
+    ready: frozenset[int] = frozenset()
 
     @property
     def failing(self) -> bool:
@@ -110,23 +109,25 @@ class Schedule(NamedTuple):
 
     def left(self, member: int) -> Schedule:
         """Remove a manager. When the last one leaves, the backoff is forgotten, except for `free` (SH-5)."""
-        schedule = self.given_up(member)._replace(members=self.members - 1)
+        schedule = self.given_up(member)._replace(members=self.members - 1, ready=self.ready - {member})
         return schedule if schedule.members else schedule.forgotten()
 
     def forgotten(self) -> Schedule:
-        """Forget the backoff; only `free` still delays the next start."""
+        """Forget the backoff; only `free` and an attempt in flight still delay the next start."""
         return Schedule(
             deadline=self.free,
             free=self.free,
+            turn=self.turn,
+            lease=self.lease,
             reset=self.reset,
             reset_dial=self.reset_dial,
-            proven=self.proven,
             members=self.members,
+            ready=self.ready,
         )
 
     def remembers_until(self, initial_backoff: float) -> float:
         """Return the time until which the schedule of a key without managers still differs from a new one."""
-        return max(self.free, self.reset_dial + initial_backoff, self.proven)
+        return max(self.free, self.reset_dial + initial_backoff)
 
     def begun(self, member: int, attempt: int, now: float, deadline: float, lease: float) -> Schedule:
         """Record a start. In backoff, the manager takes the turn; while nothing is known, it gets a head start."""
@@ -143,14 +144,8 @@ class Schedule(NamedTuple):
             )
         begun = self._replace(reset=False, reset_dial=reset_dial) if self.reset else self
         if self.health is Health.UNKNOWN:  # after a short-lived connection, one start per INITIAL_BACKOFF
-            return begun._replace(turn=member, lease=deadline if self.young else now + STALLED_AFTER)
+            return begun._replace(turn=member, lease=deadline if self.young else now + HEAD_START)
         return begun._replace(young=False) if self.health is Health.WELL else begun
-
-    def dialling(self, member: int, now: float) -> Schedule:
-        """Record that the shell has started to dial: the head start counts from now."""
-        if self.health is not Health.UNKNOWN or self.turn != member or self.young:
-            return self
-        return self._replace(lease=now + HEAD_START)
 
     def failed(
         self, member: int, failure: Failure, attempt: int, started: float, deadline: float, initial_backoff: float
@@ -160,11 +155,11 @@ class Schedule(NamedTuple):
         The first failure begins the backoff. A failure during another manager's turn only delays the next start, if its
         own `deadline` is later.
         """
-        free = max(self.free, started + initial_backoff)
+        free, ready = max(self.free, started + initial_backoff), self.ready - {member}
         if self.failing:
             if self.turn == member:  # its plan is recorded already, perhaps changed by a reset
-                return self._replace(failure=failure, turn=None, free=free, reset=False)
-            return self._replace(free=free, deadline=max(self.deadline, deadline))
+                return self._replace(failure=failure, turn=None, free=free, reset=False, ready=ready)
+            return self._replace(free=free, deadline=max(self.deadline, deadline), ready=ready)
         return self._replace(
             health=Health.FAILING,
             attempt=attempt,
@@ -174,10 +169,10 @@ class Schedule(NamedTuple):
             failure=failure,
             turn=None,
             reset=False,
-            proven=_NEVER,
+            ready=ready,
         )
 
-    def succeeded(self, started: float, now: float, initial_backoff: float) -> Schedule:
+    def succeeded(self, member: int, started: float, now: float, initial_backoff: float) -> Schedule:
         """End the backoff (SH-4); the next start still waits for `free` (SH-5).
 
         If the previous connection was short-lived, the other managers wait to see whether this one lasts. If nothing
@@ -197,25 +192,22 @@ class Schedule(NamedTuple):
             turn=None,
             reset=False,
             reset_dial=_NEVER,
+            ready=self.ready | {member},
         )
 
-    def lost(self, free: float, now: float) -> Schedule:
-        """Record that the peer has ended a connection; no attempt starts before `free`."""
+    def lost(self, member: int, free: float, now: float) -> Schedule:
+        """Record that the peer has ended a manager's connection; no attempt starts before `free`."""
         return self._replace(
             health=Health.FAILING if self.failing else Health.UNKNOWN,
             free=max(self.free, free),
             deadline=max(self.deadline, free),
             reset=False,
             young=now < free,
-            proven=_NEVER,
+            ready=self.ready - {member},
         )
 
-    def closed(self, now: float, initial_backoff: float) -> Schedule:
-        """Record that a working connection was closed on this side, so the target is known to be up (CB-7)."""
-        return self if self.failing else self._replace(proven=now + initial_backoff)
-
     def held(self, seconds: float) -> Schedule:
-        """Delay the next start by this many seconds, because grpc's core redialled by itself (CB-7)."""
+        """Delay the next start by this many seconds, because grpc's core redialled by itself (CB-16)."""
         deadline = self.deadline + seconds
         return self._replace(deadline=deadline, free=self.free if self.failing else deadline)
 

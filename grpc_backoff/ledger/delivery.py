@@ -19,10 +19,12 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.errors import NoConnectionError
-from grpc_backoff.calls.core_words import Link, Report, is_oversized, never_left, was_refused
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.server_hint import read_hint
-from grpc_backoff.errors import OptionError
+from grpc_backoff.config.policy_string import parse_policy
+from grpc_backoff.config.target import bare_target
+from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, was_refused
 from grpc_backoff.ledger import events
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError
 from grpc_backoff.ledger.hooks import call_hook, run_hook
@@ -58,7 +60,7 @@ _CROWDED = 0.05
 """Seconds to wait after a claim that got none of the due operations because other processes held their locks."""
 _BEATS = 3
 """How many times a lease is extended within its duration."""
-_ONE_ATTEMPT = RetryPolicy.parse("max_attempts: 1")
+_ONE_ATTEMPT = parse_policy("max_attempts: 1")
 _PRUNE_EVERY = 100.0
 """Seconds between checks for operations to prune."""
 
@@ -92,7 +94,9 @@ class Delivery:
         self._extended_at = time.monotonic()
         self._flushing = False
         self._troubled = False
-        self.target = channel.target
+        self._unknown: set[str] = set()
+        """The texts of policies that are not known here; their operations are left to other deliverers."""
+        self.target = bare_target(channel.target)
 
     def wake(self) -> None:
         """Query the database for operations at once."""
@@ -175,7 +179,7 @@ class Delivery:
         if self._channel.get_state() is not grpc.ChannelConnectivity.READY:
             self._channel.refuse_if_closed()
             self._window = self._window.closed()
-            due = await self._store.next_due(self.target)
+            due = await self._store.next_due(self.target, self._unknown)
             if due is None or due > 0:
                 await self._pause(due)
             else:  # waits in slices: while nothing is due, the channel may stop dialling (CB-14)
@@ -183,7 +187,9 @@ class Delivery:
                     async with asyncio.timeout(self._settings.poll):
                         await self._channel.channel_ready()
             return []
-        claim = asyncio.ensure_future(self._store.claim(self.target, free, self._ledger.owner, self._settings.lease))
+        claim = asyncio.ensure_future(
+            self._store.claim(self.target, free, self._ledger.owner, self._settings.lease, tuple(self._unknown))
+        )
         try:
             taken = await asyncio.shield(claim)
         except asyncio.CancelledError:  # give back what was claimed
@@ -191,7 +197,7 @@ class Delivery:
                 self._held.update(Lease(operation.id, operation.lease_token) for operation in await claim)
             raise
         if not taken:
-            due = await self._store.next_due(self.target)
+            due = await self._store.next_due(self.target, self._unknown)
             await self._pause(None if due is None else due or _CROWDED)
         return taken
 
@@ -230,7 +236,7 @@ class Delivery:
         try:
             policy = self._ledger.policy_of(operation.policy)
         except OptionError as error:
-            self._set_aside(operation, str(error))
+            await self._leave_to_others(operation, error)
             return
         timeout = policy.timeout or self._settings.attempt_timeout
         began = time.monotonic()
@@ -245,8 +251,18 @@ class Delivery:
             await self._succeeded(operation, policy, response)
         self._window = self._window.grown()
 
+    async def _leave_to_others(self, operation: Operation, error: OptionError) -> None:
+        """Give back an operation whose policy is unknown here, and claim none with this policy again.
+
+        A deliverer with a newer file may know it.
+        """
+        if operation.policy not in self._unknown:
+            self._unknown.add(operation.policy)
+            _LOG.warning("%s: operations with this policy are left to other deliverers: %s", self.target, error)
+        await self._release(operation)
+
     def _set_aside(self, operation: Operation, why: str) -> None:
-        """Fail an operation that cannot be delivered here, for example because its policy is unknown."""
+        """Fail an operation whose row cannot be read."""
         failure = FailedAttempt("INTERNAL")
         self._report(operation, AttemptReport(operation.id, operation.lease_token, _ONE_ATTEMPT, failure, cut(why)))
 
@@ -280,6 +296,9 @@ class Delivery:
 
     async def _give_back(self, operation: Operation) -> None:
         self._window = self._window.closed()
+        await self._release(operation)
+
+    async def _release(self, operation: Operation) -> None:
         lease = Lease(operation.id, operation.lease_token)
         with contextlib.suppress(LedgerError):  # otherwise the lease expires by itself
             await self._store.release([lease])
@@ -433,6 +452,7 @@ class Delivery:
                     if time.monotonic() - self._extended_at >= self._settings.lease:
                         await self._extend()  # after an outage, this process's leases have expired but are not lost
                     await self._find_lost()
+                await self._store.retarget(self.target, self.target, _MANY, due=True)  # previous versions' spellings
                 if time.monotonic() >= prune_at:
                     pruned = await self._store.prune(
                         self._settings.keep, [OperationState.SUCCEEDED, OperationState.DISCARDED], _MANY
@@ -441,7 +461,7 @@ class Delivery:
             await asyncio.sleep(pause)
 
     async def _find_lost(self) -> None:
-        self._lost += await self._store.lost(self.target, self._ledger.policy_of_any, self._ledger.rng, _MANY)
+        self._lost += await self._store.lost(self.target, self._ledger.policy_of_any, _MANY)
         if not self._lost:
             return
         self._wake.set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpc_backoff.errors import GrpcBackoffError
+from grpc_backoff.base_errors import GrpcBackoffError
 
 
 class LedgerError(GrpcBackoffError):

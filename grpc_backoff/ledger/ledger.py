@@ -12,18 +12,26 @@ import os
 import random
 import re
 import socket
+import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import warnings
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import grpc
+
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.aio.multicallables import MultiCallable
+from grpc_backoff.base_errors import OptionError, PolicyWarning
 from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.calls.events import WaitSource
+from grpc_backoff.calls.server_hint import ServerHint, read_hint
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
 from grpc_backoff.config.methods import Retry, read_retry
+from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.config.settings import resolve_ledger
-from grpc_backoff.errors import OptionError
+from grpc_backoff.config.target import bare_target, read_target
 from grpc_backoff.ledger.delivery import Delivery, cut, event_of
 from grpc_backoff.ledger.errors import (
     LedgerBusyError,
@@ -40,6 +48,7 @@ from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import (
     AttemptReport,
     Filter,
+    Metadata,
     Operation,
     OperationAttempt,
     OperationState,
@@ -50,8 +59,9 @@ from grpc_backoff.ledger.records import (
     Submitted,
 )
 from grpc_backoff.ledger.sqlite import SQLiteStore
-from grpc_backoff.ledger.store import Store, check_process
+from grpc_backoff.ledger.store import ParameterStyle, Store, check_process
 from grpc_backoff.ledger.transitions import ledger_policy
+from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.retry import RetryPolicy
@@ -65,7 +75,7 @@ _CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|passfile|ser
 """Matches libpq's other syntax for connection strings: `host=... password=...`."""
 _URLS = "a path, sqlite:///path or postgresql://..."
 _COALESCE = 0.01
-"""How long notifications are batched before one is sent, in seconds."""
+"""How long notifications that follow another are batched before they are sent, in seconds."""
 _RECOUNT = 5.0
 """How long a count of waiting operations is reused, in seconds (LG-11)."""
 _MANY = 1000
@@ -129,6 +139,7 @@ class Ledger:
         self.rng: Random = rng or _CHANCE
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._config = config
+        self._configured = False
         self._listeners: list[Listener] = [log_operation, *listeners]
         self._policies: dict[str, RetryPolicy] = {}
         self._deliveries: set[Delivery] = set()
@@ -170,12 +181,14 @@ class Ledger:
         """
         named = config if config is not None else os.environ.get(ENVIRONMENT_VARIABLE) or None
         read = named if isinstance(named, Config) or named is None else read_config(named)
+        configured = settings is not None
         if settings is None:
             settings = read.ledger_settings().policy if read else resolve_ledger([], {}).policy
         store = open_store(os.fspath(url), settings)
         ledger = cls(store, settings, config=read, hooks=hooks, listeners=listeners, rng=rng)
+        ledger._configured = configured
         try:
-            ledger.policy_of(settings.policy)
+            ledger._warn_of(settings.policy)
             await store.migrate(apply=migrate)
         except BaseException:
             await store.close()
@@ -226,12 +239,13 @@ class Ledger:
         Args:
             call: the stub's method, or the target.
             request: the request; or the method's path and the serialized request.
-            idempotency_key: a key that is unique for the method. Submitting again with the same key returns the id of
-                the first operation. The key is sent to the server with each attempt as `idempotency-key`; by default,
-                the operation's id is sent.
+            idempotency_key: a key that is unique for the target and the method. Submitting the same request again with
+                the same key returns the id of the first operation. The key is sent to the server with each attempt as
+                `idempotency-key`; by default, the operation's id is sent.
             metadata: the metadata to send with each attempt. Because it is stored, its keys are limited to those that
                 the settings allow.
-            policy: the retry policy; by default, the one in the file's `[methods]`, or else in its `[ledger]`.
+            policy: the retry policy; by default, the `policy` of the file's `[ledger]` or, if that table has `methods =
+                true`, the one in `[methods]`.
             within: a database connection; the insert becomes part of its current transaction, so if that is rolled
                 back, nothing is submitted. Pass a psycopg connection, sync or async, or a sqlite3 connection, to match
                 the ledger's database. With a sqlite3 connection, the insert blocks the event loop, and so does waiting
@@ -241,6 +255,7 @@ class Ledger:
             OptionError: an argument has an invalid value, the settings do not allow a metadata key, gRPC could not send
                 the metadata, or a sqlite3 connection is in autocommit mode and has no transaction.
             LedgerLimitError: request and metadata are too large, or too many operations are waiting.
+            LedgerStateError: another request has the same idempotency key.
             LedgerBusyError, LedgerUnavailableError: the database did not accept the operation; the error says whether
                 anything was stored.
         """
@@ -279,10 +294,7 @@ class Ledger:
         """
         target, method, content = _parts(call, request)
         pairs = self._allowed(metadata)
-        size, most = len(content) + metadata_bytes(pairs), self.settings.max_request_bytes
-        if size > most:
-            what = "request and metadata" if pairs else "request"
-            raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
+        self._check_size(content, pairs)
         if idempotency_key is not None and (not isinstance(idempotency_key, str) or not _is_header(idempotency_key)):
             raise OptionError(
                 "idempotency_key", idempotency_key, "visible ASCII characters, because it is sent as metadata"
@@ -298,15 +310,28 @@ class Ledger:
             idempotency_key,
         )
 
-    def statement(self, prepared: Submission) -> tuple[str, tuple[Any, ...]]:
+    def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
         """Return the SQL that stores an operation, and its parameters, for a transaction with any other driver (LG-9).
 
-        The parameters are written `$1` for PostgreSQL and `?1` for SQLite. No notification is sent, so deliverers find
-        the operation when they poll.
-        """
-        return self.store.statement(prepared)
+        No notification is sent, so deliverers find the operation when they poll.
 
-    def _allowed(self, metadata: Iterable[tuple[str, str | bytes]]) -> tuple[tuple[str, str | bytes], ...]:
+        Args:
+            prepared: the operation.
+            style: how the driver writes parameters: `format` (%s, for psycopg and Django), `qmark` (?, for sqlite3), or
+                `numeric_dollar` ($1, for asyncpg); by default, `format` for PostgreSQL and `qmark` for SQLite.
+
+        Raises:
+            OptionError: there is no such style.
+        """
+        return self.store.statement(prepared, style)
+
+    def _check_size(self, request: bytes, metadata: Metadata) -> None:
+        size, most = len(request) + metadata_bytes(metadata), self.settings.max_request_bytes
+        if size > most:
+            what = "request and metadata" if metadata else "request"
+            raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
+
+    def _allowed(self, metadata: Iterable[tuple[str, str | bytes]]) -> Metadata:
         pairs = tuple((key, value) for key, value in metadata)
         for key, value in pairs:
             if key not in self.settings.metadata:
@@ -319,17 +344,23 @@ class Ledger:
 
     def _policy_text(self, method: str, policy: Retry | None) -> str:
         if policy is None:
-            resolved = self._config.retry_policy(method.removeprefix("/")) if self._config else None
+            applies = self._config is not None and self.settings.methods
+            resolved = self._config.retry_policy(method.removeprefix("/")) if self._config and applies else None
             if resolved is None:
                 return self.settings.policy
             policy = resolved.policy
+        self._warn_of(policy)
         if isinstance(policy, RetryPolicy):
             text = policy_text(policy)
             if self.policy_of(text) != ledger_policy(policy):
                 raise OptionError("policy", policy, "a policy that can be written as a policy string")
             return text
-        self.policy_of(policy)
         return policy
+
+    def _warn_of(self, policy: Retry) -> None:
+        """Warn of a policy with neither a deadline nor a limited number of attempts, as for calls (BP-2)."""
+        read = policy if isinstance(policy, RetryPolicy) else self.policy_of(policy)
+        warn_of(doubts(read, bounded=read.deadline is not None))
 
     async def _make_room(self, number: int) -> None:
         """Enforce the limit on waiting operations (LG-11); those from other processes are counted some seconds late."""
@@ -347,22 +378,22 @@ class Ledger:
 
     def _wake(self, target: str) -> None:
         for delivery in self._deliveries:
-            if delivery.target == target:
+            if delivery.target == bare_target(target):
                 delivery.wake()
 
     def _notify(self, target: str) -> None:
-        """Notify other processes of new operations, once for all that are submitted within a short time."""
+        """Notify other processes of new operations: at once, then once for all that follow within a short time."""
         self._to_notify.add(target)
         if self._notifier is None or self._notifier.done():
             self._notifier = asyncio.ensure_future(self._send_notices())
 
     async def _send_notices(self) -> None:
         while self._to_notify:
-            await asyncio.sleep(_COALESCE)
             targets, self._to_notify = self._to_notify, set()
             for target in targets:
                 with contextlib.suppress(LedgerError):  # the others poll anyway
                     await self.store.notify(target)
+            await asyncio.sleep(_COALESCE)
 
     # Delivering.
 
@@ -381,7 +412,11 @@ class Ledger:
         Raises:
             TypeError: the channel is not one of `grpc_backoff.aio`.
             LedgerUnavailableError: the ledger is closed, or was opened before a fork.
-            OptionError: the service config has retries that this library leaves to grpc's core.
+            OptionError: the service config has retries that this library leaves to grpc's core, or an argument has an
+                invalid value.
+
+        Warns:
+            PolicyWarning: the channel's file has a table `[ledger]`, but the ledger was opened without a file.
         """
         if not isinstance(channel, Channel):
             kind = type(channel)
@@ -395,12 +430,16 @@ class Ledger:
                 "retryPolicy",
                 "a policy that leaves no retries to grpc's core, where they cannot be disabled for a single call",
             )
-        delivery = Delivery(
-            self,
-            channel,
-            self.settings.concurrency if concurrency is None else concurrency,
-            self.settings.grace if grace is None else grace,
-        )
+        filed = channel.call_policies.config
+        if self._config is None and not self._configured and filed is not None and filed.ledger:
+            warnings.warn(
+                "the channel's file has a table [ledger], which has no effect: pass the file to Ledger.open as well",
+                PolicyWarning,
+                stacklevel=2,
+            )
+        given = {"concurrency": concurrency, "grace": grace}
+        chosen = dataclasses.replace(self.settings, **{name: each for name, each in given.items() if each is not None})  # type: ignore[arg-type]
+        delivery = Delivery(self, channel, chosen.concurrency, chosen.grace)
         self.store.listen(self._wake)
         self._deliveries.add(delivery)
         try:
@@ -448,26 +487,47 @@ class Ledger:
 
     # Recording attempts that were made without a claim.
 
-    async def record_failure(self, id: str, code: str, details: str = "") -> Recorded:  # noqa: A002
+    async def record_failure(
+        self,
+        id: str,  # noqa: A002
+        code: str | grpc.StatusCode,
+        details: str = "",
+        *,
+        hint: float | None = None,
+        trailing_metadata: Iterable[tuple[str, str | bytes]] = (),
+    ) -> Recorded:
         """Record that an attempt of an operation has failed, under the lock of its row (LG-2).
 
         This is for programs that make attempts themselves. Concurrent reports are serialized, and none is lost.
         Listeners and hooks are called as in a delivery; a hook has finished when this returns.
 
+        Args:
+            id: the operation's id.
+            code: the status code, or its name in any case.
+            details: the status details, of which 1 KiB is kept.
+            hint: how long the server or a worker asked to wait, in seconds, like `retry-after` (LG-4).
+            trailing_metadata: the failed call's trailing metadata, from which a hint is read unless `hint` is given.
+
         Raises:
             LedgerBusyError: the lock was not acquired within `lock_timeout`; nothing was written.
             LedgerStateError: there is no such operation.
+            OptionError: the code or the hint has an invalid value.
         """
+        [name] = checks.codes("code", [code.name if isinstance(code, grpc.StatusCode) else code])
+        said = read_hint(trailing_metadata, (), time.time)
+        if hint is not None:
+            said = ServerHint(checks.pause("hint", hint), WaitSource.RETRY_AFTER)
         operation = await self.get(id)
         policy = self.policy_of_any(operation.policy)
+        failure = FailedAttempt(name, said)
         return await self._recorded(
-            operation, AttemptReport(id, None, policy, FailedAttempt(code), cut(details), draw=self.rng.random())
+            operation, AttemptReport(operation.id, None, policy, failure, cut(details), draw=self.rng.random())
         )
 
     async def record_success(self, id: str) -> Recorded:  # noqa: A002
         """Record that an attempt of an operation has succeeded; otherwise like `record_failure`."""
         operation = await self.get(id)
-        return await self._recorded(operation, AttemptReport(id, None, self.policy_of_any(operation.policy)))
+        return await self._recorded(operation, AttemptReport(operation.id, None, self.policy_of_any(operation.policy)))
 
     async def _recorded(self, operation: Operation, report: AttemptReport) -> Recorded:
         [told] = await self.store.record([report])
@@ -479,8 +539,15 @@ class Ledger:
         return told
 
     async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002
-        """Write a backoff in seconds, and its timestamp, atomically; return whether a waiting operation had this id."""
-        return await self.store.set_backoff(id, seconds)
+        """Write a backoff, and its timestamp, atomically; return whether a waiting operation had this id.
+
+        The backoff is in seconds. It is limited like a wait that a server asks for: to the `max_server_delay` of the
+        operation's policy or, without that setting, to the policy's cap (LG-4).
+
+        Raises:
+            OptionError: it is not a finite, non-negative number of seconds.
+        """
+        return await self.store.set_backoff(_checked(id), checks.pause("seconds", seconds), self.policy_of_any)
 
     # Queries.
 
@@ -518,7 +585,11 @@ class Ledger:
 
         Raises:
             LedgerStateError: the operation is not in conflict.
+            LedgerLimitError: request and metadata are larger than `max_request_bytes` (LG-11).
         """
+        if request is not None:
+            _check_bytes(request)
+            self._check_size(request, (await self.get(id)).metadata)
         if not await self.store.begin_anew([_checked(id)], [OperationState.CONFLICT], request):
             raise LedgerStateError(f"id={id!r}: expected an operation in conflict")
         self._begun_anew([id])
@@ -527,6 +598,34 @@ class Ledger:
         for delivery in self._deliveries:
             delivery.wake()
         return ids
+
+    async def pages(self, which: Filter) -> AsyncIterator[list[str]]:
+        """Yield the ids of the operations that match a filter, in batches, oldest first, without their requests.
+
+        Operations that are changed or submitted meanwhile are yielded at most once, so that failed operations can be
+        replayed batch by batch; if that is interrupted, it can be run again.
+        """
+        ids, after = await self.store.ids(which, _MANY)
+        while ids:
+            yield ids
+            ids, after = await self.store.ids(which, _MANY, after)
+
+    async def retarget(self, old: str, new: str) -> int:
+        """Move operations to another target, for example after a server was renamed; return how many were moved.
+
+        Operations that succeeded or were discarded stay as they are, and so does an operation whose idempotency key
+        the new target already has.
+
+        Raises:
+            OptionError: a target cannot be dialled.
+        """
+        moved, some = 0, _MANY
+        while some == _MANY:
+            some = await self.store.retarget(read_target(old), read_target(new), _MANY)
+            moved += some
+        await self.store.notify(bare_target(new))
+        self._wake(new)
+        return moved
 
     async def discard(self, *ids: str) -> list[str]:
         """Discard operations that have not succeeded; return the ids of those that were discarded."""
@@ -563,7 +662,7 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
         content = call.serialized(request[0])
         target, method = call.channel.target, call.method
     elif isinstance(call, str) and len(request) == 2:  # noqa: PLR2004 - method and request
-        target, (method, content) = call, request
+        target, (method, content) = read_target(call), request
         if not isinstance(method, str) or not method.startswith("/"):
             raise OptionError("method", method, "a path such as '/package.Service/Method'")
     else:
@@ -572,9 +671,13 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
             f"{kind.__module__}.{kind.__name__}: expected a unary-unary method of a stub on a channel of "
             "grpc_backoff.aio and a request, or target, method and bytes"
         )
-    if not isinstance(content, bytes):
-        raise TypeError(f"request={type(content).__name__}: expected bytes")
-    return target, method, content
+    _check_bytes(content)
+    return bare_target(target), method, content
+
+
+def _check_bytes(request: object) -> None:
+    if not isinstance(request, bytes):
+        raise TypeError(f"request={type(request).__name__}: expected bytes")
 
 
 def _is_header(text: str) -> bool:

@@ -16,9 +16,8 @@ import contextlib
 from collections.abc import Iterable
 from typing import Final
 
-from grpc_backoff import __version__
+from grpc_backoff.base_errors import MissingExtra
 from grpc_backoff.calls.events import Reason, WaitSource
-from grpc_backoff.errors import MissingExtra
 from grpc_backoff.ledger import events
 from grpc_backoff.ledger.errors import LedgerError
 from grpc_backoff.ledger.ledger import Ledger
@@ -35,6 +34,7 @@ from grpc_backoff.telemetry.otel import (
     delay_histogram,
     word_label,
 )
+from grpc_backoff.version import __version__
 
 try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider

@@ -1,7 +1,7 @@
 """A policy's parameters for SQL, and a policy as text.
 
-PostgreSQL's functions contain no policy numbers; each call passes them in, as returned by `parameters` (LG-3). An
-operation stores its policy as a name or as the result of `policy_text` (LG-1).
+PostgreSQL's functions are for those who read with SQL. They contain no policy numbers; each call passes them in, as
+returned by `parameters` (LG-3). An operation stores its policy as a name or as the result of `policy_text` (LG-1).
 """
 
 from __future__ import annotations
@@ -23,16 +23,12 @@ can distinguish so short a time from 0."""
 
 
 def parameters(policy: RetryPolicy) -> Parameters:
-    """Return a policy's parameters for SQL; see `schema/postgres/`."""
+    """Return the parameters of a policy's backoff for SQL; see `schema/postgres/`."""
     return {
         **_growth(policy.backoff),
         **_jitter(policy.backoff),
         "cap": policy.backoff.cap,
         "largest": _LARGEST,
-        "max_attempts": policy.max_attempts,
-        "deadline": policy.deadline,
-        "max_server_delay": policy.max_server_delay,
-        "server_delay_jitter": policy.server_delay_jitter,
     }
 
 
@@ -76,7 +72,7 @@ def _number(number: float) -> float:
 
 
 def policy_text(policy: RetryPolicy) -> str:
-    """Return a policy as a policy string, from which `RetryPolicy.parse` produces an equal one."""
+    """Return a policy as a policy string, from which `parse_policy` produces an equal one."""
     words = {"max_attempts": "unlimited" if policy.max_attempts is None else str(policy.max_attempts)}
     backoff = policy.backoff
     if backoff.strategy != Fixed(0.0):  # a policy string without a delay means immediate retries

@@ -9,56 +9,48 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import functools
+import math
 import os
+import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from grpc_backoff.calls.events import Reason, WaitSource
-from grpc_backoff.errors import MissingExtra
+from grpc_backoff.base_errors import MissingExtra, OptionError
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError
-from grpc_backoff.ledger.metadata import encode_metadata
-from grpc_backoff.ledger.parameters import parameters
-from grpc_backoff.ledger.records import (
-    AttemptReport,
-    Filter,
-    Lease,
-    Operation,
-    OperationAttempt,
-    OperationState,
-    Queue,
-    Readiness,
-    Recorded,
-    Submission,
-    Submitted,
-)
+from grpc_backoff.ledger.records import AttemptReport, Recorded, Submission, Submitted
 from grpc_backoff.ledger.schema import migrations
 from grpc_backoff.ledger.store import (
-    COLUMNS,
-    PolicyOf,
-    attempt_of,
-    check_process,
+    PARAMETER,
+    Access,
+    Dialect,
+    Plan,
+    Row,
+    Statement,
+    Store,
     check_version,
-    operation_of,
-    queue_of,
+    follow,
+    one,
 )
-from grpc_backoff.ledger.transitions import classify, ledger_policy, loss
-from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger import LedgerSettings
 
 try:
     import psycopg
+    from psycopg.adapt import AdaptersMap, Loader
     from psycopg.conninfo import conninfo_to_dict
-    from psycopg.pq import TransactionStatus
+    from psycopg.pq import Format, TransactionStatus
     from psycopg.rows import tuple_row
 except ImportError as error:
+    if "libpq" in str(error):  # psycopg is installed, but neither the library nor psycopg's own copy of it
+        raise ImportError(
+            "psycopg needs the library libpq: install libpq5, or pip install 'psycopg[binary]'"
+        ) from error
     raise MissingExtra("postgres") from error
 
 ResultT = TypeVar("ResultT")
 _IDLE = TransactionStatus.IDLE
-_SOON = 0.5
-"""The fraction of the setting `timeout` that is allowed for requests that deliverers repeat anyway."""
 _CHANNEL = "grpc_backoff_ledger"
 _CONNECTIONS = 4
 _LOCK = 0x6772_7063  # the key of the lock for migrations: "grpc" in ASCII
@@ -69,60 +61,40 @@ _MIGRATING = 3600.0
 """
 _RELISTEN = 1.0
 """Seconds between attempts to listen again; deliverers poll in the meantime."""
+_EPOCH = 946_684_800  # PostgreSQL counts from the year 2000; this is its distance to 1970, in seconds
+_INFINITE = {b"\x7f" + 7 * b"\xff": math.inf, b"\x80" + 7 * b"\x00": -math.inf}
+_TYPES = {
+    **dict.fromkeys(("id",), "uuid"),
+    **dict.fromkeys(("request",), "bytea"),
+    **dict.fromkeys(("token",), "bigint"),
+    **dict.fromkeys(("attempts", "recorded", "number", "step"), "integer"),
+    **dict.fromkeys(("started", "ended", "began", "finished", "previous", "delay"), "double precision"),
+    **dict.fromkeys(("refreshed",), "boolean"),
+}
+"""The types of the columns that `_table` passes in; those of all others are text."""
 
-_TIMES = {"last_attempted_at", "next_attempt_at", "lease_until", "created", "began", "finished"}
-_COLUMNS = ", ".join(
-    f"extract(epoch FROM o.{name})::double precision" if name in _TIMES else f"o.{name}" for name in COLUMNS
-)
-_OPERATION = f"SELECT {_COLUMNS} FROM grpc_backoff.operations o"
-_INSERT = (
-    "INSERT INTO grpc_backoff.operations (id, target, method, request, metadata, policy, trace_id, idempotency_key, "
-    "state, attempts, recorded, step, refreshed, next_attempt_at, lease_token, created, began) "
-)
-_NEW = "'pending', 0, 0, 0, false, now(), 0, now(), now()"
-_ONCE = " ON CONFLICT DO NOTHING"  # on the id or on the key: an existing row is left unchanged
-_SUBMIT = (
-    f"{_INSERT}SELECT s.*, {_NEW} FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::bytea[], %s::text[], %s::text[], "
-    f"%s::text[], %s::text[]) s{_ONCE} RETURNING id"
-)
-_KNOWN = (
-    "SELECT o.id, o.method, o.idempotency_key FROM grpc_backoff.operations o WHERE o.id = ANY (%s::uuid[]) "
-    "UNION SELECT o.id, o.method, o.idempotency_key FROM grpc_backoff.operations o "
-    "JOIN unnest(%s::text[], %s::text[]) k (method, key) ON o.method = k.method AND o.idempotency_key = k.key"
-)
-_CLAIM = (
-    "WITH taken AS (UPDATE grpc_backoff.operations o SET state = 'in_progress', lease_owner = %(owner)s, "
-    "lease_began = clock_timestamp(), lease_until = clock_timestamp() + make_interval(secs => %(lease)s), "
-    "lease_token = o.lease_token + 1, claimed_from = o.next_attempt_at, next_attempt_at = NULL "
-    "FROM (SELECT seq FROM grpc_backoff.operations WHERE target = %(target)s AND next_attempt_at <= now() "
-    "ORDER BY next_attempt_at, seq LIMIT %(limit)s FOR UPDATE SKIP LOCKED) due WHERE o.seq = due.seq RETURNING o.*) "
-    f"SELECT {_COLUMNS} FROM taken o ORDER BY o.seq"
-)
-_HELD = (
-    "WITH held AS (SELECT o.seq FROM grpc_backoff.operations o "
-    "JOIN unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) l (id, token) ON o.id = l.id AND o.lease_token = l.token "
-    "WHERE o.state = 'in_progress' ORDER BY o.id FOR UPDATE OF o"  # ordered, so that two such statements never deadlock
-)
-_EXTEND = (
-    f"{_HELD} SKIP LOCKED) UPDATE grpc_backoff.operations o "  # the result of a locked row is being recorded
-    "SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s) "
-    "FROM held WHERE o.seq = held.seq RETURNING o.id"
-)
-_NO_LEASE = "lease_owner = NULL, lease_began = NULL, lease_until = NULL, claimed_from = NULL"
-_RELEASE = (
-    f"{_HELD}) UPDATE grpc_backoff.operations o "
-    "SET state = CASE o.attempts WHEN 0 THEN 'pending' ELSE 'waiting_for_retry' END, next_attempt_at = o.claimed_from, "
-    f"{_NO_LEASE} FROM held WHERE o.seq = held.seq"
-)
-_SUCCESSES = (
-    "SELECT r.id, s.* FROM unnest(%s::uuid[], %s::bigint[]) r (id, token) "
-    "CROSS JOIN LATERAL grpc_backoff.record_success(r.id, r.token) s"
-)
-_FAILURE = "SELECT * FROM grpc_backoff.record_failure(%s, %s, %s, %s, %s::jsonb, %s::jsonb, %s)"
-_LOST = (
-    "SELECT id, policy, lease_token FROM grpc_backoff.operations WHERE lease_until <= now() "
-    "AND (%(target)s::text IS NULL OR target = %(target)s) ORDER BY lease_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED"
-)
+
+class _Seconds(Loader):
+    """Loads a timestamp as seconds since the epoch, like SQLite's."""
+
+    format = Format.BINARY
+
+    def load(self, data: Any) -> float:
+        return _INFINITE.get(bytes(data)) or int.from_bytes(data, "big", signed=True) / 1e6 + _EPOCH
+
+
+class _Id(Loader):
+    """Loads a UUID as text, like SQLite's."""
+
+    format = Format.BINARY
+
+    def load(self, data: Any) -> str:
+        return str(uuid.UUID(bytes=bytes(data)))
+
+
+def _load_like_sqlite(adapters: AdaptersMap) -> None:
+    adapters.register_loader("timestamptz", _Seconds)
+    adapters.register_loader("uuid", _Id)
 
 
 class Session(psycopg.AsyncConnection[tuple[Any, ...]]):
@@ -167,8 +139,21 @@ class _Request:
             _cut(self.connection)
 
 
-class PostgresStore:
+class PostgresStore(Store):
     """A store on a PostgreSQL server; see `Store`."""
+
+    dialect = Dialect(
+        operations="grpc_backoff.operations",
+        attempts="grpc_backoff.attempts",
+        now="now()",
+        clock="clock_timestamp()",
+        lock=" FOR UPDATE OF o",
+        skip=" FOR UPDATE OF o SKIP LOCKED",
+        at="to_timestamp({})",
+        later="{0} + make_interval(secs => {1})",
+        style="format",
+        disturbed="lease_until <= now()",
+    )
 
     def __init__(self, url: str, settings: LedgerSettings) -> None:
         """Prepare to connect on first use; `url` is any URL that libpq accepts.
@@ -176,14 +161,11 @@ class PostgresStore:
         Raises:
             LedgerUnavailableError: the URL is not valid.
         """
+        super().__init__(_name_of(url), settings)
         self._url = url
-        self._name = _name_of(url)
-        self._settings = settings
         self._free: list[Session] = []
         self._places = asyncio.Semaphore(_CONNECTIONS)
         self._listener: asyncio.Task[None] | None = None
-        self._closed = False
-        self._process = os.getpid()
 
     # Execution.
 
@@ -192,23 +174,44 @@ class PostgresStore:
         limit = max(2, round(seconds))  # libpq's minimum is two
         try:
             async with asyncio.timeout(seconds):
-                return await Session.connect(self._url, autocommit=True, prepare_threshold=None, connect_timeout=limit)
+                session = await Session.connect(
+                    self._url, autocommit=True, prepare_threshold=None, connect_timeout=limit
+                )
         except TimeoutError:
             raise LedgerUnavailableError(f"{self._name}: no connection within {seconds:g} s") from None
         except psycopg.Error as error:
             raise LedgerUnavailableError(f"{self._name}: cannot connect: {_first_line(error)}") from error
+        _load_like_sqlite(session.adapters)
+        return session
 
-    async def _run(self, work: Work[ResultT], share: float = 1.0, *, seconds: float | None = None) -> ResultT:
-        """Run a function on a connection, for up to `seconds`; by default, for up to a share of the setting `timeout`.
+    async def _run(self, plan: Callable[[], Plan[ResultT]], access: Access, share: float = 1.0) -> ResultT:
+        seconds = self._settings.timeout * share
+        return await self._connected(lambda session: self._follow(session, plan(), access), seconds)
+
+    async def _follow(self, session: Session, plan: Plan[ResultT], access: Access) -> ResultT:
+        """Run a plan. In a transaction, statements without an answer are sent together with COMMIT (LG-2)."""
+        if access is not Access.TRANSACTION:
+            session.committing = access is Access.STATEMENT
+            return await _follow(plan, session)
+        async with session.pipeline():
+            await session.execute("BEGIN")
+            await self._limit_locks(session)
+            result = await _follow(plan, session)
+            await session.write("COMMIT")
+        return result
+
+    def _table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
+        arrays = ", ".join(f":{column}_s::{_TYPES.get(column, 'text')}[]" for column in columns)
+        lists = zip(*rows, strict=True) if rows else [()] * len(columns)
+        return f"SELECT * FROM unnest({arrays})", {f"{c}_s": list(each) for c, each in zip(columns, lists, strict=True)}
+
+    async def _connected(self, work: Work[ResultT], seconds: float) -> ResultT:
+        """Run a function on a connection, for up to this many seconds.
 
         If the caller is cancelled, work that has begun continues up to the same limit. When the time is up, the
         connection is cut; the server then rolls back anything uncommitted, and nothing here waits for it.
         """
-        if self._closed:
-            raise LedgerUnavailableError(f"{self._name}: the ledger is closed")
-        check_process(self._name, self._process)
-        if seconds is None:
-            seconds = self._settings.timeout * share
+        self._check_usable()
         request = _Request()
         task = asyncio.ensure_future(self._work(work, request))
         limit = asyncio.get_running_loop().call_later(seconds, request.expire, task)
@@ -242,6 +245,9 @@ class PostgresStore:
             return await self._told(connection, work)
         finally:
             request.broken = connection.broken
+            if not connection.broken and connection.pgconn.transaction_status != _IDLE:
+                with contextlib.suppress(psycopg.Error):
+                    await connection.rollback()
             if self._closed or connection.broken or connection.pgconn.transaction_status != _IDLE:
                 await connection.close()
             else:
@@ -267,14 +273,6 @@ class PostgresStore:
             raise LedgerUnavailableError(
                 f"{self._name}: {_first_line(error)}", stored=None if unheard else False
             ) from error
-
-    @contextlib.asynccontextmanager
-    async def _transaction(self, connection: Session) -> AsyncIterator[None]:
-        """Run the block in a transaction that waits for locks no longer than `lock_timeout` (LG-2)."""
-        async with connection.transaction():
-            await self._limit_locks(connection)
-            yield
-            connection.committing = True
 
     async def _limit_locks(self, connection: Session) -> None:
         milliseconds = str(max(1, round(self._settings.lock_timeout * 1000)))
@@ -313,11 +311,11 @@ class PostgresStore:
                 connection.committing = True
             return before, newest
 
-        before = await self._run(_version)
+        before = await self._connected(_version, self._settings.timeout)
         if before == newest:
             return before, before
         check_version(self._name, before, newest, apply=apply)
-        return await self._run(migrate, seconds=_MIGRATING)
+        return await self._connected(migrate, _MIGRATING)
 
     # Submitting.
 
@@ -326,19 +324,8 @@ class PostgresStore:
 
         COMMIT is sent separately; if anything fails before that, it is certain that nothing was stored.
         """
-
-        async def submit(connection: Session) -> list[Submitted]:
-            async with connection.pipeline():
-                await connection.execute("BEGIN")
-                await self._limit_locks(connection)  # for a transaction that stores the same key
-                cursor = await connection.execute(_SUBMIT, _parameters(submissions))
-            new = {str(row[0]) for row in await cursor.fetchall()}
-            answer = await _answers(connection, submissions, new)
-            await connection.write("COMMIT")
-            return answer
-
         try:
-            return await self._run(submit)
+            return await super().submit(submissions)
         except LedgerUnavailableError as error:
             if error.stored is None:
                 message = f"{error.args[0]}; submit again with the same idempotency key"
@@ -347,6 +334,8 @@ class PostgresStore:
 
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
         """Store operations in the caller's own transaction, and wake deliverers when it commits."""
+        if isinstance(connection, psycopg.AsyncConnection | psycopg.Connection):
+            _require_transaction(connection)
         if isinstance(connection, psycopg.AsyncConnection):
             return self._submit_async(connection, submissions)
         if isinstance(connection, psycopg.Connection):
@@ -358,249 +347,40 @@ class PostgresStore:
         )
 
     async def _submit_async(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
-        cursor = psycopg.AsyncCursor(
-            connection, row_factory=tuple_row
-        )  # the connection's own row factory may be anything
-        new = {str(row[0]) for row in await _rows(cursor, _SUBMIT, _parameters(submissions))}
-        answers = await _answers(cursor, submissions, new)
-        for target in {submission.target for submission in submissions}:
-            await cursor.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, target))
-        return answers
+        return await _follow(self._submitting_and_waking(submissions), connection)
 
     def _submit_sync(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
-        cursor = psycopg.Cursor(connection, row_factory=tuple_row)
-        new = {str(row[0]) for row in cursor.execute(_SUBMIT, _parameters(submissions)).fetchall()}
-        known = cursor.execute(_KNOWN, _keys(submissions)).fetchall() if len(new) < len(submissions) else []
-        for target in {submission.target for submission in submissions}:
-            cursor.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, target))
-        return _answered(submissions, new, known)
+        return follow(self._submitting_and_waking(submissions), functools.partial(_execute_sync, connection))
 
-    def statement(self, submission: Submission) -> tuple[str, tuple[Any, ...]]:
-        """Return the SQL that stores an operation, for any driver with `$1` parameters."""
-        id_, target, method, request, metadata, policy, trace_id, key = submission
-        values = id_, target, method, request, encode_metadata(metadata), policy, trace_id, key
-        return f"{_INSERT}VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {_NEW}){_ONCE}", values
+    def _submitting_and_waking(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
+        yield [Statement("SAVEPOINT grpc_backoff", {}, answers=False)]  # all or none, however the caller handles errors
+        try:
+            answers = yield from self._submitting(submissions)
+        except LedgerError:
+            yield [Statement("ROLLBACK TO SAVEPOINT grpc_backoff", {}, answers=False)]
+            raise
+        yield [
+            Statement("RELEASE SAVEPOINT grpc_backoff", {}, answers=False),
+            *(_notice(target) for target in {submission.target for submission in submissions}),
+        ]
+        return answers
 
     # Delivering.
-
-    async def claim(self, target: str, limit: int, owner: str, lease: float) -> list[Operation]:
-        """Claim ready operations, oldest first, skipping those that others are claiming (LG-6)."""
-
-        async def claim(connection: Session) -> list[Operation]:
-            given = {"owner": owner, "lease": lease, "target": target, "limit": limit}
-            cursor = await connection.write(_CLAIM, given)
-            return [operation_of(row) for row in await cursor.fetchall()]
-
-        return await self._run(claim, _SOON)
-
-    async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
-        """Extend the leases that are still held (LG-6)."""
-
-        async def extend(connection: Session) -> set[str]:
-            cursor = await connection.write(_EXTEND, {**_columns(leases), "lease": lease})
-            return {str(row[0]) for row in await cursor.fetchall()}
-
-        return await self._run(extend, _SOON)
-
-    async def release(self, leases: Sequence[Lease]) -> None:
-        """Return claimed operations to the state before their claim (LG-10)."""
-
-        async def release(connection: Session) -> None:
-            await connection.write(_RELEASE, _columns(leases))
-
-        await self._run(release, _SOON)
 
     async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError]:
         """Record the ends of attempts in one transaction, or one by one if another process has locked a row (LG-2)."""
         try:
-            told: dict[int, Recorded] = await self._run(lambda connection: self._record(connection, reports))
+            return await super().record(reports)
         except LedgerBusyError as busy:
             if len(reports) == 1:
                 return [busy]
             return [(await self.record([report]))[0] for report in reports]
-        return [told.get(index) or Recorded(report.id, None) for index, report in enumerate(reports)]
-
-    async def _record(self, connection: Session, reports: Sequence[AttemptReport]) -> dict[int, Recorded]:
-        # Record in the order of the ids, so that two processes never wait for each other's rows.
-        ordered = sorted(enumerate(reports), key=lambda pair: pair[1].id)
-        cursors: list[tuple[int, Any]] = []
-        async with connection.pipeline(), self._transaction(connection):
-            for index, report in ordered:
-                if report.failure is None:
-                    cursor = await connection.execute(_SUCCESSES, ([report.id], [report.token]))
-                else:
-                    cursor = await connection.execute(_FAILURE, _failure(report))
-                cursors.append((index, cursor))
-        told = {}
-        for index, cursor in cursors:
-            row = await cursor.fetchone()
-            if row is not None:
-                told[index] = _recorded(reports[index], row)
-        return told
-
-    async def lost(self, target: str | None, policy_of: PolicyOf, rng: Random, limit: int) -> list[Recorded]:
-        """End the leases that have expired, and record their attempts as lost (LG-6)."""
-
-        async def lost(connection: Session) -> list[Recorded]:
-            async with self._transaction(connection):
-                rows = await _rows(connection, _LOST, {"target": target, "limit": limit})
-                reports = [loss(str(id_), token, policy_of(policy), rng.random()) for id_, policy, token in rows]
-                async with connection.pipeline():  # one round trip per row could exceed the time limit
-                    cursors = [await connection.execute(_FAILURE, _failure(report)) for report in reports]
-                found = [await cursor.fetchone() for cursor in cursors]
-            return [_recorded(report, row) for report, row in zip(reports, found, strict=True) if row is not None]
-
-        return await self._run(lost)
-
-    async def next_due(self, target: str) -> float | None:
-        """Return the seconds until the next operation may be claimed; None if there is none."""
-
-        async def due(connection: Session) -> float | None:
-            statement = (
-                "SELECT extract(epoch FROM min(next_attempt_at) - now())::double precision "
-                "FROM grpc_backoff.operations WHERE target = %s AND next_attempt_at IS NOT NULL"
-            )
-            row = (await _rows(connection, statement, (target,)))[0]
-            return None if row[0] is None else max(0.0, row[0])
-
-        return await self._run(due, _SOON)
-
-    async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002 - the term used for operations
-        """Write a backoff and its timestamp atomically; return whether a waiting operation had this id."""
-
-        async def write(connection: Session) -> bool:
-            async with self._transaction(connection):
-                rows = await _rows(connection, "SELECT grpc_backoff.set_backoff(%s, %s)", (id, seconds))
-            return bool(rows[0][0])
-
-        return await self._run(write)
-
-    # Queries.
-
-    async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
-        """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
-
-        async def look(connection: Session) -> list[Readiness]:
-            # The time has to be computed only for operations whose owner has died, so only their policies are passed
-            # in.
-            statement = "SELECT DISTINCT policy FROM grpc_backoff.operations WHERE lease_until <= now()"
-            named = [row[0] for row in await _rows(connection, statement, ())]
-            policies = json.dumps({name: parameters(ledger_policy(policy_of(name))) for name in named})
-            where, given = _where(which)
-            rows = await _rows(
-                connection,
-                "SELECT id, ready, extract(epoch FROM at)::double precision, why FROM grpc_backoff.ready("
-                f"ARRAY(SELECT o.id FROM grpc_backoff.operations o{where} ORDER BY o.seq LIMIT %s), %s::jsonb, 0)",
-                (*given, limit, policies),
-            )
-            return [Readiness(str(id_), *rest) for id_, *rest in rows]
-
-        return await self._run(look)
-
-    async def find(self, which: Filter, limit: int) -> list[Operation]:
-        """Return the operations that match a filter, oldest first."""
-
-        async def find(connection: Session) -> list[Operation]:
-            where, given = _where(which)
-            rows = await _rows(connection, f"{_OPERATION}{where} ORDER BY o.seq LIMIT %s", (*given, limit))
-            return [operation_of(row) for row in rows]
-
-        return await self._run(find)
-
-    async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
-        """Return an operation's attempts in order."""
-
-        async def read(connection: Session) -> list[OperationAttempt]:
-            rows = await _rows(
-                connection,
-                "SELECT number, extract(epoch FROM started)::double precision, "
-                "extract(epoch FROM ended)::double precision, code, delay, source "
-                "FROM grpc_backoff.attempts WHERE operation_id = %s ORDER BY number",
-                (id,),
-            )
-            return [attempt_of(row) for row in rows]
-
-        return await self._run(read)
-
-    async def queue(self, target: str | None) -> Queue:
-        """Return how many operations there are in each state, and the age of the oldest unfinished one."""
-
-        async def look(connection: Session) -> Queue:
-            rows = await _rows(
-                connection,
-                "SELECT state, count(*), greatest(extract(epoch FROM now() - min(created)), 0)::double precision "
-                "FROM grpc_backoff.operations "
-                "WHERE %(target)s::text IS NULL OR target = %(target)s GROUP BY state",
-                {"target": target},
-            )
-            return queue_of((state, count, age) for state, count, age in rows)
-
-        return await self._run(look)
-
-    async def waiting(self, limit: int) -> int:
-        """Return how many operations are unfinished."""
-
-        async def count(connection: Session) -> int:
-            statement = (
-                "SELECT count(*) FROM (SELECT 1 FROM grpc_backoff.operations "
-                "WHERE state IN ('pending', 'waiting_for_retry', 'in_progress') LIMIT %s) w"
-            )
-            return int((await _rows(connection, statement, (limit,)))[0][0])
-
-        return await self._run(count)
-
-    # Manual actions.
-
-    async def begin_anew(
-        self, ids: Sequence[str], states: Sequence[OperationState], request: bytes | None
-    ) -> list[str]:
-        """Make operations in these states pending again (LG-7)."""
-        return await self._changed(
-            "UPDATE grpc_backoff.operations SET state = 'pending', attempts = 0, step = 0, previous = NULL, "
-            "refreshed = false, backoff_request_seconds = NULL, next_attempt_at = now(), began = now(), "
-            "finished = NULL, request = coalesce(%s, request) WHERE id = ANY (%s::uuid[]) AND state = ANY (%s) "
-            "RETURNING id",
-            (request, list(ids), [state.value for state in states]),
-        )
-
-    async def discard(self, ids: Sequence[str]) -> list[str]:
-        """Discard operations that have not succeeded (LG-7)."""
-        return await self._changed(
-            "UPDATE grpc_backoff.operations SET state = 'discarded', finished = now(), next_attempt_at = NULL, "
-            f"{_NO_LEASE} WHERE id = ANY (%s::uuid[]) AND state NOT IN ('succeeded', 'discarded') RETURNING id",
-            (list(ids),),
-        )
-
-    async def _changed(self, statement: str, given: Sequence[Any]) -> list[str]:
-        async def change(connection: Session) -> list[str]:
-            async with self._transaction(connection):
-                return [str(row[0]) for row in await _rows(connection, statement, given)]
-
-        return await self._run(change)
-
-    async def prune(self, keep: float, states: Sequence[OperationState], limit: int) -> int:
-        """Delete operations that finished long ago (LG-11)."""
-
-        async def prune(connection: Session) -> int:
-            statement = (
-                "DELETE FROM grpc_backoff.operations WHERE seq IN (SELECT seq FROM grpc_backoff.operations "
-                "WHERE state = ANY (%s) AND finished <= now() - make_interval(secs => %s) LIMIT %s "
-                "FOR UPDATE SKIP LOCKED)"
-            )
-            cursor = await connection.write(statement, ([state.value for state in states], keep, limit))
-            return cursor.rowcount
-
-        return await self._run(prune)
 
     # Notifications.
 
     async def notify(self, target: str) -> None:
         """Wake the deliverers of a target (LG-12)."""
-
-        async def notify(connection: Session) -> None:
-            await connection.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, target))
-
-        await self._run(notify)
+        await self._run(lambda: one(_notice(target)), Access.READ)
 
     def listen(self, heard: Callable[[str], None]) -> None:
         """Call `heard` with the target of each notification (LG-12)."""
@@ -627,92 +407,55 @@ class PostgresStore:
             await connection.close()
 
 
-def _failure(report: AttemptReport) -> tuple[Any, ...]:
-    """Return the arguments of `record_failure`."""
-    failure = report.failure
-    assert failure is not None, "successes are recorded separately"
-    policy = ledger_policy(report.policy)
-    hint = failure.hint
-    kind = {
-        **classify(policy, failure, can_refresh=report.can_refresh)._asdict(),
-        "stopped": hint is not None and hint.delay is None,
-        "asked": None if hint is None else hint.delay,
-        "asked_by": None if hint is None else hint.source.value,
-        "exactly": hint is not None and hint.source is WaitSource.PUSHBACK,
-        "schedule": WaitSource.SCHEDULE.value,
-        "refresh": WaitSource.REFRESH.value,
-        "attempts": Reason.ATTEMPTS.value,
-        "deadline": Reason.DEADLINE.value,
-        "stop": Reason.STOPPED.value,
-    }
-    return (
-        report.id,
-        report.token,
-        failure.code,
-        report.details,
-        json.dumps(kind),
-        json.dumps(parameters(policy)),
-        report.draw,
-    )
+async def _follow(plan: Plan[ResultT], connection: Any) -> ResultT:
+    """Run a plan on a connection, the ledger's own or the caller's."""
+    try:
+        statements = next(plan)
+        while True:
+            statements = plan.send(await _execute(connection, statements))
+    except StopIteration as end:
+        result: ResultT = end.value
+        return result
 
 
-def _recorded(report: AttemptReport, row: Sequence[Any]) -> Recorded:
-    if report.failure is None:
-        _, state, attempts, live = row
-        return Recorded(report.id, OperationState(state), attempts, "OK", live=live)
-    state, attempts, delay, source, reason, live = row
-    return Recorded(report.id, OperationState(state), attempts, report.failure.code, delay, source, reason, live)
+async def _execute(connection: Any, statements: list[Statement]) -> list[list[Row]]:
+    cursors = []
+    for text, given, _ in statements:
+        cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)  # the caller's row factory may be anything
+        if not isinstance(connection, Session):
+            _load_like_sqlite(cursor.adapters)
+        cursors.append(await cursor.execute(_in_psycopg(text), given, binary=True))
+    pairs = zip(cursors, statements, strict=True)
+    return [[*await cursor.fetchall()] if statement.answers else [] for cursor, statement in pairs]
 
 
-def _parameters(submissions: Sequence[Submission]) -> tuple[list[Any], ...]:
-    rows = [submission._replace(metadata=encode_metadata(submission.metadata)) for submission in submissions]  # type: ignore[arg-type]
-    return tuple(list(column) for column in zip(*rows, strict=True))
+def _execute_sync(connection: Any, statements: list[Statement]) -> list[list[Row]]:
+    found: list[list[Row]] = []
+    for text, given, answers in statements:
+        cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+        _load_like_sqlite(cursor.adapters)
+        cursor.execute(_in_psycopg(text), given, binary=True)
+        found.append([*cursor.fetchall()] if answers else [])
+    return found
 
 
-def _keys(submissions: Sequence[Submission]) -> tuple[list[str], list[str], list[str | None]]:
-    return (
-        [submission.id for submission in submissions],
-        [submission.method for submission in submissions],
-        [submission.idempotency_key for submission in submissions],
-    )
+@functools.lru_cache(1000)
+def _in_psycopg(text: str) -> str:
+    """Return a statement with its parameters as psycopg writes them."""
+    return re.sub(PARAMETER, r"%(\1)s", text)
 
 
-async def _answers(connection: Any, submissions: Sequence[Submission], new: set[str]) -> list[Submitted]:
-    known = await _rows(connection, _KNOWN, _keys(submissions)) if len(new) < len(submissions) else []
-    return _answered(submissions, new, known)
+def _require_transaction(connection: Any) -> None:
+    if connection.autocommit and connection.info.transaction_status == _IDLE:
+        raise OptionError(
+            "within",
+            "psycopg connection in autocommit mode",
+            "a connection with an open transaction: use connection.transaction()",
+        )
 
 
-def _answered(submissions: Sequence[Submission], new: set[str], known: Sequence[Sequence[Any]]) -> list[Submitted]:
-    first = {(method, key): str(id_) for id_, method, key in known if key is not None}
-    answers = []
-    for submission in submissions:
-        stored = first.get((submission.method, submission.idempotency_key), submission.id)
-        answers.append(Submitted(stored, new=submission.id in new))
-        new.discard(submission.id)  # a duplicate within a batch is stored once
-    return answers
-
-
-def _columns(leases: Sequence[Lease]) -> dict[str, Any]:
-    return {"ids": [lease.id for lease in leases], "tokens": [lease.token for lease in leases]}
-
-
-def _where(which: Filter) -> tuple[str, list[Any]]:
-    terms: list[str] = []
-    given: list[Any] = []
-    if which.ids is not None:
-        terms.append("o.id = ANY (%s::uuid[])")
-        given.append(list(which.ids))
-    if which.states:
-        terms.append("o.state = ANY (%s)")
-        given.append([state.value for state in which.states])
-    for column, value in (("target", which.target), ("method", which.method)):
-        if value is not None:
-            terms.append(f"o.{column} = %s")
-            given.append(value)
-    if which.older_than is not None:
-        terms.append("o.created <= now() - make_interval(secs => %s)")
-        given.append(which.older_than)
-    return (f" WHERE {' AND '.join(terms)}" if terms else ""), given
+def _notice(target: str) -> Statement:
+    return Statement("SELECT pg_notify(:channel, :target)", {"channel": _CHANNEL, "target": target})
 
 
 async def _rows(connection: Any, statement: str, given: Any) -> list[tuple[Any, ...]]:

@@ -63,13 +63,15 @@ class Operation:
         next_attempt_at: when it may next be claimed; None while it may not.
         code: the status code of the last failure.
         details: the server's status details, up to 1 KiB.
+        reason: why the policy gave up, as a value of `Reason`; None if it did not, or never retries this code.
         trace_id: the id of the trace in which it was submitted.
         lease_owner: the process that has claimed it.
         lease_until: when the lease expires, unless it is extended.
         lease_token: a number that increases with each claim, by which late reports are recognized.
-        idempotency_key: unique for a method; sent to the server as `idempotency-key` unless it is None.
+        idempotency_key: unique for a target and a method; sent to the server as `idempotency-key` unless it is None.
         created: when it was submitted.
-        began: when its current series of attempts began: when it was submitted, replayed or resolved.
+        began: when its current series began: with its first attempt or, before that, when it was submitted, replayed or
+            resolved.
         finished: when it reached a final state.
         problem: why its row cannot be delivered; None if it can.
     """
@@ -88,6 +90,7 @@ class Operation:
     next_attempt_at: float | None
     code: str | None
     details: str | None
+    reason: str | None
     trace_id: str | None
     lease_owner: str | None
     lease_until: float | None

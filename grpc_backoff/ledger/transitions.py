@@ -2,8 +2,8 @@
 
 These are pure functions that use no clock, randomness or database.
 
-The retry rules are those of calls (`calls.decision`), with the row in place of the call's state. SQLite's store calls
-these functions; PostgreSQL's `record_failure` does the same in SQL, and tests check that both agree.
+The retry rules are those of calls (`calls.decision`), with the row in place of the call's state. A store locks the row,
+calls these functions, and writes the change back.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from grpc_backoff.calls.decision import FailedAttempt, Progress, Retry, decide, is_conflict, is_retryable
-from grpc_backoff.calls.events import Reason
+from grpc_backoff.calls.decision import FailedAttempt, Progress, Retry, decide, is_conflict
 from grpc_backoff.ledger.records import (
     CLAIMABLE,
-    LOST,
     AttemptReport,
     Operation,
     OperationAttempt,
     OperationState,
     Recorded,
 )
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.strategy import Fixed
 from grpc_backoff.record import record
 
 _REPORTED = frozenset(
@@ -34,9 +35,7 @@ _REPORTED = frozenset(
 _LONGEST = 10 * 365 * 86_400.0
 """The longest wait, in seconds, that a ledger stores, because databases have a latest possible date."""
 
-_TIMED_OUT = "DEADLINE_EXCEEDED"
-_UNAUTHENTICATED = "UNAUTHENTICATED"
-_LOSS = FailedAttempt(_TIMED_OUT, own_timeout=True)
+_LOSS = FailedAttempt("DEADLINE_EXCEEDED", own_timeout=True)
 """The failure recorded for a lost attempt. It is retried whichever codes the policy names, like an attempt that
 exceeded its own timeout (LG-6)."""
 
@@ -99,15 +98,6 @@ class Change(NamedTuple):
     live: bool = True
 
 
-@record
-class Kind(NamedTuple):
-    """The properties of a failure that do not depend on the row."""
-
-    retryable: bool
-    conflict: bool
-    renews: bool
-
-
 class _Draw:
     """A random source that returns one number drawn beforehand (LG-3)."""
 
@@ -156,25 +146,11 @@ def after_failure(
     return _decided(policy, standing, failure, draw, can_refresh=can_refresh)
 
 
-def after_loss(policy: RetryPolicy, standing: Standing, *, draw: float) -> Change:
-    """Return the change that follows a lost attempt, whose lease has expired and whose owner is gone."""
-    return _decided(policy, standing, _LOSS, draw, can_refresh=False)
-
-
-def loss(operation: str, token: int, policy: RetryPolicy, draw: float) -> AttemptReport:
-    """Return the report on an attempt whose deliverer is gone and cannot report it."""
-    return AttemptReport(operation, token, policy, FailedAttempt(LOST), draw=draw)
-
-
-def classify(policy: RetryPolicy, failure: FailedAttempt, *, can_refresh: bool) -> Kind:
-    """Return the properties of a failure that PostgreSQL's `record_failure` needs."""
-    if failure.code == LOST:
-        failure = _LOSS
-    return Kind(
-        retryable=is_retryable(policy, failure),
-        conflict=is_conflict(policy, failure),
-        renews=can_refresh and failure.code == _UNAUTHENTICATED,
-    )
+def after_loss(policy: RetryPolicy, standing: Standing) -> Change:
+    """Return the change that follows a lost attempt, whose lease has expired and whose owner is gone (LG-3)."""
+    wait = fallback(policy, standing.step + 1)
+    steady = BackoffPolicy(Fixed(wait), max(wait, policy.backoff.cap), NoJitter())
+    return _decided(dataclasses.replace(policy, backoff=steady), standing, _LOSS, 0.0, can_refresh=False)
 
 
 def fallback(policy: RetryPolicy, n: int) -> float:
@@ -193,9 +169,6 @@ def recalled(operation: Operation, attempts: Sequence[OperationAttempt], report:
     code = "OK" if report.failure is None else report.failure.code
     if operation.lease_token != report.token or operation.code != code or operation.state not in _REPORTED:
         return None
-    reason = None
-    if report.failure is not None and operation.state is OperationState.FAILED:
-        reason = _reason(ledger_policy(report.policy), report.failure, operation.attempts, report.can_refresh)
     return Recorded(
         operation.id,
         operation.state,
@@ -203,20 +176,9 @@ def recalled(operation: Operation, attempts: Sequence[OperationAttempt], report:
         code,
         operation.backoff_request_seconds,
         attempts[-1].source,
-        reason,
+        operation.reason,
         live=True,
     )
-
-
-def _reason(policy: RetryPolicy, failure: FailedAttempt, attempts: int, can_refresh: bool) -> str | None:
-    """Return why a policy has given up after this many attempts, by the checks of `decide` in their order."""
-    kind = classify(policy, failure, can_refresh=can_refresh)
-    if policy.max_attempts == 1 or not (kind.retryable or kind.renews):
-        return None
-    if policy.max_attempts is not None and attempts >= policy.max_attempts:
-        return Reason.ATTEMPTS.value
-    stopped = failure.hint is not None and failure.hint.delay is None
-    return Reason.STOPPED.value if stopped else Reason.DEADLINE.value
 
 
 def _unchanged(standing: Standing) -> Change:

@@ -12,7 +12,7 @@ from itertools import count
 from operator import index
 from typing import Protocol, SupportsIndex
 
-from grpc_backoff.errors import OptionError
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.jitter import Jitter, NoJitter, Window
 from grpc_backoff.policy.strategy import Decorrelated, Strategy
@@ -91,6 +91,10 @@ class BackoffPolicy:
         """Return the smallest and largest values that `delay(n)` can return, in seconds."""
         window = self.window(n)
         return window.at(0.0), window.at(1.0)
+
+    def expected(self, n: int) -> float:
+        """Return the mean of the n-th wait, jitter included, in seconds."""
+        return self.nominal(n) if isinstance(self.strategy, Decorrelated) else self.window(n).mean
 
     def window(self, n: int, previous: float | None = None) -> Window:
         """Return the window from which the n-th wait is drawn, in seconds; `previous` is as in `delay`."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from grpc_backoff.errors import OptionError
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy.spelling import near_miss
 
 STATUS_CODES = (

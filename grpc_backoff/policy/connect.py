@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from grpc_backoff.errors import OptionError
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.jitter import Window
@@ -74,6 +74,12 @@ class ConnectPolicy:
         """Return the smallest and largest values that `gap(attempt)` can return, in seconds."""
         window = self.window(attempt)
         return window.at(0.0), window.at(1.0)
+
+    def expected(self, attempt: int) -> float:
+        """Return the mean of the gap after an attempt, jitter included, in seconds."""
+        if attempt == 1 or not isinstance(self.backoff.strategy, Decorrelated):
+            return self.window(attempt).mean
+        return self.nominal(attempt)
 
     def window(self, attempt: int, previous: float | None = None) -> Window:
         """Return the window from which the gap after an attempt is drawn, in seconds; `previous` is as in `gap`."""

@@ -13,14 +13,13 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
-from grpc_backoff.errors import OptionError
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """A uniform draw from `low` to `low + width` seconds, cut off at `limit`."""
 
     low: float
@@ -31,6 +30,14 @@ class Window:
         """Return the wait, in seconds, at this fraction of the window: 0 is the shortest wait, 1 the longest."""
         wait = self.low + self.width * fraction
         return wait if wait < self.limit else self.limit  # noqa: FURB136 - calling min() would double the cost
+
+    @property
+    def mean(self) -> float:
+        """The mean of the waits, in seconds; those that the limit cuts off all count as the limit."""
+        room = self.limit - self.low
+        if room >= self.width:
+            return self.low + self.width / 2
+        return self.low + room * (1 - room / self.width / 2)
 
 
 class Jitter(Protocol):
@@ -43,10 +50,10 @@ class Jitter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
 class _Written:
     """Formats a jitter in the syntax that `parse_jitter` accepts, such as `scaled(0.5, 1.5)`."""
 
+    __slots__ = ()
     name: ClassVar[str]
 
     def __str__(self) -> str:
@@ -54,7 +61,8 @@ class _Written:
         return f"{self.name}({numbers})" if numbers else self.name
 
     def _numbers(self) -> list[float | bool]:
-        return [getattr(self, name) for name in (part.name for part in fields(self))]
+        parts: Any = self  # its subclasses are the dataclasses
+        return [getattr(self, part.name) for part in fields(parts)]
 
 
 def _word(part: float | bool) -> str:

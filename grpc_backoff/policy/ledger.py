@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 
-from grpc_backoff.errors import OptionError
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
 
 _KEY = r"(?a)[0-9a-z_.-]+"
 _SECRET = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "x-goog-api-key"})
 """Metadata keys that always hold credentials, which a ledger must never store (LG-11)."""
+
+_RESERVED = "grpc-"
+"""What keys begin with that belong to gRPC. Its core removes or overwrites them."""
+_OVERWRITTEN = frozenset({"te", "host", "content-type", "user-agent", "connection", "idempotency-key"})
+"""Keys that belong to HTTP/2, or that the ledger itself sends with each attempt."""
 
 
 def _name(key: str, given: object, _unit: Unit = Unit.SECONDS) -> str:
@@ -33,6 +38,8 @@ def _metadata(key: str, given: object, _unit: Unit = Unit.SECONDS) -> tuple[str,
     for name in names:
         if not isinstance(name, str) or not re.fullmatch(_KEY, name):
             raise OptionError(key, name, "a metadata key made up of lower-case letters, digits, '-', '_' and '.'")
+        if name.startswith(_RESERVED) or name in _OVERWRITTEN:
+            raise OptionError(key, name, "a key that reaches the server, unlike those of gRPC and HTTP/2 themselves")
         if name in _SECRET:
             raise OptionError(key, name, "a key that does not hold credentials, because credentials are never stored")
     return tuple(names)
@@ -40,6 +47,7 @@ def _metadata(key: str, given: object, _unit: Unit = Unit.SECONDS) -> tuple[str,
 
 LEDGER_CHECKS = {
     "policy": _name,
+    "methods": checks.flag,
     "lock_timeout": checks.duration,
     "timeout": checks.duration,
     "lease": checks.duration,
@@ -60,7 +68,8 @@ class LedgerSettings:
     """A ledger's limits and times. Times are in seconds; the file's table `[ledger]` uses the same names.
 
     Attributes:
-        policy: the retry policy for methods that have none of their own: a name or a policy string.
+        policy: the retry policy for operations that get none from `submit` or `[methods]`: a name or a policy string.
+        methods: whether the policies in the file's `[methods]`, which are meant for calls, apply to operations as well.
         lock_timeout: how long to wait for a lock before raising `LedgerBusyError` (LG-2).
         timeout: how long one request to PostgreSQL may take in total; SQLite does not use it.
         lease: how long a claimed operation belongs to its deliverer, unless the lease is extended (LG-6).
@@ -75,6 +84,7 @@ class LedgerSettings:
     """
 
     policy: str
+    methods: bool
     lock_timeout: float
     timeout: float
     lease: float

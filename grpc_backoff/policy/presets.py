@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-from grpc_backoff.policy.jitter import Additive, NoJitter, Proportional, Scaled
+from grpc_backoff.policy.jitter import Additive, Equal, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.parts import build
 from grpc_backoff.policy.retry import RetryPolicy
 
@@ -23,6 +23,7 @@ __all__ = [
     "CONNECT",
     "CONNECT_PRESET",
     "GRPC",
+    "KIND_PRESETS",
     "LEDGER",
     "NATIVE_JITTER",
     "PRESETS",
@@ -58,6 +59,12 @@ retries unless requested (RT-1)."""
 _DOUBLING = {"backoff": "exponential", "multiplier": 2.0, "jitter": Scaled(0.5, 1.5)}
 """What the presets `standard`, `aggressive`, `conservative` and `background` share."""
 
+_OUTLIVED = frozenset(
+    {"CANCELLED", "UNKNOWN", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+)
+"""The codes that the preset `durable` retries: all but those that a retry cannot fix (RT-2), conflicts (LG-8), and
+UNAUTHENTICATED (RT-4)."""
+
 _TABLE: Mapping[str, Mapping[str, object]] = {
     "grpc": {
         "backoff": "exponential",
@@ -90,6 +97,15 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
     "aggressive": {**_DOUBLING, "delay": 0.5, "max_delay": 10.0, "max_attempts": 5},
     "conservative": {**_DOUBLING, "delay": 2.0, "max_delay": 30.0, "max_attempts": 5},
     "background": {**_DOUBLING, "delay": 2.0, "max_delay": 60.0, "max_attempts": 7},
+    "durable": {
+        "backoff": "exponential",
+        "delay": 2.0,
+        "multiplier": 2.0,
+        "max_delay": 600.0,
+        "jitter": Equal(),
+        "deadline": 259_200.0,  # three days
+        "codes": _OUTLIVED,
+    },
     "fixed": {"backoff": "fixed", **_ASKED_FOR},
     "linear": {"backoff": "linear", **_ASKED_FOR},
     "exponential": {"backoff": "exponential", **_ASKED_FOR},
@@ -106,12 +122,16 @@ CONNECT_PRESET = "grpc"
 RETRY_PRESET = "fixed"
 """The preset from which a retry policy starts if it names none."""
 
+KIND_PRESETS = frozenset({"fixed", "linear", "exponential"})
+"""The presets that are named after a strategy. A policy with this strategy that names no preset starts from it."""
+
 AT_ONCE: Mapping[str, object] = MappingProxyType({"backoff": "fixed", "delay": 0.0, "jitter": NoJitter()})
 """The parts of a backoff without waits: each retry follows at once."""
 
 LEDGER: Mapping[str, object] = MappingProxyType(
     {
-        "policy": "background",
+        "policy": "durable",
+        "methods": False,
         "lock_timeout": 5.0,
         "timeout": 10.0,
         "lease": 30.0,

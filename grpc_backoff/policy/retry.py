@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from grpc_backoff.errors import OptionError
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.strategy import Steps
@@ -16,7 +16,7 @@ class RetryPolicy:
     """How a call is retried: how often, when, after which status codes, and for how long. Times are in seconds.
 
     The named policies are `grpc_backoff.RETRY_PRESETS`; use `dataclasses.replace` to derive others from them, or
-    `parse` to read one from text.
+    `grpc_backoff.parse_policy` to read one from text.
     """
 
     backoff: BackoffPolicy
@@ -44,25 +44,6 @@ class RetryPolicy:
             raise OptionError("RetryPolicy.backoff", self.backoff, "a BackoffPolicy")
         checks.hold(self, "max_attempts", "codes", "server_delay_jitter", "max_server_delay", "timeout", "deadline")
 
-    @staticmethod
-    def parse(text: str) -> RetryPolicy:
-        """Parse a policy: the name of a preset, or a policy string (BP-2).
-
-        For example, `"retry: 5, delay: 500ms, backoff: exponential, timeout: 5s"` means five retries after the first
-        attempt, a wait of half a second after the first failure, twice the previous wait after each further failure,
-        and a limit of five seconds for each attempt. The settings are those of a table `[policies.NAME]` in the file
-        (`grpc_backoff.config.settings.RETRYING`).
-
-        Raises:
-            OptionError: a setting is unknown or has an invalid value.
-
-        Warns:
-            PolicyWarning: a setting has no effect, such as `backoff` without `delay`.
-        """
-        from grpc_backoff.config.policy_string import parse_retry  # noqa: PLC0415 - that module imports this one
-
-        return parse_retry(text).policy
-
     def nominal(self, n: int) -> float:
         """Return the wait before the n-th retry, without jitter, in seconds."""
         return self.backoff.nominal(n)
@@ -74,6 +55,10 @@ class RetryPolicy:
     def bounds(self, n: int) -> tuple[float, float]:
         """Return the smallest and largest values that `delay(n)` can return, in seconds."""
         return self.backoff.bounds(n)
+
+    def expected(self, n: int) -> float:
+        """Return the mean of the wait before the n-th retry, jitter included, in seconds."""
+        return self.backoff.expected(n)
 
     def should_retry(self, n: int) -> bool:
         """Return whether another attempt follows if the n-th, counted from 1, fails with a retryable code."""
@@ -105,16 +90,3 @@ class RetryPolicy:
             if n > listed and (least, most) == self.bounds(n + 1):  # once the wait stops growing, it stays the same
                 return low + least * (waits - n), high + most * (waits - n)
         return low, high
-
-    def obey(self, asked: float) -> float:
-        """Return a wait that the server asked for, limited to `max_server_delay`, in seconds (RT-3)."""
-        return asked if self.max_server_delay is None else min(asked, self.max_server_delay)
-
-    def scatter(self, wait: float, rng: Random, left: float | None) -> float:
-        """Add jitter to a wait that the server asked for, so that the server's clients do not all come back at once.
-
-        The result, in seconds, is at most `max_server_delay`. It stays below `left`, the seconds until the call's
-        deadline, so jitter alone never makes a call give up.
-        """
-        jitter = self.server_delay_jitter if left is None else min(self.server_delay_jitter, left - wait)
-        return self.obey(wait + rng.random() * jitter)

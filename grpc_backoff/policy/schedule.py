@@ -18,6 +18,10 @@ class Bounded(Protocol):
         """Return the n-th wait without jitter, in seconds."""
         ...
 
+    def expected(self, n: int, /) -> float:
+        """Return the mean of the n-th wait, jitter included, in seconds."""
+        ...
+
     def bounds(self, n: int, /) -> tuple[float, float]:
         """Return the smallest and largest possible n-th wait, in seconds."""
         ...
@@ -32,7 +36,8 @@ class Row:
         wait: the wait without jitter.
         low: the smallest possible wait.
         high: the largest possible wait.
-        total_low: the smallest possible total of this wait and all before it.
+        total: the expected total of this wait and all before it: the sum of their means.
+        total_low: the smallest possible total.
         total_high: the largest possible total.
     """
 
@@ -40,6 +45,7 @@ class Row:
     wait: float
     low: float
     high: float
+    total: float
     total_low: float
     total_high: float
 
@@ -47,12 +53,13 @@ class Row:
 def schedule(policy: Bounded, rows: int) -> list[Row]:
     """Return the first `rows` waits of a policy, with bounds and totals."""
     table: list[Row] = []
-    total_low = total_high = 0.0
+    total = total_low = total_high = 0.0
     for number in range(1, rows + 1):
         low, high = policy.bounds(number)
+        total += policy.expected(number)
         total_low += low
         total_high += high
-        table.append(Row(number, policy.nominal(number), low, high, total_low, total_high))
+        table.append(Row(number, policy.nominal(number), low, high, total, total_low, total_high))
     return table
 
 

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from grpc_backoff.config.target import Address
 from grpc_backoff.connection.connector import ConnectError, Loss
@@ -22,8 +23,7 @@ from grpc_backoff.probe.stages import NoSettings, Security, WrongAlpn
 from grpc_backoff.probe.wire import describe
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """What a failure means, and what to do about it."""
 
     meaning: str

@@ -42,7 +42,7 @@ class Http2Connection(asyncio.BufferedProtocol):
     """An HTTP/2 connection without streams that follows the protocol.
 
     It acknowledges SETTINGS and PING, and ends when the server sends GOAWAY, closes the connection, or violates HTTP/2.
-    It is an asyncio protocol for its transport, and a `Connection` for the rest of the library.
+    It is an asyncio protocol for its transport. No channel uses it, so it has no calls.
 
     Attributes:
         address: the server's address.
@@ -83,20 +83,9 @@ class Http2Connection(asyncio.BufferedProtocol):
         """Return whether the connection is up."""
         return not self._ended.done()
 
-    def last_used(self) -> float:
-        """Return minus infinity, because no RPC ever uses the connection."""
-        return -math.inf
-
-    def loss(self) -> Loss | None:
-        """Return how the connection ended; None while it is up."""
-        return self._ended.result() if self._ended.done() else None
-
     async def lost(self) -> Loss:
         """Wait until the connection ends, and return how it ended."""
         return await asyncio.shield(self._ended)
-
-    async def watch_redials(self, tell: Callable[[], None]) -> None:
-        """Return at once, because only the connector dials."""
 
     def retire(self) -> None:
         """Send GOAWAY and close the connection."""
@@ -137,7 +126,7 @@ class Http2Connection(asyncio.BufferedProtocol):
     # Methods for the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport; nothing is sent before `begin`."""
+        """Begin with the transport that TLS or TCP has opened; nothing is sent before `begin`."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's does not inherit from it
         self.security = security_of(transport)
 
@@ -215,7 +204,7 @@ class Http2Connector:
         server_name: str | None = None,
         on_stage: Callable[[StageRecord], object] = lambda _: None,
     ) -> None:
-        """Store the arguments that every attempt needs.
+        """Parse the target, and prepare the TLS context.
 
         Args:
             target: the server's address, in gRPC's syntax or already parsed.
@@ -235,7 +224,7 @@ class Http2Connector:
         self.on_stage = on_stage
         self._open: set[Http2Connection] = set()
 
-    async def connect(self, limit: float, *, proven: bool = False) -> Http2Connection:  # noqa: ARG002 - `proven` makes no difference here
+    async def connect(self, limit: float) -> Http2Connection:
         """Make one attempt; see `Connector.connect`. If the limit expires, the error names the stage reached."""
         attempt = _Attempt(self)
         try:
@@ -243,10 +232,6 @@ class Http2Connector:
                 return await attempt.run()
         except TimeoutError as error:
             raise attempt.overdue(limit) from attempt.cause(error)
-
-    def decided(self) -> bool:
-        """Return False, because `connect` returns every outcome as soon as it is known."""
-        return False
 
     async def close(self, grace: float | None) -> None:  # noqa: ARG002 - there are no calls to wait for
         """Close all connections, and wait until their sockets are closed."""

@@ -90,7 +90,6 @@ class NoSettings(Exception):  # noqa: N818 - named after what is missing
     """
 
     def __init__(self, head: bytes, error: BaseException | None) -> None:
-        """Store the bytes and the error."""
         super().__init__(head, error)
         self.head = head
         self.error = error
@@ -100,6 +99,5 @@ class WrongAlpn(Exception):  # noqa: N818
     """The cause of a `ConnectError` at the stage tls: the handshake negotiated `selected`, or nothing."""
 
     def __init__(self, selected: str | None) -> None:
-        """Store the negotiated protocol."""
         super().__init__(selected)
         self.selected = selected

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from grpc_backoff.base_errors import MissingExtra
 from grpc_backoff.connection.connector import Loss
-from grpc_backoff.errors import MissingExtra
 
 try:
     from h2.config import H2Configuration

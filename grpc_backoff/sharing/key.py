@@ -21,8 +21,8 @@ class Key:
     """Identifies what a channel dials, and how. Channels with equal keys share a schedule.
 
     The parts are the target as given; the credentials (None for an insecure channel, a digest of the PEMs for TLS, or
-    else their identity); the connect policy; the options that are passed on to grpcio's core; and the compression. A
-    key is looked up several times for each channel, so its hash is computed once.
+    else the identity of grpcio's object); the connect policy; the options that are passed on to grpcio's core; and the
+    compression. A key is looked up several times for each channel, so its hash is computed once.
     """
 
     __slots__ = ("_hash", "_parts")
@@ -77,16 +77,17 @@ def _security(credentials: grpc.ChannelCredentials) -> Hashable:
 
     grpcio keeps the PEMs of `ssl_channel_credentials` in a private attribute, from which they are read. If a release of
     grpcio keeps them elsewhere, or the credentials contain more than PEMs (such as a custom signer), the identity of
-    the credentials is used instead.
+    grpcio's inner object is used instead, because after `install` the outer one is made anew for each channel. The key
+    does not keep that object alive, but the channels do that use it; after them, the schedule soon ends as well.
     """
     known = _digests.get(credentials)
     if known is None:
-        known = _digests[credentials] = _digest(credentials) or _Identity(credentials)
+        inner = getattr(credentials, "_credentials", credentials)
+        known = _digests[credentials] = _digest(inner) or id(inner)
     return known
 
 
-def _digest(credentials: grpc.ChannelCredentials) -> Hashable | None:
-    inner: Any = getattr(credentials, "_credentials", None)
+def _digest(inner: Any) -> Hashable | None:
     if type(inner).__name__ != "SSLChannelCredentials" or getattr(inner, "_private_key_signer", None) is not None:
         return None
     pems: list[bytes | None] = [getattr(inner, name, None) for name in _PEMS]
@@ -98,12 +99,3 @@ def _digest(credentials: grpc.ChannelCredentials) -> Hashable | None:
     for pem in pems:
         digest.update(b"-" if pem is None else b"%d:" % len(pem) + pem)
     return digest.digest()
-
-
-class _Identity:
-    """Represents credentials whose content is unknown; equal only to itself."""
-
-    __slots__ = ("__weakref__",)
-
-    def __init__(self, _credentials: grpc.ChannelCredentials) -> None:
-        """Keep no reference to the credentials, because the table of schedules must not keep them alive."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
-from collections import deque
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, State
-from grpc_backoff.effects import ArmTimer
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.sharing.registry import Entry, Home, Registry
+from grpc_backoff.stepping import ArmTimer, Stepper
 
 _LOG = logging.getLogger(__name__)
 _TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
@@ -30,7 +29,7 @@ class _Standing(Protocol):
 ConnectionT = TypeVar("ConnectionT", bound=_Standing)
 
 
-class SteppedManager(ABC, Generic[ConnectionT]):
+class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     """Steps the machine of one target's connection; subclasses execute its effects.
 
     Attributes:
@@ -45,13 +44,12 @@ class SteppedManager(ABC, Generic[ConnectionT]):
         Subclasses call this when everything else is ready, because other threads may deliver notifications from then
         on.
         """
+        super().__init__()
         self.connection: ConnectionT | None = None
         self._machine = machine
         self._clock = clock
         self._rng = rng
         self._timer: TimerHandle | None = None
-        self._inputs: deque[m.Input] = deque()
-        self._stepping = False
         self._to_tell: list[ConnectionEvent | None] = []
         self._membership = schedules.join(key, self.hear, home, clock.now())
         self._state = m.MachineState(key=self._membership.entry.schedule, member=self._membership.number)
@@ -63,8 +61,8 @@ class SteppedManager(ABC, Generic[ConnectionT]):
         """Handle a change that another manager made to the schedule, and the event that caused it. Thread-safe."""
 
     @abstractmethod
-    def _carry_out(self, effect: m.Effect) -> None:
-        """Execute an effect of the machine."""
+    def _execute(self, effect: m.Effect) -> None:
+        """Execute an effect of the machine, except for `TellOthers`."""
 
     @abstractmethod
     def _changed(self, state: State) -> None:
@@ -104,34 +102,15 @@ class SteppedManager(ABC, Generic[ConnectionT]):
 
     # Driving the machine.
 
-    def _feed(self, given: m.Input) -> None:
-        """Step the machine with an input. Inputs produced by its effects wait until the earlier effects are done."""
-        self._inputs.append(given)
-        self._drain()
-
-    def _drain(self) -> None:
-        if self._stepping:
-            return
-        self._stepping = True
-        try:
-            while self._inputs and self._step(self._inputs[0]):
-                pass
-        finally:
-            self._stepping = False
-            told, self._to_tell = self._to_tell, []
-            for event in told:
-                self._membership.tell_others(event)
-
-    def _step(self, given: m.Input) -> bool:
-        """Process the first input; return False if it must wait for another manager's step in this thread."""
+    def _step(self, given: m.Input) -> Sequence[m.Effect] | None:
         entry = self._membership.entry
         with self._membership.lock:
-            if entry.stepping:
+            if entry.stepping:  # a signal handler or a finalizer has interrupted another manager's step in this thread
+                self._inputs.appendleft(given)
                 self._later(self._drain)
-                return False
+                return None
             entry.stepping = True
             try:
-                self._inputs.popleft()
                 before, effects = self._state, self._decide(given, entry)
             finally:
                 entry.stepping = False
@@ -140,12 +119,18 @@ class SteppedManager(ABC, Generic[ConnectionT]):
             self.connection = None
         if now.phase is not before.phase and now.state is not before.state:
             self._changed(now.state)
-        for effect in effects:
-            if isinstance(effect, m.TellOthers):
-                self._to_tell.append(effect.event)  # sent last: a new connection may end at once
-            else:
-                self._carry_out(effect)
-        return True
+        return effects
+
+    def _carry_out(self, effect: m.Effect) -> None:
+        if isinstance(effect, m.TellOthers):
+            self._to_tell.append(effect.event)  # sent last: a new connection may end at once
+        else:
+            self._execute(effect)
+
+    def _drained(self) -> None:
+        news, self._to_tell = self._to_tell, []
+        for event in news:
+            self._membership.tell_others(event)
 
     def _decide(self, given: m.Input, entry: Entry) -> Sequence[m.Effect]:
         if self._state.phase is m.Phase.CLOSED:

@@ -167,7 +167,7 @@ class Registry:
     def leave(self, entry: Entry, number: int, now: float, initial_backoff: float) -> None:
         """Remove a member. When the last one leaves, the key is forgotten, or remembered for a while.
 
-        It is remembered for as long as it still delays the next start (SH-5), or its target is assumed to be up (CB-7).
+        It is remembered for as long as it still delays the next start (SH-5).
         """
         if entry.key is None:
             return

@@ -15,24 +15,29 @@ from __future__ import annotations
 
 import logging
 import threading
-from abc import abstractmethod
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
 import grpc
 
-from grpc_backoff import effects
+from grpc_backoff import stepping
 from grpc_backoff.calls import machine as m
-from grpc_backoff.calls.hooks import FailedCall
-from grpc_backoff.channel.call import BETWEEN, CallShell, Status
+from grpc_backoff.channel.call import CallShell, Status
+from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.record import record
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import Timer, take
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.errors import RetriesExhaustedError
-from grpc_backoff.sync.grpcio import CANCELLED_DETAILS, CLOSED_DETAILS, InactiveRpcError, call_state, status_of
+from grpc_backoff.sync.grpcio import (
+    CANCELLED_DETAILS,
+    CLOSED_DETAILS,
+    FORKED_DETAILS,
+    InactiveRpcError,
+    call_state,
+    status_of,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,7 +79,7 @@ class Attempts(Protocol):
 
 
 @record
-class Terms(NamedTuple):
+class CallSetup(NamedTuple):
     """The arguments that start a call.
 
     Attributes:
@@ -97,38 +102,26 @@ class Terms(NamedTuple):
     request: Any = None
 
 
-class _Life(CallShell):
+class _SteppedCall(CallShell):
     """The base class of blocking calls and futures: it steps the machine; subclasses execute the effects."""
 
     _calls: Calls
     exhausted_error = RetriesExhaustedError
 
-    def __init__(self, terms: Terms) -> None:
-        calls, machine, attempts, timeout, limit, call_id, request = terms
+    def __init__(self, setup: CallSetup) -> None:
+        calls, machine, attempts, timeout, limit, call_id, request = setup
         self._attempts: Attempts | None = attempts
         self._request = request
-        self._inputs: deque[m.Input] = deque()
         super().__init__(calls, machine, timeout, limit, call_id)
 
-    def _step(self, given: m.Input) -> None:
+    def _step(self, given: m.Input) -> Sequence[m.Effect]:
         if self._state.phase is m.CallPhase.DONE:
-            return  # the end is final; later inputs are ignored
+            return ()  # the end is final; later inputs are ignored
         if isinstance(given, _OF_CONNECTIONS) and self._state.phase is not m.CallPhase.WAITING:
-            return  # the call no longer waits for a connection
-        before = self._state.phase
+            return ()  # the call no longer waits for a connection
         self._state, effects = self._machine.step(self._state, given, self._calls.now(), self._calls)
-        now = self._state.phase
-        if before is m.CallPhase.WAITING is not now:
-            self._calls.pending.discard(self)
-        if before in BETWEEN and now not in BETWEEN:
-            self._calls.goes_on(self)
-        for effect in effects:
-            self._carry_out(effect)
-        if now in BETWEEN and before not in BETWEEN:
-            self._calls.rests(self)
-
-    @abstractmethod
-    def _carry_out(self, effect: m.Effect) -> None: ...
+        self._record()  # before the effects, because a blocking call makes a whole attempt in one of them
+        return effects
 
     def _keep_no_requests(self) -> None:
         attempts = self._attempts
@@ -147,12 +140,12 @@ class _Life(CallShell):
         return m.HookDone(self._calls.hooks.ask(hook, failed, self._state.attempt_began, self._context))
 
 
-class BlockingCall(_Life):
+class BlockingCall(_SteppedCall):
     """A call that blocks its caller's thread until it ends."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, setup: CallSetup) -> None:
         """Prepare the call without starting it."""
-        super().__init__(terms)
+        super().__init__(setup)
         self._mailbox: SimpleQueue[m.Input] = SimpleQueue()
         self._wake: float | None = None
         self._result: Any = None
@@ -161,8 +154,9 @@ class BlockingCall(_Life):
         """Make the call and return its result; raise its error if it fails."""
         try:
             self._carry_out(self._first)
+            self._drain()
             while self._state.phase is not m.CallPhase.DONE:
-                self._step(self._inputs.popleft() if self._inputs else self._receive())
+                super().feed(self._receive())
         finally:
             self._calls.pending.discard(self)
             self._calls.goes_on(self)
@@ -184,6 +178,10 @@ class BlockingCall(_Life):
         self.feed(m.Committed())
         self._keep_no_requests()
 
+    def abandon(self) -> None:
+        """End the call in the child of a fork, if a hook in the call's own thread has forked."""
+        self.feed(m.CancelRequested())
+
     def _receive(self) -> m.Input:
         """Sleep until there is an input, or until the timer is due."""
         longest = _longest_sleep()
@@ -204,11 +202,11 @@ class BlockingCall(_Life):
                 self._begin(effect)
             case m.Enqueue():
                 self._calls.pending.add(self)
-            case effects.ArmTimer(at):
+            case stepping.ArmTimer(at):
                 self._wake = at
-            case effects.CancelTimer():
+            case stepping.CancelTimer():
                 self._wake = None
-            case effects.Emit(event):
+            case stepping.Emit(event):
                 self._emit(event)
             case m.CallHook():
                 self._inputs.append(self._ask_hook(effect.hook, self._failed_call(effect)))
@@ -216,7 +214,7 @@ class BlockingCall(_Life):
                 self._not_connected(code)
             case m.FailSoon():
                 self._inputs.append(self._calls.pending.no_connection())
-            case effects.AbandonAttempt():
+            case stepping.AbandonAttempt():
                 pass  # no attempt is running while its caller is here
 
     def _begin(self, effect: m.Begin) -> None:
@@ -266,7 +264,7 @@ class BlockingCall(_Life):
             self._error = InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, CLOSED_DETAILS, (), ()))
 
 
-class FutureCall(_Life):
+class FutureCall(_SteppedCall):
     """A call that runs in the background; each thread that notifies it also steps its machine.
 
     Attributes:
@@ -275,14 +273,13 @@ class FutureCall(_Life):
         error: the error of a failed call; None if the attempt itself reports the error.
     """
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, setup: CallSetup) -> None:
         """Prepare the call without starting it."""
-        super().__init__(terms)
+        super().__init__(setup)
         self.state = call_state()
         self.attempt: Any = None
         self.error: BaseException | None = None
         self._lock = threading.RLock()
-        self._stepping = False
         self._timer: Timer | None = None
         self._settled = False
         self._quietly = False
@@ -291,7 +288,13 @@ class FutureCall(_Life):
 
     def start(self) -> None:
         """Start the first attempt, or wait for a connection; an error while making the first attempt is raised."""
-        self._drain(self._first)
+        with self._lock:
+            self._stepping = True
+            try:
+                self._begin(self._first)
+            finally:
+                self._stepping = False
+            self._drain()
         if self._broken is not None:
             raise self._broken
         if self._due:
@@ -306,18 +309,9 @@ class FutureCall(_Life):
         if self._due:
             self._calls.listeners.call(self._call_back)
 
-    def _drain(self, first: m.Begin | None = None) -> None:
+    def _drain(self) -> None:
         with self._lock:
-            if self._stepping:
-                return
-            self._stepping = True
-            try:
-                if first is not None:
-                    self._begin(first)
-                while self._inputs:
-                    self._step(self._inputs.popleft())
-            finally:
-                self._stepping = False
+            super()._drain()
 
     def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one line for each effect
         match effect:
@@ -327,12 +321,12 @@ class FutureCall(_Life):
                 self._begin(effect)
             case m.Enqueue():
                 self._calls.pending.add(self)
-            case effects.ArmTimer(at):
+            case stepping.ArmTimer(at):
                 self._cancel_timer()
                 self._timer = self._calls.conductor.call_at(at, self._timer_fired)
-            case effects.CancelTimer():
+            case stepping.CancelTimer():
                 self._cancel_timer()
-            case effects.Emit(event):
+            case stepping.Emit(event):
                 self._emit(event)
             case m.CallHook():
                 failed = self._failed_call(effect)  # now: the call may end at its deadline before the hook begins
@@ -342,7 +336,7 @@ class FutureCall(_Life):
                 self._not_connected(code)
             case m.FailSoon():
                 self._calls.conductor.post(lambda: self.feed(self._calls.pending.no_connection()))
-            case effects.AbandonAttempt():
+            case stepping.AbandonAttempt():
                 if self.attempt is not None:
                     self._calls.conductor.post(self.attempt.cancel)
 
@@ -436,10 +430,8 @@ class FutureCall(_Life):
         with state.condition:
             callbacks, state.callbacks = state.callbacks or [], None
             if outcome is None:
-                state.cancelled = True
-                self._write(
-                    grpc.StatusCode.CANCELLED, CANCELLED_DETAILS if self._quietly else CLOSED_DETAILS, (), (), ""
-                )
+                details = CANCELLED_DETAILS if self._quietly else CLOSED_DETAILS
+                self._write(grpc.StatusCode.CANCELLED, details, (), (), "")
             elif isinstance(outcome, grpc.RpcError):
                 ended = ended or status_of(outcome)
                 self.error = None if outcome is self.attempt else outcome
@@ -474,6 +466,13 @@ class FutureCall(_Life):
                 _LOG.exception("a call's callback raised")
 
     # The caller's side.
+
+    def abandon(self) -> None:
+        """End the call in the child of a fork, where no thread serves it. Its callbacks run only in the parent."""
+        state = self.state
+        self._lock, state.condition = threading.RLock(), threading.Condition()  # other threads may have held them
+        self._settled, state.callbacks = True, None
+        self._write(grpc.StatusCode.CANCELLED, FORKED_DETAILS, (), (), "")
 
     def cancel(self, _code: Any, _details: Any) -> None:
         """Cancel the call; grpcio's rendezvous object calls this under the condition of `state`."""

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.machine import ChannelClosing
-from grpc_backoff.channel.calls import ChannelCalls, Resting
-from grpc_backoff.channel.settings import ChannelSetup
+from grpc_backoff.channel.environment import CallEnvironment, Resting
+from grpc_backoff.config.channel import ChannelSetup
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.hooks import Hooks
@@ -60,7 +60,7 @@ class SharedTokens(RetryTokens):
             self._tokens.succeeded()
 
 
-class Calls(ChannelCalls):
+class Calls(CallEnvironment):
     """The environment that one channel's calls share, in any thread.
 
     Attributes:
@@ -94,6 +94,12 @@ class Calls(ChannelCalls):
         super().rests(call)
         if self.closing:  # `close` may have run before the call was stored
             call.feed(ChannelClosing())
+
+    def abandon(self) -> None:
+        """End the calls without an attempt in the child of a fork, where nothing would end them."""
+        for call in tuple(self._between):
+            call.abandon()
+        self.pending.abandon()
 
     def close(self) -> None:
         """Make no further attempts: calls between two attempts end, and so do pending ones."""

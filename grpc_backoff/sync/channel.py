@@ -15,8 +15,8 @@ import grpc
 
 from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
-from grpc_backoff.channel.settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.arguments import Listener, check_listener
+from grpc_backoff.config.channel import ChannelSettings, Options, read_channel
 from grpc_backoff.config.target import shown_target
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.connection.machine import Machine
@@ -103,6 +103,7 @@ class Channel(Factories, grpc.Channel):
             rng=rng,
         )
         """The environment that the channel's calls share."""
+        forks.note_calls(self.calls)
         self.closing = False
 
     # Beyond grpc's interface.

@@ -55,7 +55,7 @@ def take(queue: SimpleQueue[T], timeout: float | None) -> T:
     return queue.get(timeout=timeout)
 
 
-class Looked(Protocol):
+class Polled(Protocol):
     """Something that the conductor polls from time to time."""
 
     def look(self) -> None:
@@ -93,7 +93,7 @@ class Conductor:
         self._timers: list[tuple[float, int, Timer]] = []
         self._most = _FEW
         self._numbers = itertools.count()
-        self._looked: dict[Looked, None] = {}
+        self._polled: dict[Polled, None] = {}
         self._next_look = 0.0
         self._users: dict[object, None] = {}
         self._stopping = False
@@ -136,15 +136,15 @@ class Conductor:
             self.post(lambda: self._keep(when, timer))
         return timer
 
-    def watch(self, looked: Looked) -> None:
+    def watch(self, polled: Polled) -> None:
         """Poll an object every LOOK_EVERY seconds. Called only on the conductor's thread."""
-        if not self._looked:
+        if not self._polled:
             self._next_look = self.now() + LOOK_EVERY
-        self._looked[looked] = None
+        self._polled[polled] = None
 
-    def unwatch(self, looked: Looked) -> None:
+    def unwatch(self, polled: Polled) -> None:
         """Stop polling an object; harmless if it is not polled. Called only on the conductor's thread."""
-        self._looked.pop(looked, None)
+        self._polled.pop(polled, None)
 
     # The thread.
 
@@ -184,7 +184,7 @@ class Conductor:
             heapq.heappop(self._timers)
         if self._timers:
             moments.append(self._timers[0][0])
-        if self._looked:
+        if self._polled:
             moments.append(self._next_look)
         return min(moments) if moments else None
 
@@ -204,10 +204,10 @@ class Conductor:
                 _do(work)
 
     def _look(self) -> None:
-        if self._looked and self.now() >= self._next_look:
+        if self._polled and self.now() >= self._next_look:
             self._next_look = self.now() + LOOK_EVERY
-            for looked in tuple(self._looked):
-                _do(looked.look)
+            for polled in tuple(self._polled):
+                _do(polled.look)
 
     def _keep(self, when: float, timer: Timer) -> None:
         if len(self._timers) >= self._most:

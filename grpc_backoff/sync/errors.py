@@ -7,14 +7,13 @@ from typing import Any
 
 import grpc
 
-from grpc_backoff import errors
 from grpc_backoff.calls.events import Reason
+from grpc_backoff.channel import errors
 from grpc_backoff.connection.events import ConnectionStatus
-from grpc_backoff.errors import GrpcBackoffError
 from grpc_backoff.sync.grpcio import InactiveRpcError, call_state
 
 
-class CallError(GrpcBackoffError, InactiveRpcError):  # type: ignore[misc] # grpcio's own class is Any here
+class CallError(InactiveRpcError, errors.CallError):  # type: ignore[misc] # grpcio's own class is Any here
     """The error of a call on this library's threaded channel: both a `GrpcBackoffError` and grpc's own kind of error.
 
     Like grpc's own error, it is a `grpc.RpcError`, a `grpc.Call` and a `grpc.Future`. Unlike grpc's, it can be pickled.
@@ -38,7 +37,7 @@ class CallError(GrpcBackoffError, InactiveRpcError):  # type: ignore[misc] # grp
         return self.code(), initial, trailing, self.details(), self.debug_error_string()
 
 
-class NoConnectionError(errors.NoConnectionError, CallError):
+class NoConnectionError(CallError, errors.NoConnectionError):
     """A call got no connection. The code is UNAVAILABLE, or DEADLINE_EXCEEDED if the call waited until its deadline.
 
     Attributes:
@@ -64,7 +63,7 @@ class NoConnectionError(errors.NoConnectionError, CallError):
         return partial(type(self), status=self.status), self._status()
 
 
-class RetriesExhaustedError(errors.RetriesExhaustedError, CallError):
+class RetriesExhaustedError(CallError, errors.RetriesExhaustedError):
     """A call failed with a status that its policy retries, and no further attempt was made (RT-6).
 
     The code and the metadata are those of the last attempt. The details are those of the last attempt, followed by the

@@ -1,6 +1,7 @@
 """How threaded channels behave in the child of a fork (FK-1).
 
-The child does not touch any of the parent's core channels, and keeps each of them until the process ends.
+The child does not touch any of the parent's core channels, and keeps each of them until the process ends. Calls that
+have no attempt in flight end in the child; as for the others, grpcio ends them if its own fork support is on.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from typing import Any
 from weakref import WeakSet
 
 from grpc_backoff.channel.forks import CoreUse, at_fork
+from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.grpcio import forget_channels
 
 _connections: WeakSet[CoreConnection] = WeakSet()
+_calls: WeakSet[Calls] = WeakSet()
 _inherited: list[Any] = []
 """The parent's core channels. They are kept, because freeing one would involve the core."""
 
@@ -22,7 +25,14 @@ def note(connection: CoreConnection) -> None:
     _connections.add(connection)
 
 
+def note_calls(calls: Calls) -> None:
+    """Track the calls of a channel, as long as it exists."""
+    _calls.add(calls)
+
+
 def _inherit() -> CoreUse:
+    for calls in tuple(_calls):
+        calls.abandon()
     _inherited.extend(forget_channels())
     for connection in tuple(_connections):
         connection.leave_alone()

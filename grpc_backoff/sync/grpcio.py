@@ -6,7 +6,7 @@ This module depends on grpcio's internals, so it has to be checked with each rel
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -14,6 +14,7 @@ import grpc.experimental
 
 from grpc_backoff.channel.call import Status
 from grpc_backoff.channel.forks import core_stirred
+from grpc_backoff.channel.method import NOWHERE, UNSEEN
 
 _channel: Any = importlib.import_module("grpc._channel")
 _common: Any = importlib.import_module("grpc._common")
@@ -23,12 +24,13 @@ CANCELLED_DETAILS = "Locally cancelled by application!"
 """The details that grpcio gives a call that was cancelled by its own program."""
 CLOSED_DETAILS = "Channel closed!"
 """The details that grpcio gives a call that was running when its channel was closed."""
+FORKED_DETAILS = "Call cancelled in fork child"
+"""The details that grpcio gives the copy that the child of a fork has of a running call."""
 CLOSED_TEXT = "Cannot invoke RPC on closed channel!"
 """The text of the ValueError that grpcio raises for a call on a closed channel."""
 
-IDLE, CONNECTING, READY, TRANSIENT_FAILURE = range(4)
-"""The core's own numbers for the states of a channel."""
-
+GrpcioChannel: Any = _channel.Channel
+"""grpcio's own class of channels, which `install` replaces in its module."""
 InactiveRpcError: Any = _channel._InactiveRpcError  # noqa: SLF001 - programs catch it by this name
 Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
 
@@ -40,17 +42,27 @@ _open: dict[int, Any] = {}
 def core_channel(
     target: str, credentials: grpc.ChannelCredentials | None, options: Options, compression: grpc.Compression | None
 ) -> Any:
-    """Return a channel of grpcio's own class, not one from the public functions, which tracing libraries replace."""
+    """Return a channel of grpcio's own class; tracing libraries replace the public functions."""
     core_stirred()
     inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
-    channel = _channel.Channel(target, tuple(options), inner, compression)
+    channel = GrpcioChannel(target, tuple(options), inner, compression)
     _open[id(channel)] = channel
     return channel
 
 
-def is_grpcios_own(channel: Any) -> bool:
-    """Return whether a channel is of grpcio's own class, so that the core's channel is directly inside."""
-    return type(channel) is _channel.Channel
+def state_check(channel: Any) -> Callable[[bool], int]:
+    """Return the function that returns the core's number for a channel's state; True makes the core dial.
+
+    It raises ValueError once the channel is closed.
+    """
+    check: Callable[[bool], int] = channel._channel.check_connectivity_state  # noqa: SLF001
+    return check
+
+
+def channel_to_nowhere() -> Any:
+    """Return a channel of grpcio's own class that never connects, for a call that grpcio rejects."""
+    core_stirred()
+    return GrpcioChannel(NOWHERE, UNSEEN, None, None)
 
 
 def close_channel(channel: Any) -> None:

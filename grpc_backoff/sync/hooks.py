@@ -15,9 +15,9 @@ from contextvars import Context
 from dataclasses import fields
 from typing import Any
 
-from grpc_backoff.calls.hooks import FailedCall, RetryHooks, renewed_metadata
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.calls.machine import Hook, Metadata
-from grpc_backoff.errors import OptionError
+from grpc_backoff.config.hooks import FailedCall, RetryHooks, renewed_metadata
 
 _LOG = logging.getLogger(__name__)
 

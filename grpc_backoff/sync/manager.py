@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from grpc_backoff import effects
+from grpc_backoff import stepping
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Loss
@@ -22,9 +22,6 @@ from grpc_backoff.sharing.registry import SCHEDULES, Registry
 from grpc_backoff.sync.conductor import Conductor
 
 _LOG = logging.getLogger(__name__)
-
-_LOOKS_AGAIN_AFTER = 0.02
-"""How soon to ask again how a connection ended, in seconds, while the connector is still determining that."""
 
 
 class LiveConnection(Protocol):
@@ -146,32 +143,30 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             self._conductor.join(self)
         self.look()
         if self._state.heeds_want(self._clock.now()):
-            self._feed(m.ConnectionWanted())
+            self.feed(m.ConnectionWanted())
 
     def look(self) -> None:
-        """Check whether the connection is still up; if it has ended, notify the machine."""
+        """Check whether the connection is still up; if it has ended, notify the machine.
+
+        The connector calls this once it knows how a connection has ended.
+        """
         connection = self.connection
-        if connection is None or connection.alive():
-            return
-        loss = connection.loss()
-        if loss is None:
-            self._conductor.call_at(self._conductor.now() + _LOOKS_AGAIN_AFTER, self.look)
-        else:
+        loss = None if connection is None else connection.loss()
+        if connection is not None and loss is not None:
             self._lost(connection, loss)
 
     def reset(self) -> None:
         """Reset the backoff and, if sleeping, dial at once (CB-9)."""
-        self._feed(m.ResetRequested())
+        self.feed(m.ResetRequested())
 
     def redialled(self) -> None:
-        """Handle a redial by the core (CB-7)."""
-        self._feed(m.CoreRedialled())
+        """Handle a redial by the core (CB-16)."""
+        self.feed(m.CoreRedialled())
 
     def close(self) -> None:
         """Stop for good (CB-10): no timers, attempts or events remain. Running calls continue."""
-        self._feed(m.CloseRequested())
+        self.feed(m.CloseRequested())
         self._leave()
-        self._conductor.unwatch(self)
         self._conductor.leave(self)
 
     # Driving the machine.
@@ -182,23 +177,23 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     def _later(self, work: Callable[[], None]) -> None:
         self._conductor.post(work)
 
-    def _carry_out(self, effect: m.Effect) -> None:
+    def _execute(self, effect: m.Effect) -> None:
         match effect:
             case m.StartAttempt():
                 self._start(effect.limit)
-            case effects.AbandonAttempt():
+            case stepping.AbandonAttempt():
                 self._abandon()
-            case effects.ArmTimer():
+            case stepping.ArmTimer():
                 self._cancel_timer()
                 # A clock supplied by the program may call back on any thread.
                 self._timer = self._clock.call_at(effect.at, lambda: self._conductor.post(self._timer_fired))
-            case effects.CancelTimer():
+            case stepping.CancelTimer():
                 self._cancel_timer()
             case m.ReleaseCalls():
                 self._waiting.release()
             case m.FailCalls():
                 self._waiting.fail()
-            case effects.Emit():
+            case stepping.Emit():
                 self._observer.hear(effect.event)
 
     def _take_in(self, news: ConnectionEvent | None) -> None:
@@ -206,7 +201,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             return
         if news is not None:
             self._observer.hear(replace(news, channel=self._machine.channel, elsewhere=True))
-        self._feed(m.ScheduleChanged(busy=len(self._waiting) > 0))
+        self.feed(m.ScheduleChanged(busy=len(self._waiting) > 0))
 
     def _timer_fired(self) -> None:
         timer = self._timer
@@ -214,7 +209,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             return  # cancelled after it had been posted
         self._timer = None
         decided = self._state.in_flight and self._attempt is not None and self._attempt.decided()
-        self._feed(m.TimerFired(busy=len(self._waiting) > 0, decided=decided))
+        self.feed(m.TimerFired(busy=len(self._waiting) > 0, decided=decided))
 
     # One attempt, and the lifetime of its connection.
 
@@ -227,9 +222,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             # A bug in a connector must not leave the channel waiting for ever, so treat it as a failed attempt.
             _LOG.exception("an attempt to connect raised an unexpected exception")
             self._fail(Failure(Stage.UNKNOWN, repr(error)))
-        else:
-            if self._state.heeds_begin:
-                self._inputs.append(m.AttemptBegan())
 
     def _ended(self, number: int, outcome: ConnectionT | Failure) -> None:
         if number != self._attempts or self._attempt is None:
@@ -243,24 +235,22 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             self._live(outcome)
 
     def _fail(self, failure: Failure) -> None:
-        self._feed(m.ConnectFailed(failure, busy=len(self._waiting) > 0))
+        self.feed(m.ConnectFailed(failure, busy=len(self._waiting) > 0))
 
     def _live(self, connection: ConnectionT) -> None:
         self.connection = connection
-        self._conductor.watch(self)
         if not connection.alive():  # it has already ended, so do not report success
             self._inputs.append(m.SettingsReceived())
             self._lost(connection, connection.loss() or Loss("it ended as soon as it was established"))
         else:
-            self._feed(m.SettingsReceived())
+            self.feed(m.SettingsReceived())
 
     def _lost(self, connection: ConnectionT, loss: Loss) -> None:
         if connection is not self.connection:
             return  # already handled
         self.connection = None
-        self._conductor.unwatch(self)
         connection.retire()  # no more calls: grpc's core would redial for them
-        self._feed(
+        self.feed(
             m.ConnectionLost(
                 loss.reason,
                 graceful=loss.graceful,

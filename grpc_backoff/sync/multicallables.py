@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from grpc_backoff.calls.machine import CallMachine, Metadata
-from grpc_backoff.channel.method import Arguments, Method, replaced
-from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, Terms
+from grpc_backoff.calls.machine import Metadata
+from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
+from grpc_backoff.core.machine import READY
+from grpc_backoff.sync.call import BlockingCall, CallSetup, Entry, FutureCall
 from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import READY, inherited_deadline
+from grpc_backoff.sync.grpcio import channel_to_nowhere, inherited_deadline
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.replay import Replay
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from grpc_backoff.policy.retry import RetryPolicy
     from grpc_backoff.sync.channel import Channel
 
-_BLOCKING_WAYS = ("__call__", "with_call")
+_BLOCKING_STYLES = ("__call__", "with_call")
 
 
 class MultiCallable(Method):
@@ -63,33 +64,28 @@ class MultiCallable(Method):
 
     def enter(self) -> Entry | None:
         """Enter the current connection; None if there is none."""
-        bound = self._bound
-        if bound is not None:
-            connection, method = bound
-            token = object()
-            if connection.entered(token):
-                return connection, token, method
-        return self._enter_anew() if self._bind(bound) else None
-
-    def _enter_anew(self) -> Entry | None:
         bound, token = self._bound, object()
-        return (bound[0], token, bound[1]) if bound is not None and bound[0].entered(token) else None
+        if bound is None or not bound[0].entered(token):
+            bound = self._bind(bound)
+            if bound is None or not bound[0].entered(token):
+                return None
+        return bound[0], token, bound[1]
 
-    def _bind(self, before: tuple[CoreConnection, Any] | None) -> bool:
-        """Create grpc's multicallable on the current connection; return False if there is no new connection."""
+    def _bind(self, before: tuple[CoreConnection, Any] | None) -> tuple[CoreConnection, Any] | None:
+        """Return the current connection with grpc's multicallable on it; None if there is no new connection."""
         connection = self._channel.connection()
         if connection is None or (before is not None and connection is before[0]):
-            return False
+            return None
         with self._binding:
             if self._bound is None or self._bound[0] is not connection:
                 self._bound = connection, getattr(connection.channel, self.arity)(self._method, *self._signature)
-        return True
+            return self._bound
 
-    def _follow(self, entry: Entry, way: str, request: Any, arguments: Arguments) -> Any:
+    def _follow(self, entry: Entry, style: str, request: Any, arguments: Arguments) -> Any:
         """Make a call that runs in the background, on the connection that it has entered."""
         connection, token, _ = entry
         try:
-            call = _Attempts(self, way, request, arguments).make(entry, arguments.timeout, ())
+            call = _Attempts(self, style, request, arguments).make(entry, arguments.timeout, ())
         except BaseException:
             connection.ended(token)
             raise
@@ -98,8 +94,8 @@ class MultiCallable(Method):
 
     # The other path.
 
-    def _slowly(self, way: str, request: Any, arguments: Arguments, *, blocking: bool) -> Any:
-        """Make a call that may have to wait or be repeated; `way` is the name of a method of grpc's multicallable."""
+    def _make_call(self, style: str, request: Any, arguments: Arguments, *, blocking: bool) -> Any:
+        """Make a call that may have to wait or be repeated; `style` is the name of a method of grpc's multicallable."""
         channel, given = self._channel, arguments.wait_for_ready
         channel.refuse()
         wait_for_ready = bool(self._config.wait_for_ready if given is None else given)
@@ -115,40 +111,51 @@ class MultiCallable(Method):
         # connection. A plain call would already have been sent.
         if arguments.metadata is not None:
             arguments = arguments._replace(metadata=tuple(arguments.metadata))
-        sender, request, replay = self._kept(request, machine)
-        attempts = _Attempts(sender, way, request, arguments, replay, single=single)
+        frozen = self._freeze(request, arguments)
+        if frozen is None:
+            return self._reject(style, request, arguments)
+        sender, request = frozen
+        replay = None
+        if not self.takes_one_request and not machine.handed_over:
+            replay = Replay(request, self.serializer, channel.calls.replay_limit)
+            sender, request = self.of_bytes(), None
+        attempts = _Attempts(sender, style, request, arguments, replay, single=single)
         timeout, limit = _bounded(arguments.timeout), self._config.timeout
-        terms = Terms(channel.calls, machine, attempts, timeout, limit, self._call_id, request)
+        setup = CallSetup(channel.calls, machine, attempts, timeout, limit, self._call_id, request)
         if blocking or single:
-            blocked = BlockingCall(terms)
+            blocked = BlockingCall(setup)
             if replay is not None:
                 replay.overfull = blocked.commit
             return blocked.run()
-        call = FutureCall(terms)
+        call = FutureCall(setup)
         if replay is not None:
             replay.overfull = call.commit
-        made: Any = FutureRendezvous(call) if way == "future" else StreamRendezvous(call)
+        made: Any = FutureRendezvous(call) if style == "future" else StreamRendezvous(call)
         call.start()
         return made
 
-    def _kept(self, request: Any, machine: CallMachine) -> tuple[MultiCallable, Any, Replay | None]:
-        """Return a multicallable and a request, or kept requests, that can be sent as often as necessary."""
+    def sends(self, request: Any) -> bool:
+        """Return whether grpc sends this request, or reads requests from it."""
         if self.takes_one_request:
-            return *self._freeze(request), None
-        if machine.handed_over:
-            return self, request, None
-        return self.of_bytes(), None, Replay(request, self.serializer, self._channel.calls.replay_limit)
+            return self.serializer is None and type(request) is bytes
+        return is_stream(request)
+
+    def _reject(self, style: str, request: Any, arguments: Arguments) -> Any:
+        """Make a call that grpc rejects before it sends anything, so that the caller gets grpc's own error."""
+        # A stream waits for ready, because otherwise the lack of a connection could fail it first.
+        method = getattr(channel_to_nowhere(), self.arity)(self._method, *self._signature)
+        return getattr(method, style)(request, *arguments._replace(wait_for_ready=not self.takes_one_request))
 
 
 class _Attempts:
     """Makes the attempts of one call."""
 
-    __slots__ = ("_arguments", "_multicallable", "_replay", "_request", "_single", "_way", "enter")
+    __slots__ = ("_arguments", "_multicallable", "_replay", "_request", "_single", "_style", "enter")
 
     def __init__(
         self,
         multicallable: MultiCallable,
-        way: str,
+        style: str,
         request: Any,
         arguments: Arguments,
         replay: Replay | None = None,
@@ -157,7 +164,7 @@ class _Attempts:
     ) -> None:
         self._multicallable = multicallable
         self.enter = multicallable.enter
-        self._way = way
+        self._style = style
         self._request = request
         self._arguments = arguments
         self._replay = replay
@@ -169,11 +176,11 @@ class _Attempts:
         request = self._request if self._replay is None else self._replay.attempt()
         if instead:
             metadata = replaced(metadata, instead)
-        if self._way not in _BLOCKING_WAYS or self._multicallable.arity.endswith("stream"):
+        if self._style not in _BLOCKING_STYLES or self._multicallable.arity.endswith("stream"):
             connection.streamed = True
         # The call is fail-fast in the core. If the connection breaks just as a wait-for-ready call is assigned to it,
         # the core would keep the call waiting for the core's own next attempt, long after this channel is READY again.
-        call = getattr(method, self._way)(request, seconds, metadata, credentials, False, compression)
+        call = getattr(method, self._style)(request, seconds, metadata, credentials, False, compression)
         if self._single:  # its caller already holds the call
             token = object()
             connection.calls.add(token)
@@ -271,14 +278,14 @@ class _OneResponse(MultiCallable):
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         return self._blocking("with_call", request, arguments)
 
-    def _blocking(self, way: str, request: Any, arguments: Arguments) -> Any:
-        """Make a blocking call; `way` is its name in grpc's multicallable."""
+    def _blocking(self, style: str, request: Any, arguments: Arguments) -> Any:
+        """Make a blocking call; `style` is its name in grpc's multicallable."""
         entry = self.enter() if self._plain and not arguments.wait_for_ready else None
         if entry is None:
-            return self._slowly(way, request, arguments, blocking=True)
+            return self._make_call(style, request, arguments, blocking=True)
         connection, token, method = entry
         try:
-            answer = getattr(method, way)(request, *arguments._replace(wait_for_ready=connection.fail_fast))
+            answer = getattr(method, style)(request, *arguments._replace(wait_for_ready=connection.fail_fast))
         except grpc.RpcError as error:
             connection.failed(error.code())
             raise
@@ -301,7 +308,7 @@ class _OneResponse(MultiCallable):
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         entry = self.enter() if self._plain and not wait_for_ready else None
         if entry is None:
-            return self._slowly("future", request, arguments, blocking=False)
+            return self._make_call("future", request, arguments, blocking=False)
         return self._follow(entry, "future", request, arguments)
 
 
@@ -321,7 +328,7 @@ class _ManyResponses(MultiCallable):
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         entry = self.enter() if self._plain and not wait_for_ready else None
         if entry is None:
-            return self._slowly("__call__", request, arguments, blocking=False)
+            return self._make_call("__call__", request, arguments, blocking=False)
         return self._follow(entry, "__call__", request, arguments)
 
 

@@ -9,6 +9,7 @@ collector happens to run.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -20,6 +21,7 @@ from grpc_backoff.connection.events import ConnectionStatus, Stage, State
 from grpc_backoff.connection.no_connection import explain
 from grpc_backoff.sync.errors import NoConnectionError
 
+_LOG = logging.getLogger(__name__)
 _READY = ConnectionReady()
 
 
@@ -28,6 +30,10 @@ class PendingCall(Protocol):
 
     def feed(self, given: Input) -> None:
         """Feed an input to the call's machine. Thread-safe; never blocks."""
+        ...
+
+    def abandon(self) -> None:
+        """End the call in the child of a fork."""
         ...
 
 
@@ -112,11 +118,11 @@ class PendingCalls:
     def _answer(self, call: PendingCall) -> None:
         state = self.manager.state
         if state is State.READY:
-            call.feed(_READY)
+            self._feed(call, _READY)
         elif state is State.TRANSIENT_FAILURE:
             # SH-3: a call that asks for a connection while the key is in backoff gets the backoff's failure at once.
             self._note_resolved()
-            call.feed(self.no_connection())
+            self._feed(call, self.no_connection())
 
     def _note_resolved(self) -> None:
         error = self.manager.status().last_error
@@ -126,17 +132,30 @@ class PendingCalls:
         """Start all pending calls, as long as the connection stays up."""
         self._resolved = True
         for call in tuple(self._waiting):
-            call.feed(_READY if self.manager.state is State.READY else Missed())
+            self._feed(call, _READY if self.manager.state is State.READY else Missed())
 
     def fail(self) -> None:
         """Notify the pending calls of a failed dial, which only wait-for-ready calls survive (CH-3)."""
         self._note_resolved()
         for call in tuple(self._waiting):
-            call.feed(self.no_connection())
+            self._feed(call, self.no_connection())
+
+    def abandon(self) -> None:
+        """End the calls in the child of a fork."""
+        for call in tuple(self._waiting):
+            call.abandon()
 
     # Thread-safe.
 
     def cancel(self) -> None:
         """Cancel every pending call, because the channel is closing."""
         for call in tuple(self._waiting):
-            call.feed(CancelRequested())
+            self._feed(call, CancelRequested())
+
+    def _feed(self, call: PendingCall, given: Input) -> None:
+        """Feed an input to a call's machine; an exception removes the call, but must not keep the others waiting."""
+        try:
+            call.feed(given)
+        except Exception:  # noqa: BLE001 - a clock or a source of jitter, which the program may supply
+            _LOG.exception("a step of a pending call raised")
+            self.discard(call)

@@ -70,7 +70,8 @@ class StreamRendezvous(FutureRendezvous):
     def _next(self) -> Any:
         while True:
             attempt = self._call.current()
-            if attempt is None:
+            # The attempt learns of a cancellation later, and could return a message until then.
+            if attempt is None or self.cancelled():
                 raise self._error()
             try:
                 response = next(attempt)

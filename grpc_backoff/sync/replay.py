@@ -35,12 +35,12 @@ class Replay:
         """Start without requests; `limit` is how many bytes are kept."""
         self.overfull: Callable[[], object] = _ignore
         """Called once, when more bytes than the limit would have to be kept and an attempt is running."""
-        self._requests = iter(requests)
+        self._requests: Any = requests if hasattr(requests, "__next__") else iter(requests)
         self._serialize = serialize
         self._buffer = ReplayBuffer(limit)
         self._changed = threading.Condition()
         self._taking = False
-        self._too_much = self._told = False
+        self._over_limit = self._reported = False
         self._released = False
         self._running: _Requests | None = None
         self._end: _Broken | None = None
@@ -50,8 +50,8 @@ class Replay:
         requests = _Requests(self)
         with self._changed:
             self._running = requests
-            tell, self._too_much = self._too_much, False
-        if tell:  # because of a request that was read after the previous attempt had failed
+            report, self._over_limit = self._over_limit, False
+        if report:  # because of a request that was read after the previous attempt had failed
             self.overfull()
         return requests
 
@@ -77,10 +77,10 @@ class Replay:
             if self._released and attempt is not self._running:
                 raise StopIteration  # the attempt has ended, and the running one may have discarded the request
             request = self._buffer[number]
-            tell = self._too_much and self._running is not None
-            if tell:
-                self._too_much = False
-        if tell:  # without the lock, because a call that starts an attempt holds its own lock and then needs this one
+            report = self._over_limit and self._running is not None
+            if report:
+                self._over_limit = False
+        if report:  # without the lock, because a call that starts an attempt holds its own lock and then needs this one
             self.overfull()
         if self._released:
             with self._changed:
@@ -134,8 +134,8 @@ class Replay:
             self._buffer.closed = True
         elif isinstance(taken, _Broken):
             self._end = taken
-        elif not self._buffer.add(taken) and not self._told:
-            self._too_much = self._told = True
+        elif not self._buffer.add(taken) and not self._reported:
+            self._over_limit = self._reported = True
 
 
 class _Requests(Iterator[bytes | None]):

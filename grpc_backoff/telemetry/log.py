@@ -74,7 +74,7 @@ def _log_call(event: CallEvent) -> None:
             line = "%s failed on attempt %d, %s; next in %.3g s (%s)%s"
             said = event.code, event.delay, event.source.value, _trace(event)
             _log(logging.INFO, event, line, *_attempt(event), *said, delay=event.delay)
-        case CallExhausted():  # RT-6
+        case CallExhausted():  # RT-6: with how it ended
             line = "%s gave up after attempt %d and %.3g s, %s: %s%s"
             why = event.took, event.code, event.reason.value, _trace(event)
             _log(logging.WARNING, event, line, *_attempt(event), *why)

@@ -17,12 +17,12 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from grpc_backoff import __version__
+from grpc_backoff.base_errors import MissingExtra
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent
-from grpc_backoff.errors import MissingExtra
 from grpc_backoff.telemetry.channels import Channels
+from grpc_backoff.version import __version__
 
 try:
     from opentelemetry.metrics import Histogram, Meter, MeterProvider, Observation, get_meter_provider
@@ -43,6 +43,7 @@ RETRY_DELAY: Final = "grpc_backoff.client.call.retry_delay"
 SUCCESSES: Final = "grpc_backoff.client.call.successes"
 EXHAUSTED: Final = "grpc_backoff.client.call.exhausted"
 SERVER_DELAYS_HONORED: Final = "grpc_backoff.client.call.server_delays_honored"
+SERVER_DELAYS_SHORTENED: Final = "grpc_backoff.client.call.server_delays_shortened"
 SERVER_DELAY: Final = "grpc_backoff.client.call.server_delay"
 
 # The labels, and the values that A94 defines.
@@ -129,7 +130,8 @@ class _Calls:
         self._delay = delay_histogram(meter, RETRY_DELAY, "Waits before retries of calls.")
         self._successes = meter.create_counter(SUCCESSES, "{call}", "Calls that succeeded.")
         self._exhausted = meter.create_counter(EXHAUSTED, "{call}", "Calls that gave up retrying.")
-        self._honored = meter.create_counter(SERVER_DELAYS_HONORED, "{delay}", "Waits that a server asked for.")
+        self._honored = meter.create_counter(SERVER_DELAYS_HONORED, "{delay}", "Waits as long as a server asked for.")
+        self._shortened = meter.create_counter(SERVER_DELAYS_SHORTENED, "{delay}", "Waits shorter than that.")
         self._server_delay = delay_histogram(meter, SERVER_DELAY, "Lengths of the waits that a server asked for.")
 
     def record(self, event: CallEvent) -> None:
@@ -140,7 +142,8 @@ class _Calls:
                 labels[SOURCE] = word_label(event.source)
                 self._delay.record(event.delay, labels)
                 if event.server_delay is not None:
-                    self._honored.add(1, labels)
+                    counter = self._honored if event.delay >= event.server_delay else self._shortened
+                    counter.add(1, labels)
                     self._server_delay.record(event.server_delay, labels)
             case CallSucceeded():
                 self._successes.add(1, labels | {ATTEMPT: attempt_label(event.attempt)})

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import random
 import socket
 from collections.abc import Callable
@@ -31,16 +30,15 @@ import grpc.aio
 
 from grpc_backoff.aio.channel import Channel, Interceptors
 from grpc_backoff.aio.core_channel import CoreChannel
-from grpc_backoff.calls.core_words import Link
-from grpc_backoff.channel.settings import ChannelSettings, Options
+from grpc_backoff.aio.grpcio import core_channel
+from grpc_backoff.config.channel import ChannelSettings, Options
 from grpc_backoff.config.target import AF_UNIX, Target, parse_target
 from grpc_backoff.connection.connector import Loss
+from grpc_backoff.core.texts import Link
 from grpc_backoff.testing.connector import ScriptedConnection, ScriptedConnector
 
 _CHUNK = 1 << 16
 _READY, _IDLE = grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.IDLE
-
-_genuine: Any = importlib.import_module("grpc.aio._channel")  # tracers may have wrapped the public names
 
 
 def scripted_channel(
@@ -93,8 +91,8 @@ class _ServedConnector:
         self._credentials = credentials
         self._made: list[_ServedConnection] = []
 
-    async def connect(self, limit: float, *, proven: bool = False) -> _ServedConnection:
-        scripted = await self._script.connect(limit, proven=proven)
+    async def connect(self, limit: float) -> _ServedConnection:
+        scripted = await self._script.connect(limit)
         line = _Line(self._target)
         made = _ServedConnection(scripted, self._script, line, self._open(line.open()))
         self._made.append(made)
@@ -113,11 +111,9 @@ class _ServedConnector:
         options: list[tuple[str, Any]] = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
         if self._credentials is None:
             options.append(("grpc.default_authority", f"{self._target.host}:{self._target.port}"))
-            plain: grpc.aio.Channel = _genuine.insecure_channel(place, options=options)
-            return plain
-        options.append(("grpc.ssl_target_name_override", self._target.host))
-        secure: grpc.aio.Channel = _genuine.secure_channel(place, self._credentials, options=options)
-        return secure
+        else:
+            options.append(("grpc.ssl_target_name_override", self._target.host))
+        return core_channel(place, self._credentials, options)
 
 
 class _ServedConnection:
@@ -127,7 +123,7 @@ class _ServedConnection:
         self, scripted: ScriptedConnection, script: ScriptedConnector, line: _Line, channel: grpc.aio.Channel
     ) -> None:
         self.scripted = scripted
-        self.core = CoreChannel(channel, asyncio.get_running_loop(), script.clock.now, _leave_open)
+        self.core = CoreChannel(channel, asyncio.get_running_loop(), script.clock.now)
         self.core.check = self._check
         self._now = script.clock.now
         self._line = line
@@ -170,10 +166,6 @@ class _ServedConnection:
         self._breaking.cancel()
         await self.core.close(grace)
         await self._line.close()
-
-
-def _leave_open(_core: CoreChannel) -> None:
-    """Do nothing, because the channel of a retired connection is closed together with its connector."""
 
 
 class _Line:

@@ -25,7 +25,7 @@ __all__ = ["check_connector"]
 MakeConnector = Callable[[str], Connector[Any]]
 
 _LIMIT = 1.0
-_CLOSED_WITHIN = 0.25  # CB-3
+_CLOSED_WITHIN = 0.25  # CB-3: this soon after the limit
 _BEFORE = 0.2
 _PATIENCE = 5.0  # for things that must happen eventually, on a busy machine
 

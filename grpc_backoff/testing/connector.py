@@ -114,7 +114,6 @@ class ScriptedConnector:
     """
 
     def __init__(self, clock: FakeClock, script: Iterable[Succeeds | Fails | Hangs]) -> None:
-        """Store the outcomes, one for each attempt."""
         self.attempts: list[Attempt] = []
         self.connections: list[ScriptedConnection] = []
         self.closed = False
@@ -126,7 +125,7 @@ class ScriptedConnector:
         """Continue with another script from the next attempt on."""
         self._script = list(script)
 
-    async def connect(self, limit: float, *, proven: bool = False) -> ScriptedConnection:  # noqa: ARG002 - unused by scripts
+    async def connect(self, limit: float) -> ScriptedConnection:
         """Make one attempt, which ends as the script says."""
         attempt = Attempt(self.clock.now(), limit)
         self.attempts.append(attempt)

@@ -21,7 +21,7 @@ from functools import partial
 from types import TracebackType
 from typing import Protocol, Self
 
-from grpc_backoff.errors import MissingExtra
+from grpc_backoff.base_errors import MissingExtra
 from grpc_backoff.testing.port import RESET, Port
 
 try:
@@ -197,7 +197,7 @@ class FlakyFront:
     def __init__(
         self, behaviour: Behaviour = healthy, *, upstream: tuple[str, int] | None = None, port: int = 0
     ) -> None:
-        """Store the arguments. Once entered, the front listens on `port`, or on any free port if it is 0."""
+        """Listen, once entered, on `port`, or on any free port if it is 0."""
         self.behaviour = behaviour
         self.upstream = upstream
         self.visits: list[Visit] = []

@@ -9,8 +9,7 @@ import grpc.aio
 import pytest
 
 import grpc_backoff.aio
-from tests.aio.service import Scripted
-from tests.echo import EchoStub, serving
+from tests.echo import EchoStub
 
 RETRY = "retry: 3, delay: 10ms"
 RETRYING = SimpleNamespace(
@@ -23,21 +22,6 @@ RETRYING = SimpleNamespace(
 def kind(request):
     """The module that makes the channels: grpc's own, this library's, or this library's with retries for every call."""
     return request.param
-
-
-@pytest.fixture(params=["fresh", "ready"])
-def phase(request):
-    """The channel's phase at the first call: fresh, where the call has to wait for a connection, or READY."""
-    return request.param
-
-
-@pytest.fixture
-async def server():
-    """A running server; its address is `target`."""
-    servicer = Scripted()
-    async with serving(servicer) as port:
-        servicer.target = f"127.0.0.1:{port}"
-        yield servicer
 
 
 @pytest.fixture

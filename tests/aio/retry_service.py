@@ -20,7 +20,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import CallExhausted, CallRetried, CallSucceeded, RetryPolicy, aio
+from grpc_backoff import CallExhausted, CallRetried, CallSucceeded, aio, parse_policy
 from tests.certificates import client_credentials, server_credentials
 from tests.echo import Echo, EchoStub, Message, serving
 
@@ -211,7 +211,7 @@ async def peer(request):
 
 def retried(words="retry: 4, delay: 10ms", **changes):
     """Return a policy for all methods, parsed from a policy string, with the given fields replaced."""
-    return {"*": replace(RetryPolicy.parse(words), **changes)}
+    return {"*": replace(parse_policy(words), **changes)}
 
 
 async def failing(call):

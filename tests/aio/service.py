@@ -1,8 +1,4 @@
-"""Services for the channel tests, which record what reaches them.
-
-`Scripted` does what the text of a request says; `Tries` handles each attempt of a call with the behaviour that the test
-specifies. The channels are made in `conftest.py`.
-"""
+"""A service that handles each attempt of a call with the behaviour that the test specifies."""
 
 from __future__ import annotations
 
@@ -11,71 +7,6 @@ import asyncio
 import grpc
 
 from tests.echo import Echo, Message
-
-INITIAL = (("first", "1"), ("first-bin", b"\x00\xff"))
-TRAILING = (("last", "2"), ("last-bin", b"\xfe\x00"))
-
-
-class Scripted(Echo):
-    """Obeys the texts `abort`, `cancelled`, `metadata`, `hang` and `enough`; answers other texts like `Echo`."""
-
-    target = ""
-
-    def __init__(self):
-        super().__init__()
-        self.metadata = []
-        self.remaining = []
-        self.started = asyncio.Event()
-        self.cancelled = asyncio.Event()
-
-    async def Unary(self, request, context):  # noqa: N802
-        await self._obey(request.text, context)
-        return await super().Unary(request, context)
-
-    async def Down(self, request, context):  # noqa: N802
-        await self._obey(request.text, context)
-        async for response in super().Down(request, context):
-            yield response
-        await self._hang_if(request.text == "then hang")
-
-    async def Up(self, request_iterator, context):  # noqa: N802
-        texts = []
-        await self._obey("", context)
-        async for request in request_iterator:
-            texts.append(request.text)
-            await self._obey(request.text, context, note=False)
-            if request.text == "enough":
-                break
-        return Message(text="".join(texts), count=len(texts))
-
-    async def Both(self, request_iterator, context):  # noqa: N802
-        await self._obey("", context)
-        async for request in request_iterator:
-            await self._obey(request.text, context, note=False)
-            yield request
-            if request.text == "enough":
-                break
-
-    async def _obey(self, text, context, *, note=True):
-        if note:
-            self.metadata.append(tuple(map(tuple, context.invocation_metadata())))
-            self.remaining.append(context.time_remaining())
-        if text == "abort":
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not now", trailing_metadata=TRAILING)
-        if text == "cancelled":
-            await context.abort(grpc.StatusCode.CANCELLED, "the server's own")
-        if text == "metadata":
-            await context.send_initial_metadata(INITIAL)
-            context.set_trailing_metadata(TRAILING)
-        await self._hang_if(text == "hang")
-
-    async def _hang_if(self, hangs):
-        if hangs:
-            self.started.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self.cancelled.set()
 
 
 class Tries(Echo):

@@ -12,13 +12,11 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import CallRetried, aio
-from tests.aio.service import Tries, counts, echo, fails, hangs
+from grpc_backoff import CallRetried
+from tests.aio.service import fails, hangs
 from tests.aio.trying import (
-    ANSWERS,
     BUFFER,
     CODE,
-    METHODS,
     REQUEST_STREAMS,
     WAYS,
     failing,
@@ -26,7 +24,7 @@ from tests.aio.trying import (
     make,
     trying,
 )
-from tests.echo import EchoStub, Message, serving
+from tests.echo import Message
 
 LATER = "retry: 3, delay: 60s"
 
@@ -185,79 +183,3 @@ async def test_iterator_of_a_call_that_has_ended(method):
 
 
 # Closing the channel.
-
-
-@pytest.mark.parametrize(("method", "style"), OTHER_STYLES)
-@IN_EACH_PHASE
-async def test_close(method, style, phase):
-    """CB-10: closing the channel cancels its calls on client and server, in any phase."""
-    behaviours, retry, there = PHASES[phase]
-    async with trying(*behaviours, retry=retry) as service:
-        call = make(service.stub, method, style=style)
-        finishing = asyncio.create_task(finish(call))
-        await service.until(there)
-        async with asyncio.timeout(30):
-            await service.channel.close()
-            with pytest.raises(asyncio.CancelledError):
-                await finishing
-        assert call.cancelled()
-        assert await call.code() is CODE.CANCELLED
-        await service.until(lambda service: service.ended == len(service.got))
-
-
-@METHODS
-@pytest.mark.parametrize("behaviours", [[], [fails()]], ids=["first attempt", "later attempt"])
-async def test_close_with_grace(method, behaviours):
-    """CB-10: a running call may finish within the grace period, and even send its remaining requests."""
-    go_on = asyncio.Event()
-
-    async def requests():
-        yield Message(text="a")
-        await go_on.wait()
-        yield Message(text="b")
-
-    async def when_told(requests, context):
-        await go_on.wait()
-        async for response in echo(requests, context):
-            yield response
-
-    async with trying(*behaviours, when_told) as service:
-        one_request = method in {"Unary", "Down"}
-        call = make(service.stub, method) if one_request else getattr(service.stub, method)(requests())
-        finishing = asyncio.create_task(finish(call))
-        await service.until(lambda service: len(service.got) > len(behaviours))
-        closing = asyncio.create_task(service.channel.close(60))
-        await asyncio.sleep(0.05)
-        go_on.set()
-        assert await finishing == ANSWERS[method]
-        async with asyncio.timeout(30):
-            await closing
-
-
-@METHODS
-async def test_closing_ends_the_retries(method):
-    """CB-10: a call that fails during the grace period is not retried."""
-    go_on = asyncio.Event()
-    async with trying(fails(when=go_on)) as service:
-        finishing = asyncio.create_task(failing(make(service.stub, method)))
-        await service.until(lambda service: service.got)
-        closing = asyncio.create_task(service.channel.close(60))
-        await asyncio.sleep(0.05)
-        go_on.set()
-        assert (await finishing).code() is CODE.UNAVAILABLE
-        async with asyncio.timeout(30):
-            await closing
-        assert len(service.got) == 1
-
-
-async def test_many_at_once():
-    """CH-7: fifty concurrent streams on one channel each get their own responses, although half the attempts fail."""
-    service = Tries(*[fails(1), counts] * 100)
-    async with (
-        serving(service) as port,
-        aio.insecure_channel(f"127.0.0.1:{port}", retry="retry: 100, delay: 5ms") as channel,
-    ):
-        stub = EchoStub(channel)
-        calls = [make(stub, "Both", ["x"] * count, "written") for count in range(1, 51)]
-        answers = await asyncio.gather(*(finish(call) for call in calls))
-    assert answers == [[str(count)] for count in range(1, 51)]

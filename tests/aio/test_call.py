@@ -68,19 +68,6 @@ def service_config(**entry):
     return [("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], **entry}]}))]
 
 
-@pytest.mark.parametrize("seconds", [-1, float("nan")])
-@pytest.mark.parametrize("phase", ["fresh", "ready"])
-async def test_a_deadline_that_has_passed(peer, phase, seconds):
-    """CH-1, RT-7: a call whose deadline has already passed ends at once, and nothing is sent."""
-    client = peer.client("retry: 5, delay: 1ms, deadline: 60s")
-    if phase == "ready":
-        await client.channel.channel_ready()
-    for text in map(str, range(20 if phase == "ready" else 1)):
-        assert (await failing(client.call(text, timeout=seconds))).code() is CODE.DEADLINE_EXCEEDED
-    assert not client.of(CallRetried)
-    assert not peer.service.tries
-
-
 async def test_time_remaining(peer):
     """RT-7: `time_remaining()` counts down for the whole call, and ignores a service config's timeout, as in grpcio."""
     client = peer.client("retry: 1, delay: 1ms", options=service_config(timeout="50s"))

@@ -48,6 +48,26 @@ async def test_dropped_channel_stops(front):
     assert manager.state is events.State.SHUTDOWN
 
 
+async def test_a_listener_stops_the_dialling():
+    """CB-10: `stop_dialling` has an effect at once, even if the next attempt is due without a pause. Takes 0.5 s."""
+    heard = []
+
+    def hear(event):
+        heard.append(type(event))
+        if isinstance(event, events.AttemptFailed):
+            channel.stop_dialling()
+
+    limits = [("grpc.min_reconnect_backoff_ms", 200), ("grpc.initial_reconnect_backoff_ms", 100)]
+    async with FlakyFront(silent) as peer, aio.insecure_channel(peer.target, limits, listeners=[hear]) as channel:
+        assert channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.IDLE
+        async with asyncio.timeout(20):
+            while events.AttemptFailed not in heard:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        assert len(peer.visits) == 1
+    assert heard.count(events.AttemptStarted) == 1
+
+
 async def test_dropped_channel_stops_where_warnings_are_errors(front, monkeypatch):
     """CB-10: a dropped channel stops dialling even if its ResourceWarning is turned into an error."""
     channels = [aio.insecure_channel(front.target, options=QUICK)]

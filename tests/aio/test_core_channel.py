@@ -12,11 +12,8 @@ import pytest
 
 from grpc_backoff import aio
 from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.core import machine as m
 from tests.echo import EchoStub, Message, serving
-
-IDLE = grpc.ChannelConnectivity.IDLE
-READY = grpc.ChannelConnectivity.READY
-SHUTDOWN = grpc.ChannelConnectivity.SHUTDOWN
 
 
 @contextlib.asynccontextmanager
@@ -25,7 +22,7 @@ async def connected():
     drained = []
     async with serving() as port:
         plain = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
-        core = CoreChannel(plain, asyncio.get_running_loop(), time.monotonic, drained.append)
+        core = CoreChannel(plain, asyncio.get_running_loop(), time.monotonic, lambda: drained.append(core))
         await plain.channel_ready()
         try:
             yield core, drained
@@ -93,15 +90,6 @@ async def test_a_failed_write_is_one_end():
         assert core.running == 0
 
 
-async def test_the_first_end_wakes_who_waits_for_it():
-    """CH-3: a call that ends completes the future that waits for this, and later ends leave it alone."""
-    async with connected() as (core, _):
-        core.first_end = asyncio.get_running_loop().create_future()
-        await finish(begun(core))
-        assert core.first_end.done()
-        await finish(begun(core))
-
-
 async def test_calls_that_nothing_refers_to_are_forgotten():
     """CB-10: a channel knows the calls that are running or still referenced, and nothing of any other call."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -153,11 +141,11 @@ async def test_closing_ends_calls_and_watches(grace):
     """CB-10: once the channel is closed, no call of it is running, and no watch is left in the core."""
     async with connected() as (core, _):
         call = begun(core)
-        core.watch(READY)
+        core.watch(m.READY)
         await core.close(grace)
         assert call.cancelled()
-        assert core.last_state is READY
-        assert core.state() is SHUTDOWN
+        assert core.last_state == m.READY
+        assert core.check(False) == m.SHUTDOWN
         assert not core._watches
 
 
@@ -171,22 +159,31 @@ async def test_a_cancelled_close_still_closes():
         with contextlib.suppress(asyncio.CancelledError):
             await closing
         assert call.cancelled()
-        assert core.state() is SHUTDOWN
+        assert core.check(False) == m.SHUTDOWN
 
 
 async def test_a_state_that_lasts_is_watched_once():
-    """CB-1: waiting in vain for the end of a state leaves one watch, which a later wait continues."""
+    """CB-1: asking again for the end of a state leaves one watch in the core."""
     async with connected() as (core, _):
-        assert not await core.leaves(READY, within=0.01)
-        assert not await core.leaves(READY, within=0.01)
+        core.watch(m.READY)
+        core.watch(m.READY)
         assert len(core._watches) == 1
-        leaving = asyncio.create_task(core.leaves(READY))
-        await asyncio.sleep(0)
+
+
+async def test_only_the_end_of_the_latest_state_is_told():
+    """CB-16: the end of a watched state is told once, and not if another state is watched by then."""
+    told = []
+    async with serving() as port:
+        plain = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        core = CoreChannel(plain, asyncio.get_running_loop(), time.monotonic, changed=lambda: told.append("left"))
+        core.watch(m.IDLE)
+        await asyncio.sleep(0.05)
+        assert told == []
+        core.watch(m.READY)  # it is still IDLE
+        await asyncio.sleep(0.05)
+        assert told == ["left"]
+        await plain.channel_ready()  # leaves IDLE
+        core.watch(m.READY)
+        await asyncio.sleep(0.05)
+        assert told == ["left"]
         await core.close()
-        assert await leaving
-
-
-async def test_a_state_that_is_over_has_been_left():
-    """CB-1: waiting for the end of a state that the channel is not in returns at once."""
-    async with connected() as (core, _):
-        assert await core.leaves(IDLE)

@@ -143,15 +143,6 @@ async def test_write_and_read(stub):
     assert await call.read() is grpc.aio.EOF
 
 
-async def test_write_then_iterate(stub):
-    """CH-1: a call's requests can be sent with `write()` and its responses read by iteration."""
-    call = stub.Both()
-    await call.write(Message(text="a"))
-    await call.write(Message(text="b"))
-    await call.done_writing()
-    assert await answer(call) == ["a", "b"]
-
-
 async def test_reader_and_writer_tasks(stub):
     """CH-1: one task can write while another, which started first, reads."""
     call = stub.Both()
@@ -237,17 +228,8 @@ async def test_metadata_sent(stub, server):
     """CH-1: a `Metadata` object reaches the server, including binary values, and repeated keys keep their order."""
     metadata = grpc.aio.Metadata(("key", "value"), ("key", "again"), ("key-bin", b"\x00\xff"))
     await stub.Unary(Message(), metadata=metadata)
-    seen = next(pairs for pairs in server.metadata if ("key-bin", b"\x00\xff") in pairs)
+    seen = next(pairs for pairs in server.servicer.pairs if ("key-bin", b"\x00\xff") in pairs)
     assert [value for key, value in seen if key == "key"] == ["value", "again"]
-
-
-async def test_metadata_belongs_to_the_call(stub, server):
-    """CH-1: changing the metadata after the call was made has no effect on the call."""
-    metadata = grpc.aio.Metadata(("key", "before"))
-    call = stub.Unary(Message(), metadata=metadata)
-    metadata["key"] = "after"
-    await call
-    assert ("key", "before") in server.metadata[0]
 
 
 async def test_metadata_that_is_none(stub):
@@ -261,16 +243,6 @@ async def test_metadata_with_a_bad_key(stub):
     call = stub.Unary(Message(), metadata=[("Bad Key", "x")])
     with pytest.raises(grpc.aio.InternalError):
         await call
-
-
-async def test_request_belongs_to_the_call(stub):
-    """CH-1: changing the request after the call was made has no effect, even while the call waits."""
-    request = Message(text="before", count=1)
-    unary, stream = stub.Unary(request), stub.Down(request)
-    await asyncio.sleep(0)
-    request.text = "after"
-    assert await answer(unary) == "before"
-    assert await answer(stream) == ["before"]
 
 
 async def test_serializer_that_raises(channel):
@@ -334,8 +306,7 @@ async def test_without_serializers(channel):
 async def test_never_awaited_but_sent(stub, server):
     """CH-1: a call is sent as soon as it is made, even if it is never awaited."""
     stub.Unary(Message(text="hang"))
-    async with asyncio.timeout(20):
-        await server.started.wait()
+    assert await asyncio.to_thread(server.servicer.hanging.wait, 20)
 
 
 @pytest.mark.skipif(not hasattr(grpc.aio._channel.Channel, "_register_call"), reason="grpcio cancelled it before 1.8x")
@@ -343,16 +314,10 @@ async def test_dropped_stream_goes_on(stub, server):
     """CH-1: a response stream without references is not cancelled, because grpc's channel holds it until it ends."""
     call = stub.Down(Message(text="then hang", count=1))
     assert (await call.read()).text == "then hang"
-    await server.started.wait()
+    assert await asyncio.to_thread(server.servicer.hanging.wait, 20)
     del call
     gc.collect()
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(server.cancelled.wait(), 0.2)
-
-
-async def test_iteration_keeps_the_call(stub):
-    """CH-1: iterating over a call keeps it alive, even without any other reference."""
-    assert [response.text async for response in stub.Down(Message(text="a", count=3))] == ["a"] * 3
+    assert not await asyncio.to_thread(server.servicer.cancelled.wait, 0.2)
 
 
 async def test_context_variables(stub):

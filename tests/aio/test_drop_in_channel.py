@@ -271,3 +271,8 @@ def test_made_before_the_loop_runs(kind):
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+
+
+async def test_its_loop(channel):
+    """CH-1: other libraries read a channel's event loop under grpcio's name."""
+    assert channel._loop is asyncio.get_running_loop()

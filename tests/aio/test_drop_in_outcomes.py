@@ -14,8 +14,8 @@ import grpc.aio
 import pytest
 
 from grpc_backoff.testing.front import FlakyFront
-from tests.aio.service import TRAILING
 from tests.echo import EchoStub, Message
+from tests.sync.service import TRAILING
 
 CODE = grpc.StatusCode
 METHODS = pytest.mark.parametrize("method", ["Unary", "Down", "Up", "Both"])
@@ -83,13 +83,13 @@ async def test_cancel_the_task(stub, server, method):
     """CH-1: cancelling the task that awaits the call cancels the call."""
     call = make(stub, method)
     task = asyncio.create_task(finish(call, method))
-    await server.started.wait()
+    assert await asyncio.to_thread(server.servicer.hanging.wait, 20)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await call.code() is CODE.CANCELLED
     assert call.cancelled()
-    await server.cancelled.wait()
+    assert await asyncio.to_thread(server.servicer.cancelled.wait, 20)
 
 
 @METHODS
@@ -105,6 +105,7 @@ async def test_cancel_without_a_connection(kind, nowhere, method):
             await task
         assert await call.code() is CODE.CANCELLED
         assert await call.details() == "Locally cancelled by application!"
+        assert isinstance(await call.trailing_metadata(), grpc.aio.Metadata)
         assert call.cancelled()
         assert call.done()
         assert not call.cancel()
@@ -129,19 +130,11 @@ async def test_cancel_one_of_two_that_await(stub, server):
     """CH-1: if two tasks await a call, cancelling one of them cancels the call and the other task."""
     call = stub.Unary(Message(text="hang"))
     first, second = (asyncio.create_task(finish(call, "Unary")) for _ in range(2))
-    await server.started.wait()
+    assert await asyncio.to_thread(server.servicer.hanging.wait, 20)
     first.cancel()
     await asyncio.wait([first, second], timeout=20)
     assert first.cancelled()
     assert second.cancelled()
-
-
-async def test_wait_for(stub, server):
-    """CH-1: a timeout in `asyncio.wait_for` cancels the call."""
-    call = stub.Unary(Message(text="hang"))
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(call, 0.3)
-    assert call.cancelled()
 
 
 @METHODS
@@ -274,10 +267,31 @@ async def test_wait_for_connection_of_a_failed_call(stub, method):
 async def test_wait_for_connection_of_a_cancelled_call(stub, server, method):
     """CH-1: `wait_for_connection()` raises CancelledError on a cancelled call."""
     call = make(stub, method)
-    await server.started.wait()
+    assert await asyncio.to_thread(server.servicer.hanging.wait, 20)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call.wait_for_connection()
+
+
+@pytest.mark.parametrize("method", ["Up", "Both"])
+async def test_cancelled_writer_without_a_connection(kind, nowhere, method):
+    """CH-1: a write that is cancelled while the call waits leaves the call as it was; the request is not sent."""
+    async with kind.insecure_channel(nowhere) as channel:
+        call = getattr(EchoStub(channel), method)(wait_for_ready=True)
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(call.write(Message(text="a")), 0.02)
+        assert not call.done()
+        call.cancel()
+
+
+@METHODS
+async def test_callback_that_cannot_be_called(stub, method):
+    """CH-1: a done callback that cannot be called is refused at once."""
+    call = make(stub, method)
+    with pytest.raises(TypeError, match="the first argument must be callable"):
+        call.add_done_callback(None)
+    call.cancel()
 
 
 @pytest.mark.parametrize("method", ["Up", "Both"])
@@ -295,7 +309,7 @@ async def test_writer_of_a_cancelled_call(stub, method):
 async def test_reader_of_a_cancelled_call(stub, server, method):
     """CH-1: `read()` on a cancelled call raises CancelledError each time."""
     call = make(stub, method)
-    await server.started.wait()
+    assert await asyncio.to_thread(server.servicer.hanging.wait, 20)
     call.cancel()
     for _ in range(2):
         with pytest.raises(asyncio.CancelledError):

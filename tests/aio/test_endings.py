@@ -194,22 +194,6 @@ async def test_a_try_that_ends_within_the_grace(peer, said):
     assert len(peer.service.tries["a"]) == 1
 
 
-async def test_requests_that_end_within_the_grace(peer):
-    """CB-10: a call may send the rest of its requests within the grace period."""
-
-    async def requests():
-        for text in "abc":
-            yield Message(text=text)
-            await asyncio.sleep(0.1)
-
-    client = peer.client(QUICK)
-    await client.channel.channel_ready()
-    call = client.stub.Up(requests())
-    await call.wait_for_connection()
-    await asyncio.wait_for(client.channel.close(60), 30)
-    assert await answered(call) == "abc"
-
-
 async def test_a_hook_that_closes_the_channel(peer):
     """CB-10: a hook may close the channel; this cancels the call for which the hook runs."""
     clients = []

@@ -29,7 +29,7 @@ def add(channel, noted, name):
 
 
 def through(server):
-    return [value for key, value in server.metadata[-1] if key == "through"]
+    return [value for key, value in server.servicer.pairs[-1] if key == "through"]
 
 
 async def answered(stub, method):
@@ -59,11 +59,11 @@ async def test_appended_later(channel, server, method):
     stub = EchoStub(channel)
     await answered(stub, method)
     add(channel, noted, "late")
-    server.metadata.clear()
+    server.servicer.pairs.clear()
     assert await answer(call_all(stub)[method]) == ANSWERS[method]
     path = f"/echo.v1.Echo/{method}".encode()
     assert [seen for _, seen in noted].count(path) == 1
-    assert any(("through", "late") in metadata for metadata in server.metadata)
+    assert any(("through", "late") in metadata for metadata in server.servicer.pairs)
 
 
 async def test_order(channel, server):

@@ -8,28 +8,32 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff.aio.grpcio import CANCELLED_DETAILS, is_cancelled_here, is_ok, is_stand_in, status_of
-from tests.aio.service import INITIAL, TRAILING, Scripted
+from grpc_backoff.aio.grpcio import CANCELLED_DETAILS, core_call, is_cancelled_here, is_stand_in, status_of
 from tests.aio.trying import CODE
-from tests.echo import EchoStub, Message, serving
+from tests.echo import EchoStub, Message
+from tests.sync.service import INITIAL, TRAILING, Echo, place
 
 
 async def ended(text, *, cancel=False):
     """Make a call with grpcio alone, and wait for its end; return it with the error that its caller got, or None."""
-    service = Scripted()
-    async with serving(service) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = EchoStub(channel).Unary(Message(text=text), timeout=30)
-        if cancel:
-            await asyncio.wait_for(service.started.wait(), 30)
-            call.cancel()
-        try:
-            await call
-        except grpc.aio.AioRpcError as error:
-            return call, error
-        except asyncio.CancelledError:
-            pass
-        await call.code()
-        return call, None
+    with place() as server:
+        async with grpc.aio.insecure_channel(server.target) as channel:
+            return await outcome(channel, server, text, cancel)
+
+
+async def outcome(channel, server, text, cancel):
+    call = EchoStub(channel).Unary(Message(text=text), timeout=30)
+    if cancel:
+        assert await asyncio.to_thread(server.servicer.hanging.wait, 20)
+        call.cancel()
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return call, error
+    except asyncio.CancelledError:
+        pass
+    await call.code()
+    return call, None
 
 
 @pytest.mark.parametrize(
@@ -44,7 +48,7 @@ async def ended(text, *, cancel=False):
 async def test_how_it_ended(text, cancel, ok, cancelled_here):
     """CH-1: a finished call tells whether it was OK, and whether this side or the server cancelled it."""
     call, _ = await ended(text, cancel=cancel)
-    assert (is_ok(call), is_cancelled_here(call)) == (ok, cancelled_here)
+    assert (core_call(call).is_ok(), is_cancelled_here(call)) == (ok, cancelled_here)
 
 
 async def test_status_of_a_failure():
@@ -96,15 +100,15 @@ def test_stand_in(error, stands_in):
 async def test_a_stand_in_of_grpcios_own():
     """RT-8: grpcio still reports the expected status after a failed write. Repeats the call, because this is a race."""
 
-    class Ends(Scripted):
-        async def Both(self, request_iterator, context):  # noqa: N802
-            await context.abort(CODE.UNAVAILABLE, "not now")
-            yield
+    class Ends(Echo):
+        def Both(self, request_iterator, context):  # noqa: N802
+            context.abort(CODE.UNAVAILABLE, "not now")
 
-    async with serving(Ends()) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        for _ in range(200):
-            if is_stand_in(await write_until_it_fails(EchoStub(channel).Both(timeout=30))):
-                return
+    with place(Ends()) as server:
+        async with grpc.aio.insecure_channel(server.target) as channel:
+            for _ in range(200):
+                if is_stand_in(await write_until_it_fails(EchoStub(channel).Both(timeout=30))):
+                    return
     raise AssertionError("grpcio has other words for it")
 
 

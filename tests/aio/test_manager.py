@@ -134,7 +134,7 @@ async def test_a_late_loop_makes_one_attempt():
 
 
 async def test_a_lost_connection_is_retired_at_once():
-    """CB-7: a lost connection is retired at once, so that no call can use it."""
+    """CB-16: a lost connection is retired at once, so that no call can use it."""
     parts = Parts(Succeeds())
     parts.manager.want()
     await parts.clock.advance(5)
@@ -148,7 +148,7 @@ async def test_a_lost_connection_is_retired_at_once():
 
 
 async def test_a_dial_that_nobody_ordered_is_announced():
-    """CB-7: a redial by the core is reported as an event, and delays a pending start by another INITIAL_BACKOFF."""
+    """CB-16: a redial by the core is reported as an event, and delays a pending start by another INITIAL_BACKOFF."""
     parts = Parts(Succeeds())
     parts.manager.want()
     await parts.clock.advance(0.5)
@@ -190,7 +190,7 @@ async def test_an_outcome_that_came_in_time_on_a_late_loop_counts():
 
 
 async def test_a_call_that_finds_the_connection_dead_is_the_first_to_know():
-    """CB-7, CH-7: no call is assigned to a dead connection, even if the manager has not yet noticed that it ended."""
+    """CB-16, CH-7: no call is assigned to a dead connection, even if the manager has not yet noticed that it ended."""
     parts = Parts(Succeeds())
     parts.manager.want()
     await parts.clock.advance(5)

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grpc_backoff import aio
-from tests.aio.service import INITIAL, fails
+from tests.aio.service import fails
 from tests.aio.trying import (
     ANSWERS,
     BUFFER,
@@ -32,6 +32,7 @@ from tests.aio.trying import (
     trying,
 )
 from tests.echo import Message
+from tests.sync.service import INITIAL
 
 OTHER_STYLES = pytest.mark.parametrize("style", ["written", "async iterator"])
 
@@ -62,37 +63,6 @@ async def test_failure_behind_the_first_answer(method, tls):
             assert type(caught.value) is grpc.aio.AioRpcError
             assert caught.value.code() is await call.code() is CODE.UNAVAILABLE
         assert len(service.got) == 2
-
-
-@REQUEST_STREAMS
-@OTHER_STYLES
-@pytest.mark.parametrize("size", [1, 20_000], ids=["small", "large"])
-@pytest.mark.parametrize("after", [0, 1, 5, 9])
-async def test_failure_while_requests_are_written(method, style, size, after):
-    """RT-8: if an attempt fails while requests are being written, the next one gets every request from the start."""
-    texts = [f"{number} " + "x" * size for number in range(10)]
-    async with trying(fails(after), fails(after + 1)) as service:
-        answer = await finish(make(service.stub, method, texts, style))
-        assert answer == ("".join(texts) if method == "Up" else texts)
-        assert service.got[-1] == texts
-        assert [got == texts[: len(got)] for got in service.got] == [True] * 3
-
-
-@REQUEST_STREAMS
-@OTHER_STYLES
-async def test_failure_after_half_close(method, style):
-    """RT-8: if an attempt fails after the end of the requests, the next one gets every request and their end."""
-    async with trying(fails(None), fails(None)) as service:
-        assert await finish(make(service.stub, method, style=style)) == ANSWERS[method]
-        assert service.got == [["a", "b"]] * 3
-
-
-@REQUEST_STREAMS
-async def test_no_requests_at_all(method):
-    """RT-8: a stream without any requests is empty in each attempt."""
-    async with trying(fails(None)) as service:
-        assert await finish(make(service.stub, method, (), "written")) == ("" if method == "Up" else [])
-        assert service.got == [[], []]
 
 
 @pytest.mark.parametrize("read", [False, True])

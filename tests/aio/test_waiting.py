@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import ConnectionStatus, Reason, RetryHooks, RetryPolicy, aio
+from grpc_backoff import ConnectionStatus, Reason, RetryHooks, aio, parse_policy
 from grpc_backoff.aio.call import CALLS
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.grpcio import READY_NUMBER
@@ -22,7 +22,7 @@ from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.calls.machine import CallMachine
 from grpc_backoff.channel.method import Arguments
-from grpc_backoff.channel.settings import read_channel
+from grpc_backoff.config.channel import read_channel
 from grpc_backoff.connection.events import State
 from grpc_backoff.testing import FakeClock
 from grpc_backoff.testing.front import FlakyFront
@@ -94,7 +94,7 @@ def enter_as_it_breaks(front, channel, monkeypatch, method, *request, **how):
         with socket.socket(fileno=os.dup(visit.writer.get_extra_info("socket").fileno())) as sock:
             sock.shutdown(socket.SHUT_RDWR)
     core, until = channel._manager.connection.core, time.monotonic() + 10
-    while core.state() is grpc.ChannelConnectivity.READY:  # the core notices in its own thread
+    while core.shown() == READY_NUMBER:  # the core notices in its own thread
         assert time.monotonic() < until
         time.sleep(0.001)
     with monkeypatch.context() as patch:
@@ -250,7 +250,7 @@ async def test_waits_by_the_channels_clock():
 async def test_sleeps_by_the_channels_clock():
     """CB-12, RT-7: waits between attempts use the channel's clock; no attempt starts after the deadline."""
     clock = FakeClock()
-    call = on_a_clock_in_hand(clock, RetryPolicy.parse("retry: 9, delay: 40s, max_delay: 40s, jitter: none"))
+    call = on_a_clock_in_hand(clock, parse_policy("retry: 9, delay: 40s, max_delay: 40s, jitter: none"))
     await clock.advance(1)
     assert clock.armed() == [1040.0]
     await clock.jump(100)
@@ -266,7 +266,7 @@ async def test_hooks_are_waited_for_by_the_channels_clock():
         await asyncio.Event().wait()
 
     clock, before = FakeClock(), asyncio.all_tasks()
-    policy = RetryPolicy.parse("retry: 1, delay: 100s, max_delay: 100s")  # leaves no time for a second attempt
+    policy = parse_policy("retry: 1, delay: 100s, max_delay: 100s")  # leaves no time for a second attempt
     call = on_a_clock_in_hand(clock, policy, RetryHooks(on_exhausted=never))
     await clock.advance(63)
     assert not call.done()

@@ -78,7 +78,7 @@ EXPECTED = {
                 sharing.SUBJECTS,
             ),
             sharing.REDIALS: [OURS],
-            sharing.SPEED: sharing.SPEEDS,
+            sharing.SPEED: (*sharing.SPEEDS, *sharing.THREADED_SUBJECTS),
             sharing.THROUGHPUT: sharing.LOADED,
             sharing.SHARED_THROUGHPUT: [sharing.OWN, OURS],
             sharing.LEFT: [OURS],

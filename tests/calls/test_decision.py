@@ -21,7 +21,7 @@ from grpc_backoff.calls.decision import (
     is_retryable,
 )
 from grpc_backoff.calls.events import Reason, WaitSource
-from grpc_backoff.calls.server_hint import ServerHint
+from grpc_backoff.calls.server_hint import ServerHint, hint_window
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.checks import STATUS_CODES
 from grpc_backoff.policy.jitter import NoJitter
@@ -131,26 +131,26 @@ BRANCHES = {
     "RT-4: nobody renews them": ({"failure": EXPIRED}, GiveUp()),
     "RT-4: the first time": (
         {"failure": EXPIRED, "can_refresh": True},
-        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True), refresh=True),
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, step=1, refreshed=True), refresh=True),
     ),
     "RT-4: later, the first time": (
         {"failure": EXPIRED, "progress": SECOND, "can_refresh": True},
-        Retry(0.0, WaitSource.REFRESH, Progress(attempt=3, step=1, previous=2.0, refreshed=True), refresh=True),
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=3, step=2, previous=2.0, refreshed=True), refresh=True),
     ),
     "RT-4: the second time, by the schedule": (
-        {"failure": EXPIRED, "progress": Progress(attempt=2, refreshed=True), "can_refresh": True},
-        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=3, step=1, previous=2.0, refreshed=True), refresh=True),
+        {"failure": EXPIRED, "progress": Progress(attempt=2, step=1, refreshed=True), "can_refresh": True},
+        Retry(4.0, WaitSource.SCHEDULE, Progress(attempt=3, step=2, previous=4.0, refreshed=True), refresh=True),
     ),
     "RT-4: the third time, by the schedule": (
         {
             "failure": EXPIRED,
-            "progress": Progress(attempt=3, step=1, previous=2.0, refreshed=True),
+            "progress": Progress(attempt=3, step=2, previous=4.0, refreshed=True),
             "can_refresh": True,
         },
-        Retry(4.0, WaitSource.SCHEDULE, Progress(attempt=4, step=2, previous=4.0, refreshed=True), refresh=True),
+        Retry(8.0, WaitSource.SCHEDULE, Progress(attempt=4, step=3, previous=8.0, refreshed=True), refresh=True),
     ),
     "RT-4: the second time, and nobody renews them": (
-        {"failure": EXPIRED, "progress": Progress(attempt=2, refreshed=True)},
+        {"failure": EXPIRED, "progress": Progress(attempt=2, step=1, refreshed=True)},
         GiveUp(),
     ),
     "RT-4: the second time, within the attempts": (
@@ -164,19 +164,19 @@ BRANCHES = {
     "RT-4: the second time, as the server says": (
         {
             "failure": says(RETRY_INFO, EXPIRED),
-            "progress": Progress(attempt=2, refreshed=True),
+            "progress": Progress(attempt=2, step=1, refreshed=True),
             "can_refresh": True,
         },
-        Retry(12.0, WaitSource.RETRY_INFO, Progress(attempt=3, step=1, refreshed=True), asked=10.0, refresh=True),
+        Retry(12.0, WaitSource.RETRY_INFO, Progress(attempt=3, step=2, refreshed=True), asked=10.0, refresh=True),
     ),
     "RT-4: the second time, where the policy retries it": (
         {
             "failure": EXPIRED,
-            "progress": Progress(attempt=2, refreshed=True),
+            "progress": Progress(attempt=2, step=1, refreshed=True),
             "can_refresh": True,
             "policy": RETRIES_UNAUTHENTICATED,
         },
-        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=3, step=1, previous=2.0, refreshed=True), refresh=True),
+        Retry(4.0, WaitSource.SCHEDULE, Progress(attempt=3, step=2, previous=4.0, refreshed=True), refresh=True),
     ),
     "RT-4: where the policy retries it, and nobody renews them": (
         {"failure": EXPIRED, "policy": RETRIES_UNAUTHENTICATED},
@@ -188,11 +188,11 @@ BRANCHES = {
     ),
     "RT-4: without a look at the budget": (
         {"failure": EXPIRED, "can_refresh": True, "budget_spent": True},
-        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True), refresh=True),
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, step=1, refreshed=True), refresh=True),
     ),
     "RT-4: whatever the server says of a wait": (
         {"failure": says(RETRY_INFO, EXPIRED), "can_refresh": True},
-        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, refreshed=True), refresh=True),
+        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, step=1, refreshed=True), refresh=True),
     ),
     "RT-4: unless it says no": ({"failure": says(STOP, EXPIRED), "can_refresh": True}, GiveUp(Reason.STOPPED)),
     "RT-4: at the deadline": (
@@ -232,9 +232,9 @@ BRANCHES = {
         {"failure": says(RETRY_INFO._replace(delay=9.2e18))},
         Retry(60.0, WaitSource.RETRY_INFO, Progress(attempt=2, step=1), asked=9.2e18),
     ),
-    "RT-3: jitter comes before the cut": (
+    "RT-3: jitter is limited to the room below the cap": (
         {"failure": says(RETRY_INFO._replace(delay=59.0))},
-        Retry(60.0, WaitSource.RETRY_INFO, Progress(attempt=2, step=1), asked=59.0),
+        Retry(59.5, WaitSource.RETRY_INFO, Progress(attempt=2, step=1), asked=59.0),
     ),
     "RT-3: it never gives more attempts": ({"failure": says(PUSHBACK), "progress": LAST}, GiveUp(Reason.ATTEMPTS)),
     "RT-3: nor budget": ({"failure": says(PUSHBACK), "budget_spent": True}, GiveUp(Reason.BUDGET)),
@@ -452,7 +452,7 @@ def test_every_decision(policy, progress, failure, given, seed):
     assert following.refresh == renews  # RT-4
     assert later.refused == progress.refused
     if following.source is WaitSource.REFRESH:  # RT-4: only once, and immediately
-        assert later == progress._replace(attempt=later.attempt, refreshed=True)
+        assert later == progress._replace(attempt=later.attempt, step=progress.step + 1, refreshed=True)
         assert renews
         assert not progress.refreshed
         assert (following.delay, rng.drawn) == (0.0, 0)
@@ -471,8 +471,8 @@ def test_every_decision(policy, progress, failure, given, seed):
     if following.source is WaitSource.PUSHBACK:
         assert (following.delay, later.step, later.previous, rng.drawn) == (least, 0, None, 0)
     else:
-        most = min(failure.hint.delay + policy.server_delay_jitter, policy.max_server_delay or math.inf)
-        assert least <= following.delay <= max(least, most)
+        window = hint_window(policy, failure.hint, given["left"])
+        assert window.low <= following.delay <= window.at(1.0)
         assert (later.step, later.previous, rng.drawn) == (progress.step + 1, progress.previous, 1)
 
 

@@ -287,7 +287,7 @@ def test_a_deadline_that_has_passed(timeout):
 
 @pytest.mark.parametrize("wait_for_ready", [False, True])
 def test_peer_that_hangs_up_behind_its_settings(wait_for_ready):
-    """CH-3, CB-7: a fail-fast call may miss one connection that is lost before the call can use it, but not two."""
+    """CH-3, CB-17: a fail-fast call may miss one connection that is lost before the call can use it, but not two."""
     run = waiting(None, wait_for_ready=wait_for_ready)
     assert run.feed(m.Missed()) == []
     assert run.feed(m.Missed()) == ([] if wait_for_ready else [m.FailSoon()])
@@ -617,19 +617,19 @@ def refreshing_again(**how):
 
 
 def test_refreshed_again_after_the_wait():
-    """RT-4: after a later UNAUTHENTICATED, the call first waits by the schedule, and then calls the hook."""
+    """RT-4: a later UNAUTHENTICATED waits as the second failure of the schedule, and then calls the hook."""
     run = refreshing(timeout=60.0)
     run.feed(m.HookDone(TOKEN))
     told, timer = run.fail("UNAUTHENTICATED", can_refresh=True)
-    assert (told.event.code, told.event.delay, told.event.source) == ("UNAUTHENTICATED", 0.5, WaitSource.SCHEDULE)
-    assert timer == m.ArmTimer(BEGAN + 0.5)
+    assert (told.event.code, told.event.delay, told.event.source) == ("UNAUTHENTICATED", 1.0, WaitSource.SCHEDULE)
+    assert timer == m.ArmTimer(BEGAN + 1.0)
     assert len(run.hooks) == 1
-    assert run.wake() == [m.ArmTimer(BEGAN + 60.0), m.CallHook(Hook.REFRESH, 0.5)]
+    assert run.wake() == [m.ArmTimer(BEGAN + 60.0), m.CallHook(Hook.REFRESH, 1.0)]
     assert run.phase is CallPhase.DECIDING
     newer = (("token", "newer"),)
     assert run.feed(m.HookDone(newer), 1.0) == [
         m.CancelTimer(),
-        m.Begin(58.5, (*newer, ("grpc-previous-rpc-attempts", "2"))),
+        m.Begin(58.0, (*newer, ("grpc-previous-rpc-attempts", "2"))),
     ]
     assert len(run.events) == 2
 
@@ -665,10 +665,10 @@ def test_a_later_refresh_has_the_time_of_the_call(late):
 
 def test_no_hook_behind_a_wait_that_ends_too_late():
     """RT-4, RT-7: if the deadline passes during the wait, no attempt follows, so the credentials are not renewed."""
-    run = refreshing_again(timeout=1.0)
+    run = refreshing_again(timeout=1.5)
     told, _, hook = run.wake(late=0.5)
     assert told.event.reason is Reason.DEADLINE
-    assert hook == m.CallHook(Hook.EXHAUSTED, 1.0, Reason.DEADLINE)
+    assert hook == m.CallHook(Hook.EXHAUSTED, 1.5, Reason.DEADLINE)
 
 
 def test_a_refresh_that_is_slower_than_the_deadline():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from importlib.util import find_spec
@@ -23,9 +25,11 @@ from hypothesis import strategies as st
 import grpc_backoff
 from grpc_backoff.calls import server_hint as server_word
 from grpc_backoff.calls.events import WaitSource
-from grpc_backoff.calls.server_hint import ServerHint, read_hint
+from grpc_backoff.calls.server_hint import ServerHint, hint_window, read_hint
+from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
+from grpc_backoff.policy.presets import RETRY
 from tests.echo import Echo, EchoStub, Message, serving
-from tests.policy.values import unhurried
+from tests.policy.values import retry_policies, unhurried
 
 PUSHBACK = "grpc-retry-pushback-ms"
 DETAILS = "grpc-status-details-bin"
@@ -492,3 +496,92 @@ def test_messages_come_late():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.splitlines() == ["False False False", "True True False", "True True True"]
+
+
+# The window of each hint: `server_delay_jitter`, `max_server_delay`, the hint, and the shortest and longest wait.
+WINDOWS = [
+    (0.0, None, 7.0, 7.0, 7.0),
+    (5.0, None, 7.0, 7.0, 12.0),
+    (5.0, 10.0, 7.0, 7.0, 10.0),
+    (5.0, 60.0, 0.0, 0.0, 5.0),
+    (5.0, 7.0, 7.0, 6.3, 7.0),
+    (5.0, 3.0, 7.0, 2.7, 3.0),
+    (5.0, None, 9.2e18, 9.2e18, 9.2e18 + 5.0),
+    (0.0, 60.0, 9e9, 60.0, 60.0),
+]
+
+
+@pytest.mark.parametrize("source", [WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER])
+@pytest.mark.parametrize(("jitter", "cap", "asked", "least", "most"), WINDOWS)
+def test_window(source, jitter, cap, asked, least, most):
+    """RT-3: jitter is added to a hint below `max_server_delay`, and subtracted from the cap otherwise."""
+    policy = replace(RETRY["steps"], server_delay_jitter=jitter, max_server_delay=cap)
+    window = hint_window(policy, ServerHint(asked, source))
+
+    assert (window.at(0.0), window.at(1.0)) == (pytest.approx(least), most)
+
+
+@pytest.mark.parametrize(("jitter", "cap", "asked", "_least", "_most"), WINDOWS)
+def test_window_of_a_pushback(jitter, cap, asked, _least, _most):
+    """RT-3: a pushback is honoured exactly, up to `max_server_delay`."""
+    policy = replace(RETRY["steps"], server_delay_jitter=jitter, max_server_delay=cap)
+    window = hint_window(policy, ServerHint(asked, WaitSource.PUSHBACK))
+
+    assert window.at(0.0) == window.at(1.0) == min(asked, cap or math.inf)
+
+
+@pytest.mark.parametrize(
+    ("jitter", "least"),
+    [
+        (Proportional(0.1), 54.0),
+        (Proportional(0.1, then_cap=True), 54.0),
+        (Scaled(0.5, 1.5), 30.0),
+        (Scaled(1.5, 2.0), 60.0),
+        (Additive(0.5), 60.0),
+        (Equal(), 30.0),
+        (Full(), 0.0),
+        (NoJitter(), 60.0),
+    ],
+)
+def test_spread_below_the_cap(jitter, least):
+    """RT-3: at the cap, a wait is spread downwards, as the policy's own jitter spreads a wait there."""
+    policy = replace(RETRY["steps"], backoff=replace(RETRY["steps"].backoff, jitter=jitter))
+    window = hint_window(policy, ServerHint(60.0, WaitSource.RETRY_AFTER))
+
+    assert (window.low, window.at(1.0)) == (pytest.approx(least), 60.0)
+
+
+def test_clients_with_the_same_hint_are_spread():
+    """RT-3: clients that are told to wait for the cap or longer do not all come back at the cap."""
+    waits = [hint_window(RETRY["steps"], ServerHint(60.0, WaitSource.RETRY_AFTER)).at(n / 5) for n in range(5)]
+
+    assert waits == pytest.approx([54.0, 55.2, 56.4, 57.6, 58.8])
+
+
+@pytest.mark.parametrize(
+    ("left", "least", "most"), [(None, 54.0, 60.0), (90.0, 54.0, 60.0), (56.0, 54.0, 56.0), (50.0, 54.0, 54.0)]
+)
+def test_window_before_a_deadline(left, least, most):
+    """RT-3: jitter is limited to the time before the deadline, so it never makes a call give up."""
+    window = hint_window(RETRY["steps"], ServerHint(60.0, WaitSource.RETRY_AFTER), left)
+
+    assert (window.at(0.0), window.at(1.0)) == (pytest.approx(least), pytest.approx(most))
+
+
+@unhurried
+@given(
+    policy=retry_policies,
+    asked=st.floats(0, 1e19),
+    source=st.sampled_from([WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER, WaitSource.PUSHBACK]),
+    left=st.none() | st.floats(0, 1e19),
+    seed=st.integers(),
+)
+def test_any_window(policy, asked, source, left, seed):
+    """RT-3: a wait is never longer than the cap, nor shorter than a hint below it."""
+    cap = policy.max_server_delay or math.inf
+    window = hint_window(policy, ServerHint(asked, source), left)
+    wait = window.at(random.Random(seed).random())
+
+    assert 0 <= window.low <= wait <= cap
+    assert wait >= asked or asked >= cap
+    assert wait <= max(window.low, asked + policy.server_delay_jitter)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import grpc
 import pytest
 
 import grpc_backoff
 from grpc_backoff import aio
-from grpc_backoff.channel.method import replaced
+from grpc_backoff.channel.method import NOWHERE, Arguments, replaced
 from tests.echo import EchoStub
 
 
@@ -36,3 +38,28 @@ def test_metadata_in_place_of_others():
     given = (("a", "1"), ("token", "old"), ("b", b"2"), ("token", "older"))
     assert replaced(given, (("token", "new"),)) == (("a", "1"), ("b", b"2"), ("token", "new"))
     assert replaced(None, (("token", "new"),)) == (("token", "new"),)
+
+
+def test_which_arguments_grpc_rejects():
+    """CH-1: the arguments that this library recognizes as rejected are exactly those that grpc rejects."""
+    characters = [chr(number) for number in (*range(130), 233)]
+    keys = [(key, "value") for key in ("", "a", "A", "k-bin", ":a", "-bin", b"k", b"K", None, 1, *characters)]
+    values = [("k", value) for value in ("", b"v", b"\xff", None, 1, 1.5, "\ud800", *characters)]
+    binary = [("k-bin", value) for value in (b"\x00\xff", b"", "text", None, bytearray(b"v"))]
+    pairs = [("k",), ("k", "v", "w"), "ab", "abc", ["k", "v"], 5, None]
+    given = [{"metadata": (pair,)} for pair in (*keys, *values, *binary, *pairs)]
+    given += [{"metadata": ()}, {"metadata": (("k", "v"), ("K", "v"))}]
+    given += [{"compression": each} for each in (*grpc.Compression, 0, 1, 7, "", "gzip", [])]
+    given += [{"credentials": each} for each in (grpc.access_token_call_credentials("t"), "mine", 0)]
+    nothing = Arguments(None, None, None, None, None)
+    with grpc.insecure_channel(NOWHERE) as channel:
+        method = channel.unary_unary("/a.Service/Method")
+        found = {repr(each): bool(nothing._replace(**each).are_rejected) for each in given}
+        assert found == {repr(each): rejects(method, each) for each in given}
+    assert set(found.values()) == {True, False}
+
+
+def rejects(method, given):
+    with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):
+        return method.future(b"", **given).code() is grpc.StatusCode.INTERNAL
+    return True

@@ -126,7 +126,14 @@ def interrupted(run, tmp_path):
 
 
 # The modules that `main` imports first, and those that only some commands import.
-EARLY = ["grpc_backoff.cli.guard", "grpc_backoff.errors", "logging", "click", "grpc_backoff.policy.jitter", "asyncio"]
+EARLY = [
+    "grpc_backoff.cli.guard",
+    "grpc_backoff.base_errors",
+    "logging",
+    "click",
+    "grpc_backoff.policy.jitter",
+    "asyncio",
+]
 LATER = {
     "grpc": ["connect", "127.0.0.1:1"],
     "grpc_backoff.aio.calls": ["connect", "127.0.0.1:1"],

@@ -117,6 +117,31 @@ def test_replay(url):
     assert (unknown.exit_code, "expected an operation id (a UUID)" in unknown.output) == (1, True)
 
 
+def test_replay_of_many(url):
+    """LG-7: `replay --all` goes through the failed operations in batches, without their requests."""
+
+    async def fill():
+        async with await Ledger.open(url) as ledger:
+            prepared = [ledger.prepared("shop:443", "/shop.Orders/Place", b"x") for _ in range(2500)]
+            ids = [told.id for told in await ledger.submit_many(prepared)]
+            for first in range(0, 2500, 500):
+                reports = [AttemptReport(id_, None, STEPS, FailedAttempt("INTERNAL")) for id_ in ids[first:][:500]]
+                await ledger.store.record(reports)
+
+    asyncio.run(fill())
+
+    assert run(url, "replay", "--all", "--target", "dns:///shop:443").stdout.endswith("2500 replayed.\n")
+    assert read(url, "status")["states"]["pending"] == 2500
+
+
+def test_retarget(url):
+    """LG-10: `retarget` moves operations to another target, except those that succeeded."""
+    filled(url)
+
+    assert run(url, "retarget", "shop:443", "store:443").stdout == "3 moved.\n"
+    assert len(read(url, "list", "--target", "store:443")) == 3
+
+
 def test_resolve(url, tmp_path):
     """LG-8: `resolve` ends a conflict with another request, and refuses operations in any other state."""
     ids = filled(url)
@@ -211,13 +236,13 @@ def test_what_cannot_be_opened(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", ["status", "list", "show", "replay", "resolve", "discard", "prune", "migrate", "watch"]
+    "command", ["status", "list", "show", "replay", "resolve", "discard", "retarget", "prune", "migrate", "watch"]
 )
 def test_help(command):
     """LG-7: every command prints its `--help` without `--db`; otherwise, the command fails without it."""
     runner = CliRunner(env={"GRPC_BACKOFF_LEDGER": None})
     shown = runner.invoke(cli, ["ledger", command, "--help"])
-    arguments = {"show": ["x"], "resolve": ["x"], "replay": ["--all"], "discard": ["x"]}
+    arguments = {"show": ["x"], "resolve": ["x"], "replay": ["--all"], "discard": ["x"], "retarget": ["x", "y"]}
     refused = runner.invoke(cli, ["ledger", command, *arguments.get(command, [])])
 
     assert (shown.exit_code, f"ledger {command} [OPTIONS]" in shown.output) == (0, True)

@@ -16,7 +16,8 @@ from click.testing import CliRunner
 
 from grpc_backoff.cli.commands import cli
 from grpc_backoff.cli.probe import ProbeRequest, _Watch, probe, read_request
-from grpc_backoff.cli.stages import LineStages
+from grpc_backoff.cli.stages import StageReport
+from grpc_backoff.cli.view import View
 from grpc_backoff.config.target import parse_target
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.policy.presets import CONNECT
@@ -224,29 +225,29 @@ async def test_nothing_is_left():
     """CB-10: a probe in this process leaves nothing behind, whether it succeeds or fails."""
     for behaviour, ready in ((settings_only, True), (accept_close, False)):
         async with FlakyFront(behaviour) as front, nothing_left():
-            assert await probe(ProbeRequest(target=front.target), LineStages()) is ready
+            assert await probe(ProbeRequest(target=front.target), StageReport(View())) is ready
 
 
-class Broken(LineStages):
-    """A view that raises an exception when a stage has passed."""
+class Broken(StageReport):
+    """A report that raises an exception when a stage has passed."""
 
     def passed(self, record):
         raise ValueError(record)
 
 
 @pytest.mark.parametrize("behaviour", [settings_only, accept_close])
-async def test_a_view_that_raises(behaviour, caplog):
-    """CH-11: an exception from the view is raised, and no socket is left open."""
+async def test_a_report_that_raises(behaviour, caplog):
+    """CH-11: an exception from the report is raised, and no socket is left open."""
     async with FlakyFront(behaviour) as front, nothing_left():
         with pytest.raises(ValueError, match="Resolved"):
-            await probe(ProbeRequest(target=front.target), Broken())
+            await probe(ProbeRequest(target=front.target), Broken(View()))
     assert caplog.records == []
 
 
 def test_which_address_failed():
     """CH-8: of several addresses, the last one that reached the stage of the failure is reported as failed."""
     one, two = parse_target("ipv4:127.0.0.1:1,127.0.0.1:2").addresses
-    watch = _Watch(LineStages())
+    watch = _Watch(StageReport(View()))
     assert watch.failed_at(Stage.RESOLVE) is None
     watch.passed(Reached(took=0, address=one, failed={}))
     assert watch.failed_at(Stage.SETTINGS) == one

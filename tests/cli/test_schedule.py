@@ -30,38 +30,38 @@ def cells(output):
         (
             "standard",
             [
-                ["1", "1 s", "0.5 s", "1.5 s", "0.5 s - 1.5 s"],
-                ["2", "2 s", "1 s", "3 s", "1.5 s - 4.5 s"],
-                ["3", "4 s", "2 s", "6 s", "3.5 s - 10.5 s"],
-                ["4", "8 s", "4 s", "12 s", "7.5 s - 22.5 s"],
-                ["5", "16 s", "8 s", "24 s", "15.5 s - 46.5 s"],
+                ["1", "1 s", "0.5 s", "1.5 s", "1 s", "0.5 s - 1.5 s"],
+                ["2", "2 s", "1 s", "3 s", "3 s", "1.5 s - 4.5 s"],
+                ["3", "4 s", "2 s", "6 s", "7 s", "3.5 s - 10.5 s"],
+                ["4", "8 s", "4 s", "12 s", "15 s", "7.5 s - 22.5 s"],
+                ["5", "16 s", "8 s", "24 s", "31 s", "15.5 s - 46.5 s"],
             ],
         ),
         (
             "contention",
             [
-                ["1", "0.01 s", "0.01 s", "0.015 s", "0.01 s - 0.015 s"],
-                ["2", "0.02 s", "0.02 s", "0.03 s", "0.03 s - 0.045 s"],
-                ["3", "0.04 s", "0.04 s", "0.06 s", "0.07 s - 0.105 s"],
-                ["4", "0.08 s", "0.08 s", "0.12 s", "0.15 s - 0.225 s"],
-                ["5", "0.16 s", "0.16 s", "0.24 s", "0.31 s - 0.465 s"],
-                ["6", "0.32 s", "0.32 s", "0.48 s", "0.63 s - 0.945 s"],
-                ["7", "0.64 s", "0.64 s", "0.96 s", "1.27 s - 1.905 s"],
+                ["1", "0.01 s", "0.01 s", "0.015 s", "0.013 s", "0.01 s - 0.015 s"],
+                ["2", "0.02 s", "0.02 s", "0.03 s", "0.038 s", "0.03 s - 0.045 s"],
+                ["3", "0.04 s", "0.04 s", "0.06 s", "0.088 s", "0.07 s - 0.105 s"],
+                ["4", "0.08 s", "0.08 s", "0.12 s", "0.188 s", "0.15 s - 0.225 s"],
+                ["5", "0.16 s", "0.16 s", "0.24 s", "0.388 s", "0.31 s - 0.465 s"],
+                ["6", "0.32 s", "0.32 s", "0.48 s", "0.788 s", "0.63 s - 0.945 s"],
+                ["7", "0.64 s", "0.64 s", "0.96 s", "1.588 s", "1.27 s - 1.905 s"],
             ],
         ),
         (
             "retry: 3, delay: 1s, backoff: linear",
             [
-                ["1", "1 s", "1 s", "1 s", "1 s"],
-                ["2", "2 s", "2 s", "2 s", "3 s"],
-                ["3", "3 s", "3 s", "3 s", "6 s"],
-                ["4", "4 s", "4 s", "4 s", "10 s"],
+                ["1", "1 s", "1 s", "1 s", "1 s", "1 s"],
+                ["2", "2 s", "2 s", "2 s", "3 s", "3 s"],
+                ["3", "3 s", "3 s", "3 s", "6 s", "6 s"],
+                ["4", "4 s", "4 s", "4 s", "10 s", "10 s"],
             ],
         ),
     ],
 )
 def test_rows(run, policy, rows):
-    """BP-1: the table has a row for each attempt, with the wait, its bounds and their running totals."""
+    """BP-1: each row has the wait, its bounds, the expected total (31 s for `standard`) and the bounds of the total."""
     done = run(policy)
 
     assert done.exit_code == 0
@@ -71,8 +71,11 @@ def test_rows(run, policy, rows):
 @pytest.mark.parametrize(
     ("policy", "ending"),
     [
-        ("standard", "Gives up after 5 attempts, with 4 waits between them, 7.5 s - 22.5 s in total."),
-        ("contention", "Gives up after 7 attempts, with 6 waits between them, 0.63 s - 0.945 s in total."),
+        ("standard", "Gives up after 5 attempts, with 4 waits between them, 7.5 s - 22.5 s in total (15 s expected)."),
+        (
+            "contention",
+            "Gives up after 7 attempts, with 6 waits between them, 0.63 s - 0.945 s in total (0.788 s expected).",
+        ),
         ("grpc", "Continues indefinitely, like the last row."),
         ("max_attempts: unlimited, delay: 1s, backoff: linear, max_delay: 1h", "Continues indefinitely."),
         ("delay: 1s", "One attempt, no retries."),
@@ -89,8 +92,8 @@ def test_connections_have_no_jitter_on_the_first_gap(run):
 
     assert "grpc: gaps between the starts of attempts" in done.output
     assert cells(done.output)[:2] == [
-        ["1", "1 s", "1 s", "1 s", "1 s"],
-        ["2", "1.6 s", "1.28 s", "1.92 s", "2.28 s - 2.92 s"],
+        ["1", "1 s", "1 s", "1 s", "1 s", "1 s"],
+        ["2", "1.6 s", "1.28 s", "1.92 s", "2.6 s", "2.28 s - 2.92 s"],
     ]
     assert len(cells(done.output)) == 12  # the last is at the cap
 
@@ -105,14 +108,16 @@ def test_json(run):
     """BP: `--json` prints the same schedule as JSON."""
     document = json.loads(run("aggressive", "--json").stdout)
 
-    assert [(policy["policy"], policy["max_attempts"], policy["exhausted_after"]) for policy in document] == [
-        ("aggressive", 5, [3.75, 11.25])
-    ]
+    assert [
+        (policy["policy"], policy["max_attempts"], policy["exhausted_after"], policy["expected_total"])
+        for policy in document
+    ] == [("aggressive", 5, [3.75, 11.25], 7.5)]
     assert document[0]["rows"][4] == {
         "number": 5,
         "wait": 8.0,
         "low": 4.0,
         "high": 10.0,
+        "total": 15.25,
         "total_low": 7.75,
         "total_high": 21.25,
     }
@@ -130,7 +135,7 @@ def test_file(run, tmp_path):
     titles = ("connection: gaps between the starts", "policies.a: waits before retries", 'methods."*": waits before')
     assert all(any(line.startswith(title) for line in whole.output.splitlines()) for title in titles)
     assert "Gives up after 2 attempts, with 1 wait between them, 3 s in total." in whole.output
-    assert cells(one.output) == [["1", "3 s", "3 s", "3 s", "3 s"], ["2", "3 s", "3 s", "3 s", "6 s"]]
+    assert cells(one.output) == [["1", "3 s", "3 s", "3 s", "3 s", "3 s"], ["2", "3 s", "3 s", "3 s", "6 s", "6 s"]]
 
 
 def test_file_with_a_budget(run, tmp_path):
@@ -173,7 +178,7 @@ def test_warning(run, policy, word):
 
     assert done.exit_code == 0
     assert done.stderr == f"Warning: {word} has no effect without a delay\n"
-    assert cells(done.stdout)[0] == ["1", "0 s", "0 s", "0 s", "0 s"]
+    assert cells(done.stdout)[0] == ["1", "0 s", "0 s", "0 s", "0 s", "0 s"]
 
 
 def test_many_attempts(run):

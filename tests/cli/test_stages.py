@@ -10,11 +10,12 @@ import socket
 import pytest
 from rich.console import Console
 
-from grpc_backoff.cli.stages import JsonStages, LineStages, TerminalStages
+from grpc_backoff.cli.live import LiveView
+from grpc_backoff.cli.stages import StageReport
+from grpc_backoff.cli.view import JsonView, View
 from grpc_backoff.config.target import Address
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.probe.diagnosis import Diagnosis
 from grpc_backoff.probe.stages import Certificate, PassedOver, Reached, Resolved, Secured, Security, Settled
 
 HOSTILE = "\x1b]0;owned\x07\r\nfake line\x9b31m\u202e[bold]"
@@ -36,19 +37,20 @@ RECORDS = [
 
 
 def show_all(view):
-    view.remark(f"remark {HOSTILE}")
+    report = StageReport(view)
+    report.remark(f"remark {HOSTILE}")
     for record in RECORDS:
-        view.passed(record)
-    view.failed(Failure(Stage.SETTINGS, HOSTILE), 0.001)
-    view.lost(Loss(HOSTILE), 0.02)
-    view.explain(Diagnosis(f"meaning {HOSTILE}", f"advice {HOSTILE}"))
-    view.ended(ready=False, seconds=2.0)
+        report.passed(record)
+    report.failed(Failure(Stage.SETTINGS, HOSTILE), 0.001)
+    report.lost(Loss(HOSTILE), 0.02)
+    report.explain(f"meaning {HOSTILE}", f"advice {HOSTILE}")
+    report.ended(ready=False, seconds=2.0)
     view.close()
 
 
 def test_lines(capsys):
     """CH-11: each stage prints its time and its findings, and every line is printable."""
-    show_all(LineStages())
+    show_all(View())
     lines = capsys.readouterr().out.split("\n")
     assert all(line.isprintable() for line in lines)
     assert "resolve      500 ms 127.0.0.1:1, [::1]:2" in lines
@@ -83,14 +85,14 @@ def test_lines(capsys):
 )
 def test_what_is_not_there(capsys, record, words):
     """CH-11: empty SETTINGS and missing or empty certificates can be shown."""
-    LineStages().passed(record)
-    JsonStages().passed(record)
+    StageReport(View()).passed(record)
+    StageReport(JsonView()).passed(record)
     assert words in capsys.readouterr().out
 
 
 def test_json(capsys):
     """CH-11: JSON output has one object per line, in printable ASCII, and keeps the exact text."""
-    show_all(JsonStages())
+    show_all(JsonView())
     lines = capsys.readouterr().out.splitlines()
     assert all(line.isascii() and line.isprintable() for line in lines)
     objects = [json.loads(line) for line in lines]
@@ -118,7 +120,7 @@ def test_json(capsys):
 def test_terminal():
     """CH-11: on a terminal, the spinner is removed at the end, and text from a server cannot control it."""
     stream = io.StringIO()
-    view = TerminalStages(Console(file=stream, force_terminal=True, width=100, highlight=False))
+    view = LiveView(Console(file=stream, force_terminal=True, width=100, highlight=False))
     show_all(view)
     out = stream.getvalue()
     assert "\x1b]0;" not in out

@@ -8,9 +8,9 @@ import json
 import pytest
 from rich.console import Console
 
-from grpc_backoff.cli.attempts import AttemptLog, LoggedAttempt, Outcome, Summary
+from grpc_backoff.cli.attempts import AttemptLog, ChannelReport, LoggedAttempt, Outcome
 from grpc_backoff.cli.live import LiveView
-from grpc_backoff.cli.view import JsonView, LineView, duration, printable, reason
+from grpc_backoff.cli.view import JsonView, View, duration, printable, reason
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionStatus, Failure, Stage, State
 
@@ -32,10 +32,10 @@ def failed(text, number=1, **more):
     )
 
 
-def live_view(width=100):
+def live_report(width=100):
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, color_system=None, width=width, highlight=False)
-    return LiveView(console), stream
+    return ChannelReport(LiveView(console)), stream
 
 
 def test_printable_leaves_nothing_that_moves_a_terminal():
@@ -48,7 +48,7 @@ def test_printable_leaves_nothing_that_moves_a_terminal():
 
 def test_lines_escape_what_a_server_says(capsys):
     """In line output, text from a server is escaped so that each line stays a single printable line."""
-    LineView().show(failed(HOSTILE))
+    ChannelReport(View()).show(failed(HOSTILE))
     out = capsys.readouterr().out
     assert out.count("\n") == 1
     assert out.rstrip("\n").isprintable()
@@ -57,9 +57,9 @@ def test_lines_escape_what_a_server_says(capsys):
 
 def test_table_escapes_what_a_server_says():
     """The table shows control characters and square brackets from a server as plain text."""
-    view, stream = live_view(width=200)
-    view.show(failed(HOSTILE + "[bold]"))
-    view.close()
+    report, stream = live_report(width=200)
+    report.show(failed(HOSTILE + "[bold]"))
+    report.view.close()
     out = stream.getvalue()
     assert "\x1b]0;" not in out
     assert "\x07" not in out
@@ -70,11 +70,12 @@ def test_table_escapes_what_a_server_says():
 
 def test_json_escapes_and_still_tells_the_very_text(capsys):
     """A JSON line is printable ASCII, and parsing it returns the error's exact text."""
-    JsonView().show(failed(HOSTILE))
+    ChannelReport(JsonView()).show(failed(HOSTILE))
     line = capsys.readouterr().out.removesuffix("\n")
     assert line.isascii()
     assert line.isprintable()
     assert json.loads(line)["error"] == HOSTILE
+    assert json.loads(line)["took"] == 0.002
 
 
 def test_reason_drops_what_every_failure_begins_with():
@@ -94,17 +95,17 @@ def test_duration(seconds, words):
 
 def test_table_says_a_repeated_reason_once():
     """The table prints "as before" instead of repeating the reason of the row above."""
-    view, stream = live_view()
-    view.show(failed("connection refused"))
-    view.show(failed("connection refused", number=2))
-    view.close()
+    report, stream = live_report()
+    report.show(failed("connection refused"))
+    report.show(failed("connection refused", number=2))
+    report.view.close()
     assert stream.getvalue().count("connection refused") == 1
     assert "as before" in stream.getvalue()
 
 
 def test_table_counts_down():
     """CH-11: the status line shows the time until the next attempt."""
-    view, stream = live_view()
+    report, stream = live_report()
     status = ConnectionStatus(
         state=State.TRANSIENT_FAILURE,
         attempt=1,
@@ -114,18 +115,20 @@ def test_table_counts_down():
         ready_since=None,
         connections=0,
     )
-    view.refresh(status, "a note")
-    view.close()
+    report.refresh(status, "a note")
+    report.view.close()
     assert "next attempt in 1.2 s" in stream.getvalue()
     assert "a note" in stream.getvalue()
 
 
 def test_table_prints_a_standing_connection_before_the_summary():
     """A connection that is still open gets its row when the command ends."""
-    view, stream = live_view()
-    attempt = LoggedAttempt(number=1, attempt=1, start=0.0, gap=None, limit=20.0, outcome=Outcome.CONNECTED, took=0.003)
-    view.show(attempt)
-    view.summary(Summary(attempts=1, connections=1, last_error=None, seconds=2.0, ended="interrupted"))
+    report, stream = live_report()
+    log = AttemptLog(0.0)
+    log.note(events.AttemptStarted(target="t", at=0.0, attempt=1, limit=20.0))
+    log.note(events.Connected(target="t", at=0.003, attempt=1, took=0.003, connections=1))
+    report.show(log.latest)
+    report.summary(log, "interrupted", 2.0)
     assert "READY after 3 ms" in stream.getvalue()
     assert "interrupted after 2.0 s: 1 attempt, 1 connection" in stream.getvalue()
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, TABLES, read_config
+from grpc_backoff.config.methods import read_retry
 from grpc_backoff.config.options import read_options
 from grpc_backoff.config.settings import CONNECTING
 from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
@@ -22,22 +23,6 @@ from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed, Steps
 
 TIME = 'a finite number of seconds above 0, or a string such as "500ms", "1s" or "2m"'
-PAUSE = 'a finite, non-negative number of seconds, or a string such as "500ms", "1s" or "2m"'
-IDLE = 'a number of seconds from 0 to inf (never), or a string such as "500ms", "1s" or "2m"'
-GROWTH = "a finite number of at least 1"
-JITTER = (
-    "a number between 0 (inclusive) and 1 (exclusive), or one of: none, proportional(PART[, then_cap]), "
-    "scaled(LOW, HIGH), additive(PART), full, equal"
-)
-TOKENS = "a number above 0 and at most 1000"
-RATIO = "a number from 0.001 to 1000"
-FLAG = "True or False (or 1 or 0)"
-STRATEGY = "'fixed', 'linear', 'exponential', 'steps' or 'decorrelated'"
-CODES = (
-    "'CANCELLED', 'UNKNOWN', 'INVALID_ARGUMENT', 'DEADLINE_EXCEEDED', 'NOT_FOUND', 'ALREADY_EXISTS', "
-    "'PERMISSION_DENIED', 'RESOURCE_EXHAUSTED', 'FAILED_PRECONDITION', 'ABORTED', 'OUT_OF_RANGE', "
-    "'UNIMPLEMENTED', 'INTERNAL', 'UNAVAILABLE', 'DATA_LOSS' or 'UNAUTHENTICATED'"
-)
 CONNECTION_KEYS = (
     "connection.preset, connection.initial_backoff, connection.max_backoff, connection.min_connect_timeout, "
     "connection.idle_timeout, connection.multiplier, connection.jitter, connection.jitter_first, "
@@ -50,121 +35,69 @@ METHOD_KEYS = (
     'methods."*".max_server_delay'
 )
 BUDGET_KEYS = "one of: retry_budget.max_tokens, retry_budget.token_ratio"
-PRESETS = "grpc, contention, steps, standard, aggressive, conservative, background, fixed, linear, exponential"
+PRESETS = "grpc, contention, steps, standard, aggressive, conservative, background, durable, fixed, linear, exponential"
 
 
 def meant(key, kind="setting"):
     return f"a valid {kind} name; did you mean {key!r}?"
 
 
-# A line for [connection], the value as the error shows it, and the allowed values.
-BAD_CONNECTIONS = [
-    ("initial_backoff = 0", "0", TIME),
-    ("initial_backoff = -1.5", "-1.5", TIME),
-    ('initial_backoff = "5 parsecs"', "'5 parsecs'", TIME),
-    ('initial_backoff = "-1s"', "'-1s'", TIME),
-    ('initial_backoff = "0ms"', "'0ms'", TIME),
-    ('initial_backoff = ""', "''", TIME),
-    ('initial_backoff = "1s 2s"', "'1s 2s'", TIME),
-    ('initial_backoff = "1,5s"', "'1,5s'", TIME),
-    ('initial_backoff = "1S"', "'1S'", TIME),
-    ('initial_backoff = "1w"', "'1w'", TIME),
-    ('initial_backoff = "inf"', "'inf'", TIME),
-    ("max_backoff = inf", "inf", TIME),
-    ("max_backoff = nan", "nan", TIME),
-    ("min_connect_timeout = true", "True", TIME),
-    ("min_connect_timeout = []", "[]", TIME),
-    ("idle_timeout = -1", "-1", IDLE),
-    ("idle_timeout = nan", "nan", IDLE),
-    ('idle_timeout = "never"', "'never'", IDLE),
-    ("multiplier = 0.5", "0.5", GROWTH),
-    ("multiplier = inf", "inf", GROWTH),
-    ('multiplier = "2"', "'2'", GROWTH),
-    ("jitter = 1.0", "1.0", JITTER),
-    ("jitter = -0.2", "-0.2", JITTER),
-    ("jitter = {a = 1}", "{'a': 1}", JITTER),
-    ('jitter = "much"', "'much'", JITTER),
-    ('jitter = "full(1)"', "'full(1)'", "full"),
-    ('jitter = "scaled(0.5)"', "'scaled(0.5)'", "scaled(LOW, HIGH)"),
+# A table, a line for it, and the value as the error shows it. tests/policy/test_checks.py has what each check allows.
+BAD_VALUES = [
+    ("connection", "initial_backoff = 0", "0"),
+    ("connection", 'initial_backoff = "5 parsecs"', "'5 parsecs'"),
+    ("connection", "max_backoff = inf", "inf"),
+    ("connection", "min_connect_timeout = 0", "0"),
+    ("connection", "idle_timeout = -1", "-1"),
+    ("connection", "multiplier = 0.5", "0.5"),
+    ("connection", "jitter = 1.0", "1.0"),
+    ("connection", "jitter = {a = 1}", "{'a': 1}"),
+    ("connection", 'jitter = "much"', "'much'"),
+    ("connection", 'jitter_first = "true"', "'true'"),
+    ("connection", "stable_after = -1", "-1"),
+    ("connection", "stable_after = 12:00:00", "datetime.time(12, 0)"),
+    ("connection", 'reconnect = "never"', "'never'"),
+    ("connection", "preset = 4", "4"),
+    ('targets."a:*"', "initial_backoff = -1.5", "-1.5"),
+    ('methods."*"', "retry = -1", "-1"),
+    ('methods."*"', "max_attempts = 0", "0"),
+    ('methods."*"', "delay = 0", "0"),
+    ('methods."*"', 'backoff = "quadratic"', "'quadratic'"),
+    ('methods."*"', "max_delay = 0", "0"),
+    ('methods."*"', "max_exponent = -1", "-1"),
+    ('methods."*"', "steps = []", "[]"),
+    ('methods."*"', "timeout = 0", "0"),
+    ('methods."*"', "deadline = 0", "0"),
+    ('methods."*"', 'codes = ["UNAVAILABLE", 14]', "14"),
+    ('methods."*"', "codes = []", "[]"),
+    ('methods."*"', "server_delay_jitter = -1", "-1"),
+    ('methods."*"', "max_server_delay = 0", "0"),
+    ("retry_budget", "max_tokens = 0", "0"),
+    ("retry_budget", "token_ratio = 0", "0"),
+]
+
+# The same, with the allowed values: names, and the forms of a jitter.
+BAD_NAMES = [
+    ("connection", 'jitter = "full(1)"', "'full(1)'", "full"),
+    ("connection", 'jitter = "scaled(0.5)"', "'scaled(0.5)'", "scaled(LOW, HIGH)"),
     (
+        "connection",
         'jitter = "scaled(2, 1)"',
         "'scaled(2, 1)'",
         "scaled(LOW, HIGH), where HIGH is a number above 0 and at least LOW (2.0)",
     ),
-    ('jitter_first = "true"', "'true'", FLAG),
-    ("stable_after = -1", "-1", PAUSE),
-    ('stable_after = "soon"', "'soon'", PAUSE),
-    ("stable_after = 12:00:00", "datetime.time(12, 0)", PAUSE),
-    ('reconnect = "never"', "'never'", "'lazy' or 'eager'"),
-    ('preset = "stepps"', "'stepps'", meant("steps", "policy")),
-    ('preset = "xyz"', "'xyz'", f"one of: {PRESETS}"),
-    ('preset = "linear"', "'linear'", "a delay to be set as well"),
-    ("preset = 4", "4", "the name of a policy"),
-    ("multiplyer = 2", "2", meant("connection.multiplier")),
-    ("max_reconnect_backoff_ms = 9", "9", meant("connection.max_backoff")),
-    ("min_reconnect_backoff_ms = 9", "9", meant("connection.min_connect_timeout")),
-    ("Jitter = 0", "0", meant("connection.jitter")),
-    ("xyz = 0", "0", f"one of: {CONNECTION_KEYS}"),
-]
-
-# The same for [methods."*"].
-BAD_METHODS = [
-    ("retry = -1", "-1", "a whole number of at least 0"),
-    ("retry = 2.5", "2.5", "a whole number of at least 0"),
-    ('retry = "unlimited"', "'unlimited'", "a whole number of at least 0"),
-    ("max_attempts = 0", "0", 'a whole number of at least 1 (or "unlimited")'),
-    ("max_attempts = true", "True", 'a whole number of at least 1 (or "unlimited")'),
-    ('max_attempts = "many"', "'many'", 'a whole number of at least 1 (or "unlimited")'),
-    ("delay = 0", "0", TIME),
-    ('delay = "5 parsecs"', "'5 parsecs'", TIME),
-    ('backoff = "quadratic"', "'quadratic'", STRATEGY),
-    ("backoff = 2", "2", STRATEGY),
-    ('max_delay = "-30s"', "'-30s'", TIME),
-    ("max_exponent = -1", "-1", "a whole number of at least 0"),
-    ("max_exponent = 1.5", "1.5", "a whole number of at least 0"),
-    ("steps = []", "[]", "a list of at least one wait"),
-    ("steps = 5", "5", "a list of at least one wait"),
-    ('steps = ""', "''", "a list of at least one wait"),
-    ("timeout = 0", "0", TIME),
-    ("deadline = inf", "inf", TIME),
-    ('codes = "NOPE"', "'NOPE'", CODES),
-    (
-        'codes = ["unavailible"]',
-        "'unavailible'",
-        "a status code; did you mean 'UNAVAILABLE'?",
-    ),
-    ('codes = ["UNAVAILABLE", 14]', "14", CODES),
-    ('codes = ["UNAVAILABLE", ["ABORTED"]]', "['ABORTED']", CODES),
-    ("codes = [{a = 1}]", "{'a': 1}", CODES),
-    ("codes = []", "[]", "a list of at least one status code"),
-    ('codes = ""', "''", "a list of at least one status code"),
-    ("codes = 14", "14", "a list of at least one status code"),
-    ("server_delay_jitter = -1", "-1", PAUSE),
-    ("max_server_delay = 0", "0", TIME),
-    ("retries = 3", "3", meant('methods."*".retry')),
-    ('"max delay" = 3', "3", meant('methods."*".max_delay')),
-    ("xyz = 0", "0", f"one of: {METHOD_KEYS}"),
-]
-
-# The same for [retry_budget].
-BAD_BUDGETS = [
-    ("max_tokens = 0", "0", TOKENS),
-    ("max_tokens = -0.5", "-0.5", TOKENS),
-    ("max_tokens = 1000.1", "1000.1", TOKENS),
-    ("max_tokens = nan", "nan", TOKENS),
-    ("max_tokens = inf", "inf", TOKENS),
-    ('max_tokens = "10"', "'10'", TOKENS),
-    ("max_tokens = true", "True", TOKENS),
-    ("max_tokens = [10]", "[10]", TOKENS),
-    ("token_ratio = 0", "0", RATIO),
-    ("token_ratio = 0.0009", "0.0009", RATIO),
-    ("token_ratio = -1", "-1", RATIO),
-    ("token_ratio = 1001", "1001", RATIO),
-    ('token_ratio = "10%"', "'10%'", RATIO),
-    ("max_token = 10", "10", meant("retry_budget.max_tokens")),
-    ("maxTokens = 10", "10", meant("retry_budget.max_tokens")),
-    ("tokenRatio = 0.1", "0.1", meant("retry_budget.token_ratio")),
-    ("xyz = 1", "1", BUDGET_KEYS),
+    ("connection", 'preset = "stepps"', "'stepps'", meant("steps", "policy")),
+    ("connection", 'preset = "xyz"', "'xyz'", f"one of: {PRESETS}"),
+    ("connection", 'preset = "linear"', "'linear'", "a delay to be set as well"),
+    ("connection", "multiplyer = 2", "2", meant("connection.multiplier")),
+    ("connection", "max_reconnect_backoff_ms = 9", "9", meant("connection.max_backoff")),
+    ("connection", "xyz = 0", "0", f"one of: {CONNECTION_KEYS}"),
+    ('methods."*"', 'codes = ["unavailible"]', "'unavailible'", "a status code; did you mean 'UNAVAILABLE'?"),
+    ('methods."*"', "retries = 3", "3", meant('methods."*".retry')),
+    ('methods."*"', '"max delay" = 3', "3", meant('methods."*".max_delay')),
+    ('methods."*"', "xyz = 0", "0", f"one of: {METHOD_KEYS}"),
+    ("retry_budget", "maxTokens = 10", "10", meant("retry_budget.max_tokens")),
+    ("retry_budget", "xyz = 1", "1", BUDGET_KEYS),
 ]
 
 # Values that are valid on their own but not together: the file, the key at fault, its value, and the allowed values.
@@ -264,19 +197,11 @@ NOT_TOGETHER = [
         "'y'",
         "a policy that does not inherit from itself (y -> z -> x -> y)",
     ),
-    ("[policies.grpc]", "policies.grpc", "'grpc'", "a name that no preset has"),
-    ("[policies.linear]\ndelay = 1", "policies.linear", "'linear'", "a name that no preset has"),
     (
-        '[targets."a*"]\n[targets."*b"]',
-        'targets."*b"',
-        "'*b'",
-        "a pattern that is either more or less specific than 'a*'",
-    ),
-    (
-        '[targets."*.example:443"]\n[targets."shop.*:443"]\n[targets."shop.example*"]',
-        'targets."shop.example*"',
-        "'shop.example*'",
-        "a pattern that is either more or less specific than '*.example:443'",
+        '[policies.standard]\npreset = "x"\n[policies.x]\npreset = "standard"',
+        "policies.x.preset",
+        "'standard'",
+        "a policy that does not inherit from itself (standard -> x -> standard)",
     ),
     ('[methods."a/b/c"]', 'methods."a/b/c"', "'a/b/c'", "'package.Service/Method', 'package.Service' or '*'"),
     ('[methods."/a.B/C"]', 'methods."/a.B/C"', "'/a.B/C'", "'package.Service/Method', 'package.Service' or '*'"),
@@ -307,27 +232,7 @@ NOT_TOGETHER = [
 
 UNREADABLE = [
     # Content that is not TOML, with the expected error.
-    (
-        b"\n[connection\njitter = 1",
-        "is not TOML: Expected ']' at the end of a table declaration (at line 2, column 12)",
-    ),
-    (b"[connection]\njitter = 0.1\njitter = 0.2\n", "is not TOML: Cannot overwrite a value (at line 3, column 13)"),
     (b"[connection]\njitter = \n", "is not TOML: Invalid value (at line 2, column 10)"),
-    (
-        b"[connection]\n\njitter 1\n",
-        "is not TOML: Expected '=' after a key in a key/value pair (at line 3, column 8)",
-    ),
-    (
-        b"[connection]\ninitial_backoff = 1s\n",
-        "is not TOML: Expected newline or end of document after a statement (at line 2, column 20)",
-    ),
-    (b'[connection]\nreconnect = "lazy\n', "is not TOML: Illegal character '\\n' (at line 2, column 18)"),
-    (b"[connection]\n[connection]\n", "is not TOML: Cannot declare ('connection',) twice (at line 2, column 12)"),
-    (
-        b"jitter = 0.1\x00\n",
-        "is not TOML: Expected newline or end of document after a statement (at line 1, column 13)",
-    ),
-    (b"[targets.*]\n", "is not TOML: Invalid initial character for a key part (at line 1, column 10)"),
     (b'[connection]\n# \xe9\npreset = "grpc"', "is not UTF-8 (at line 2)"),
     ("[connection]\n".encode("utf-16"), "is not UTF-8 (at line 1)"),
 ]
@@ -355,36 +260,24 @@ def key_of(line):
     return line.partition(" = ")[0]
 
 
-@pytest.mark.parametrize(("line", "value", "allowed"), BAD_CONNECTIONS, ids=[row[0] for row in BAD_CONNECTIONS])
-def test_bad_connection(file, line, value, allowed):
-    """BP-4: an error names the file, the key's path and the value, and gives the allowed values or the probable key."""
-    file.write_text(f"[connection]\n{line}\n")
+@pytest.mark.parametrize(("table", "line", "value"), BAD_VALUES)
+def test_bad_value(file, table, line, value):
+    """BP-4: every value is checked when the file is read; the error names the file, the key's path and the value."""
+    file.write_text(f"[{table}]\n{line}\n")
 
-    check_refused(file, f"connection.{key_of(line)}", value, allowed)
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
 
-
-@pytest.mark.parametrize(("line", "value", "allowed"), BAD_CONNECTIONS[:5], ids=[row[0] for row in BAD_CONNECTIONS[:5]])
-def test_bad_target(file, line, value, allowed):
-    """BP-4: an error in a target table names the file, the value and the key's path, including the pattern."""
-    file.write_text(f'[connection]\njitter = 0.1\n[targets."a:*"]\n{line}\n')
-
-    check_refused(file, f'targets."a:*".{key_of(line)}', value, allowed)
+    assert str(caught.value).startswith(f"{file}: {table}.{key_of(line)}")
+    assert f"={value}: expected " in str(caught.value)
 
 
-@pytest.mark.parametrize(("line", "value", "allowed"), BAD_METHODS, ids=[row[0] for row in BAD_METHODS])
-def test_bad_method(file, line, value, allowed):
-    """BP-4: every value in the method tables is checked, including each code and each wait in a list."""
-    file.write_text(f'[methods."*"]\n{line}\n')
+@pytest.mark.parametrize(("table", "line", "value", "allowed"), BAD_NAMES)
+def test_bad_name(file, table, line, value, allowed):
+    """BP-4: the error for a misspelt name suggests the right one, or lists all of them."""
+    file.write_text(f"[{table}]\n{line}\n")
 
-    check_refused(file, f'methods."*".{key_of(line)}', value, allowed)
-
-
-@pytest.mark.parametrize(("line", "value", "allowed"), BAD_BUDGETS, ids=[row[0] for row in BAD_BUDGETS])
-def test_bad_budget(file, line, value, allowed):
-    """BP-4: every value in `[retry_budget]` is checked when the file is read (RT-9)."""
-    file.write_text(f"[retry_budget]\n{line}\n")
-
-    check_refused(file, f"retry_budget.{key_of(line)}", value, allowed)
+    check_refused(file, f"{table}.{key_of(line)}", value, allowed)
 
 
 @pytest.mark.parametrize(
@@ -463,20 +356,6 @@ def test_no_permission(forbidden):
         read_config(forbidden)
 
     assert str(caught.value) == f"{forbidden}: cannot be read: Permission denied"
-
-
-def test_permission_denied(file, monkeypatch):
-    """BP-4: if the operating system refuses to open the file, the error includes its message."""
-
-    def denied(_path, _mode):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("builtins.open", denied)
-
-    with pytest.raises(ConfigError) as caught:
-        read_config(file)
-
-    assert str(caught.value) == f"{file}: cannot be read: Permission denied"
 
 
 def test_impossible_path():
@@ -612,7 +491,19 @@ def test_relative_path(file, monkeypatch):
     with pytest.raises(ConfigError) as caught:
         read_config("backoff.toml")
 
-    assert str(caught.value) == f"backoff.toml: connection.jitter=7: expected {JITTER}"
+    assert str(caught.value).startswith("backoff.toml: connection.jitter=7: expected ")
+
+
+def test_a_table_that_never_applies(file):
+    """BP-3: a table for targets that an earlier one matches as well causes a warning that names both."""
+    file.write_text('[targets."*:443"]\n[targets."a:*"]\n[targets."a:443"]\njitter = 0\n')
+
+    with pytest.warns(PolicyWarning) as caught:
+        read_config(file)
+
+    assert [str(warning.message) for warning in caught] == [
+        f'{file}: targets."a:443" has no effect after targets."*:443", which matches the same targets'
+    ]
 
 
 def test_example_of_docstring(file):
@@ -632,13 +523,13 @@ FILE = """
 [connection]
 max_backoff = "50s"
 
-[targets."*:443"]
-max_backoff = "40s"
-jitter = "full"
-
 [targets."shop.example:443"]
 preset = "careful"
 initial_backoff = 4
+
+[targets."*:443"]
+max_backoff = "40s"
+jitter = "full"
 
 [policies.careful]
 preset = "standard"
@@ -732,14 +623,52 @@ def test_policies_by_name(config):
         config.policy("carefull")
 
 
+@pytest.mark.parametrize(
+    ("table", "text", "cap"),
+    [
+        ("exponential", "retry: 5, delay: 1s, backoff: exponential", 45.0),
+        ("exponential", "preset: exponential, retry: 5, delay: 1s", 45.0),
+        ("exponential", "retry: 5, delay: 1s, backoff: exponential, max_delay: 9s", 9.0),
+        ("exponential", "retry: 5, delay: 1s, backoff: linear", 30.0),
+        ("exponential", "retry: 5, delay: 1s", 30.0),
+        ("linear", "retry: 5, delay: 1s, backoff: linear", 45.0),
+        ("fixed", "retry: 5, delay: 1s", 45.0),
+        ("standard", "standard", 45.0),
+        ("standard", "preset: mine, retry: 1", 45.0),
+        ("standard", "aggressive", 10.0),
+    ],
+)
+@pytest.mark.parametrize("also", ["", 'preset = "{table}"'])
+def test_changed_presets(file, table, text, cap, also):
+    """BP-3, seed 002: a table with the name of a preset changes it, and so the defaults of all policies of a kind."""
+    file.write_text(f"""
+        [policies.mine]
+        preset = "standard"
+        [policies.{table}]
+        max_delay = 45
+        {also.format(table=table)}
+        """)
+    config = read_config(file)
+
+    assert read_retry("retry", text, config).backoff.cap == cap
+    assert dict(config.sections())[f"policies.{table}"].policy.backoff.cap == 45.0
+
+
+def test_changed_connect_preset(file):
+    """BP-3: the preset of connections can be changed like any other."""
+    file.write_text("[policies.grpc]\nmax_delay = 45")
+
+    assert read_config(file).connect_policy().policy.backoff.cap == 45.0
+
+
 def test_sections(config):
     """BP-3: `sections` returns every policy that the file describes, keyed by the path of its table, in file order."""
     sections = dict(config.sections())
 
     assert list(sections) == [
         "connection",
-        'targets."*:443"',
         'targets."shop.example:443"',
+        'targets."*:443"',
         "policies.careful",
         "policies.fail-fast",
         'methods."*"',

@@ -23,18 +23,6 @@ MIN = "grpc.min_reconnect_backoff_ms"
 IDLE = "grpc.client_idle_timeout_ms"
 FIXED = "grpc.testing.fixed_reconnect_backoff_ms"
 
-MS = "a whole number of milliseconds from 1 to 2147483647"
-IDLE_MS = "a whole number of milliseconds from 0 to 2147483647 (never)"
-JITTER = (
-    "a number between 0 (inclusive) and 1 (exclusive), or one of: none, proportional(PART[, then_cap]), "
-    "scaled(LOW, HIGH), additive(PART), full, equal"
-)
-PRESET = "the name of a policy"
-MULTIPLIER = "a finite number of at least 1"
-STABLE = "a finite, non-negative number of seconds"
-FLAG = "True or False (or 1 or 0)"
-RECONNECT = "'lazy' or 'eager'"
-PATH = "the path of a file"
 NAMED_BY_IT = "(the environment variable GRPC_BACKOFF_CONFIG names this file)"
 PAIR = "a pair of a key and a value"
 ALL = (
@@ -56,73 +44,48 @@ def meant(key):
     return f"a valid option name; did you mean {key!r}?"
 
 
+# Values, and how the error shows them. tests/policy/test_checks.py has what each check allows.
 BAD_VALUES = [
-    (INITIAL, 0, f"{INITIAL}=0: expected {MS}"),
-    (INITIAL, -1, f"{INITIAL}=-1: expected {MS}"),
-    (INITIAL, 2**31, f"{INITIAL}=2147483648: expected {MS}"),
-    (INITIAL, 100.0, f"{INITIAL}=100.0: expected {MS}"),
-    (INITIAL, "100", f"{INITIAL}='100': expected {MS}"),
-    (INITIAL, True, f"{INITIAL}=True: expected {MS}"),
-    (INITIAL, None, f"{INITIAL}=None: expected {MS}"),
-    (INITIAL, 10**400, f"{INITIAL}=1{'0' * 199}...: expected {MS}"),
-    (MAX, 0, f"{MAX}=0: expected {MS}"),
-    (MAX, math.nan, f"{MAX}=nan: expected {MS}"),
-    (MAX, b"5", f"{MAX}=b'5': expected {MS}"),
-    (MIN, -20000, f"{MIN}=-20000: expected {MS}"),
-    (MIN, math.inf, f"{MIN}=inf: expected {MS}"),
-    (FIXED, 0, f"{FIXED}=0: expected {MS}"),
-    (FIXED, "1s", f"{FIXED}='1s': expected {MS}"),
-    (IDLE, -1, f"{IDLE}=-1: expected {IDLE_MS}"),
-    (IDLE, 2**31, f"{IDLE}=2147483648: expected {IDLE_MS}"),
-    (IDLE, 0.5, f"{IDLE}=0.5: expected {IDLE_MS}"),
-    ("grpc_backoff.multiplier", 0.99, f"grpc_backoff.multiplier=0.99: expected {MULTIPLIER}"),
-    ("grpc_backoff.multiplier", math.inf, f"grpc_backoff.multiplier=inf: expected {MULTIPLIER}"),
-    ("grpc_backoff.multiplier", math.nan, f"grpc_backoff.multiplier=nan: expected {MULTIPLIER}"),
-    ("grpc_backoff.multiplier", "2", f"grpc_backoff.multiplier='2': expected {MULTIPLIER}"),
-    ("grpc_backoff.multiplier", True, f"grpc_backoff.multiplier=True: expected {MULTIPLIER}"),
-    ("grpc_backoff.multiplier", 10**5000, f"grpc_backoff.multiplier=<int>: expected {MULTIPLIER}"),
-    ("grpc_backoff.jitter", 1, f"grpc_backoff.jitter=1: expected {JITTER}"),
-    ("grpc_backoff.jitter", -0.1, f"grpc_backoff.jitter=-0.1: expected {JITTER}"),
-    ("grpc_backoff.jitter", math.nan, f"grpc_backoff.jitter=nan: expected {JITTER}"),
-    ("grpc_backoff.jitter", False, f"grpc_backoff.jitter=False: expected {JITTER}"),
-    ("grpc_backoff.jitter", Unshowable(), f"grpc_backoff.jitter=<Unshowable>: expected {JITTER}"),
-    ("grpc_backoff.jitter_first", 2, f"grpc_backoff.jitter_first=2: expected {FLAG}"),
-    ("grpc_backoff.jitter_first", "yes", f"grpc_backoff.jitter_first='yes': expected {FLAG}"),
-    ("grpc_backoff.jitter_first", 1.0, f"grpc_backoff.jitter_first=1.0: expected {FLAG}"),
-    ("grpc_backoff.stable_after", -1, f"grpc_backoff.stable_after=-1: expected {STABLE}"),
-    ("grpc_backoff.stable_after", math.inf, f"grpc_backoff.stable_after=inf: expected {STABLE}"),
-    ("grpc_backoff.stable_after", "5s", f"grpc_backoff.stable_after='5s': expected {STABLE}"),
-    ("grpc_backoff.reconnect", "Lazy", f"grpc_backoff.reconnect='Lazy': expected {RECONNECT}"),
-    ("grpc_backoff.reconnect", 1, f"grpc_backoff.reconnect=1: expected {RECONNECT}"),
-    (
-        "grpc_backoff.preset",
-        "gprc",
-        "grpc_backoff.preset='gprc': expected a valid policy name; did you mean 'grpc'?",
-    ),
-    (
-        "grpc_backoff.preset",
-        "linear",
-        "grpc_backoff.preset='linear': expected a delay to be set as well",
-    ),
-    ("grpc_backoff.preset", None, f"grpc_backoff.preset=None: expected {PRESET}"),
-    ("grpc_backoff.jitter", "fulll", f"grpc_backoff.jitter='fulll': expected {JITTER}"),
-    ("grpc_backoff.jitter", "scaled(2)", "grpc_backoff.jitter='scaled(2)': expected scaled(LOW, HIGH)"),
-    ("grpc_backoff.config", "", f"grpc_backoff.config='': expected {PATH}"),
-    ("grpc_backoff.config", None, f"grpc_backoff.config=None: expected {PATH}"),
-    ("grpc_backoff.config", b"a.toml", f"grpc_backoff.config=b'a.toml': expected {PATH}"),
-    ("grpc_backoff.multiplyer", 2, f"grpc_backoff.multiplyer=2: expected {meant('grpc_backoff.multiplier')}"),
-    ("grpc_backoff.Jitter", 0, f"grpc_backoff.Jitter=0: expected {meant('grpc_backoff.jitter')}"),
-    ("grpc_backoff.max_backoff", 5, f"grpc_backoff.max_backoff=5: expected {meant(MAX)}"),
-    ("grpc-backoff.jitter", 0, f"grpc-backoff.jitter=0: expected {meant('grpc_backoff.jitter')}"),
-    ("grpc_backoff_jitter", 0, f"grpc_backoff_jitter=0: expected {meant('grpc_backoff.jitter')}"),
-    ("GRPC_BACKOFF.PRESET", 0, f"GRPC_BACKOFF.PRESET=0: expected {meant('grpc_backoff.preset')}"),
-    ("grpcbackoff.reconect", 0, f"grpcbackoff.reconect=0: expected {meant('grpc_backoff.reconnect')}"),
-    ("grpc_backof.jitter", 0, f"grpc_backof.jitter=0: expected {meant('grpc_backoff.jitter')}"),
-    ("gprc_backoff.jiter", 0, f"gprc_backoff.jiter=0: expected {meant('grpc_backoff.jitter')}"),
-    ("Grpc_Bakcoff.preset", 0, f"Grpc_Bakcoff.preset=0: expected {meant('grpc_backoff.preset')}"),
-    ("grpc_backoffs.xyz", 0, f"grpc_backoffs.xyz=0: expected {ALL}"),
-    ("grpc_backoff.", 0, f"grpc_backoff.=0: expected {ALL}"),
-    ("grpc_backoff.xyz", 0, f"grpc_backoff.xyz=0: expected {ALL}"),
+    (INITIAL, 0, "0"),
+    (INITIAL, 2**31, "2147483648"),
+    (INITIAL, 100.0, "100.0"),
+    (INITIAL, True, "True"),
+    (INITIAL, 10**400, f"1{'0' * 199}..."),
+    (MAX, 0, "0"),
+    (MAX, b"5", "b'5'"),
+    (MIN, -20000, "-20000"),
+    (FIXED, 0, "0"),
+    (FIXED, "1s", "'1s'"),
+    (IDLE, -1, "-1"),
+    (IDLE, 0.5, "0.5"),
+    ("grpc_backoff.multiplier", 0.99, "0.99"),
+    ("grpc_backoff.multiplier", 10**5000, "<int>"),
+    ("grpc_backoff.jitter", 1, "1"),
+    ("grpc_backoff.jitter", "fulll", "'fulll'"),
+    ("grpc_backoff.jitter", Unshowable(), "<Unshowable>"),
+    ("grpc_backoff.jitter_first", 2, "2"),
+    ("grpc_backoff.stable_after", "5s", "'5s'"),
+    ("grpc_backoff.reconnect", "Lazy", "'Lazy'"),
+    ("grpc_backoff.preset", "gprc", "'gprc'"),
+    ("grpc_backoff.preset", None, "None"),
+    ("grpc_backoff.config", "", "''"),
+    ("grpc_backoff.config", None, "None"),
+    ("grpc_backoff.config", b"a.toml", "b'a.toml'"),
+]
+
+BAD_KEYS = [
+    ("grpc_backoff.multiplyer", meant("grpc_backoff.multiplier")),
+    ("grpc_backoff.Jitter", meant("grpc_backoff.jitter")),
+    ("grpc_backoff.max_backoff", meant(MAX)),
+    ("grpc-backoff.jitter", meant("grpc_backoff.jitter")),
+    ("grpc_backoff_jitter", meant("grpc_backoff.jitter")),
+    ("GRPC_BACKOFF.PRESET", meant("grpc_backoff.preset")),
+    ("grpcbackoff.reconect", meant("grpc_backoff.reconnect")),
+    ("grpc_backof.jitter", meant("grpc_backoff.jitter")),
+    ("Grpc_Bakcoff.preset", meant("grpc_backoff.preset")),
+    ("grpc_backoffs.xyz", ALL),
+    ("grpc_backoff.", ALL),
+    ("grpc_backoff.xyz", ALL),
 ]
 
 NO_PAIRS = [
@@ -133,14 +96,23 @@ NO_PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("key", "value", "message"), BAD_VALUES, ids=[f"{row}" for row in range(len(BAD_VALUES))])
-def test_bad_value(key, value, message):
+@pytest.mark.parametrize(("key", "value", "shown"), BAD_VALUES, ids=range(len(BAD_VALUES)))
+def test_bad_value(key, value, shown):
     """CH-10: a bad option raises a `ValueError` that contains the key, the value and the allowed values."""
     with pytest.raises(ValueError) as caught:
         read_options([(key, value)])
 
-    assert str(caught.value) == message
+    assert str(caught.value).startswith(f"{key}={shown}: expected ")
     assert (caught.value.key, caught.value.value) == (key, value)
+
+
+@pytest.mark.parametrize(("key", "allowed"), BAD_KEYS)
+def test_bad_key(key, allowed):
+    """CH-10: the error for a misspelt key suggests the right one, or lists all of them."""
+    with pytest.raises(OptionError) as caught:
+        read_options([(key, 0)])
+
+    assert str(caught.value) == f"{key}=0: expected {allowed}"
 
 
 @pytest.mark.parametrize(("entry", "message"), NO_PAIRS)
@@ -615,7 +587,7 @@ def test_no_config(value):
     with pytest.raises(OptionError) as caught:
         read_options([], config=value)
 
-    assert str(caught.value) == f"config={value!r}: expected {PATH}"
+    assert str(caught.value) == f"config={value!r}: expected the path of a file"
 
 
 def test_config_argument_with_targets(file):

@@ -8,9 +8,9 @@ import types
 
 import pytest
 
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.errors import PolicyWarning
-from grpc_backoff.policy.retry import RetryPolicy
 
 DEEP = """
 def deep(depth):
@@ -52,7 +52,7 @@ def test_every_remark():
 )
 def test_doubts(words, bounded, told):
     """BP-2: more than ten retries without a delay cause a warning, and so do unlimited retries without a deadline."""
-    said = list(doubts(RetryPolicy.parse(words), bounded=bounded))
+    said = list(doubts(parse_policy(words), bounded=bounded))
 
     assert len(said) == len(told)
     assert all(f"expected {expected}" in doubt for doubt, expected in zip(said, told, strict=True))

@@ -11,6 +11,7 @@ import pytest
 
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.options import read_options
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.service_config import from_service_config, read_throttling
 from grpc_backoff.config.settings import (
     BUDGETING,
@@ -211,7 +212,7 @@ def test_far_from_every_policy():
     """BP-4: if no name is similar, the error lists all of them, starting with the user-defined policies."""
     assert unknown_policy("xyz", POLICIES) == (
         "x.preset='xyz': expected one of: own, careful, more careful, grpc, "
-        "contention, steps, standard, aggressive, conservative, background, fixed, linear, exponential"
+        "contention, steps, standard, aggressive, conservative, background, durable, fixed, linear, exponential"
     )
 
 
@@ -293,7 +294,7 @@ def refusals(part, wrong, make, native, folder):
             if setting.option is not None and setting.unit is Unit.SECONDS:
                 yield partial(read_options, [(setting.option, wrong)])
     if part in parts(RETRYING) and wrong != []:
-        yield partial(RetryPolicy.parse, f"{part}: {wrong}")
+        yield partial(parse_policy, f"{part}: {wrong}")
     if native in NATIVE:
         written = f"{wrong}s" if native.endswith("Backoff") else wrong
         yield partial(from_service_config, {**NATIVE, native: written})

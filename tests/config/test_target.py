@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from grpc_backoff import OptionError
-from grpc_backoff.config.target import Address, core_target, names_no_port, parse_target, read_target
+from grpc_backoff.config.target import Address, core_target, names_no_port, parse_target, read_target, shown_target
 
 V4, V6 = socket.AF_INET, socket.AF_INET6
 
@@ -147,15 +147,11 @@ def test_a_channels_targets(text):
 
 
 NO_PORT = "a port from 1 to 65535"
-NO_HOST = "a target that names a host, such as 'localhost:50051'"
 
 
 @pytest.mark.parametrize(
     ("given", "allowed"),
     [
-        ("", NO_HOST),
-        ("dns:", NO_HOST),
-        ("dns:///", NO_HOST),
         (":50051", "a host name or address before the port; did you mean 'localhost:50051'?"),
         ("localhost:65536", NO_PORT),
         ("localhost:99999", NO_PORT),
@@ -230,6 +226,13 @@ def test_a_url_is_no_target():
 def test_names_no_port(text, assumed):
     """CH-4: the default port is assumed only for a target that can name a port but does not."""
     assert names_no_port(text) is assumed
+
+
+@pytest.mark.parametrize("target", ["", "dns:", "DNS:///"])
+def test_no_host(target):
+    """CH-10: a target without a host is accepted, as by grpcio, and is shown with what it lacks."""
+    assert read_target(target) == target
+    assert shown_target(target) == f"{target!r} (which names no host)"
 
 
 @pytest.mark.parametrize("place", ["127.0.0.1:80", "0.0.0.0:1", "255.249.199.99:65535"])

@@ -26,7 +26,6 @@ from grpc_backoff.policy.strategy import Exponential
 REFUSED = Failure(Stage.TCP, "refused")
 INPUTS = {
     m.ConnectionWanted: m.ConnectionWanted(),
-    m.AttemptBegan: m.AttemptBegan(),
     m.SettingsReceived: m.SettingsReceived(),
     m.ConnectFailed: m.ConnectFailed(REFUSED),
     m.TimerFired: m.TimerFired(),
@@ -366,7 +365,7 @@ def test_after_an_outage_a_short_lived_connection_waits_one_initial_only():
 
 
 def test_an_unasked_dial_takes_the_place_of_the_next_one():
-    """CB-7: if the core redials while the next attempt is held back, that attempt is postponed by INITIAL_BACKOFF."""
+    """CB-16: if the core redials while the next attempt is held back, that attempt is postponed by INITIAL_BACKOFF."""
     driver = Driver()
     driver.want()
     driver.connect()
@@ -713,15 +712,6 @@ def test_a_request_right_after_another_may_be_left_out(phase):
     assert before.heeds_want(driver.now + 0.01)
     driver.feed(m.ConnectionWanted(), driver.now + 0.009)
     assert driver.state == before._replace(asked=driver.now, key=before.key._replace(asked=driver.now))
-
-
-@pytest.mark.parametrize("phase", [m.Phase.CONNECTING, m.Phase.RETRYING])
-def test_the_beginning_of_an_attempt_may_be_left_out_in_backoff(phase):
-    """SH-3: in backoff, the news that an attempt has begun may be skipped, because it changes nothing."""
-    driver = reach(phase)
-    before = driver.state
-    assert driver.feed(m.AttemptBegan(), driver.now + 0.01) == []
-    assert (driver.state != before) is before.heeds_begin is (phase is m.Phase.CONNECTING)
 
 
 def test_a_hanging_peer_is_left_alone_when_nobody_asks():

@@ -27,7 +27,6 @@ class Manager:
         self.state = m.MachineState(member=number)
         self.timer = None
         self.attempt = None
-        self.proven = False
         self.mail = False
         self.stalled = False
         self.busy = False
@@ -45,7 +44,6 @@ class Manager:
             match effect:
                 case m.StartAttempt():
                     self.attempt = process.now
-                    self.proven = effect.proven
                     process.started(self, before)
                 case m.AbandonAttempt():
                     self.attempt = None
@@ -123,8 +121,8 @@ class Process:
         self.managers.remove(manager)
         self.schedule = self.schedule.left(manager.state.member)
 
-    def close(self, manager, well=False):
-        manager.feed(m.CloseRequested(well))
+    def close(self, manager):
+        manager.feed(m.CloseRequested())
         self.leave(manager)
 
     def started(self, manager, before):
@@ -179,10 +177,8 @@ def test_the_first_of_all_has_a_head_start():
         manager.want()
     assert process.starts == [100.0]
     assert {manager.state.state for manager in process.managers} == {State.CONNECTING}
-    process.run(0.5)  # the dialler's loop is busy
-    process.managers[0].feed(m.AttemptBegan())
     process.run(HEAD_START + 0.01)
-    assert process.starts == [100.0, 100.5 + HEAD_START]
+    assert process.starts == [100.0, 100.0 + HEAD_START]
     process.managers[0].succeed()
     process.run(TRIAL)
     assert process.starts[2:] == [process.now] * 3
@@ -219,7 +215,6 @@ def test_one_start_for_each_initial_backoff_behind_a_young_end():
     process.managers[0].want()
     process.run(1.0)
     (dialler,) = [manager for manager in process.managers if manager.attempt is not None]
-    dialler.feed(m.AttemptBegan())
     process.run(0.99)
     assert process.starts == [100.0, 101.0]
     process.close(dialler)  # an attempt cut short holds nothing back (SH-5)
@@ -257,6 +252,66 @@ def test_whoever_asks_in_backoff_has_the_same_failure():
     assert process.starts == [100.0]
 
 
+def beside_a_connection():
+    """Return a process with a READY manager, one whose two attempts have failed, and one that has not asked yet."""
+    process = Process(managers=3)
+    up, failing, _ = process.managers
+    up.want()
+    up.succeed()
+    process.run(1)
+    failing.want()
+    process.run(1.5, "fail")
+    assert process.starts == [100.0, 101.0, 102.0]
+    return process
+
+
+@pytest.mark.parametrize("outcome", ["succeed", "fail"])
+def test_whoever_asks_beside_a_connection_dials(outcome):
+    """SH-3, SH-5: while a manager is READY, a failure does not apply to one that asks later: it dials in a moment."""
+    process = beside_a_connection()
+    _, failing, fresh = process.managers
+    fresh.want()
+    assert (fresh.state.state, fresh.failures, fresh.state.next_start) == (State.CONNECTING, 0, 103.0)
+    process.run(0.5)
+    assert (process.starts[3:], fresh.state.attempt) == ([103.0], 1)
+    getattr(fresh, outcome)()
+    process.deliver()
+    assert (fresh.failures, process.schedule.failing) == ((0, False) if outcome == "succeed" else (1, True))
+    process.run(TRIAL)
+    assert (failing.attempt is None) == (outcome == "fail")
+
+
+def test_whoever_asks_beside_a_connection_waits_for_an_attempt_in_flight():
+    """SH-3: even then, there is one attempt at a time, and its failure also fails those who wait for it."""
+    process = beside_a_connection()
+    _, failing, fresh = process.managers
+    process.run(1.5)
+    assert failing.attempt is not None
+    fresh.want()
+    process.run(0.5)
+    assert (fresh.phase, fresh.failures, fresh.attempt) == (m.Phase.HOLDING, 0, None)
+    failing.fail()
+    process.deliver()
+    assert (fresh.phase, fresh.failures, fresh.state.failure) == (m.Phase.BACKOFF, 1, REFUSED)
+    assert process.schedule.attempt == 3
+
+
+@pytest.mark.parametrize("end", ["lose", "close", "leave", "unstable"])
+def test_a_connection_that_has_ended_says_nothing(end):
+    """SH-3: once no manager is READY, the failure applies to one that asks later, however the connection ended."""
+    process = Process(managers=3, stable_after=60.0 if end == "unstable" else 0.0)
+    up, failing, fresh = process.managers
+    up.want()
+    up.succeed()
+    process.run(1)
+    failing.want()
+    failing.fail()
+    process.deliver()
+    {"close": process.close, "leave": process.leave}.get(end, Manager.lose)(up)
+    fresh.want()
+    assert (fresh.state.state, fresh.failures) == (State.TRANSIENT_FAILURE, 1)
+
+
 def test_attempts_beside_the_first_failure_are_given_up():
     """SH-3: when one of several attempts in flight fails, the others are abandoned and report the same failure."""
     process = Process(managers=3)
@@ -266,8 +321,7 @@ def test_attempts_beside_the_first_failure_are_given_up():
     process.managers[0].lose()
     for manager in process.managers:
         manager.want()
-    for manager in process.managers:
-        manager.feed(m.AttemptBegan())
+    for _ in process.managers:
         process.run(HEAD_START + 0.01)
     assert [manager.attempt is not None for manager in process.managers] == [True] * 3
     process.managers[1].fail()
@@ -344,53 +398,6 @@ def test_a_closed_connection_leaves_nothing_behind():
         manager.succeed()
         process.close(manager)
         process.now += 0.001
-
-
-def test_a_target_is_proven_by_a_connection_that_we_closed():
-    """CB-7: for INITIAL_BACKOFF after this side closed a working connection, a new one need not be observed first."""
-    process = Process()
-    for proven in (False, True, True, False):
-        manager = process.join()
-        manager.want()
-        assert manager.proven is proven
-        manager.succeed()
-        process.close(manager, well=True)
-        process.now += 1.01 if len(process.starts) == 3 else 0.99
-
-
-@pytest.mark.parametrize("end", ["lose", "fail", "closed when it was gone", "closed in the attempt"])
-def test_a_target_is_not_proven_by_any_other_end(end):
-    """CB-7: a target is no longer proven once the peer ends a connection or an attempt fails."""
-    process = Process(managers=2)
-    first, second = process.managers
-    for manager in (first, second):
-        manager.want()
-        process.run(0)
-        manager.succeed()
-        process.run(TRIAL)
-    if end != "closed when it was gone":
-        process.close(first, well=True)
-    match end:
-        case "lose":
-            second.lose()
-        case "fail":
-            third = process.join()
-            third.want()
-            assert third.proven
-            third.fail()
-            process.close(third)
-        case "closed in the attempt":
-            process.now += 2
-            third = process.join()
-            third.want()
-            process.close(third, well=True)
-        case _:
-            process.close(first, well=False)
-    last = process.join()
-    last.want()
-    process.run(2)
-    assert last.attempt is not None
-    assert not last.proven
 
 
 def test_a_peer_that_hangs_up_is_remembered():

@@ -9,7 +9,8 @@ import sys
 import grpc.aio
 import pytest
 
-from tests.docs.pages import block
+from tests.certificates import AUTHORITY, server_credentials
+from tests.docs.pages import ADDRESS, MUTUAL, SECURE, block
 
 
 @pytest.fixture(scope="session")
@@ -28,13 +29,34 @@ def shop(tmp_path_factory):
 
 
 @pytest.fixture
-async def port(shop):
-    """Run the server of `docs/get-started.md` on a free port, and yield the port."""
+async def ports(shop):
+    """Run the server of `docs/get-started.md` on three free ports, and yield them by the addresses on the pages."""
     server = grpc.aio.server()
     importlib.import_module("shop_pb2_grpc").add_OrdersServicer_to_server(
         importlib.import_module("server").Orders(), server
     )
-    bound = server.add_insecure_port("localhost:0")
+    bound = {
+        ADDRESS: server.add_insecure_port("localhost:0"),
+        SECURE: server.add_secure_port("localhost:0", server_credentials()),
+        MUTUAL: server.add_secure_port("localhost:0", server_credentials(mutual=True)),
+    }
     await server.start()
     yield bound
     await server.stop(None)
+
+
+@pytest.fixture
+def port(ports):
+    """Return the port of the server without TLS."""
+    return ports[ADDRESS]
+
+
+@pytest.fixture
+def pems(tmp_path, monkeypatch):
+    """Write the certificates that the pages name into the current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ca.pem").write_bytes(AUTHORITY.cert_pem.bytes())
+    for name in ("server", "client"):
+        issued = AUTHORITY.issue_cert("localhost")
+        (tmp_path / f"{name}.pem").write_bytes(issued.cert_chain_pems[0].bytes())
+        (tmp_path / f"{name}.key").write_bytes(issued.private_key_pem.bytes())

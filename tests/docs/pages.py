@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
 import re
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
-ADDRESS = "localhost:50051"
-"""The server's address on the pages, which tests replace with their own."""
+ADDRESS, SECURE, MUTUAL = "localhost:50051", "localhost:50443", "localhost:50444"
+"""The addresses on the pages, which tests replace with their own: without TLS, with it, and with mutual TLS."""
+IN_THREADS = ("grpc_backoff.insecure_channel(", "grpc_backoff.secure_channel(")
+"""What a block contains that runs in a thread, because it would block the event loop of its own server."""
 
 
 def read(page):
@@ -31,7 +34,11 @@ def block(page, saying, language="python"):
 async def run(code, page, names):
     """Run a block, which may use `await` outside functions, and then the tests that it defines."""
     before = set(names)
-    done = eval(compile(code, page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+    compiled = compile(code, page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if any(constructor in code for constructor in IN_THREADS):
+        await asyncio.to_thread(exec, compiled, names)
+        return
+    done = eval(compiled, names)
     if inspect.isawaitable(done):
         await done
     for name in [name for name in names if name not in before and name.startswith("test_")]:

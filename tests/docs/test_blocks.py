@@ -19,7 +19,7 @@ TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"
 
 WHOLE = {
     **{f"docs/{page}": "tests/docs/test_pages.py" for page in PAGES},
-    "README.md": "tests/test_readme.py",
+    "README.md": "tests/docs/test_readme.py",
     "docs/clients.md": "tests/clients/test_page.py",
     "docs/dispersal.md": "tests/test_dispersal.py",
 }
@@ -31,7 +31,6 @@ ALONE = {
     "docs/ledger.md": ("tests/docs/test_code.py", 2),
     "docs/policies.md": ("tests/test_policies_page.py", 2),
     "docs/retries.md": ("tests/test_retries_page.py", 5),
-    "docs/telemetry.md": ("tests/telemetry/test_otel.py", 1),
     "docs/threads.md": ("tests/docs/test_code.py", 1),
 }
 """Pages whose tests select blocks, and the number of blocks on each: a new block needs a test and a new number here."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import threading
 import pytest
 
 from grpc_backoff.testing.port import Port
-from tests.docs.pages import ADDRESS, block
+from tests.docs.pages import ADDRESS, blocks
 
 
 @pytest.fixture
@@ -56,21 +57,47 @@ def form(line):
     return re.sub(r"(?<=[a-z1]):\d+", ":PORT", line)
 
 
-async def test_the_client_before_the_server(start):
-    """CB-4, CH-3: a client that starts before the server reports a failed attempt, and later places its orders.
+def interrupted(process):
+    """Stop a program as Ctrl-C does, and return its exit status."""
+    process.send_signal(signal.SIGINT)
+    return process.wait(60)
 
-    Takes real time: one or two gaps of the backoff, and the client's own sleeps.
+
+def until(said, beginning, before=()):
+    """Return the next line with this beginning; all lines before it must have a form that the page shows."""
+    while not (line := said.get(timeout=60)).startswith(beginning):
+        assert not line.startswith("Traceback")
+        assert not before or form(line) in before, line
+    return line
+
+
+async def test_the_outage_on_the_page(start):
+    """CB-4, CH-2, CH-3: the client outlives a late start and a restart of its server, and logs what the page shows.
+
+    Takes real time: some gaps of the backoff, and the client's own sleeps. Ctrl-C ends all programs quietly.
     """
     port = await free_port()
-    shown = block("get-started.md", "attempt 1 failed", "text").splitlines()
+    first, connected, outage = blocks("get-started.md", "text")
     client, said = start("client.py", port)
 
-    assert form(said.get(timeout=60)) == form(shown[0])
-    start("server.py", port)
-    placed = []
-    while len(placed) < 3:
-        line = said.get(timeout=60)
-        if line.startswith("placed"):
-            placed.append(line)
-    assert client.wait(60) == 0
-    assert placed == block("get-started.md", "placed order-1", "text").splitlines()[1:]
+    assert form(said.get(timeout=60)) == form(first.splitlines()[0])
+    server, _ = start("server.py", port)
+    line = until(said, "placed")
+    assert line == connected.splitlines()[1] == "placed order-1"
+
+    until(said, "placed order-2")
+    assert interrupted(server) == 0
+    shown = [form(line) for line in outage.splitlines()]
+    assert form(until(said, f"localhost:{port}: established")) == shown[0]
+    assert form(until(said, f"localhost:{port}: attempt 1 failed")) == shown[1]
+    server, output = start("server.py", port)
+    until(
+        said,
+        f"localhost:{port}: connected on attempt",
+        [re.sub("attempt 2", f"attempt {n}", shown[2]) for n in range(2, 9)],
+    )
+    until(said, "placed order-")
+
+    assert interrupted(server) == 0
+    assert interrupted(client) == 0
+    assert output.empty()

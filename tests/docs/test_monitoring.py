@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -11,8 +12,17 @@ import subprocess
 import pytest
 
 from grpc_backoff.connection.events import ChannelKey
+from grpc_backoff.ledger import (
+    OperationConflicted,
+    OperationDelivered,
+    OperationExhausted,
+    OperationLost,
+    OperationRetried,
+    OperationState,
+)
+from grpc_backoff.ledger.records import Queue
 from tests.docs.pages import DOCS, blocks, read
-from tests.telemetry.reading import Reading, call_events, connection_events
+from tests.telemetry.reading import Reading, call_events, connection_events, tell
 
 FOLDER = DOCS / "monitoring"
 RULES = (FOLDER / "alerts.yml").read_text("utf-8")
@@ -27,7 +37,7 @@ def queries():
     for variable, value in VARIABLES.items():
         found = [query.replace(variable, value) for query in found]
     assert "$" not in "".join(found)
-    return found + blocks("howto/monitoring.md", "promql")
+    return found + blocks("telemetry.md", "promql")
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +73,49 @@ def test_queries_are_good(promtool, tmp_path):
     promtool("check", "rules", str(tmp_path / "queries.yml"))
 
 
+LEDGER = {"operation_id": "1", "target": "shop:443", "method": "/shop.Orders/Place", "attempt": 1}
+LEDGER_EVENTS = [
+    OperationDelivered(**LEDGER),
+    OperationRetried(**LEDGER, code="UNAVAILABLE", delay=1.0, source="schedule"),
+    OperationLost(**LEDGER, code="LOST", delay=1.0, source="schedule"),
+    OperationExhausted(**LEDGER, code="UNAVAILABLE", reason="no attempts are left"),
+    OperationConflicted(**LEDGER, code="ABORTED"),
+]
+
+
+class Observed:
+    """A ledger with one operation, as far as its metrics observe it."""
+
+    async def queue(self):
+        return Queue({OperationState.PENDING: 1}, length=1, oldest=5.0)
+
+
+def record_everything(provider):
+    """Record events of every kind with this provider, about channels, calls and a ledger."""
+    from grpc_backoff.ledger.otel import LedgerMetrics
+    from grpc_backoff.telemetry.otel import Metrics
+
+    channels = ChannelKey(), ChannelKey()
+    tell(Metrics(provider), *connection_events(*channels), *call_events())
+    ledger = LedgerMetrics(provider)
+    tell(ledger, *LEDGER_EVENTS)
+
+    async def observe():
+        observing = ledger.observe(Observed())
+        await asyncio.sleep(0.01)
+        observing.cancel()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(observe())
+    loop.close()
+    return channels, ledger  # gauges are read as long as these exist
+
+
 def exported():
     """Return the labels of each metric, keyed by the metric's name in Prometheus."""
     reading = Reading()
     try:
-        from grpc_backoff.telemetry.otel import Metrics
-
-        metrics, channels = Metrics(reading.provider), (ChannelKey(), ChannelKey())
-        for event in [*connection_events(*channels), *call_events()]:
-            metrics(event)
+        _kept = record_everything(reading.provider)
         names = {}
         for metric in reading.metrics().values():
             name = metric.name.replace(".", "_") + SUFFIXES.get(metric.unit, "")
@@ -88,8 +132,8 @@ def exported():
 def test_every_name_is_a_metric():
     """RT-12: rules and queries name only metrics and labels that exist."""
     names = exported()
-    text = [*re.findall(r"expr: >?-?((?:.|\n)*?)\n +(?:for|labels):", RULES), *queries()]
-    used = {name for each in text for name in re.findall(r"\bgrpc_backoff_(?:subchannel|client)_\w+", each)}
+    text = [*re.findall(r"expr: (?:>-)?((?:.|\n)*?)\n +(?:for|labels):", RULES), *queries()]
+    used = {name for each in text for name in re.findall(r"\bgrpc_backoff_(?:subchannel|client|ledger)_\w+", each)}
     labels = {label for each in text for group in re.findall(r"by \(([^)]*)\)", each) for label in group.split(", ")}
 
     assert len(text) >= 20
@@ -111,17 +155,13 @@ def test_the_exporter_names_them_so():
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.registry import REGISTRY
 
-    from grpc_backoff.telemetry.otel import Metrics
-
     reader = PrometheusMetricReader()
     provider = MeterProvider([reader])
     try:
-        metrics, channels = Metrics(provider), (ChannelKey(), ChannelKey())
-        for event in [*connection_events(*channels), *call_events()]:
-            metrics(event)
+        _kept = record_everything(provider)
         registry = CollectorRegistry()
         registry.register(reader._collector)
-        names = set(re.findall(r"^(grpc_backoff_\w+)\{", generate_latest(registry).decode(), re.MULTILINE))
+        names = set(re.findall(r"^(grpc_backoff_\w+)[{ ]", generate_latest(registry).decode(), re.MULTILINE))
     finally:
         provider.shutdown()
     assert reader._collector not in REGISTRY._collector_to_names
@@ -131,7 +171,7 @@ def test_the_exporter_names_them_so():
 def test_the_page_has_every_alert():
     """RT-12: the page's table lists exactly the alert rules, with their severities, and each rule has a test."""
     rules = re.findall(r"- alert: (\w+)\n(?:.|\n)*?severity: (\w+)\n", RULES)
-    table = re.findall(r"^\| `(Grpc\w+)` \| (\w+) \|", read("howto/monitoring.md"), re.MULTILINE)
+    table = re.findall(r"^\| `(Grpc\w+)` \| (\w+) \|", read("telemetry.md"), re.MULTILINE)
     tested = re.findall(r"alertname: (\w+)\n +exp_alerts", (FOLDER / "alerts_test.yml").read_text("utf-8"))
 
     assert table == rules

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import re
 
@@ -10,35 +11,44 @@ import grpc.aio
 import pytest
 
 import grpc_backoff
-from tests.docs.pages import ADDRESS, DOCS, blocks, run
+from tests.docs.pages import DOCS, blocks, run
 
+NAMED = [DOCS / "index.md", DOCS / "telemetry.md"]
 PAGES = [
     path.relative_to(DOCS).as_posix()
-    for path in sorted([DOCS / "index.md", *(DOCS / "howto").glob("*.md"), *(DOCS / "concepts").glob("*.md")])
+    for path in sorted([*NAMED, *(DOCS / "howto").glob("*.md"), *(DOCS / "concepts").glob("*.md")])
 ]
 
 
 @pytest.mark.parametrize("page", PAGES)
-async def test_python_runs(page, port, monkeypatch, tmp_path):
+async def test_python_runs(page, ports, pems, monkeypatch, tmp_path):
     """CH-1: code that users copy runs; only addresses are replaced. Channels that a page leaves open are closed."""
     monkeypatch.setattr(grpc.aio, "insecure_channel", grpc.aio.insecure_channel)
-    monkeypatch.chdir(tmp_path)
     for file in blocks(page, "toml"):
         (tmp_path / "backoff.toml").write_text(file)
-    names = {"__name__": page}
+    names, opened = {"__name__": page}, set()
     try:
         async with asyncio.timeout(60):
             for code in blocks(page):
-                await run(code.replace(ADDRESS, f"localhost:{port}").replace("9464", "0"), page, names)
+                await run(at(code, ports).replace("9464", "0"), page, names)
+                opened |= {value for value in names.values() if isinstance(value, grpc.aio.Channel | grpc.Channel)}
     finally:
         grpc_backoff.uninstall()
         logging.getLogger("grpc_backoff").setLevel(logging.NOTSET)
-        if "metrics" in names:  # from howto/monitoring.md
+        if "metrics" in names:  # from telemetry.md
             await asyncio.to_thread(names["server"].shutdown)
             names["server"].server_close()
-        for value in names.values():
-            if isinstance(value, grpc.aio.Channel):
-                await value.close()
+        for channel in opened:
+            if inspect.isawaitable(closing := channel.close()):
+                await closing
+
+
+def at(code, ports):
+    """Return a block with the tests' ports in place of the page's."""
+    for address, port in ports.items():
+        number = address.partition(":")[2]
+        code = re.sub(rf"(localhost|127\.0\.0\.1):{number}\b", rf"\1:{port}", code)
+    return code
 
 
 @pytest.mark.parametrize("page", PAGES)

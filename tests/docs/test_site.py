@@ -37,8 +37,30 @@ def test_the_build_is_strict():
     assert "--quiet" not in command
 
 
+def test_diagrams_have_the_pages_colours():
+    """Each class of a diagram has a colour on the page, where its own style is left out."""
+    drawn = "".join((DOCS / "images" / f"{name}.svg").read_text("utf-8") for name in ("states", "costs"))
+    style = (DOCS / "stylesheets" / "extra.css").read_text("utf-8")
+    classes = set(re.findall(r'class="(\w+)"', drawn))
+
+    assert len(classes) >= 5
+    assert {name for name in classes if f".diagram .{name} {{" not in style} == set()
+
+
+def test_the_search_needs_no_other_host():
+    """The plugin `offline` would load its worker for pages on a disk from another host, unless there is one here."""
+    assert "- offline" in CONFIG
+    (worker,) = re.findall(r"^    - (\S+iframe-worker.js)", CONFIG, re.MULTILINE)
+    assert (DOCS / worker).is_file()
+
+
 QUESTIONS = (
+    "service config",
     "google-cloud-pubsub",
+    "Django, FastAPI, gunicorn",
+    "mutual TLS",
+    "DNS",
+    "deploy without losing calls",
     "server is gone for an hour",
     "see what it does",
     "test my code",

@@ -25,7 +25,7 @@ from click.testing import CliRunner
 from examples import contention, etcd
 from examples.gateway import serving
 from examples.protos import counters, counters_services
-from grpc_backoff import RetryPolicy, aio
+from grpc_backoff import aio, parse_policy
 
 pytestmark = [
     pytest.mark.etcd,
@@ -73,7 +73,7 @@ def test_no_commit_is_lost_or_made_twice(at_once):
 
 def test_tries_are_those_of_the_policy(at_once):
     """RT-1: no client exceeds its policy's attempts; if clients outnumber attempts, some client uses all of its own."""
-    assert {policy: RetryPolicy.parse(_words(policy)).max_attempts for policy in ATTEMPTS} == ATTEMPTS
+    assert {policy: parse_policy(_words(policy)).max_attempts for policy in ATTEMPTS} == ATTEMPTS
     for (clients, policy), result in at_once.items():
         assert result["most_attempts"] <= min(clients, ATTEMPTS[policy])
         assert result["commits"] <= result["attempts"] <= result["commits"] * result["most_attempts"]

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 
 from examples import contention
 from examples.race import Result
-from grpc_backoff import RetryPolicy
+from grpc_backoff import parse_policy
 from grpc_backoff.policy.presets import RETRY
 
 ROOT = Path(__file__).parents[2]
@@ -101,9 +102,15 @@ def test_the_tables_on_the_page():
 
 def test_the_policies_on_the_page():
     """BP-1: the policy strings, attempts and waits on the page match the two policies."""
-    old_way, preset = RetryPolicy.parse(contention.POLICIES["linear, 3 retries"]), RETRY["contention"]
+    old_way, preset = parse_policy(contention.POLICIES["linear, 3 retries"]), RETRY["contention"]
     assert f"`{contention.POLICIES['linear, 3 retries']}`" in PAGE
     assert f"| at most | {old_way.max_attempts} attempts | {preset.max_attempts} attempts |" in PAGE
+    narrowed = parse_policy("preset: contention, codes: ABORTED")
+    assert PAGE.count("preset: contention, codes: ABORTED") == 2
+    assert narrowed == replace(preset, codes={"ABORTED"})
+    assert preset.codes == set(
+        re.findall(r"^\| retried codes \| ABORTED \| (.*) \|$", PAGE, re.MULTILINE)[0].split(", ")
+    )
     assert f"| waits | {waits(old_way)} ms | {waits(preset)} ms |" in PAGE
 
 

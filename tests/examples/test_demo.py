@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import subprocess
 import sys
 import time
@@ -10,10 +12,11 @@ from pathlib import Path
 
 import grpc
 import pytest
+from rich.console import Console
 
 from examples import demo
-from examples.demo.report import check
-from examples.demo.script import Run, Scene, SceneRecord
+from examples.demo.report import check, print_report
+from examples.demo.script import RECOVERIES, Run, Scene, SceneRecord
 from examples.demo.traffic import CallRecord, Worker
 
 QUICK = Worker(name="quick", wait_for_ready=False)
@@ -128,3 +131,16 @@ def test_judge_finds_what_went_wrong(judged, claim):
 def test_judge_wants_recovery():
     """A healthy scene without an answer fails its own check."""
     assert len(failing(run(recovered_in=None))) == 2
+
+
+def test_the_report_shows_which_side_is_better():
+    """The better figure of each row is green, whichever side it is on, and neither is where they are the same."""
+    console = Console(record=True, width=100, file=io.StringIO(), force_terminal=True)
+    print_report(console, ("ours", "theirs"), run(recovered_in=0.2), run(hanging_up=50), [])
+    shown = console.export_text(styles=True)
+    green = re.findall(r"^ *(\S.*?) {2,}.*?(?:\x1b\[1;32m *([\d.]+)(?: s)?\x1b\[0m)", shown, re.MULTILINE)
+
+    assert [(name.strip(), figure) for name, figure in green] == [
+        ("per second, to a peer that hangs up", "5.0"),
+        *[(f"first answer when {scene.value}", "0.10") for scene in Scene if scene in RECOVERIES],
+    ]

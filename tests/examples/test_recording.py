@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from examples.recording import PICTURE, thin
+from examples.recording import PICTURE, still, thin
 
 TEXT = PICTURE.read_text("utf-8")
 
@@ -25,8 +25,26 @@ def test_frames():
         {"version": 2, "width": 120, "height": 30},
         [0.0, "o", "ab"],
         [0.5, "o", "c"],
-        [8.5, "o", "\r\n"],
+        [4.5, "o", "\r\n"],
     ]
+
+
+def test_a_long_recording_is_shortened():
+    """A recording of forty seconds plays for eight, and its last frame stays for four."""
+    recorded = [{"version": 2, "width": 80, "height": 30}, [20.0, "o", "a"], [40.0, "o", "b"]]
+    _, *events = [json.loads(line) for line in thin("".join(json.dumps(line) + "\n" for line in recorded)).splitlines()]
+
+    assert [moment for moment, *_ in events] == [4.0, 8.0, 12.0]
+
+
+def test_the_picture_stands_still_where_that_is_preferred():
+    """Where reduced motion is preferred, the picture shows the last frame of its animation."""
+    drawn = "<style>@keyframes n{0%{transform:translateX(-8px)}to{transform:translateX(-16px)}}.a{fill:#000}</style>"
+    rule = "@media (prefers-reduced-motion: reduce){g[style*=animation]{animation:none!important;transform:"
+
+    assert still(drawn) == drawn.replace("<style>", f"<style>{rule}translateX(-16px)}}}}")
+    assert rule in TEXT
+    assert TEXT.count("animation-duration:12s") == 1
 
 
 def test_the_picture_is_small_and_needs_nothing():

@@ -65,12 +65,6 @@ ours = pytest.fixture(_face, name="ours")
 kind = pytest.fixture(_face, name="kind")
 
 
-@pytest.fixture(params=["fresh", "ready"])
-def phase(request):
-    """The channel's phase at the first call: fresh, where the call has to wait for a connection, or READY."""
-    return request.param
-
-
 @pytest.fixture
 def log():
     """A listener that records events."""
@@ -92,13 +86,6 @@ def trying(ours, log):
             yield service, channel
 
     return opens
-
-
-@pytest.fixture
-def server():
-    """A running server on its own port; its address is `target`."""
-    with place() as made:
-        yield made
 
 
 @pytest.fixture

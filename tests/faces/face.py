@@ -28,6 +28,7 @@ KINDS = {"plain": {}, "ours": {}, "retrying": {"retry": RETRY}}
 ARITIES = {"Unary": "unary_unary", "Down": "unary_stream", "Up": "stream_unary", "Both": "stream_stream"}
 REQUEST_STREAMS = {"Up", "Both"}
 RESPONSE_STREAMS = {"Down", "Both"}
+NO_STREAM = object()
 
 
 class Outcome(NamedTuple):
@@ -68,22 +69,22 @@ async def _all(running):
     return await asyncio.gather(*running)
 
 
-def method_of(channel, method, retry, path):
+def method_of(channel, method, retry, path, serializer):
     """Return a method of the channel's stub, or one with another path; it has the policy `retry` if that is given."""
     if path is None:
         made = getattr(channel.stub, method)
     else:
-        made = getattr(channel.calls, ARITIES[method])(path, Message.SerializeToString, Message.FromString)
+        made = getattr(channel.calls, ARITIES[method])(path, serializer, Message.FromString)
     return made if retry is None else grpc_backoff.retrying(made, retry)
 
 
 def request_of(method, texts, stream):
     """Return the argument for a call: one request with all texts, or an iterator with one request per text.
 
-    Instead of texts, there may be a message, which is sent unchanged, or a generator, whose items `stream` turns into
-    requests.
+    Instead of texts, there may be a message or NO_STREAM, which is passed on unchanged, or a generator, whose items
+    `stream` turns into requests.
     """
-    if isinstance(texts, Message):
+    if isinstance(texts, Message) or texts is NO_STREAM:
         return texts
     if method not in REQUEST_STREAMS:
         return Message(text="".join(texts), count=1)
@@ -209,9 +210,9 @@ class AsyncioChannel:
         self._loop = loop
         self.stub = loop.do(EchoStub, channel)
 
-    def begin(self, way="Unary", texts=("a",), *, retry=None, path=None, **how):
+    def begin(self, way="Unary", texts=("a",), *, retry=None, path=None, serializer=Message.SerializeToString, **how):
         """Start a call, with the policy `retry` if that is given. The call is under way when this returns."""
-        make = method_of(self, way, retry, path)
+        make = method_of(self, way, retry, path, serializer)
         return AsyncioCall(self._loop.do(make, request_of(way, texts, asyncio_stream), **how), self._loop)
 
     def unary(self, text="a", **how):
@@ -261,10 +262,10 @@ class ThreadedChannel:
         self.calls = grpc.intercept_channel(channel, *interceptors)
         self.stub = EchoStub(self.calls)
 
-    def begin(self, way="Unary", texts=("a",), *, retry=None, path=None, **how):
+    def begin(self, way="Unary", texts=("a",), *, retry=None, path=None, serializer=Message.SerializeToString, **how):
         """Start a call, with the policy `retry` if that is given. A blocking call runs in a separate thread."""
         method, _, style = way.partition(".")
-        make, request = method_of(self, method, retry, path), request_of(method, texts, threaded_stream)
+        make, request = method_of(self, method, retry, path, serializer), request_of(method, texts, threaded_stream)
         if style == "future":
             return ThreadedCall(make.future(request, **how), lambda call, within: [call.result(within).text])
         if method in RESPONSE_STREAMS:

@@ -23,8 +23,9 @@ from grpc_backoff import (
     State,
 )
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close, silent
+from tests.certificates import client_credentials, server_credentials
 from tests.faces.log import Log
-from tests.sync.service import dialled, front, until
+from tests.sync.service import dialled, front, place, until
 
 CODE = grpc.StatusCode
 FAST = [("grpc.initial_reconnect_backoff_ms", 500), ("grpc_backoff.jitter", 0.0)]
@@ -128,7 +129,16 @@ def test_bad_arguments(ours, settings, words):
         pytest.fail("it was made")
 
 
-@pytest.mark.parametrize("target", ["", "http://localhost:1", "localhost:99999", None])
+@pytest.mark.parametrize("target", ["", b"", "dns:///"])
+def test_no_target(face, target):
+    """CH-10: a channel without a target can be made, as on plain grpc; its first call fails."""
+    with face.channel(target) as channel:
+        outcome = channel.begin(timeout=20).outcome()
+    assert outcome.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN)
+    assert "''" in outcome.details or "dns:///" in outcome.details
+
+
+@pytest.mark.parametrize("target", [":1", "http://localhost:1", "localhost:99999", None])
 def test_targets_that_nobody_can_dial(ours, target):
     """CH-10: a target that cannot be dialled is rejected when the channel is created."""
     with pytest.raises(OptionError, match=r"^target="), ours.channel(target):
@@ -173,6 +183,23 @@ def test_who_asks_in_backoff_fails_with_the_others(ours):
         assert not waiting.done()
         waiting.cancel()
         assert len(peer.visits) == 1
+
+
+def test_who_asks_beside_a_connection_dials(ours):
+    """SH-3: in a key's backoff, a new channel's call waits for a dial of its own if another channel is READY."""
+    with (
+        place(credentials=server_credentials()) as server,
+        front(healthy, server.port) as peer,
+        ours.channel(peer.target, FAST, credentials=client_credentials()) as ready,
+        ours.channel(peer.target, FAST, credentials=client_credentials()) as failing,
+        ours.channel(peer.target, FAST, credentials=client_credentials()) as fresh,
+    ):
+        ready.ready()
+        peer.behave(accept_close)
+        until(lambda: failing.begin().outcome().code is CODE.UNAVAILABLE)
+        peer.behave(healthy)
+        assert fresh.begin(timeout=20).outcome().texts == ["a"]
+        assert ready.begin(timeout=20).outcome().texts == ["a"]
 
 
 def test_a_channel_for_each_request(ours):

@@ -5,6 +5,7 @@ Each test runs on a fresh channel, where this library's calls have to wait, and 
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import grpc
@@ -252,7 +253,9 @@ def test_close_without_a_connection(kind, cancellable, refusing):
         call = channel.begin(cancellable, wait_for_ready=True)
         until(lambda: refusing or peer.visits)
         channel.close()
-        assert call.outcome().code is CODE.CANCELLED
+        outcome = call.outcome()
+    assert (outcome.code, call.cancelled()) == (CODE.CANCELLED, kind.name == "asyncio")
+    assert isinstance(outcome.error, grpc.RpcError if kind.name == "threads" else asyncio.CancelledError)
 
 
 def test_closed(channel, kind, way):

@@ -73,6 +73,6 @@ def test_ten_seconds(ours, lives):
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["argument", "service config"])
 def test_retries_do_not_make_the_core_dial(ours, source):
-    """CB-7, RT-10: retries, whether from `retry` or from a service config, do not multiply the core's redials."""
+    """CB-16, RT-10: retries, whether from `retry` or from a service config, do not multiply the core's redials."""
     how = {"retry": RETRY} if source == "argument" else {"options": SERVICE_CONFIG}
     check(flooded(ours, 0.02, 1.0, 5.0, **how), 6, 9)

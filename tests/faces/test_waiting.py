@@ -202,5 +202,5 @@ def test_a_stub_outlives_its_connections(face, server):
             assert over_a_loss(channel, str(turn)) == str(turn)
             server.kill()
             server.start()
-        if face.ours:  # the core may redial unnoticed for a call on an ending connection (CB-7)
+        if face.ours:  # the core may redial unnoticed for a call on an ending connection (CB-16)
             until(lambda: 5 <= channel.own.connection_status().connections <= 10)

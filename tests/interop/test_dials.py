@@ -141,7 +141,7 @@ async def test_held_calls(arity):
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("arity", ARITIES)
 async def test_calls_that_enter_as_a_connection_ends(arity, back):
-    """CB-1, CB-7: the core's redials for calls that enter a dying connection are announced.
+    """CB-1, CB-16: the core's redials for calls that enter a dying connection are announced.
 
     If a redial fails, the core dials no more. Takes about three seconds of real time.
     """
@@ -171,7 +171,7 @@ async def test_calls_that_enter_as_a_connection_ends(arity, back):
 
 
 async def test_a_stray_call_beside_one_that_outlives_a_goaway():
-    """CB-7, CH-6: while a stream outlives a GOAWAY, the core redials for another call, and each dial is announced.
+    """CB-16, CH-6: while a stream outlives a GOAWAY, the core redials for another call, and each dial is announced.
 
     Takes about two seconds of real time.
     """

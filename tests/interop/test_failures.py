@@ -85,7 +85,7 @@ async def answer(channel, **how):
 
 
 async def test_a_fail_fast_call_misses_two_connections_and_says_why():
-    """CH-4, CB-7: if the peer closes after its SETTINGS, a fail-fast call fails, and its error names the loss.
+    """CH-4, CB-17: if the peer closes after its SETTINGS, a fail-fast call fails, and its error names the loss.
 
     On a busy machine, a call may enter the connection before the core notices the end; such a call fails as it would
     with grpcio.

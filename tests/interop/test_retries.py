@@ -22,7 +22,7 @@ from h2.connection import H2Connection
 from h2.events import RequestReceived
 from hyperframe.frame import GoAwayFrame
 
-from grpc_backoff import CallRetried, RetryBudget, RetryPolicy, WaitSource, aio
+from grpc_backoff import CallRetried, RetryBudget, WaitSource, aio, parse_policy
 from grpc_backoff.testing.front import FlakyFront, healthy
 from tests.aio.retry_service import RetryService, Say, failing
 from tests.echo import EchoStub, Message, serving
@@ -291,7 +291,7 @@ async def test_a_service_config_is_obeyed_once(tries):
 CLIENTS = 200
 OUTAGE = 5.0
 EVERY = 1.0
-STORM = RetryPolicy.parse("max_attempts: 5, delay: 50ms, backoff: exponential, jitter: full")
+STORM = parse_policy("max_attempts: 5, delay: 50ms, backoff: exponential, jitter: full")
 
 
 class Storm:

@@ -50,29 +50,35 @@ def policies(draw):
     )
 
 
-def random_policy(rng):
-    """Return a random policy like those that `policies` draws, for tests that need thousands of policies quickly."""
-    base = 10 ** rng.uniform(-3, 4)
-    multiplier = rng.choice([1.0, 1.6, 2.0, rng.uniform(1, 20)])
-    strategy = rng.choice(
-        [
-            Fixed(base),
-            Linear(base),
-            Exponential(base, multiplier, rng.choice([None, rng.randrange(40)])),
-            Steps(tuple(10 ** rng.uniform(-3, 4) for _ in range(rng.randrange(1, 8))), multiplier),
-            Decorrelated(base),
-        ]
-    )
+def random_jitter(rng, kind):
+    """Return a random jitter of this kind; a test that goes through `JITTERS` fails for a kind that is missing here."""
     low = rng.choice([0.0, rng.uniform(0, 5)])
-    jitters = [
-        NoJitter(),
-        Proportional(rng.uniform(0, 0.99), rng.random() < 0.5),
-        Scaled(low, low + rng.uniform(0.01, 5)),
-        Additive(rng.uniform(0, 5)),
-        Full(),
-        Equal(),
-    ]
-    jitter = NoJitter() if isinstance(strategy, Decorrelated) else rng.choice(jitters)
+    return {
+        NoJitter: NoJitter,
+        Proportional: lambda: Proportional(rng.uniform(0, 0.99), rng.random() < 0.5),
+        Scaled: lambda: Scaled(low, low + rng.uniform(0.01, 5)),
+        Additive: lambda: Additive(rng.uniform(0, 5)),
+        Full: Full,
+        Equal: Equal,
+    }[kind]()
+
+
+def random_strategy(rng, kind, base):
+    """Return a random strategy of this kind; as above for `STRATEGIES`."""
+    multiplier = rng.choice([1.0, 1.6, 2.0, rng.uniform(1, 20)])
+    return {
+        Fixed: lambda: Fixed(base),
+        Linear: lambda: Linear(base),
+        Exponential: lambda: Exponential(base, multiplier, rng.choice([None, rng.randrange(40)])),
+        Steps: lambda: Steps(tuple(10 ** rng.uniform(-3, 4) for _ in range(rng.randrange(1, 8))), multiplier),
+        Decorrelated: lambda: Decorrelated(base),
+    }[kind]()
+
+
+def random_policy(rng, strategy, jitter):
+    """Return a random policy with a strategy and a jitter of these kinds."""
+    base = 10 ** rng.uniform(-3, 4)
+    strategy, jitter = random_strategy(rng, strategy, base), random_jitter(rng, jitter)
     return RetryPolicy(
         backoff=BackoffPolicy(strategy, base + rng.choice([0.0, 10 ** rng.uniform(-2, 5)]), jitter),
         max_attempts=rng.choice([None, rng.randrange(1, 10)]),

@@ -11,8 +11,9 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from grpc_backoff import aio
+from grpc_backoff import OptionError, PolicyWarning, aio
 from grpc_backoff.ledger import (
+    Filter,
     Ledger,
     LedgerHooks,
     LedgerUnavailableError,
@@ -29,7 +30,7 @@ from tests.ledger.shop import Shop
 
 S = grpc.StatusCode
 QUICK = "max_attempts: 3, delay: 20ms"
-PATIENT = "max_attempts: unlimited, delay: 20ms, codes: UNAVAILABLE RESOURCE_EXHAUSTED INTERNAL"
+PATIENT = "max_attempts: unlimited, deadline: 1d, delay: 20ms, codes: UNAVAILABLE RESOURCE_EXHAUSTED INTERNAL"
 FAST = replace(SETTINGS, poll=0.1, lease=1.0, grace=2.0, policy=QUICK, concurrency=8)
 
 
@@ -362,27 +363,76 @@ async def test_concurrency_is_kept(url, shop):
     assert max(shop.levels) == 3
 
 
-async def test_a_policy_that_is_not_known_here(url, shop, tmp_path):
-    """LG-1, LG-14: an operation whose policy is no longer in the file fails, and its details give that reason."""
+async def test_a_policy_that_is_not_known_here(url, shop, tmp_path, caplog):
+    """LG-1, LG-14: an operation whose policy is not in a deliverer's file is left to others, and warned of once."""
     file = tmp_path / "backoff.toml"
     file.write_text('[policies.careful]\npreset = "standard"\n')
     async with opened(url, config=file) as ledger, aio.insecure_channel(shop.target) as channel:
         told = await ledger.submit(unary(channel), Message(text="a"), policy="careful")
-    async with (
-        opened(url) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
-    ):
-        operation = await until(ledger, told.id, OperationState.FAILED)
+        async with opened(url) as other, delivering(other, channel):
+            await until(other, (await other.submit(unary(channel), Message(text="b"))).id, OperationState.SUCCEEDED)
+            await asyncio.sleep(0.5)
+            left = await other.get(told.id)
+        warned = [each for each in caplog.records if "left to other deliverers" in each.message]
+        async with delivering(ledger, channel):
+            await until(ledger, told.id, OperationState.SUCCEEDED)
 
-    assert "careful" in operation.details
-    assert not shop.executed
+    assert (left.state, left.attempts) == (OperationState.PENDING, 0)
+    assert left.lease_token == 1
+    assert len(warned) == 1
+    assert "careful" in warned[0].message
+    assert shop.executed == {"a": 1, "b": 1}
+
+
+async def test_a_target_in_another_spelling(url, shop):
+    """LG-10, SH-1: an operation for `dns:///host:port` is delivered for `host:port`, also one of a previous version."""
+    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
+        told = await ledger.submit(f"dns:///{shop.target}", "/echo.v1.Echo/Unary", b"")
+        old = await ledger.submit(shop.target, "/echo.v1.Echo/Unary", b"")
+        execute(url, "UPDATE {} SET target = {} WHERE id = {}", f"dns:///{shop.target}", old.id)
+        listed = await ledger.find(Filter(target=f"dns:{shop.target}"))
+        queue = await ledger.queue(f"dns:///{shop.target}")
+        async with delivering(ledger, channel):
+            await until(ledger, told.id, OperationState.SUCCEEDED)
+            await until(ledger, old.id, OperationState.SUCCEEDED)
+
+    assert [each.id for each in listed] == [told.id, old.id]
+    assert queue.length == 2
+    assert listed[0].target == shop.target
+
+
+async def test_an_outage_costs_nothing_of_a_deadline(url, shop):
+    """LG-7: a policy's deadline counts from the first attempt, not from the submit."""
+    shop.script["*"] = [S.UNAVAILABLE]
+    policy = "max_attempts: unlimited, delay: 20ms, deadline: 20s"
+    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
+        told = await ledger.submit(unary(channel), Message(text="a"), policy=policy)
+        before = (await ledger.get(told.id)).began
+        longer = "began - interval '1 hour'" if "://" in url else "began - 3600"
+        execute(url, f"UPDATE {{}} SET began = {longer}")
+        async with delivering(ledger, channel):
+            operation = await until(ledger, told.id, OperationState.SUCCEEDED, OperationState.FAILED)
+
+    assert (operation.state, operation.attempts) == (OperationState.SUCCEEDED, 2)
+    assert operation.began > before
+
+
+async def test_what_deliver_refuses(url, tmp_path):
+    """LG-14: `deliver` refuses a concurrency of 0, and warns if the channel's file has a `[ledger]` without effect."""
+    file = tmp_path / "backoff.toml"
+    file.write_text('[ledger]\npoll = "7s"\n')
+    async with await Ledger.open(url) as ledger, aio.insecure_channel("127.0.0.1:1", config=file) as channel:
+        with (
+            pytest.warns(PolicyWarning, match=r"table \[ledger\], which has no effect"),
+            pytest.raises(OptionError, match="concurrency=0: expected"),
+        ):
+            await ledger.deliver(channel, concurrency=0)
 
 
 @pytest.mark.parametrize("stored", ["[", '[["x-bin", "abc"]]', json.dumps([["x", "a\n"]])])
 async def test_one_bad_row(url, shop, stored):
     """LG-10: an operation whose row cannot be read fails with the reason, while all others are delivered."""
-    patient = "max_attempts: unlimited, delay: 20ms, codes: INTERNAL UNAVAILABLE"
+    patient = "max_attempts: unlimited, deadline: 1d, delay: 20ms, codes: INTERNAL UNAVAILABLE"
     async with opened(url, replace(FAST, policy=patient)) as ledger, aio.insecure_channel(shop.target) as channel:
         prepared = [ledger.prepared(unary(channel), Message(text=text)) for text in "ab"]
         await ledger.submit_many(prepared)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from grpc_backoff import OptionError, RetryPolicy, aio
+from grpc_backoff import OptionError, PolicyWarning, aio, parse_policy
 from grpc_backoff.ledger import (
     Filter,
     Ledger,
@@ -41,6 +41,7 @@ delay = 3
 [ledger]
 policy = "careful"
 lease = "1m"
+methods = true
 """
 
 
@@ -164,11 +165,11 @@ async def test_policies(url, tmp_path, stub):
 
     assert texts[:3] == ["retry: 1, delay: 5s", policy_text(mine), "aggressive"]
     assert texts[4] == "careful"
-    assert RetryPolicy.parse(texts[1]) == mine
+    assert parse_policy(texts[1]) == mine
     assert [policy.max_attempts for policy in policies] == [2, 7, 5, 3, 5]
     assert (policies[3].nominal(1), policies[4].backoff.cap) == (3.0, 10.0)
     async with await Ledger.open(url) as ledger:
-        assert (await ledger.get((await ledger.submit("t", "/m/m", b"")).id)).policy == "background"
+        assert (await ledger.get((await ledger.submit("t", "/m/m", b"")).id)).policy == "durable"
 
 
 async def test_the_environments_file(url, tmp_path, monkeypatch):
@@ -186,9 +187,81 @@ async def test_a_policy_that_is_none(ledger):
         await ledger.submit("t", "/m/m", b"", policy="standrad")
 
 
+async def test_the_default_outlives_a_night(ledger):
+    """LG-7: by default, eight hours of UNAVAILABLE or of a server's exceptions do not end an operation."""
+    for code, state in (
+        ("UNAVAILABLE", "waiting_for_retry"),
+        ("UNKNOWN", "waiting_for_retry"),
+        ("NOT_FOUND", "failed"),
+    ):
+        told = await ledger.submit("t", "/m/m", code.encode())
+        for _ in range(60):  # ten minutes each, at the end
+            recorded = await ledger.record_failure(told.id, code)
+        assert recorded.state.value == state
+
+
+async def test_methods_are_for_calls(url, tmp_path, stub):
+    """LG-14: policies in `[methods]` apply to operations only if `[ledger]` says so."""
+    file = tmp_path / "backoff.toml"
+    file.write_text(FILE.replace("methods = true", ""))
+    async with await Ledger.open(url, config=file) as ledger:
+        assert (await ledger.get((await ledger.submit(stub.Unary, Message())).id)).policy == "careful"
+
+
+async def test_an_unlimited_policy(ledger):
+    """BP-2: a policy with neither a deadline nor a limited number of attempts is warned of, as for calls."""
+    with pytest.warns(PolicyWarning, match="max_attempts=unlimited: expected a deadline"):
+        await ledger.submit("t", "/m/m", b"", policy="steps")
+
+
+async def test_a_key_for_another_request(ledger):
+    """LG-1: a key is unique for target and method; with another request, it is refused, and nothing is stored."""
+    first = await ledger.submit("t", "/m/m", b"a", idempotency_key="k")
+    other = await ledger.submit("u", "/m/m", b"b", idempotency_key="k")
+
+    assert (first.new, other.new) == (True, True)
+    prepared = [ledger.prepared("t", "/m/m", b"c"), ledger.prepared("t", "/m/m", b"b", idempotency_key="k")]
+    with pytest.raises(LedgerStateError, match="idempotency_key='k': expected the request of operation"):
+        await ledger.submit_many(prepared)
+    assert len(await ledger.find()) == 2
+
+
+async def test_a_key_that_is_pruned_meanwhile(ledger):
+    """LG-1: if the row that has the key is pruned before it is looked up, the operation is stored."""
+    submission = ledger.prepared("t", "/m/m", b"a", idempotency_key="k")
+    plan = ledger.store._submitting([submission])
+
+    answers = ([[]], [[]], [[(submission.id,)]])  # met a key; it is gone; stored
+    texts = [next(plan)[0].text, *(plan.send(answer)[0].text for answer in answers[:2])]
+    with pytest.raises(StopIteration) as end:
+        plan.send(answers[2])
+
+    assert ["INSERT" in text for text in texts] == [True, False, True]
+    assert [(told.id, told.new) for told in end.value.value] == [(submission.id, True)]
+
+
+async def test_an_empty_target(ledger):
+    """LG-9: a target that no channel could have is refused."""
+    for target in ("", "http://shop"):
+        with pytest.raises(OptionError, match="target="):
+            await ledger.submit(target, "/m/m", b"")
+
+
+async def test_retarget(ledger):
+    """LG-10: `retarget` moves what has not ended well, except an operation whose key the new target has."""
+    moved = await ledger.submit("old", "/m/m", b"a")
+    kept = await ledger.submit("old", "/m/m", b"b", idempotency_key="k")
+    done = await ledger.submit("old", "/m/m", b"c")
+    await ledger.submit("new", "/m/m", b"b", idempotency_key="k")
+    await ledger.record_success(done.id)
+
+    assert await ledger.retarget("dns:///old", "new") == 1
+    assert [(await ledger.get(told.id)).target for told in (moved, kept, done)] == ["new", "old", "old"]
+
+
 async def test_attempts_made_by_hand(ledger):
     """LG-2, seed 001: ten concurrent calls of `record_failure` for one operation count as ten attempts."""
-    told = await ledger.submit("t", "/m/m", b"", policy="steps")
+    told = await ledger.submit("t", "/m/m", b"", policy="preset: steps, deadline: 1d")
 
     done = await asyncio.gather(*(ledger.record_failure(told.id, "UNAVAILABLE", "down") for _ in range(10)))
     after = await ledger.get(told.id)
@@ -197,6 +270,50 @@ async def test_attempts_made_by_hand(ledger):
     assert (after.attempts, len(await ledger.attempts(told.id)), after.state) == (10, 10, OperationState.WAITING)
     assert (await ledger.record_success(told.id)).state is OperationState.SUCCEEDED
     assert await ledger.set_backoff(told.id, 1.0) is False
+
+
+async def test_what_the_server_said_of_an_attempt_made_by_hand(ledger):
+    """LG-4, seed 001: `record_failure` takes a code in any form, and a hint from a worker or the call's metadata."""
+    ids = [(await ledger.submit("t", "/m/m", b"", policy="standard")).id for _ in range(4)]
+
+    hinted = await ledger.record_failure(ids[0], "unavailable", hint=7)
+    read = await ledger.record_failure(
+        ids[1], grpc.StatusCode.UNAVAILABLE, trailing_metadata=[("grpc-retry-pushback-ms", "1500")]
+    )
+    capped = await ledger.record_failure(ids[2], "UNAVAILABLE", hint=1e6)
+
+    assert (hinted.code, hinted.source) == ("UNAVAILABLE", "retry-after")
+    assert 7 <= hinted.delay <= 12
+    assert (read.delay, read.source) == (1.5, "grpc-retry-pushback-ms")
+    assert 15 <= capped.delay <= 30
+    for given in ({"code": "NOPE"}, {"code": "OK"}, {"code": "UNAVAILABLE", "hint": -1}):
+        with pytest.raises(OptionError, match="expected"):
+            await ledger.record_failure(ids[3], **given)
+    assert (await ledger.get(ids[3])).attempts == 0
+
+
+async def test_a_backoff_by_hand(ledger):
+    """LG-4, seed 001: `set_backoff` refuses what is no duration, and keeps to the policy's cap."""
+    told = await ledger.submit("t", "/m/m", b"", policy="preset: steps, deadline: 1d")
+
+    for seconds in (float("nan"), float("inf"), -1.0, "soon"):
+        with pytest.raises(OptionError, match="seconds="):
+            await ledger.set_backoff(told.id, seconds)
+    assert (await ledger.get(told.id)).state is OperationState.PENDING
+    assert await ledger.set_backoff(told.id, 1e9)
+    assert (await ledger.get(told.id)).backoff_request_seconds == 60.0
+
+
+async def test_a_resolution_that_is_refused(ledger):
+    """LG-8, LG-11: `resolve` checks the type and the size of a request like `submit`."""
+    told = await ledger.submit("t", "/m/m", b"a")
+    await ledger.record_failure(told.id, "ABORTED")
+
+    with pytest.raises(TypeError, match="request=str: expected bytes"):
+        await ledger.resolve(told.id, request="text")
+    with pytest.raises(LedgerLimitError, match="request=101 bytes"):
+        await ledger.resolve(told.id, request=b"x" * 101)
+    assert [(each.state, each.request) for each in await ledger.find()] == [(OperationState.CONFLICT, b"a")]
 
 
 async def test_attempts_made_by_hand_are_told(url):
@@ -245,7 +362,7 @@ async def test_one_that_is_not_there(ledger):
 async def test_failed_operations_are_seen_and_pruned_only_on_demand(ledger):
     """LG-7, LG-11, seed 003: failed operations are listed, and `prune` deletes them only with `failed=True`."""
     told = await ledger.submit("t", "/m/m", b"")
-    await ledger.record_failure(told.id, "INTERNAL")
+    await ledger.record_failure(told.id, "NOT_FOUND")
 
     assert [operation.id for operation in await ledger.find(Filter(states=(OperationState.FAILED,)))] == [told.id]
     assert await ledger.prune(0.0) == 0
@@ -284,7 +401,9 @@ async def test_urls():
 async def test_readiness_with_the_files_parameters(url, tmp_path):
     """LG-3, LG-5, LG-14, seed 001: if an operation's owner died, `ready` uses the policy from the file."""
     file = tmp_path / "backoff.toml"
-    file.write_text('[policies.mine]\npreset = "steps"\nsteps = [77]\nmax_delay = "2m"\n[ledger]\npolicy = "mine"\n')
+    file.write_text(
+        '[policies.mine]\npreset = "steps"\ndeadline = "1d"\nsteps = [77]\nmax_delay = 120\n[ledger]\npolicy = "mine"\n'
+    )
     async with await Ledger.open(url, config=file) as ledger:
         ids = [told.id for told in await ledger.submit_many([ledger.prepared("t", "/m/m", b"") for _ in range(3)])]
         claimed = await ledger.store.claim("t", 3, "dead", 0.001)
@@ -297,7 +416,7 @@ async def test_readiness_with_the_files_parameters(url, tmp_path):
 
 
 async def test_wake_ups_are_gathered(ledger, monkeypatch):
-    """LG-12: several submits for one target at the same moment send other processes a single notification."""
+    """LG-12: several submits for one target at the same moment send other processes a single notification, at once."""
     heard = []
 
     async def notify(target):
@@ -306,11 +425,15 @@ async def test_wake_ups_are_gathered(ledger, monkeypatch):
     monkeypatch.setattr(ledger.store, "notify", notify)
     for target in ["t", "u"] * 10:
         ledger._notify(target)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    at_once = len(heard)
     for _ in range(200):
         await asyncio.sleep(0.01)
         if len(heard) == 2:
             break
 
+    assert at_once == 2
     assert sorted(heard) == ["t", "u"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
 import resource
 import time
 from dataclasses import replace
@@ -22,6 +21,7 @@ from grpc_backoff.ledger import (
     Ledger,
     LedgerBusyError,
     LedgerSchemaError,
+    LedgerStateError,
     LedgerUnavailableError,
     OperationState,
     postgres,
@@ -36,7 +36,9 @@ from tests.ledger.shop import Shop
 from tests.ledger.test_delivery import delivering, until
 
 STEPS = RETRY["steps"]
-QUICK = replace(SETTINGS, poll=0.2, timeout=1.0, policy="max_attempts: unlimited, delay: 50ms", lease=2.0, grace=1.0)
+QUICK = replace(
+    SETTINGS, poll=0.2, timeout=1.0, policy="max_attempts: unlimited, deadline: 1d, delay: 50ms", lease=2.0, grace=1.0
+)
 METHOD = "/echo.v1.Echo/Unary"
 
 
@@ -180,15 +182,39 @@ async def test_a_connection_of_any_kind(url, kind):
         assert (again.id, again.new) == (kept.id, False)
 
 
-async def test_sql_for_any_driver(url):
-    """LG-9: `statement` returns SQL with `$1` parameters, which any driver can run in its own transaction."""
+@pytest.mark.parametrize("kind", [psycopg.AsyncConnection, psycopg.Connection])
+async def test_within_autocommit(url, kind):
+    """LG-9: `within` refuses a connection in autocommit mode unless it has an open transaction."""
+    async with await Ledger.open(url) as ledger:
+        mine = await did(kind.connect, url, autocommit=True)
+        with pytest.raises(OptionError, match=r"within=.*autocommit.*: expected a connection with an open tr"):
+            await ledger.submit("t", "/m/m", b"a", within=mine)
+        await did(mine.execute, "BEGIN")
+        prepared = [ledger.prepared("t", "/m/m", b"a", idempotency_key="k")]
+        await ledger.submit_many(prepared, within=mine)
+        with pytest.raises(LedgerStateError, match="expected the request of operation"):
+            await ledger.submit_many(
+                [ledger.prepared("t", "/m/m", b"c"), ledger.prepared("t", "/m/m", b"b", idempotency_key="k")],
+                within=mine,
+            )
+        await did(mine.execute, "COMMIT")
+        await did(mine.close)
+
+        assert [each.id for each in await ledger.find()] == [prepared[0].id]
+
+
+@pytest.mark.parametrize(("style", "cursor"), [(None, psycopg.AsyncCursor), ("numeric_dollar", psycopg.AsyncRawCursor)])
+async def test_sql_for_any_driver(url, style, cursor):
+    """LG-9: `statement` returns SQL that other drivers can run in their own transaction, by default psycopg's."""
     async with await Ledger.open(url) as ledger:
         prepared = ledger.prepared("t", "/m/m", b"a", idempotency_key="k")
-        statement, values = ledger.statement(prepared)
-        async with await psycopg.AsyncConnection.connect(url, cursor_factory=psycopg.AsyncRawCursor) as other:
+        statement, values = ledger.statement(prepared, style)
+        async with await psycopg.AsyncConnection.connect(url, cursor_factory=cursor) as other:
             await other.execute(statement, values)
 
         assert (await ledger.get(prepared.id)).request == b"a"
+        with pytest.raises(OptionError, match="style='named': expected one of: format, qmark, numeric_dollar"):
+            ledger.statement(prepared, "named")
 
 
 async def listening(url):
@@ -323,26 +349,16 @@ async def test_a_write_without_an_answer(server, url, trouble, write, monkeypatc
     network = Network(server.directory)
     async with network.open() as port, await Ledger.open(network.url(port, url), settings=QUICK) as ledger:
         id_ = (await ledger.submit("t", "/m/m", b"")).id
-        execute = psycopg.AsyncConnection.execute
-        command = psycopg.AsyncConnection._exec_command
+        execute = psycopg.AsyncCursor.execute
 
-        def cut():
-            network.cut()
-            if trouble == "hang up":
-                asyncio.get_running_loop().call_later(0.2, network.hang_up)
+        async def cutting(cursor, statement, *given, **how):
+            if "DELETE" in statement or statement == "COMMIT":
+                network.cut()
+                if trouble == "hang up":
+                    asyncio.get_running_loop().call_later(0.2, network.hang_up)
+            return await execute(cursor, statement, *given, **how)
 
-        async def cutting(connection, statement, *given, **how):
-            if "DELETE" in str(statement):
-                cut()
-            return await execute(connection, statement, *given, **how)
-
-        def cutting_commit(connection, text, *given, **how):
-            if text == b"COMMIT":
-                cut()
-            return command(connection, text, *given, **how)
-
-        monkeypatch.setattr(psycopg.AsyncConnection, "execute", cutting)
-        monkeypatch.setattr(psycopg.AsyncConnection, "_exec_command", cutting_commit)
+        monkeypatch.setattr(psycopg.AsyncCursor, "execute", cutting)
         with pytest.raises(LedgerUnavailableError, match="not known whether it was stored") as caught:
             await write(ledger, id_)
 
@@ -381,7 +397,7 @@ async def test_connections_that_the_server_has_ended(server, url, work):
             elif work == "queue":
                 await ledger.queue()
             else:
-                await ledger.store.set_backoff(id_, 1.0)
+                await ledger.set_backoff(id_, 1.0)
             assert len(ledger.store._free) == 1
 
 
@@ -560,7 +576,7 @@ async def test_a_newer_schema(server, url):
         pass
     server.execute("UPDATE grpc_backoff.schema SET version = 99", psycopg.conninfo.conninfo_to_dict(url)["dbname"])
 
-    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 3"):
+    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 4"):
         await Ledger.open(url)
 
 
@@ -597,7 +613,7 @@ async def test_a_migration_behind_a_lock(url, monkeypatch):
         await other.execute("LOCK TABLE grpc_backoff.operations IN ROW EXCLUSIVE MODE")
         with pytest.raises(LedgerBusyError, match="nothing was written"):
             await store.migrate(apply=True)
-    assert await store.migrate(apply=True) == (3, 99)
+    assert await store.migrate(apply=True) == (4, 99)
     await store.close()
 
 
@@ -611,7 +627,7 @@ async def test_many_losses_far_away(server, url):
     await near.claim("shop:443", 100, "dead", 0.001)
     async with network.open() as port:
         store = open_store(network.url(port, url), replace(SETTINGS, timeout=2.0))
-        told = await store.lost(None, lambda _: STEPS, random.Random(1), 1000)
+        told = await store.lost(None, lambda _: STEPS, 1000)
         await store.close()
     assert {each.code for each in told} == {"LOST"}
     assert len({each.id for each in told if each.live}) == 100

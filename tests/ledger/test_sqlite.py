@@ -99,7 +99,7 @@ async def test_a_clock_that_is_set_back(timed):
     [running] = await timed.claim("shop:443", 1, "me", 30.0)
 
     timed.clock.now -= HOUR
-    await timed.lost(None, lambda _: STEPS, random.Random(1), 10)
+    await timed.lost(None, lambda _: STEPS, 10)
 
     assert await timed.next_due("shop:443") == 1.0
     assert (await timed.find(Filter(ids=(running.id,)), 1))[0].lease_until == timed.clock.now + 30.0
@@ -112,7 +112,7 @@ async def test_what_was_submitted_before_the_clock_was_set_back(timed):
     await timed.submit([submission(1)])
 
     timed.clock.now -= HOUR
-    await timed.lost(None, lambda _: STEPS, random.Random(1), 10)
+    await timed.lost(None, lambda _: STEPS, 10)
 
     assert await timed.next_due("shop:443") == 0
     assert (await timed.queue(None)).oldest == 0
@@ -127,7 +127,7 @@ async def test_what_was_replayed_before_the_clock_was_set_back(timed):
     created = (await timed.find(Filter(), 1))[0].created
 
     timed.clock.now -= HOUR
-    await timed.lost(None, lambda _: STEPS, random.Random(1), 10)
+    await timed.lost(None, lambda _: STEPS, 10)
 
     assert await timed.next_due("shop:443") == 0
     assert (await timed.find(Filter(), 1))[0].created == created
@@ -237,6 +237,27 @@ async def test_a_full_disk(path):
         assert (await ledger.get(kept.id)).request == b"a"
 
 
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+async def test_a_file_that_is_gone(path, how):
+    """LG-9: if the file is deleted or replaced while it is open, `submit` raises an error instead of losing it."""
+    async with await Ledger.open(path) as ledger:
+        await ledger.submit("t", "/m/m", b"a")
+        Path(path).rename(f"{path}.old")
+        if how == "replaced":
+            async with await Ledger.open(path):
+                pass
+        with pytest.raises(LedgerUnavailableError, match="moved or deleted while it was open; nothing was stored"):
+            await ledger.submit("t", "/m/m", b"b")
+
+
+async def test_another_database(path, tmp_path):
+    """LG-9: `within` refuses a connection to another file than the ledger's."""
+    async with await Ledger.open(path) as ledger, await Ledger.open(tmp_path / "other.db"):
+        refused = pytest.raises(OptionError, match="a connection to the ledger's own file")
+        with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as mine, refused:
+            await ledger.submit("t", "/m/m", b"a", within=mine)
+
+
 FULL = """
 import asyncio, resource, sys
 from grpc_backoff.ledger import Ledger, LedgerUnavailableError
@@ -314,7 +335,7 @@ async def test_a_newer_schema(path):
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE ledger_schema SET version = 99")
 
-    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 2; a newer grpc-backoff has upgraded it"):
+    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 3; a newer grpc-backoff has upgraded it"):
         await Ledger.open(path)
 
 

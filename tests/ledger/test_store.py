@@ -14,20 +14,20 @@ import pytest
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.ledger.records import FINISHED, LOST, AttemptReport, Filter, Lease, OperationState
 from grpc_backoff.policy.presets import RETRY
-from grpc_backoff.policy.retry import RetryPolicy
-from tests.ledger.conftest import open_store, submission
+from tests.ledger.conftest import execute, open_store, submission
 
 SHOP = "shop:443"
 STEPS = RETRY["steps"]
-QUICK = RetryPolicy.parse("max_attempts: unlimited, delay: 10ms")
+QUICK = parse_policy("max_attempts: unlimited, deadline: 1d, delay: 10ms")
 UNAVAILABLE = FailedAttempt("UNAVAILABLE")
 CHANCE = random.Random(1)
 
 
 def policy_of(text):
-    return RetryPolicy.parse(text)
+    return parse_policy(text)
 
 
 async def claimed(store, limit=1, lease=30.0):
@@ -216,7 +216,7 @@ async def test_a_late_success_counts(store):
     await submitted(store, 1)
     [first] = await claimed(store, lease=0.01)
     await asyncio.sleep(0.05)
-    await store.lost(SHOP, lambda _: QUICK, CHANCE, 10)
+    await store.lost(SHOP, lambda _: QUICK, 10)
     await asyncio.sleep(0.05)
     [second] = await claimed(store)
 
@@ -234,7 +234,7 @@ async def test_a_late_failure_reschedules_nothing(store):
     await submitted(store, 1)
     [first] = await claimed(store, lease=0.01)
     await asyncio.sleep(0.05)
-    [lost] = await store.lost(SHOP, lambda _: QUICK, CHANCE, 10)
+    [lost] = await store.lost(SHOP, lambda _: QUICK, 10)
     await asyncio.sleep(0.05)
     [second] = await claimed(store)
 
@@ -260,7 +260,7 @@ async def test_a_lease_that_is_extended_holds(store):
 
     assert await store.extend(leases, 30.0) == {first.id}
     await asyncio.sleep(1.1)
-    [lost] = await store.lost(None, lambda _: QUICK, CHANCE, 10)
+    [lost] = await store.lost(None, lambda _: QUICK, 10)
     assert lost.id == second.id
 
 
@@ -287,12 +287,49 @@ async def test_an_old_lease_gives_nothing_back(store):
     assert (await one(store, first.id)).state is OperationState.IN_PROGRESS
 
 
+async def test_a_hint_at_the_cap_is_spread(store):
+    """LG-4: five operations that are told to wait for as long as the cap, or longer, do not all come back together."""
+    await submitted(store, *range(5))
+    hint = ServerHint(60.0, WaitSource.RETRY_AFTER)
+
+    told = [
+        await failed(store, each, failure=FailedAttempt("UNAVAILABLE", hint), draw=draw / 5)
+        for draw, each in enumerate(await claimed(store, 5))
+    ]
+
+    assert [each.delay for each in told] == pytest.approx([54.0, 55.2, 56.4, 57.6, 58.8])
+
+
+@pytest.mark.parametrize("gone", [0.5, 2.0])
+async def test_a_loss_is_measured_from_the_leases_end(store, url, gone):
+    """LG-3, LG-6: when a loss is recorded, the operation is due at the time that `ready` has said before."""
+    [id_] = await submitted(store, 1)
+    [operation] = await claimed(store)
+    await expired(url, gone)
+    [before] = await store.ready(Filter(ids=(id_,)), 1, policy_of)
+    await store.lost(SHOP, policy_of, 1)
+    [after] = await store.ready(Filter(ids=(id_,)), 1, policy_of)
+
+    assert (before.ready, before.why) == (gone > 1, "its owner is gone")
+    assert after.ready == before.ready
+    assert after.at == pytest.approx(before.at, abs=2e-6, rel=0)
+    assert len(await claimed(store)) == before.ready
+    assert (await store.attempts(operation.id))[0].ended == pytest.approx(before.at - 1.0, abs=2e-6, rel=0)
+
+
+async def expired(url, seconds):
+    """Let all leases have expired this many seconds ago."""
+    sqlite = "(julianday('now') - 2440587.5) * 86400.0 - {}"
+    now = "clock_timestamp() - make_interval(secs => {})" if "://" in url else sqlite
+    execute(url, f"UPDATE {{}} SET lease_until = {now} WHERE lease_until IS NOT NULL", seconds)
+
+
 async def test_backoff_and_timestamp_at_once(store):
     """Seed 001: `set_backoff` writes backoff and timestamp together; it returns False for an unknown operation."""
     [id_] = await submitted(store, 1)
 
-    assert await store.set_backoff(id_, 60.0) is True
-    assert await store.set_backoff(submission(9).id, 60.0) is False
+    assert await store.set_backoff(id_, 60.0, policy_of) is True
+    assert await store.set_backoff(submission(9).id, 60.0, policy_of) is False
     operation = await one(store, id_)
     assert operation.backoff_request_seconds == 60.0
     assert operation.next_attempt_at == pytest.approx(operation.last_attempted_at + 60.0, abs=1e-6)
@@ -301,7 +338,7 @@ async def test_backoff_and_timestamp_at_once(store):
 async def test_ready(store):
     """LG-5: `ready` reports for many operations at once whether and when each is ready, and why."""
     ids = await submitted(store, 1, 2, 3, 4, 5)
-    await store.set_backoff(ids[1], 60.0)
+    await store.set_backoff(ids[1], 60.0, policy_of)
     _, gone, done = [operation for operation in await claimed(store, 9, lease=60.0) if operation.id != ids[0]]
     await store.release([Lease(ids[0], 1)])
     await store.record([AttemptReport(done.id, done.lease_token, STEPS)])
@@ -331,7 +368,7 @@ async def test_where_the_owner_died_readiness_keeps_to_the_policy(store):
     await asyncio.sleep(0.05)
 
     [told] = await store.ready(Filter(ids=(operation.id,)), 1, lambda _: STEPS)
-    [lost] = await store.lost(SHOP, lambda _: STEPS, CHANCE, 1)
+    [lost] = await store.lost(SHOP, lambda _: STEPS, 1)
     after = await one(store, operation.id)
 
     low, high = STEPS.bounds(1)
@@ -476,6 +513,16 @@ async def test_many_reports_at_once(store):
     ]
 
 
+async def test_many_operations_at_once(store):
+    """LG-7, LG-9: thousands of operations are submitted, and discarded, in one transaction each."""
+    ids = await submitted(store, *range(6000))
+    again = await store.submit([submission(number) for number in range(6000)])
+
+    assert [told.id for told in again] == ids
+    assert not any(told.new for told in again)
+    assert len(await store.discard(ids)) == 6000
+
+
 async def test_migrating_twice(url, settings):
     """LG-13: of ten stores that migrate at once, only one applies the migrations; existing tables are kept."""
     stores = [open_store(url, settings) for _ in range(10)]
@@ -492,3 +539,38 @@ async def test_migrating_twice(url, settings):
     assert sorted(told) == [(0, newest)] + [(newest, newest)] * 9
     assert again == only_looked == (newest, newest)
     assert len(kept) == 1
+
+
+BAD = [
+    ("request", "'text'", "sqlite"),
+    ("next_attempt_at", "'soon'", "sqlite"),
+    ("created", "'then'", "sqlite"),
+    ("attempts", "'many'", "sqlite"),
+    ("state", "'lost'", "both"),
+    ("metadata", "'{{'", "both"),
+    ("next_attempt_at", "'infinity'", "postgres"),
+    ("backoff_request_seconds", "'NaN'", "postgres"),
+]
+
+
+@pytest.mark.parametrize(("column", "value", "where"), BAD)
+async def test_one_bad_row(store, url, column, value, where):
+    """LG-10: a row that cannot be read is shown as such, and never stops what is done with the others."""
+    if where not in ("both", "postgres" if "://" in url else "sqlite"):
+        return
+    bad, good = await submitted(store, 1, 2)
+    execute(url, "UPDATE {} SET state = 'waiting_for_retry', last_attempted_at = created WHERE id = {}", bad)
+    execute(url, f"UPDATE {{}} SET {column} = {value} WHERE id = {{}}", bad)
+
+    found = {each.id: each for each in await store.find(Filter(), 10)}
+    ready = {each.id: each for each in await store.ready(Filter(), 10, policy_of)}
+    due, queue = await store.next_due(SHOP), await store.queue(None)
+    taken = [each for each in await claimed(store, 10) if each.id == good]
+    told = await store.record([AttemptReport(each.id, each.lease_token, STEPS) for each in taken])
+
+    assert found[good].problem is None
+    assert ready[good].ready
+    assert column in found[bad].problem or "OperationState" in found[bad].problem
+    assert due == 0
+    assert queue.length >= 1
+    assert [each.state for each in told] == [OperationState.SUCCEEDED]

@@ -8,16 +8,18 @@ from dataclasses import replace
 
 import pytest
 
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.settings import resolve_connect
 from grpc_backoff.config.sources import say
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-from grpc_backoff.policy.jitter import Additive, NoJitter, Proportional, Scaled
+from grpc_backoff.policy.jitter import Additive, Equal, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.presets import CONNECT, GRPC, PRESETS, RETRY
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed, Linear, Steps
 
 ALSO = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})
+OUTLIVED = ALSO | {"CANCELLED", "UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL", "DATA_LOSS"}
 
 # For each named policy: strategy, cap, jitter, total attempts, the call's deadline in seconds, and codes.
 TABLE = [
@@ -28,6 +30,7 @@ TABLE = [
     ("aggressive", Exponential(0.5, 2.0), 10.0, Scaled(0.5, 1.5), 5, None, ALSO),
     ("conservative", Exponential(2.0, 2.0), 30.0, Scaled(0.5, 1.5), 5, None, ALSO),
     ("background", Exponential(2.0, 2.0), 60.0, Scaled(0.5, 1.5), 7, None, ALSO),
+    ("durable", Exponential(2.0, 2.0), 600.0, Equal(), None, 259_200.0, OUTLIVED),
 ]
 # The policies that set no delay, here combined with a delay of 3 s.
 BY_WORDS = [("fixed", Fixed(3.0)), ("linear", Linear(3.0)), ("exponential", Exponential(3.0, 2.0))]
@@ -52,7 +55,7 @@ def test_preset(name, strategy, cap, jitter, attempts, deadline, codes):
 @pytest.mark.parametrize(("name", "strategy"), BY_WORDS)
 def test_preset_of_words(name, strategy):
     """BP-2: the presets without a delay have a cap of 30 s and no jitter; the user sets the number of retries."""
-    assert RetryPolicy.parse(f"preset: {name}, delay: 3s, retry: 2") == RetryPolicy(
+    assert parse_policy(f"preset: {name}, delay: 3s, retry: 2") == RetryPolicy(
         backoff=BackoffPolicy(strategy, 30.0, NoJitter()), max_attempts=3, codes=ALSO, server_delay_jitter=5.0
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,15 +17,25 @@ from tests.policy.values import backoffs, unhurried
 
 
 def test_rows():
-    """BP-1: each row has the wait, its bounds, and the running totals of the bounds."""
+    """BP-1: each row has the wait, its bounds, and the running totals of means and bounds."""
     policy = BackoffPolicy(Linear(2.0), 5.0, Full())
 
     assert schedule(policy, 3) == [
-        Row(number=1, wait=2.0, low=0.0, high=2.0, total_low=0.0, total_high=2.0),
-        Row(number=2, wait=4.0, low=0.0, high=4.0, total_low=0.0, total_high=6.0),
-        Row(number=3, wait=5.0, low=0.0, high=5.0, total_low=0.0, total_high=11.0),
+        Row(number=1, wait=2.0, low=0.0, high=2.0, total=1.0, total_low=0.0, total_high=2.0),
+        Row(number=2, wait=4.0, low=0.0, high=4.0, total=3.0, total_low=0.0, total_high=6.0),
+        Row(number=3, wait=5.0, low=0.0, high=5.0, total=5.5, total_low=0.0, total_high=11.0),
     ]
     assert schedule(policy, 0) == []
+
+
+@unhurried
+@given(policy=backoffs.filter(lambda policy: not isinstance(policy.strategy, Decorrelated)), n=st.integers(1, 50))
+def test_expected(policy, n):
+    """BP-1: the expected wait is the mean of the waits that can be drawn, those at the cap included."""
+    window = policy.window(n)
+    drawn = [window.at((number + 0.5) / 2000) for number in range(2000)]
+
+    assert policy.expected(n) == pytest.approx(math.fsum(drawn) / len(drawn), rel=1e-3, abs=1e-300)
 
 
 def test_decorrelated():

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
-from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.schedule import schedule
 
 # gRPC's connection backoff: 1 s, times 1.6, up to 120 s, each plus or minus 20 %, even at the cap. In seconds: the
@@ -185,7 +185,7 @@ def test_standard_in_all():
 @pytest.mark.parametrize(("words", "delays"), WORDS_TABLE, ids=[words for words, _ in WORDS_TABLE])
 def test_words(words, delays):
     """BP-1: policy strings give the documented waits without jitter, one wait for each retry."""
-    policy = RetryPolicy.parse(words)
+    policy = parse_policy(words)
     waits = range(1, policy.max_attempts)
 
     assert [policy.nominal(n) for n in waits] == pytest.approx(delays)

@@ -17,11 +17,7 @@ import time
 import pytest
 import trustme
 
-from grpc_backoff import ConnectError, Stage, State
-from grpc_backoff.aio.clock import LoopClock
-from grpc_backoff.aio.manager import ConnectionManager
-from grpc_backoff.config.options import read_options
-from grpc_backoff.connection.machine import Machine
+from grpc_backoff import ConnectError, Stage
 from grpc_backoff.probe.http2 import Http2Connector
 from grpc_backoff.probe.stages import NoSettings, PassedOver, Reached, Resolved, Secured, Settled, WrongAlpn
 from grpc_backoff.probe.wire import Wire
@@ -84,7 +80,6 @@ async def test_a_real_server():
         connector, connection = await connected(f"localhost:{port}", on_stage=seen.append)
         took = time.perf_counter() - began
         assert connection.alive()
-        assert connection.loss() is None
         await connector.close(None)
     assert [type(each) for each in seen] == [Resolved, Reached, Settled]
     assert seen[1].address in seen[0].addresses
@@ -425,7 +420,6 @@ async def test_the_address_that_came_furthest_decides():
 
 async def lost(connection):
     loss = await asyncio.wait_for(connection.lost(), SLOW)
-    assert connection.loss() == loss
     assert not connection.alive()
     return loss
 
@@ -449,7 +443,6 @@ async def test_it_answers_pings():
         assert b"\x00\x00\x00\x04\x01\x00\x00\x00\x00" in said  # SETTINGS, ACK
         assert b"\x00\x00\x08\x06\x01\x00\x00\x00\x00" + PING[9:] in said  # PING, ACK
         assert connection.alive()
-        assert connection.last_used() == float("-inf")
         await connector.close(None)
 
 
@@ -630,52 +623,6 @@ async def test_garbage_never_raises(seed):
         else:
             assert (await lost(outcome)).reason
         await connector.close(None)
-
-
-# With the connection state machine.
-
-
-class NoCalls:
-    def __len__(self):
-        return 0
-
-    def release(self):
-        pass
-
-    def fail(self):
-        pass
-
-
-async def test_behind_the_manager():
-    """CB-2, CB-7: with the state machine, this connector retries on schedule, and a lost connection is replaced."""
-    policy = read_options([("grpc.initial_reconnect_backoff_ms", 50), ("grpc_backoff.reconnect", "eager")]).policy
-    loop = asyncio.get_running_loop()
-    events = []
-    async with FlakyFront(accept_close) as front, nothing_left():
-        connector = Http2Connector(front.target)
-        manager = ConnectionManager(
-            Machine(front.target, policy),
-            connector,
-            NoCalls(),
-            clock=LoopClock(loop),
-            rng=random.Random(1),
-            listeners=[events.append],
-            loop=loop,
-        )
-        manager.want()
-        async with asyncio.timeout(SLOW):
-            while len(front.visits) < 2:
-                await asyncio.sleep(0.01)
-            front.behaviour = settings_only
-            while manager.state is not State.READY:
-                await asyncio.sleep(0.01)
-            await front.break_all()
-            while manager.status().connections < 2:
-                await asyncio.sleep(0.01)
-        manager.close()
-        await manager.closed()
-        await connector.close(None)
-    assert events[1].failure.stage is Stage.SETTINGS
 
 
 # Without h2.

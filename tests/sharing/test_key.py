@@ -63,12 +63,14 @@ def test_tls_by_its_pems():
 
 
 def test_other_credentials_by_identity():
-    """SH-1: credentials other than plain TLS are compared by identity."""
+    """SH-1: credentials other than plain TLS are compared by the identity of grpcio's inner object."""
     token = grpc.access_token_call_credentials("secret")
     made = [grpc.composite_channel_credentials(grpc.ssl_channel_credentials(ROOT), token) for _ in range(2)]
     assert key(credentials=made[0]) == key(credentials=made[0])
+    assert key(credentials=made[0]) == key(credentials=grpc.ChannelCredentials(made[0]._credentials))
     assert key(credentials=made[0]) != key(credentials=made[1])
-    assert key(credentials=grpc.local_channel_credentials()) != key(credentials=grpc.local_channel_credentials())
+    local = [grpc.local_channel_credentials() for _ in range(2)]
+    assert key(credentials=local[0]) != key(credentials=local[1])
 
 
 @pytest.mark.parametrize("name", ["grpc.use_local_subchannel_pool", b"grpc.use_local_subchannel_pool"])

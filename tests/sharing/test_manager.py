@@ -36,7 +36,7 @@ class Manager(SteppedManager):
     def hear(self, news):
         self.due.append(news)
 
-    def _carry_out(self, effect):
+    def _execute(self, effect):
         self.done.append(type(effect))
         self.amid()
 
@@ -55,8 +55,8 @@ def registry():
 def test_inputs_wait_for_the_effects_before(registry):
     """CB-1: an input caused by an effect is processed after all effects of the current step."""
     manager = Manager(registry)
-    manager.amid = lambda: manager._feed(m.CloseRequested()) if not manager._inputs else None
-    manager._feed(m.ConnectionWanted())
+    manager.amid = lambda: manager.feed(m.CloseRequested()) if not manager._inputs else None
+    manager.feed(m.ConnectionWanted())
     first = manager.done.index(m.StartAttempt)
     assert m.CancelTimer not in manager.done[: first + 1]
     assert manager.states[0] is State.CONNECTING
@@ -68,7 +68,7 @@ def test_another_step_of_the_key_goes_first(registry):
     one, other = Manager(registry), Manager(registry)
     with one._membership.lock:
         one._membership.entry.stepping = True
-        other._feed(m.ConnectionWanted())
+        other.feed(m.ConnectionWanted())
         assert other.done == []
         one._membership.entry.stepping = False
     other.due.pop()()
@@ -83,12 +83,12 @@ class Broken:
 def test_a_generator_that_raises_leaves_a_timer(registry, caplog):
     """CB-5: an exception in a step is logged, and a timer is set if nothing else would wake the manager."""
     manager = Manager(registry)
-    manager._feed(m.ConnectionWanted())
-    manager._feed(m.ConnectFailed(Failure(Stage.TCP, "refused"), busy=True))
+    manager.feed(m.ConnectionWanted())
+    manager.feed(m.ConnectFailed(Failure(Stage.TCP, "refused"), busy=True))
     manager._rng = Broken()
     manager._clock._now += 2
     manager.done.clear()
-    manager._feed(m.TimerFired(busy=True))
+    manager.feed(m.TimerFired(busy=True))
     assert manager.done == [m.ArmTimer]
     assert "a step of the connection to target raised" in caplog.text
 

@@ -108,21 +108,6 @@ def test_a_failure_is_remembered_for_initial_backoff():
     assert len(registry) == 0
 
 
-def test_what_was_proven_is_remembered_for_initial_backoff():
-    """CB-7, SH-8: a target proven by a connection closed on this side is remembered for INITIAL_BACKOFF."""
-    registry = Registry()
-    manager = Manager(registry)
-    with manager.place.lock:
-        manager.place.entry.schedule = manager.place.entry.schedule.closed(10.0, INITIAL)
-    manager.leave(10.0)
-    again = Manager(registry, now=10.9)
-    assert again.place.entry.schedule.proven == 11.0
-    assert again.place.entry.schedule.opens(again.place.number) < 0
-    again.leave(10.9)
-    Manager(registry, "other", now=11.0).leave(11.0)
-    assert len(registry) == 0
-
-
 def test_the_table_is_bounded():
     """SH-8: the table remembers at most `MOST_REMEMBERED` keys without managers, however many fail."""
     registry = Registry()

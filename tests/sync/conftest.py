@@ -12,7 +12,6 @@ import pytest
 
 import grpc_backoff
 from tests.echo import EchoStub
-from tests.sync.service import place
 
 RETRY = "retry: 3, delay: 10ms"
 RETRYING = SimpleNamespace(
@@ -25,19 +24,6 @@ RETRYING = SimpleNamespace(
 def kind(request):
     """The module, or namespace, that makes the channels: grpc's, ours, or ours with retries for every call."""
     return request.param
-
-
-@pytest.fixture(params=["fresh", "ready"])
-def phase(request):
-    """The phase in which calls are made: on a fresh channel, where they have to wait, or on a READY one."""
-    return request.param
-
-
-@pytest.fixture
-def server():
-    """A `Place` with a running server; clients connect to its `target`."""
-    with place() as made:
-        yield made
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core import CoreConnection, CoreConnector
+from grpc_backoff.sync.grpcio import close_channel
 from grpc_backoff.testing.front import accept_close, healthy, http1_answer, settings_then_close, silent
 from tests.sync.service import connect_policy, dialled, front, place, until
 
@@ -116,7 +117,7 @@ def test_decided(conductor):
 
 
 def test_a_peer_that_hangs_up_behind_settings(conductor):
-    """CB-7: if the peer hangs up after SETTINGS, the connection ends, is not graceful, and can be retired."""
+    """CB-15: if the peer hangs up after SETTINGS, the connection ends, is not graceful, and can be retired."""
     with front(settings_then_close()) as peer:
         made = connector(conductor, peer.target)
         connection = outcome(conductor, made)
@@ -128,7 +129,7 @@ def test_a_peer_that_hangs_up_behind_settings(conductor):
 
 
 def test_the_end_of_a_connection(conductor):
-    """CB-7: a call that fails with its connection reports the loss; a retired connection closes after its last call."""
+    """CB-16: a call that fails with its connection reports the loss; a retired one closes after its last call."""
     with place() as server, front(healthy, server.port) as peer:
         made = connector(conductor, peer.target)
         told = threading.Event()
@@ -140,6 +141,7 @@ def test_the_end_of_a_connection(conductor):
         until(lambda: not connection.alive())
         connection.failed(grpc.StatusCode.UNAVAILABLE)
         assert told.wait(20)
+        assert run(conductor, connection.loss) is not None
         run(conductor, connection.retire)
         assert made.open == {connection}
         connection.ended(token)
@@ -173,3 +175,5 @@ def test_left_alone(conductor):
         assert not connection.alive()
         assert len(dialled()) == 1
         close(conductor, made)
+        assert len(dialled()) == 1
+        close_channel(connection.channel)

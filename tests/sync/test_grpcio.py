@@ -5,6 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
+from grpc_backoff.core import machine
 from grpc_backoff.sync import grpcio
 from tests.echo import EchoStub, Message
 
@@ -13,7 +14,7 @@ def test_a_channel_of_grpcios_own():
     """TH-1: `core_channel` creates a channel of grpcio's own class, which is listed as open until it is closed."""
     channel = grpcio.core_channel("127.0.0.1:1", None, [("grpc.enable_channelz", 0)], None)
     assert channel in grpcio.open_channels()
-    assert channel._channel.check_connectivity_state(False) == grpcio.IDLE
+    assert channel._channel.check_connectivity_state(False) == machine.IDLE
     grpcio.close_channel(channel)
     assert channel not in grpcio.open_channels()
     with pytest.raises(ValueError, match="closed"):
@@ -24,7 +25,7 @@ def test_the_cores_numbers():
     """TH-5: the numbers of the core's states match those in grpcio's table."""
     from grpc import _common
 
-    numbers = (grpcio.IDLE, grpcio.CONNECTING, grpcio.READY, grpcio.TRANSIENT_FAILURE)
+    numbers = (machine.IDLE, machine.CONNECTING, machine.READY, machine.TRANSIENT_FAILURE)
     names = [_common.CYGRPC_CONNECTIVITY_STATE_TO_CHANNEL_CONNECTIVITY[number].name for number in numbers]
     assert names == ["IDLE", "CONNECTING", "READY", "TRANSIENT_FAILURE"]
 

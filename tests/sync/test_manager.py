@@ -161,12 +161,13 @@ def test_the_limit(parts):
 
 
 def test_a_loss_is_seen(parts):
-    """TH-5: the conductor's polling notices that a connection has ended, even if there are no calls."""
+    """TH-5: once the connector knows how a connection has ended, the manager announces it, even without calls."""
     parts.do(parts.manager.want)
     connection = Connection()
     parts.end(connection)
     connection.ended = Loss("broken")
     assert parts.manager.state is State.IDLE  # asking for the state notices the loss at once
+    parts.do(parts.manager.look)
     until(lambda: parts.observer.kinds()[-1] is e.Disconnected)
     assert connection.retired
     assert parts.manager.connection is None
@@ -181,11 +182,12 @@ def test_a_loss_that_is_being_found_out(parts):
     parts.do(parts.manager.look)
     assert parts.observer.kinds()[-1] is e.Connected
     connection.known = True
+    parts.do(parts.manager.look)
     until(lambda: parts.observer.kinds()[-1] is e.Disconnected)
 
 
 def test_over_as_it_is_made(parts):
-    """CB-7: a connection that is made but ends before it is reported counts as made and lost, and is not used."""
+    """CB-15: a connection that is made but ends before it is reported counts as made and lost, and is not used."""
     connection = Connection()
     connection.ended = Loss("hung up")
     parts.do(parts.manager.want)
@@ -215,7 +217,7 @@ def test_reset(parts):
 
 
 def test_redialled(parts):
-    """CB-7: a redial by the core is reported as `CoreRedial`."""
+    """CB-16: a redial by the core is reported as `CoreRedial`."""
     parts.do(parts.manager.want)
     parts.do(parts.manager.redialled)
     assert parts.observer.kinds()[-1] is e.CoreRedial

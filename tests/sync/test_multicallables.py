@@ -79,7 +79,7 @@ def test_a_blocking_call_leaves_its_connection(server, end):
 
 @pytest.mark.parametrize(("disabled", "waits"), [(1, None), (0, False)])
 def test_calls_on_a_connection_are_fail_fast(server, disabled, waits):
-    """CB-7: a service config from the resolver cannot make a call on a connection wait in the core."""
+    """CB-16: a service config from the resolver cannot make a call on a connection wait in the core."""
     options = [("grpc.service_config_disable_resolution", disabled)]
     with grpc_backoff.insecure_channel(server.target, options) as channel:
         method = EchoStub(channel).Unary
@@ -90,7 +90,7 @@ def test_calls_on_a_connection_are_fail_fast(server, disabled, waits):
 
 
 def test_a_retired_connection_is_not_entered(server):
-    """CB-7: no call starts on a connection that the manager has retired."""
+    """CB-16: no call starts on a connection that the manager has retired."""
     with grpc_backoff.insecure_channel(server.target) as channel:
         stub = EchoStub(channel)
         stub.Unary(Message(text="a"))

@@ -150,3 +150,20 @@ def test_the_error():
     assert error.status == manager.status()
     late = pending(manager).error(grpc.StatusCode.DEADLINE_EXCEEDED)
     assert late.details().startswith("Deadline Exceeded while waiting: no connection to target")
+
+
+def test_an_exception_of_one_call():
+    """TH-5: an exception in the step of one pending call does not keep the others waiting."""
+
+    def broken(_given):
+        raise ValueError("mine")
+
+    calls = [Call(), Call(), Call()]
+    calls[0].feed = broken
+    waiting = pending(Manager(becomes=State.READY))
+    for notify in (lambda: run(waiting), waiting.release, waiting.fail, waiting.cancel):
+        for call in calls:
+            waiting.add(call)
+        notify()
+    told = [ConnectionReady(), ConnectionReady(), NoConnection(), CancelRequested()]
+    assert [call.told for call in calls] == [[], told, told]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, Histogram, InMemoryMetricReader, Sum
@@ -26,7 +27,7 @@ class Reading:
     def metrics(self):
         data = self._reader.get_metrics_data()
         scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics] if data else []
-        assert {scope.scope.name for scope in scopes} <= {"grpc_backoff"}
+        assert {scope.scope.name for scope in scopes} <= {"grpc_backoff", "grpc_backoff.ledger"}
         return {metric.name: metric for scope in scopes for metric in scope.metrics}
 
     def points(self, name):
@@ -80,6 +81,7 @@ def call_events():
     retried = [
         CallRetried(**call(), code="UNAVAILABLE", delay=0.5, source=source, server_delay=0.25) for source in WaitSource
     ]
+    retried.append(replace(retried[1], delay=0.125))  # shorter than the server asked for
     exhausted = [CallExhausted(**call(5), code="UNAVAILABLE", took=9.0, reason=reason) for reason in Reason]
     return [*retried, *exhausted, CallSucceeded(**call(2), took=0.5)]
 

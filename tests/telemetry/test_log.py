@@ -217,5 +217,5 @@ def test_the_page(caplog):
         for event in (failed, retried, replace(exhausted, trace_id=None)):
             log_event(replace(event, target="shop:443"))
 
-    assert re.search(r"```\n(.*?)```", logs, re.DOTALL)[1].splitlines() == caplog.messages
+    assert re.search(r"\n\n```\n(.*?)```", logs, re.DOTALL)[1].splitlines() == caplog.messages
     assert {name for name in FIELDS if f"`{name}`" not in logs} == set()

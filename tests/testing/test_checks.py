@@ -19,7 +19,7 @@ class Naive:
         self.port = int(target.rpartition(":")[2])
         self.writers = []
 
-    async def connect(self, limit, *, proven=False):
+    async def connect(self, limit):
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", self.port)
         except OSError as error:
@@ -41,7 +41,7 @@ async def test_a_connector_that_does_not_wait_for_settings_is_caught():
 class Hasty(Http2Connector):
     """Gives an attempt only half of its time."""
 
-    async def connect(self, limit, *, proven=False):
+    async def connect(self, limit):
         return await super().connect(limit / 2)
 
 
@@ -54,7 +54,7 @@ async def test_a_connector_that_gives_up_before_the_limit_is_caught():
 class Deaf(Http2Connector):
     """Ignores cancellation and keeps its socket open."""
 
-    async def connect(self, limit, *, proven=False):
+    async def connect(self, limit):
         kept.append(asyncio.ensure_future(super().connect(5 * limit)))
         return await asyncio.shield(kept[-1])
 

@@ -74,7 +74,7 @@ def shortest_initial(evidence: Evidence) -> float:
 
 
 def without_one_early(starts: Sequence[float], evidence: Evidence) -> list[float]:
-    """Return a series of attempts without its first early attempt (CB-7).
+    """Return a series of attempts without its first early attempt (CB-16).
 
     A client cannot always prevent a dial for a call that is assigned to a connection just as it ends. A second early
     attempt stays in the series and makes a gap that is too short. If the client's own first gap is that short, no

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -58,6 +59,7 @@ def _page(results: Results, folder: Path) -> Iterator[str]:
     yield _HOW_TO_READ
     yield "## The matrix"
     yield ""
+    yield from _scores(results)
     yield from _matrix(results)
     yield "## The clients"
     yield ""
@@ -80,6 +82,19 @@ def _origin(results: Results) -> Iterator[str]:
     yield "    make interop-peers    # builds the clients"
     yield f"    python -m interop run {'--full ' if results.full else ''}--report docs/conformance"
     yield "    python -m interop verify docs/conformance/results.json    # runs again and compares"
+
+
+def _scores(results: Results) -> Iterator[str]:
+    """Yield how many of the clauses that apply to it each client passes, the best client first."""
+    outcomes = {
+        peer.name: Counter(peer.verdict_on(clause).outcome for clause in results.clauses) for peer in results.judged
+    }
+    shares = {name: (of[Outcome.PASS], of[Outcome.PASS] + of[Outcome.FAIL]) for name, of in outcomes.items()}
+    yield "| client | passes |"
+    yield "| --- | --- |"
+    for name, (passed, judged) in sorted(shares.items(), key=lambda each: each[1][1] - each[1][0]):
+        yield f"| {name} | {passed} of {judged} |"
+    yield ""
 
 
 def _matrix(results: Results) -> Iterator[str]:

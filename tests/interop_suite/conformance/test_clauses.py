@@ -281,7 +281,7 @@ def test_an_early_connection_is_no_attempt_of_its_own():
     ],
 )
 def test_an_early_connection_after_a_loss_is_no_missing_reset(after, outcome):
-    """CB-6, CB-7: a call that entered the dying connection may cause one early connection, but a second is a fault."""
+    """CB-6, CB-16: a call that entered the dying connection may cause one early connection, but a second is a fault."""
     assert outcomes({Scenario.RESET: made.reset(after)}) == {"settings-reset": outcome}
 
 

@@ -66,14 +66,15 @@ class Client:
     """A client's connection.
 
     Attributes:
+        began: when it began to connect, which is before the server's clock starts for it.
         opened: when the connection was open, including the TLS handshake.
         raw: all bytes received, after decryption.
         moments: when each chunk arrived, and how many bytes there were by then.
         heard: the frames received.
     """
 
-    def __init__(self, reader, writer):
-        self.reader, self.writer = reader, writer
+    def __init__(self, began, reader, writer):
+        self.began, self.reader, self.writer = began, reader, writer
         self.h2 = H2Connection(H2Configuration(client_side=True))
         self.opened = time.monotonic()
         self.raw, self.moments, self.heard = b"", [], []
@@ -83,7 +84,8 @@ class Client:
     @classmethod
     async def open(cls, server, *, tls=False, alpn=("h2",)):
         secured = {"ssl": trusting(*alpn), "server_hostname": "127.0.0.1"} if tls else {}
-        return cls(*await asyncio.open_connection("127.0.0.1", server.port, **secured))
+        began = time.monotonic()
+        return cls(began, *await asyncio.open_connection("127.0.0.1", server.port, **secured))
 
     @classmethod
     async def open_narrow(cls, server):
@@ -91,8 +93,9 @@ class Client:
         sock = socket.socket()
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        began = time.monotonic()
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", server.port))
-        return cls(*await asyncio.open_connection(sock=sock))
+        return cls(began, *await asyncio.open_connection(sock=sock))
 
     async def __aenter__(self):
         return self

@@ -9,9 +9,9 @@ import grpc
 import pytest
 
 import grpc_backoff
-from grpc_backoff.calls import hooks
 from grpc_backoff.calls.events import Reason
-from grpc_backoff.calls.hooks import FailedCall, RetryHooks
+from grpc_backoff.config import hooks
+from grpc_backoff.config.hooks import FailedCall, RetryHooks
 from grpc_backoff.errors import OptionError
 
 FAILED = FailedCall(

@@ -8,12 +8,12 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from grpc_backoff.calls.hooks import RetryHooks
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.arguments import Listener, check_kind, read_listeners
+from grpc_backoff.config.hooks import RetryHooks
 from grpc_backoff.config.pairs import TypedPairs, key_text, typed_pairs
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.target import read_target
-from grpc_backoff.errors import OptionError
 from grpc_backoff.record import record
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settin
             raise TypeError(f"{name}: expected one of {', '.join(ChannelSettings.__annotations__)}")
     target = read_target(target)
     read = read_options(options or (), settings.get("policy"), target=target, config=settings.get("config"))
-    calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read.core, read.config)
+    calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read)
     return ChannelSetup(
         target=target,
         policy=read.policy,

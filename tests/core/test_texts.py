@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_backoff.connection.core_reason import NO_SETTINGS, reason_in, stage_of
-from grpc_backoff.connection.events import Stage
+from grpc_backoff.connection.events import NO_SETTINGS, Stage
+from grpc_backoff.core.texts import reason_in, stage_of
 
 OPENING = "failed to connect to all addresses; last error: UNKNOWN: "
 

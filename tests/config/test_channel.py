@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from grpc_backoff import OptionError, PolicyWarning, RetryHooks, aio
-from grpc_backoff.channel.settings import ChannelSettings, read_channel
+from grpc_backoff.config.channel import ChannelSettings, read_channel
 
 OPTIONS = [("grpc.initial_reconnect_backoff_ms", 500), ("grpc.own", 1)]
 

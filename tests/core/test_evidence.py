@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_backoff.calls.core_words import Link, Report, is_oversized, never_left, was_refused
+from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, was_refused
 from grpc_backoff.policy.checks import STATUS_CODES
 
 GOAWAY = "GOAWAY received; Error code: 0; Debug Text: x"

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from grpc_backoff.calls.budget import RetryTokens, tokens_of
 from grpc_backoff.calls.machine import ChannelClosing, Input
-from grpc_backoff.channel.settings import ChannelSetup
+from grpc_backoff.config.channel import ChannelSetup
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
@@ -22,7 +22,7 @@ class Resting(Protocol):
         ...
 
 
-class ChannelCalls:
+class CallEnvironment:
     """The environment that one channel's calls share: everything that their machines need besides inputs.
 
     Attributes:
@@ -43,7 +43,7 @@ class ChannelCalls:
     def __init__(
         self, setup: ChannelSetup, *, pending: Any, hooks: Any, listeners: Any, now: Callable[[], float], rng: Random
     ) -> None:
-        """Store the arguments; there are no calls yet."""
+        """Start without calls."""
         policies = setup.call_policies
         self.pending = pending
         self.hooks = hooks
@@ -55,7 +55,7 @@ class ChannelCalls:
         self.stands_in = policies.stand_in()
         self.wall_clock = time.time
         self.closing = False
-        self._between: dict[Resting, None] = {}
+        self._between: dict[Any, None] = {}  # calls of one API
         self._doubted: set[tuple[str, str]] = set()
 
     @property

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from grpc_backoff.config.pairs import first_values
-from grpc_backoff.connection import core_options
-from grpc_backoff.connection.core_options import CORE_LIMIT_SLACK, attempt_options, resolver_configures, spreads_calls
+from grpc_backoff.core import options
+from grpc_backoff.core.options import CORE_LIMIT_SLACK, attempt_options, resolver_configures, spreads_calls
 from grpc_backoff.policy.presets import CONNECT
 
 
@@ -75,4 +75,4 @@ def test_whether_the_resolver_sends_a_service_config(target, options, configures
 )
 def test_milliseconds(seconds, expected):
     """CH-9: a duration in milliseconds never exceeds the range of the core's integers."""
-    assert core_options._milliseconds(seconds) == expected
+    assert options._milliseconds(seconds) == expected

@@ -6,13 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from grpc_backoff.core.limits import CORE_LIMIT_SLACK
 from grpc_backoff.policy.connect import ConnectPolicy
 
 Options = Sequence[tuple[str, Any]]
-
-CORE_LIMIT_SLACK = 0.15
-"""How many seconds after the machine's limit the core abandons an attempt. Unless the event loop is later than that,
-the machine acts first."""
 
 _MAX_INT32 = 2**31 - 1
 _XDS = ("xds:", "google-c2p:")

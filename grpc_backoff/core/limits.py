@@ -1,0 +1,45 @@
+"""The times that coordinate this library with grpcio's core, in seconds. Their relative order matters.
+
+Internal: programs import from `grpc_backoff`.
+"""
+
+from __future__ import annotations
+
+# Looking at a dial.
+
+FIRST_LOOK = 0.001
+"""How long after its start a dial is first looked at. A nearby peer has answered by then."""
+LAST_LOOK = 0.003
+"""The age of a dial from which the core is asked for a notification, where it can notify. Before that, a look is
+cheaper, because a notification also wakes the core's thread and the event loop."""
+LOOK_SHARE = 0.125
+"""The pause before the next look, as a fraction of the dial's age, where the core cannot notify."""
+RAREST_LOOK = 0.02
+"""The longest such pause. Looks are aligned, so that one wake-up serves many dials."""
+BEGINS_WITHIN = 0.25
+"""How long a core that was told to dial may stay IDLE. If it is still IDLE then, it has connected and disconnected."""
+
+# Observing a new connection (CB-15).
+
+SETTLE = 0.001
+"""How long a new connection is observed before calls may use it. A peer that hangs up right after its SETTINGS has done
+so by then."""
+SHORT_LIFE = 0.1
+"""The lifetime below which a connection counts as short-lived. The connection that follows a short-lived one is
+observed for this long, so that it is seen to break even on a busy machine."""
+
+# The end of a connection.
+
+CALLS_BREAK_WITHIN = 0.02
+"""How soon the calls of a broken connection have ended. Calls that run longer have survived a GOAWAY (CB-8)."""
+CALLS_ARE_REFUSED_WITHIN = 0.1
+"""How long a GOAWAY can still end calls after the end of the connection was noticed."""
+IDLE_SHARE = 0.9
+"""The fraction of the idle timeout that counts as all of it, because the end of a call is noticed later than by the
+core."""
+
+CORE_LIMIT_SLACK = 0.15
+"""How long after the connection machine's limit the core abandons a dial, and dials again by itself. Unless this
+process is later than that, the machine acts first."""
+EXPLAIN_TIMEOUT = 0.25
+"""How long the question why a dial failed may take. The core answers it in less than a millisecond."""

@@ -1,0 +1,414 @@
+r"""One dial on one channel of grpcio's core, and the connection that it makes, as a pure state machine.
+
+The core does not say what happens to a connection. It has a state for the whole channel, which can be looked at, and
+asyncio channels can ask to be notified when the core leaves a state. It dials on a schedule of its own, too, so each
+channel of the core is used for one dial only (CB-1). This machine decides when to look, and what was seen::
+
+    DIALLING --READY--> OBSERVING --still READY--> OPEN --left READY--> ENDING --how is known--> ENDED
+        |                   |                        |                    |                        |
+        |                   '--left READY: made and lost at once          '--------Retire----------'
+        '--TRANSIENT_FAILURE--> FAILED --Explained--> CLOSED <--last call-- DRAINING
+
+Three things make this harder than it looks:
+
+* A connection that comes and goes between two looks leaves the core IDLE, as it was before the dial. So IDLE means
+  "made and lost" if the core is known to have begun, and "not begun" otherwise.
+* A call that is assigned to a connection just as the connection ends makes the core dial again by itself (CB-16). Two
+  things limit this: a connection is observed before calls may use it (CB-15), and a connection that has ended is
+  retired at once. Each dial that happens all the same is reported as `Redialled`. After a failed dial, the core dials
+  again when its own backoff is over, without a change of state.
+* The core does not distinguish a GOAWAY from a broken connection. But calls survive only a GOAWAY, so the calls that
+  still run a moment later tell (CB-8).
+
+A retired channel cannot be closed before its last call has ended, because closing it would cancel the call (CH-6).
+
+Times are in seconds on the shell's monotonic clock. `Looked` carries what the shell saw; the effects say when to look
+next. `NotifyOn` asks for a look as soon as the core has left a state: on an event loop, the core notifies; for threads,
+the conductor looks from time to time.
+
+Internal: programs import from `grpc_backoff`.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from grpc_backoff.base_errors import IllegalTransition
+from grpc_backoff.connection.connector import Loss
+from grpc_backoff.connection.events import Failure
+from grpc_backoff.core import limits
+from grpc_backoff.core.texts import Link, failure_of
+from grpc_backoff.record import record
+
+IDLE, CONNECTING, READY, TRANSIENT_FAILURE, SHUTDOWN = range(5)
+"""The core's own numbers for the states of a channel."""
+
+_BROKEN = "the peer closed it, or the network failed"
+_IDLED = "it reached the idle timeout"
+
+
+class DialPhase(enum.Enum):
+    """What is known about the dial."""
+
+    __hash__ = object.__hash__  # implemented in C, because every step looks up the table
+
+    DIALLING = enum.auto()
+    """The core has been told to dial, and has no outcome yet."""
+    OBSERVING = enum.auto()
+    """SETTINGS have arrived, but calls do not use the connection yet (CB-15)."""
+    FAILED = enum.auto()
+    """The dial has failed; the core is being asked why."""
+    OPEN = enum.auto()
+    """Calls may use the connection, which has not been seen to end."""
+    ENDING = enum.auto()
+    """The connection has ended; how is not known yet (CB-8)."""
+    ENDED = enum.auto()
+    """It is known how the connection has ended."""
+    DRAINING = enum.auto()
+    """No new call may use the channel; it is closed after the last one."""
+    CLOSED = enum.auto()
+    """The channel is closed; this phase is final."""
+
+
+@record
+class DialState(NamedTuple):
+    """The machine's complete state.
+
+    Attributes:
+        phase: the current phase.
+        started: when the core was told to dial.
+        limit: how many seconds the dial may take.
+        observe: for how long the connection is to be observed.
+        begun: whether the core is known to have begun.
+        since: when the connection was made, as far as it was seen; infinity before that.
+        until: when the observation ends.
+        ended: when the connection was seen to have ended; infinity before that.
+        loss: how it has ended, as seen at that moment.
+        shown: the state that the core showed when it was last looked at, from READY on.
+        redials: when the core dials again without a change of state, if it is in TRANSIENT_FAILURE.
+    """
+
+    phase: DialPhase
+    started: float
+    limit: float
+    observe: float = limits.SETTLE
+    begun: bool = False
+    since: float = math.inf
+    until: float = math.inf
+    ended: float = math.inf
+    loss: Loss | None = None
+    shown: int = READY
+    redials: float = math.inf
+
+
+@record
+class Looked(NamedTuple):
+    """The shell looked at the channel, because it was time, or something has happened.
+
+    Attributes:
+        shown: the state that the core showed.
+        running: how many calls are running.
+        unused: for how many seconds no call has used the channel; infinity if none has.
+        served: whether the server has answered a call.
+        left: whether the core is known to have left the state of the latest `NotifyOn`, even if it shows it again.
+    """
+
+    shown: int
+    running: int = 0
+    unused: float = math.inf
+    served: bool = False
+    left: bool = False
+
+
+@record
+class Explained(NamedTuple):
+    """The core has answered the question why the dial failed: the status of a call that it did not send."""
+
+    code: str
+    details: str
+
+
+@record
+class Retire(NamedTuple):
+    """No new call uses the channel from now on. A `Looked` has to follow."""
+
+
+@record
+class Abandon(NamedTuple):
+    """Close the channel now, with its calls."""
+
+
+Input = Looked | Explained | Retire | Abandon
+
+
+@record
+class LookAt(NamedTuple):
+    """Look at the channel at the time `at`; replaces the time of an earlier effect."""
+
+    at: float
+
+
+@record
+class NotifyOn(NamedTuple):
+    """Look at the channel as soon as the core has left the state `shown`; replaces the state of an earlier effect."""
+
+    shown: int
+
+
+@record
+class Explain(NamedTuple):
+    """Ask the core why the dial has failed."""
+
+
+@record
+class Made(NamedTuple):
+    """The dial has made a connection, which calls may use unless it has ended again already."""
+
+
+@record
+class Failed(NamedTuple):
+    """The dial has failed."""
+
+    failure: Failure
+
+
+@record
+class Lost(NamedTuple):
+    """The connection has ended after `lived` seconds."""
+
+    loss: Loss
+    lived: float
+
+
+@record
+class Redialled(NamedTuple):
+    """The core has dialled again by itself (CB-16)."""
+
+
+@record
+class Close(NamedTuple):
+    """Close the channel."""
+
+
+Effect = LookAt | NotifyOn | Explain | Made | Failed | Lost | Redialled | Close
+Step = tuple[DialState, list[Effect]]
+
+
+@dataclass(frozen=True, slots=True)
+class DialMachine:
+    """The rules for the dials of one connector. The machine holds no state: `step` is a pure function.
+
+    Attributes:
+        idle_timeout: after how many seconds without calls the core closes a connection (CB-14).
+        stable_after: for how many seconds a connection is on probation (CB-8).
+        notifies: whether `NotifyOn` leads to a look at once. Otherwise, dials are looked at again and again.
+    """
+
+    idle_timeout: float = math.inf
+    stable_after: float = 0.0
+    notifies: bool = False
+
+    def begin(self, now: float, limit: float, *, last_life: float = math.inf, after_failure: bool = False) -> Step:
+        """Return the first state and its effects, after the shell has told the core to dial.
+
+        Args:
+            now: the time.
+            limit: how many seconds the dial may take.
+            last_life: how many seconds the connector's last connection lasted.
+            after_failure: whether the connector's last dial failed. Then a connection that comes and goes before the
+                first look is noticed late, to save a notification for each dial in backoff.
+        """
+        observe = limits.SHORT_LIFE if last_life < limits.SHORT_LIFE else limits.SETTLE
+        look = LookAt(now + limits.FIRST_LOOK)
+        watches = self.notifies and not after_failure
+        return DialState(DialPhase.DIALLING, now, limit, observe), [NotifyOn(IDLE), look] if watches else [look]
+
+    def step(self, state: DialState, given: Input, now: float) -> Step:
+        """Return the state after `given`, and the effects that the shell must execute, in this order.
+
+        Raises:
+            IllegalTransition: the table has no entry for this phase and input.
+        """
+        handler = _TABLE.get((state.phase, type(given)))
+        if handler is None:
+            raise IllegalTransition(f"{type(given).__name__} in phase {state.phase.name}")
+        return handler(self, state, given, now)
+
+    # The attempt.
+
+    def _look_at_dial(self, state: DialState, given: Looked, now: float) -> Step:
+        begun = state.begun or given.left or given.shown != IDLE or now - state.started >= limits.BEGINS_WITHIN
+        state = state._replace(begun=begun)
+        if given.shown == READY:
+            return self._observe(state, now)
+        if given.shown == TRANSIENT_FAILURE:
+            return state._replace(phase=DialPhase.FAILED), [Explain()]
+        if given.shown == IDLE and begun:  # it connected and lost the connection again between two looks
+            return self._made(state._replace(since=now))
+        return state, self._look_again(state, given.shown, now)
+
+    def _look_again(self, state: DialState, shown: int, now: float) -> list[Effect]:
+        age = now - state.started
+        if not self.notifies:
+            return [LookAt(_aligned(now, max(limits.FIRST_LOOK, age * limits.LOOK_SHARE)))]
+        if shown == IDLE and age >= limits.FIRST_LOOK:
+            return [NotifyOn(IDLE), LookAt(state.started + limits.BEGINS_WITHIN)]
+        if age < limits.LAST_LOOK:
+            return [LookAt(state.started + (limits.FIRST_LOOK if age < limits.FIRST_LOOK else limits.LAST_LOOK))]
+        return [NotifyOn(shown)]
+
+    def _observe(self, state: DialState, now: float) -> Step:
+        """Give the connection a moment to end, but not so long that a success would miss the limit (CB-15)."""
+        left = max(0.0, state.started + state.limit - now)
+        state = state._replace(phase=DialPhase.OBSERVING, since=now, until=now + min(state.observe, left / 2))
+        return state, [*self._watch(READY), self._until(state, now)]
+
+    def _look_at_observed(self, state: DialState, given: Looked, now: float) -> Step:
+        if given.shown == READY and not given.left and now < state.until:
+            return state, [self._until(state, now)]
+        return self._made(state)
+
+    def _watch(self, shown: int) -> list[Effect]:
+        return [NotifyOn(shown)] if self.notifies else []
+
+    def _until(self, state: DialState, now: float) -> LookAt:
+        return LookAt(state.until if self.notifies else min(state.until, now + limits.RAREST_LOOK))
+
+    def _made(self, state: DialState) -> Step:
+        return state._replace(phase=DialPhase.OPEN), [Made(), NotifyOn(READY)]
+
+    def _explained(self, state: DialState, given: Explained, _now: float) -> Step:
+        return state._replace(phase=DialPhase.CLOSED), [Close(), Failed(failure_of(given.code, given.details))]
+
+    # The connection.
+
+    def _look_at_open(self, state: DialState, given: Looked, now: float) -> Step:
+        """Notice the end: any change away from READY is one, even if a call has made the core READY again by now."""
+        if given.shown == READY and not given.left:
+            return state, []
+        graceful = min(given.unused, now - state.since) >= limits.IDLE_SHARE * self.idle_timeout
+        loss = Loss(_IDLED, graceful=True) if graceful else Loss(_BROKEN)  # CB-14: the core closes it then
+        return self._look_at_ending(state._replace(phase=DialPhase.ENDING, ended=now, loss=loss), given, now)
+
+    def _look_at_ending(self, state: DialState, given: Looked, now: float) -> Step:
+        """Say how the connection ended. On probation, see first whether calls survive it (CB-8)."""
+        assert state.loss is not None, "the end was seen"
+        loss = state.loss._replace(served=given.served)
+        state, effects = self._look_for_redial(state, given, now)
+        if state.ended - state.since < self.stable_after and not given.served:
+            if now - state.ended < limits.CALLS_BREAK_WITHIN:
+                return state, [*effects, LookAt(state.ended + limits.CALLS_BREAK_WITHIN)]
+            # If the core has left IDLE, running calls prove nothing: they may wait for the connection that it dials.
+            loss = loss._replace(graceful=loss.graceful or (given.running > 0 and given.shown == IDLE))
+        lost = Lost(loss, state.ended - state.since)
+        return state._replace(phase=DialPhase.ENDED, loss=loss), [lost, *effects]
+
+    def _look_for_redial(self, state: DialState, given: Looked, now: float) -> Step:
+        """Report a dial that the core has made by itself since the last look (CB-16)."""
+        shown, every = given.shown, state.limit + limits.CORE_LIMIT_SLACK
+        changed = given.left or shown != state.shown
+        redials, effects = state.redials, list[Effect]()
+        if changed and _has_dialled(state.shown, shown):
+            redials = now + every
+            effects.append(Redialled())
+        elif shown == TRANSIENT_FAILURE and now >= redials:
+            redials += every
+            effects.append(Redialled())
+        if changed:
+            effects.append(NotifyOn(shown))
+        if shown == TRANSIENT_FAILURE and (changed or redials != state.redials):
+            effects.append(LookAt(redials))
+        return state._replace(shown=shown, redials=redials), effects
+
+    def _retire(self, state: DialState, _given: Retire, _now: float) -> Step:
+        return state._replace(phase=DialPhase.DRAINING), []
+
+    def _look_at_draining(self, state: DialState, given: Looked, now: float) -> Step:
+        """Close the channel once its last call has ended, as a graceful GOAWAY allows (CH-6)."""
+        state, effects = self._look_for_redial(state, given, now)
+        if given.running:
+            return state, effects
+        redialled: list[Effect] = [effect for effect in effects if isinstance(effect, Redialled)]
+        return state._replace(phase=DialPhase.CLOSED), [*redialled, Close()]
+
+    def _abandon(self, state: DialState, _given: Abandon, _now: float) -> Step:
+        return state._replace(phase=DialPhase.CLOSED), [Close()]
+
+    def _ignored(self, state: DialState, _given: Input, _now: float) -> Step:
+        return state, []
+
+
+def is_decided(state: DialState, shown: int) -> bool:
+    """Return whether the core may have an outcome of the attempt that was not looked at yet (CB-3).
+
+    IDLE counts, because a late shell may have told the core to dial just now.
+    """
+    return state.phase is not DialPhase.DIALLING or shown != CONNECTING
+
+
+def link_of(shown: int, ended_for: float) -> Link:
+    """Return the state of a call's connection at the moment when the call ended.
+
+    Args:
+        shown: the state that the core shows. It is in TRANSIENT_FAILURE if it has dialled for the call without success;
+            if the call was answered, on any connection, it is in another state.
+        ended_for: how many seconds ago the connection was seen to have ended.
+    """
+    if shown == TRANSIENT_FAILURE:
+        return Link.UNREACHABLE
+    return Link.BROKEN if shown != READY and ended_for < limits.CALLS_ARE_REFUSED_WITHIN else Link.OPEN
+
+
+def _has_dialled(before: int, after: int) -> bool:
+    """Return whether the core has begun to dial since it was in the state `before`, which it has left.
+
+    In TRANSIENT_FAILURE, the core dials again without a change of state, when its own backoff is over.
+    """
+    if after == READY:
+        return before not in (CONNECTING, TRANSIENT_FAILURE)
+    if after == IDLE:
+        return before == IDLE
+    return after == CONNECTING or (after == TRANSIENT_FAILURE and before != CONNECTING)
+
+
+def _aligned(now: float, pause: float) -> float:
+    rarest = limits.RAREST_LOOK
+    return now + pause if pause < rarest else (math.floor(now / rarest) + 1) * rarest
+
+
+_Handler = Callable[[DialMachine, DialState, Any, float], Step]
+
+_TABLE: Mapping[tuple[DialPhase, type[Input]], _Handler] = {
+    (DialPhase.DIALLING, Looked): DialMachine._look_at_dial,
+    (DialPhase.DIALLING, Abandon): DialMachine._abandon,
+    (DialPhase.OBSERVING, Looked): DialMachine._look_at_observed,
+    (DialPhase.OBSERVING, Abandon): DialMachine._abandon,
+    (DialPhase.FAILED, Looked): DialMachine._ignored,
+    (DialPhase.FAILED, Explained): DialMachine._explained,
+    (DialPhase.FAILED, Abandon): DialMachine._abandon,
+    (DialPhase.OPEN, Looked): DialMachine._look_at_open,
+    (DialPhase.OPEN, Retire): DialMachine._retire,
+    (DialPhase.OPEN, Abandon): DialMachine._abandon,
+    (DialPhase.ENDING, Looked): DialMachine._look_at_ending,
+    (DialPhase.ENDING, Retire): DialMachine._retire,
+    (DialPhase.ENDING, Abandon): DialMachine._abandon,
+    (DialPhase.ENDED, Looked): DialMachine._look_for_redial,
+    (DialPhase.ENDED, Retire): DialMachine._retire,
+    (DialPhase.ENDED, Abandon): DialMachine._abandon,
+    (DialPhase.DRAINING, Looked): DialMachine._look_at_draining,
+    (DialPhase.DRAINING, Retire): DialMachine._ignored,
+    (DialPhase.DRAINING, Abandon): DialMachine._abandon,
+    (DialPhase.CLOSED, Looked): DialMachine._ignored,
+    (DialPhase.CLOSED, Explained): DialMachine._ignored,
+    (DialPhase.CLOSED, Retire): DialMachine._ignored,
+    (DialPhase.CLOSED, Abandon): DialMachine._ignored,
+}
+
+
+def transitions() -> frozenset[tuple[DialPhase, type[Input]]]:
+    """Return the pairs of phase and input in the table, for tests and diagrams."""
+    return frozenset(_TABLE)

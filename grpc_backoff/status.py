@@ -1,0 +1,83 @@
+"""What both events and errors say: a channel's state, why it has no connection, and why a call was not retried.
+
+Internal: programs import from `grpc_backoff`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class State(enum.Enum):
+    """A channel's state, with the names of `grpc.ChannelConnectivity`."""
+
+    IDLE = "idle"
+    CONNECTING = "connecting"
+    READY = "ready"
+    TRANSIENT_FAILURE = "transient failure"
+    SHUTDOWN = "shutdown"
+
+
+class Stage(enum.Enum):
+    """The stage at which a connection attempt failed."""
+
+    RESOLVE = "resolve"
+    """Name resolution."""
+    TCP = "tcp"
+    """Connecting to the peer's TCP or Unix socket."""
+    TLS = "tls"
+    """The TLS handshake."""
+    SETTINGS = "settings"
+    """The wait for the HTTP/2 SETTINGS frame; only its arrival counts as success. Also reported if an attempt's time
+    limit expires (CB-3)."""
+    ESTABLISHED = "established"
+    """The connection was established (SETTINGS arrived), and then lost."""
+    UNKNOWN = "unknown"
+    """grpcio's message, given as the reason, does not indicate the stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no connection: the stage that failed, and a description."""
+
+    stage: Stage
+    reason: str
+
+    def __str__(self) -> str:
+        """Return the stage and the description on one line."""
+        return f"{self.stage.value}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionStatus:
+    """A snapshot of what a channel is doing (CH-11).
+
+    Attributes:
+        state: the state that `get_state` reports.
+        attempt: the number of the attempt in flight, or else of the last one; 0 before the first.
+        in_flight: whether an attempt is running. In backoff, this includes an attempt of another channel that shares
+            the backoff (SH-3).
+        last_error: why the last attempt failed or the last connection ended; None once a new connection is READY.
+        next_attempt_in: seconds until the next attempt may start; None if none is planned.
+        ready_since: when the channel became READY, in seconds on its clock, like `Connected.at`; None if it is not
+            READY. With the event loop's clock, that was `loop.time() - ready_since` seconds ago.
+        connections: how many connections this channel has made so far.
+    """
+
+    state: State
+    attempt: int
+    in_flight: bool
+    last_error: Failure | None
+    next_attempt_in: float | None
+    ready_since: float | None
+    connections: int
+
+
+class Reason(enum.Enum):
+    """Why a retryable call was not retried."""
+
+    ATTEMPTS = "no attempts are left"
+    DEADLINE = "the deadline leaves no time for another attempt"
+    BUDGET = "the retry budget is used up"
+    STOPPED = "the server asked the client not to retry"

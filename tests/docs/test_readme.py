@@ -1,0 +1,109 @@
+"""The README: its code is run, and its options table matches the code."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import re
+
+import pytest
+
+from grpc_backoff import aio
+from grpc_backoff.config.options import OPTION_KEYS
+from tests.docs.pages import ADDRESS, DOCS, read, run
+
+README = (DOCS.parent / "README.md").read_text("utf-8")
+HOME, OPTIONS, PERFORMANCE = read("index.md"), read("reference/options.md"), read("benchmarks.md")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def block(saying):
+    """Return the one code block that contains this text, wherever on the page it is."""
+    (found,) = [block for block in BLOCKS if saying in block]
+    return found
+
+
+@pytest.fixture
+def names(shop):
+    """Return what the README's blocks take from the reader's own program."""
+    stub, order = importlib.import_module("shop_pb2_grpc").OrdersStub, importlib.import_module("shop_pb2").Order
+    return {"OrdersStub": stub, "Order": order, "order": order(id="order-1"), "aio": aio}
+
+
+async def test_five_lines(names, port, capsys):
+    """CH-1, TH-1: the programs at the top run unchanged, except for the address."""
+    async with asyncio.timeout(30):
+        await run(block("async def main()").replace(ADDRESS, f"localhost:{port}"), "README.md", names)
+        await names["main"]()
+        await run(block("with grpc_backoff.insecure_channel").replace(ADDRESS, f"localhost:{port}"), "README.md", names)
+    assert capsys.readouterr().out == 'id: "order-1"\n\n' * 2
+
+
+async def test_retry_calls(names, port):
+    """RT-1: the README's channel and call with retries work as shown."""
+    channel, call = block("aio.retrying(").replace(ADDRESS, f"localhost:{port}").splitlines()
+    exec(channel, names)
+    async with names["channel"], asyncio.timeout(30):
+        names["stub"] = names["OrdersStub"](names["channel"])
+        await run(call, "README.md", names)
+    assert names["reply"].id == "order-1"
+
+
+async def test_see_and_control(port, capsys):
+    """CH-11, CB-9: the methods that this library adds to grpc's channel work as the README shows."""
+    async with aio.insecure_channel(f"localhost:{port}") as channel, asyncio.timeout(30):
+        await run(block("channel.add_listener("), "README.md", {"channel": channel})
+        await channel.channel_ready()
+    assert "Connected(" in capsys.readouterr().out
+
+
+def test_every_block_is_run():
+    """CH-1: the tests here run every Python block of the README."""
+    tested = ["async def main()", "with grpc_backoff.insecure_channel", "channel.add_listener(", "aio.retrying("]
+    assert [block(saying) for saying in tested] == BLOCKS
+
+
+def test_the_options_table_is_complete():
+    """CH-9: the table lists exactly the options that this library uses."""
+    connecting = OPTIONS.partition("## Connecting")[2].partition("\n## ")[0]
+    unlisted = {"grpc.testing.fixed_reconnect_backoff_ms"}  # for tests only
+    assert set(re.findall(r"^\| `([a-z_.]+)` \|", connecting, re.MULTILINE)) == set(OPTION_KEYS) - unlisted
+
+
+def test_it_is_short():
+    """The README has at most 120 lines, so that newcomers read all of it."""
+    assert len(README.splitlines()) <= 120
+
+
+def test_its_figures_are_measured():
+    """The figures for a flood in the README and on Home match the table in benchmarks.md."""
+    (row,) = [line for line in README.splitlines() if line.startswith("| connections in 10 s to a peer")]
+    plain, ours = [cell.strip() for cell in row.split("|")[2:4]]
+    prose = README.replace("\n ", "")
+
+    assert f"plain grpcio connects {plain} times, and this channel connects {ours} times" in prose
+    assert f"plain grpcio connects {plain} times, and this channel connects {ours} times" in HOME.replace("\n ", "")
+    assert [figure for figure in (plain, ours) if f"| {int(figure):,} |" not in PERFORMANCE] == []
+
+
+def test_its_cost_is_measured():
+    """The cost of an attempt in the README matches the table in benchmarks.md."""
+    (ratio,) = re.findall(r"^\| CPU of an attempt to connect.* \| 1 \| (\S+) \|$", README, re.MULTILINE)
+    (row,) = re.findall(r"^\| 50 channels, peer hangs up \| grpc_backoff.aio \|.*$", PERFORMANCE, re.MULTILINE)
+    assert f"| {ratio} |" in row
+
+
+@pytest.mark.parametrize(
+    ("start", "figure", "subject"),
+    [
+        ("A call takes", r"A call takes (\S+)() times", "grpc_backoff.aio"),
+        ("| time of a unary call on a READY channel", r"\| (\S+) \(95 %: (\S+ to \S+)\) \|", "grpc_backoff.aio"),
+        ("with itself in the same run", r"the ratio was (\S+) \((\S+ to \S+)\)", "grpc.aio, again"),
+    ],
+)
+def test_its_ratios_are_measured(start, figure, subject):
+    """The ratios in the README match the table in benchmarks.md."""
+    (line,) = [line for line in README.splitlines() if line.startswith(start)]
+    ratio, interval = re.search(figure, line).groups()
+    (row,) = [row for row in PERFORMANCE.splitlines() if row.startswith(f"| unary, 1 at a time, asyncio | {subject} |")]
+    assert f"| {ratio} | {interval}" in row

@@ -1,0 +1,78 @@
+"""Recipes that the pages only define: views, tasks and the draining of a server are run here as applications would."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import types
+
+import grpc.aio
+from grpc_health.v1.health_pb2 import HealthCheckResponse
+
+from grpc_backoff import aio
+from tests.docs.pages import ADDRESS, blocks, run
+
+
+async def test_frameworks(port):
+    """CH-1, TH-1: an endpoint with the lifespan's stub, a task with the thread's stub, and a task that uses asyncio."""
+    page, names = "howto/frameworks.md", {"__name__": "recipes"}
+    for code in blocks(page):
+        await run(code.replace(ADDRESS, f"localhost:{port}"), page, names)
+    app = types.SimpleNamespace(state=types.SimpleNamespace())
+    async with asyncio.timeout(60):
+        async with names["lifespan"](app):
+            receipt = await app.state.orders.Place(names["Order"](id="order-1"))
+        assert receipt.id == "order-1"
+        assert await asyncio.to_thread(names["place_order"], "order-2") == "order-2"
+        assert await asyncio.to_thread(names["place_with_asyncio"], "order-3") == "order-3"
+    await asyncio.to_thread(names["channel"]().close)
+
+
+class Counted:
+    """A server of the page about Kubernetes, which counts its orders."""
+
+    def __init__(self, names):
+        self.orders = 0
+        self.server = grpc.aio.server()
+        importlib.import_module("shop_pb2_grpc").add_OrdersServicer_to_server(self, self.server)
+        self.servicer = names["with_health"](self.server)
+        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+
+    async def Place(self, order, context):  # noqa: N802
+        self.orders += 1
+        return importlib.import_module("shop_pb2").Receipt(id=order.id)
+
+    async def start(self):
+        await self.servicer.set("", HealthCheckResponse.SERVING)
+        await self.server.start()
+
+
+async def test_draining(shop):
+    """CH-6: no call fails when a server drains as the page shows. Takes two seconds of real time, and has no deadline.
+
+    The first server gets calls before it drains, and none after it has stopped.
+    """
+    _, draining, watching = blocks("howto/kubernetes.md")
+    names = {"aio": aio, "json": json}
+    await run(draining, "howto/kubernetes.md", names)
+    first, second = Counted(names), Counted(names)
+    await first.start()
+    await second.start()
+    watching = watching.replace(ADDRESS, f"ipv4:{first.address},{second.address}")
+    await run(watching, "howto/kubernetes.md", names)
+    try:
+        async with names["channel"] as channel, asyncio.timeout(60):
+            stub = importlib.import_module("shop_pb2_grpc").OrdersStub(channel)
+            order = importlib.import_module("shop_pb2").Order(id="order-1")
+            while not (first.orders and second.orders):
+                await stub.Place(order, wait_for_ready=True)
+            stopping = asyncio.create_task(names["drain"](first.server, first.servicer))
+            while not stopping.done():
+                await stub.Place(order, wait_for_ready=True)
+            counted = first.orders
+            for _ in range(20):
+                await stub.Place(order, wait_for_ready=True)
+            assert first.orders == counted
+    finally:
+        await second.server.stop(None)
