@@ -45,7 +45,7 @@ help:
 	@echo "make bench       benchmark against plain grpc.aio and others; 15 minutes, or BENCH=--quick to try it"
 	@echo "make ledger-full stress and measure the ledger: kills, races, 64 processes, rates; 30 minutes"
 	@echo "make endurance   check 10,000 channels, 1,000 event loops and 1,000 forks for leaks and hangs; several minutes"
-	@echo "make wheel       build and check the sdist and the wheel, and try the wheel in a new environment"
+	@echo "make wheel       build and check the sdists and wheels of both distributions, and try the wheels in a new environment"
 
 .venv/made: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "grpc-backoff needs Python 3.11 or newer: make PYTHON=...")'
@@ -150,7 +150,7 @@ interop-official: .venv/made
 	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop official
 
 protos: .venv-protos/made
-	.venv-protos/bin/python -m interop.generate
+	cd interop && ../.venv-protos/bin/python -m grpc_judge.generate
 
 docs: .venv-docs/made
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
@@ -172,10 +172,14 @@ endurance: .venv/made
 wheel: .venv/made
 	rm -rf dist .venv-wheel
 	$(BIN)/python -m build --outdir dist . >/dev/null
+	$(BIN)/python -m build --outdir dist interop >/dev/null
 	$(BIN)/twine check --strict dist/*
 	$(PYTHON) -m venv .venv-wheel
-	.venv-wheel/bin/python -m pip install --quiet "$$(ls dist/*.whl)[cli]"
+	.venv-wheel/bin/python -m pip install --quiet "$$(ls dist/grpc_backoff-*.whl)[cli]"
 	cd examples && ../.venv-wheel/bin/grpc-backoff --version && ../.venv-wheel/bin/python -m demo
+	.venv-wheel/bin/python -m pip install --quiet dist/grpc_backoff_interop-*.whl
+	cd examples && ../.venv-wheel/bin/grpc-judge --version && ../.venv-wheel/bin/grpc-judge explain CB-5 \
+	    && ../.venv-wheel/bin/grpc-judge run --peers grpcio_aio --rules CB-3,start-to-start
 
 clean:
 	rm -rf .venv .venv-* dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,18 +1,15 @@
-"""The entry point of `python -m interop`. The commands are in `commands.py`."""
+"""Runs all commands from a checkout, without installing the distribution: `python -m interop`."""
 
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # grpc's core reads this when it is imported
+sys.path.insert(0, str(Path(__file__).parent))
 
-def main() -> None:
-    """Run the command line."""
-    # grpc's core logs failed handshakes to stderr. It reads this variable when it is imported.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from interop.commands import cli  # noqa: PLC0415 - after GRPC_VERBOSITY is set
-
-    cli(prog_name="python -m interop")
-
+from grpc_judge.checkout import cli
 
 if __name__ == "__main__":
-    main()
+    cli(prog_name="python -m interop")

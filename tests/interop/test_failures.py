@@ -25,7 +25,7 @@ from grpc_backoff.testing.front import (
     settings_then_close,
     silent,
 )
-from interop.flaky.names import NameServer
+from grpc_judge.flaky.names import NameServer
 from tests.echo import Echo, EchoStub, Message, serving
 from tests.interop.processes import ServerProcess, free_port
 

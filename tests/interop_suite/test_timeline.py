@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interop.timeline import Timeline, Visit
+from grpc_judge.timeline import Timeline, Visit
 
 
 def timeline(*accepted):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from interop.clients import peer
-from interop.clients.findings import Finding, read_findings
-from interop.runner.manifest import ManifestError
+from grpc_judge.clients import peer
+from grpc_judge.clients.findings import Finding, read_findings
+from grpc_judge.runner.manifest import ManifestError
 
 FOLDERS = sorted(path.parent for path in Path(peer.__file__).parent.glob("*/findings.toml"))
 GOOD = """

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from interop.clients.peer import Setting, find_peers
-from interop.runner.manifest import ManifestError
-from interop.runner.program import BuildError, build
+from grpc_judge.clients.peer import Setting, find_peers
+from grpc_judge.runner.manifest import ManifestError
+from grpc_judge.runner.program import BuildError, build
 
 GOOD = """
 name = "made up"

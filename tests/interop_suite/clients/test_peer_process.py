@@ -8,11 +8,11 @@ import sys
 import psutil
 import pytest
 
-from interop.clients import peer_process as process
-from interop.clients.peer import Peer, Setting
-from interop.clients.peer_process import PeerError, PeerProcess
-from interop.conformance import Announced, Calls
-from interop.runner.program import ROOT
+from grpc_judge.clients import peer_process as process
+from grpc_judge.clients.peer import Peer, Setting
+from grpc_judge.clients.peer_process import PeerError, PeerProcess
+from grpc_judge.conformance import Announced, Calls
+from grpc_judge.runner.program import ROOT
 
 READY = 'import sys; print(\'{"event": "ready"}\', flush=True); sys.stdin.readline(); '
 DONE = (
@@ -30,7 +30,7 @@ async def whole(program, **told):
     """Run a program from start to finish, and return its account of its calls."""
     async with running(program, **told) as peer:
         await peer.ready()
-        peer.begin()
+        await peer.begin()
         return await peer.account()
 
 

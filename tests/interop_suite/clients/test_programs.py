@@ -7,10 +7,10 @@ import socket
 
 import pytest
 
-from interop.clients.peer import Setting, find_peers
-from interop.clients.peer_process import PeerProcess
-from interop.flaky import FlakyServer
-from interop.matrix.trial import Trust
+from grpc_judge.clients.peer import Setting, find_peers
+from grpc_judge.clients.peer_process import PeerProcess
+from grpc_judge.flaky import FlakyServer
+from grpc_judge.matrix.trial import Trust
 
 PEERS = [peer for peer in find_peers() if not peer.missing and not peer.build]
 """The peers written in Python. Peers in other languages must be built first, and are covered by each run of the suite.
@@ -27,7 +27,7 @@ def trust(tmp_path_factory):
 async def account_of(peer, target, *, settings=None, ca=None):
     async with PeerProcess(peer, target, 0.5, settings or {}, ca) as running:
         await running.ready()
-        running.begin()
+        await running.begin()
         return await running.account()
 
 

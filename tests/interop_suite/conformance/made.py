@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate
 
-from interop.conformance import Announced, Calls, Evidence, Scenario, Terms
-from interop.timeline import Ending, Request, Timeline, Visit, Window
+from grpc_judge.conformance import Announced, Calls, Evidence, Scenario, Terms
+from grpc_judge.timeline import Ending, Request, Timeline, Visit, Window
 
 TERMS = Terms(initial=0.2, multiplier=1.6, cap=1.6, jitter=0.2, min_connect_timeout=1.0, tolerance=0.05)
 SLOW = replace(TERMS, initial=1.0, cap=8.0)
@@ -139,6 +139,11 @@ def flapping(gaps=(0.2,) * 20, goaway=(5, 6, 12)):
     return evidence(visits, seconds=4.0)
 
 
+def drained(gaps=(0.2,) * 14):
+    """Return the evidence of a client whose server drains each connection."""
+    return evidence([served(at, at + 0.02, behaviour="settings_then_goaway") for at in starts(gaps)], seconds=3.0)
+
+
 def herd(*, first=GAPS, second=(0.2, 0.28, 0.58, 0.7, 1.5, 1.4, 1.9), clients=("a", "b")):
     visits = [served(WANTED, 1.5, client=client) for client in clients]
     for client, gaps in zip(clients, (first, second), strict=False):
@@ -196,8 +201,10 @@ def right_client():
         ),
         Scenario.SLOW_SETTINGS: evidence([served(0.51, None, (1.3, 1.4))], seconds=2.0),
         Scenario.HANDSHAKE: series(lasting=0.01),
+        Scenario.TLS_FAILURE: series(lasting=0.01),
         Scenario.RESET: reset(),
         Scenario.FLAPPING: flapping(),
+        Scenario.DRAINED: drained(),
         Scenario.UNSTABLE: evidence([served(at, at + 0.01) for at in starts()]),
         Scenario.HERD: herd(),
         Scenario.OUTAGE: outage(),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from dataclasses import replace
 
 import pytest
 
-from interop.conformance import CLAUSES, Absent, Calls, Outcome, Scenario, judge
-from interop.conformance.gaps import series_of
-from interop.timeline import Ending, Lag, Window
+from grpc_judge.conformance import CLAUSES, Absent, Calls, Outcome, Scenario, judge
+from grpc_judge.conformance import fit as fit_module
+from grpc_judge.conformance.fit import Trait
+from grpc_judge.conformance.gaps import series_of
+from grpc_judge.conformance.schedule import Schedule
+from grpc_judge.timeline import Ending, Lag, Window
 from tests.interop_suite.conformance import made
 
 NAMES = [clause.name for clause in CLAUSES]
@@ -96,6 +100,10 @@ FAULTS = [
     ("no-flood", one(Scenario.FLAPPING, made.flapping((0.2, 0.2, 0.01, 0.01, 0.2, 0.2, 0.2, 0.2)))),
     ("no-flood", one(Scenario.FLAPPING, made.flapping((0.6, 0.6, 0.6), goaway=(1,)))),
     ("goaway-backs-off", one(Scenario.FLAPPING, made.flapping((*(0.2,) * 5, 0.01, 0.01, *(0.2,) * 9)))),
+    ("drained-backs-off", one(Scenario.DRAINED, made.drained((0.03,) * 100))),
+    ("drained-backs-off", one(Scenario.DRAINED, made.drained(()))),
+    ("tls-failure-backs-off", one(Scenario.TLS_FAILURE, made.series((0.006,) * 299, seconds=3.0))),
+    ("tls-failure-backs-off", one(Scenario.TLS_FAILURE, made.series((0.2, 0.35, 0.006, 0.9)))),
     ("stable-after", one(Scenario.UNSTABLE, made.flapping((0.2,) * 40))),
     ("recovery", one(Scenario.OUTAGE, made.outage(back=1.9))),
     ("recovery", one(Scenario.OUTAGE, made.outage(requests=made.ANSWERED, calls=Calls(made=60, ok=20)))),
@@ -114,6 +122,7 @@ FAULTS = [
     ),
     ("accounts-for-calls", one(Scenario.OUTAGE, made.outage(calls=Calls(made=35, ok=35)))),
     ("accounts-for-calls", one(Scenario.OUTAGE, made.outage(calls=Calls(made=100, ok=37)))),
+    ("accounts-for-calls", one(Scenario.OUTAGE, made.outage(calls=replace(made.ACCOUNT, unfinished=1)))),
     ("reset-backs-off", one(Scenario.FAILURES, made.failures(after_reset=(0.005, 0.46)))),
     ("garbage-backs-off", one(Scenario.FAILURES, made.failures(after_garbage=(0.35, 0.2)))),
     ("first-attempt", one(Scenario.RESTART, made.restart(first=made.WANTED + 1.0))),
@@ -156,6 +165,46 @@ def test_each_fault_is_seen_by_its_clause_alone(clause, evidence):
 def test_one_wrong_number_is_one_fault(clause, evidence):
     """CB-2, CB-5: if one number in a schedule is wrong, only the clause for that number fails."""
     assert [name for name, outcome in outcomes(evidence).items() if outcome is Outcome.FAIL] == [clause]
+
+
+FLOODS = {
+    "constant": lambda rng, n: 0.037,
+    "any": lambda rng, n: rng.expovariate(25),
+    "bursts": lambda rng, n: 0.005 if n % 12 else made.TERMS.nominal(n // 12 + 1) * rng.uniform(0.8, 1.2),
+    "pairs": lambda rng, n: 0.002 if n % 2 else made.TERMS.nominal(n // 2 + 1) * rng.uniform(0.8, 1.2),
+    "in the end": lambda rng, n: made.TERMS.nominal(n) * rng.uniform(0.8, 1.2) if n < 5 else 0.01,
+    "at first": lambda rng, n: 0.01 if n < 100 else made.TERMS.nominal(n - 99),
+}
+
+
+@pytest.mark.parametrize("shape", FLOODS)
+def test_a_flood_of_any_shape_fails(shape):
+    """CB-5: a client that dials far more often than any schedule allows fails, however its gaps are spread."""
+    rng, gaps = random.Random(1), []
+    while sum(gaps) < 8.5 and len(gaps) < 300:
+        gaps.append(FLOODS[shape](rng, len(gaps) + 1))
+    assert Outcome.FAIL in outcomes({Scenario.HANG_UP: made.series(gaps, seconds=8.5)}).values()
+
+
+def test_gaps_that_no_schedule_explains(monkeypatch):
+    """CB-5: if the close explanations blame nothing in common, the gaps have no explanation, and that is a failure."""
+    gaps = (0.036,) * 240
+    wide = Schedule.told(made.TERMS).changed(low=-1.0)  # by itself, this allows every gap
+    worth = {frozenset({Trait.JITTER, Trait.CAP}): -59.0, frozenset({Trait.INITIAL, Trait.GROWTH}): -60.0}
+
+    def explanations(choices, told, _gaps):
+        for traits in map(frozenset, choices):
+            likelihood = -90.0 if traits == {Trait.JITTER} else worth.get(traits, -2257.0)
+            schedule = wide if traits == {Trait.JITTER} else told
+            yield fit_module._Explanation(schedule, traits, likelihood, worth.get(traits, -2257.0))
+
+    monkeypatch.setattr(fit_module, "_explanations", lambda *given: list(explanations(*given)))
+    verdicts = {each.clause: each for each in judge({Scenario.HANG_UP: made.series(gaps, seconds=8.64)}, CLAUSES)}
+    assert [name for name, each in verdicts.items() if each.outcome is Outcome.FAIL] == ["growth"]
+    assert "gap 1, and no schedule explains the gaps: 0.036 s" in str(verdicts["growth"])
+    assert (
+        str(verdicts["growth"].missed[-1]) == "attempts in 1.2 s: 34 attempts, allowed at most 4, missed by 30 attempts"
+    )
 
 
 def test_each_clause_has_a_fault():

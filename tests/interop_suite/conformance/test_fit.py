@@ -9,11 +9,11 @@ from itertools import pairwise
 
 import pytest
 
-from interop.clients.peer_program import CallOrder
-from interop.clients.reference.backoff import Backoff
-from interop.clients.reference.defects import DEFECTS, habits_with
-from interop.conformance.fit import Trait, fit
-from interop.conformance.schedule import Schedule, Series
+from grpc_judge.clients.peer_program import CallOrder
+from grpc_judge.clients.reference.backoff import Backoff
+from grpc_judge.clients.reference.defects import DEFECTS, habits_with
+from grpc_judge.conformance.fit import Trait, fit
+from grpc_judge.conformance.schedule import Schedule, Series
 from tests.interop_suite.conformance import made
 
 SCALED = replace(made.TERMS, cap=24.0)

@@ -9,7 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from grpc_backoff import BackoffPolicy, Exponential, Proportional
-from interop.conformance import CLAUSES, PROTOCOL, Outcome, Scenario, judge
+from grpc_judge.conformance import CLAUSES, PROTOCOL, Outcome, Scenario, judge
 from tests.interop_suite.conformance import made
 
 SEEDS = st.integers(0, 2**32)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from interop.conformance import PROTOCOL, Range, Terms
+from grpc_judge.conformance import PROTOCOL, Range, Terms
 from tests.interop_suite.conformance import made
 
 

@@ -19,7 +19,7 @@ from h2.connection import H2Connection
 from hpack import Decoder
 from hyperframe.frame import Frame, HeadersFrame
 
-from interop.flaky import Tls
+from grpc_judge.flaky import Tls
 
 WITHIN = 20  # seconds; data that comes at once may be late on a busy machine
 SOON = 0.3  # seconds without a byte that count as silence

@@ -19,9 +19,9 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from interop.flaky import FlakyServer
-from interop.flaky.behaviours import BY_NAME
-from interop.timeline import Ending
+from grpc_judge.flaky import FlakyServer
+from grpc_judge.flaky.behaviours import BY_NAME
+from grpc_judge.timeline import Ending
 from tests.interop_suite.flaky.clients import PATH, PREFACE, SOON, TLS, WITHIN, Client, message
 
 MAX_CONCURRENT_STREAMS = 3

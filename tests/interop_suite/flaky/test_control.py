@@ -12,12 +12,12 @@ from hyperframe.frame import HeadersFrame, SettingsFrame
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interop.flaky import FlakyServer
-from interop.flaky.control import controlled
-from interop.flaky.messages import from_message, to_message
-from interop.generated.interop_v1 import flaky_pb2 as pb
-from interop.generated.interop_v1.flaky_pb2_grpc import FlakyServerStub
-from interop.timeline import Ending, Request, Timeline, Visit, Window
+from grpc_judge.flaky import FlakyServer
+from grpc_judge.flaky.control import controlled
+from grpc_judge.flaky.messages import from_message, to_message
+from grpc_judge.generated.interop_v1 import flaky_pb2 as pb
+from grpc_judge.generated.interop_v1.flaky_pb2_grpc import FlakyServerStub
+from grpc_judge.timeline import Ending, Request, Timeline, Visit, Window
 from tests.interop_suite.flaky.clients import WITHIN, Client
 
 MOMENT = st.floats(0, 1e6)

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from interop.flaky import dials as dials_module
-from interop.flaky.dials import watch_dials
+from grpc_judge.flaky import dials as dials_module
+from grpc_judge.flaky.dials import watch_dials
 
 
 def may_listen():

@@ -9,7 +9,7 @@ import dns.message
 import dns.rcode
 import dns.rdatatype
 
-from interop.flaky.names import NameServer
+from grpc_judge.flaky.names import NameServer
 
 WITHIN = 10.0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from interop.flaky.behaviours import BY_NAME
-from interop.flaky.script import Script
+from grpc_judge.flaky.behaviours import BY_NAME
+from grpc_judge.flaky.script import Script
 
 PAGE = (Path(__file__).parents[3] / "docs" / "interop.md").read_text("utf-8")
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from interop.flaky import Script
-from interop.flaky.player import Player
+from grpc_judge.flaky import Script
+from grpc_judge.flaky.player import Player
 
 
 def playing(text, now=100.0):

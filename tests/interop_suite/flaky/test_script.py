@@ -9,7 +9,7 @@ from h2.errors import ErrorCodes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interop.flaky import (
+from grpc_judge.flaky import (
     AcceptClose,
     AcceptReset,
     MaxStreams,
@@ -23,7 +23,7 @@ from interop.flaky import (
     Step,
     Working,
 )
-from interop.flaky.behaviours import BY_NAME
+from grpc_judge.flaky.behaviours import BY_NAME
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)
 VALUES = {

@@ -12,8 +12,8 @@ from typing import ClassVar
 import pytest
 from hyperframe.frame import GoAwayFrame, HeadersFrame, RstStreamFrame, SettingsFrame
 
-from interop.flaky import Behaviour, FlakyServer, Script, ScriptError, Silent, Step, Working
-from interop.timeline import Ending
+from grpc_judge.flaky import Behaviour, FlakyServer, Script, ScriptError, Silent, Step, Working
+from grpc_judge.timeline import Ending
 from tests.interop_suite.flaky.clients import PATH, PREFACE, TLS, WITHIN, Client
 
 

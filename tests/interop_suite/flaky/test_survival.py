@@ -30,13 +30,13 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from interop.flaky import Behaviour, FlakyServer, Script
-from interop.flaky.behaviour import Handshake
-from interop.flaky.behaviours import BY_NAME
-from interop.flaky.http2 import Http2
-from interop.flaky.visitor import Visitor
-from interop.flaky.wire import Wire
-from interop.timeline import Ending
+from grpc_judge.flaky import Behaviour, FlakyServer, Script
+from grpc_judge.flaky.behaviour import Handshake
+from grpc_judge.flaky.behaviours import BY_NAME
+from grpc_judge.flaky.http2 import Http2
+from grpc_judge.flaky.visitor import Visitor
+from grpc_judge.flaky.wire import Wire
+from grpc_judge.timeline import Ending
 from tests.interop_suite.flaky.clients import HEADERS, PREFACE, SOON, TLS, WITHIN, Client
 
 EVERY = [

@@ -15,9 +15,9 @@ import pytest
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.encoding.base import CodecBase
 
-import interop.flaky
-from interop.flaky import FlakyServer
-from interop.timeline import Ending
+import grpc_judge.flaky
+from grpc_judge.flaky import FlakyServer
+from grpc_judge.timeline import Ending
 from tests.echo import EchoStub, Message
 from tests.interop_suite.flaky.clients import ROOT, TLS, WITHIN
 
@@ -224,7 +224,7 @@ async def test_grpclib():
 
 async def test_the_example():
     """IO-3: the example in the package's docstring works. Takes three seconds, because of grpc's own backoff."""
-    shown = textwrap.dedent(interop.flaky.__doc__.partition("::\n\n")[2].partition("\n\n`Script.parse`")[0])
+    shown = textwrap.dedent(grpc_judge.flaky.__doc__.partition("::\n\n")[2].partition("\n\n`Script.parse`")[0])
     names = {"FlakyServer": FlakyServer, "grpc": grpc, "EchoStub": EchoStub, "Message": Message, "print": print}
     exec("async def example():\n" + textwrap.indent(shown, "    ") + "\n    return reply, server.timeline()", names)
     reply, timeline = await asyncio.wait_for(names["example"](), WITHIN)

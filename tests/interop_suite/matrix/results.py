@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from interop.clients.findings import Finding
-from interop.conformance import CLAUSES, Absent, Scenario, judge
-from interop.matrix.results import PeerResult, Results
-from interop.matrix.scenarios import Pace
+from grpc_judge.clients.findings import Finding
+from grpc_judge.conformance import CLAUSES, Absent, Scenario, judge
+from grpc_judge.matrix.results import PeerResult, Results
+from grpc_judge.matrix.scenarios import Pace
 from tests.interop_suite.conformance import made
 
 FLOOD = made.right_client() | {

@@ -12,8 +12,8 @@ import pytest
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from interop.matrix.compact import compact
-from interop.runner.written import write
+from grpc_judge.matrix.compact import compact
+from grpc_judge.runner.written import write
 
 PAGES = Path(__file__).parents[3] / "docs" / "conformance"
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="7.123pt">{}</svg>'

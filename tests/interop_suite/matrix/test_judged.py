@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from interop.conformance import Outcome
-from interop.matrix.judged import has_place, insert, judged, table
+from grpc_judge.conformance import Outcome
+from grpc_judge.matrix.judged import has_place, insert, judged, table
 from tests.interop_suite.matrix.results import RIGHT
 
 COMMAND = "python -m interop mutants"

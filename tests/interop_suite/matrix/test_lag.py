@@ -6,7 +6,7 @@ import asyncio
 import gc
 import time
 
-from interop.matrix.lag import LagWatch
+from grpc_judge.matrix.lag import LagWatch
 
 
 async def test_a_blocked_loop_is_late():

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from interop.clients.reference.defects import DEFECTS
-from interop.commands import cli
-from interop.conformance import CLAUSES, Outcome, Verdict
-from interop.matrix import mutants as mutants_module
+from grpc_judge.checkout import cli
+from grpc_judge.clients.reference.defects import DEFECTS
+from grpc_judge.conformance import CLAUSES, Outcome, Verdict
+from grpc_judge.matrix import mutants as mutants_module
 from tests.interop_suite.matrix.results import RIGHT, results
 
 NAMES = {clause.name for clause in CLAUSES}

@@ -7,10 +7,10 @@ import re
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
-from interop.conformance import CLAUSES, Scenario
-from interop.matrix.comparison import TOLERANCE
-from interop.matrix.report import write_report
-from interop.matrix.scenarios import Pace
+from grpc_judge.conformance import CLAUSES, Scenario
+from grpc_judge.matrix.comparison import TOLERANCE
+from grpc_judge.matrix.report import write_report
+from grpc_judge.matrix.scenarios import Pace
 from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, results
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from interop.conformance import CLAUSES, Absent, Outcome, Scenario
-from interop.matrix.results import to_json, to_summary
+from grpc_judge.conformance import CLAUSES, Absent, Outcome, Scenario
+from grpc_judge.matrix.results import to_json, to_summary
 from tests.interop_suite.conformance import made
 from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, peer, results
 
@@ -24,6 +24,7 @@ from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, peer, r
         ((replace(FLOODING, must_pass=True), RIGHT), False, False),
         ((replace(MISSING, must_pass=True), RIGHT), False, False),
         ((FLOODING,), False, True),
+        ((peer("unjudged", {each: Absent("no such option") for each in Scenario}, must_pass=True),), False, False),
     ],
 )
 def test_only_those_that_must_pass_decide(peers, require_peers, passed):
@@ -31,10 +32,28 @@ def test_only_those_that_must_pass_decide(peers, require_peers, passed):
     assert results(*peers).passed(require_peers=require_peers) is passed
 
 
-def test_what_does_not_apply_is_not_shown():
-    """IO-4: a peer that must pass has not passed if one of its clauses could not be judged."""
+def test_what_does_not_apply_is_no_failure():
+    """IO-4: a clause that does not apply to a peer does not make it fail."""
     evidence = dict(RIGHT.evidence) | {Scenario.UNSTABLE: Absent("no such option")}
-    assert peer("right", evidence, must_pass=True).passed is False
+    assert results(peer("right", evidence, must_pass=True)).passed(require_peers=True)
+
+
+def test_named_peers_must_pass_what_the_protocol_asks():
+    """IO-4: a peer that was named passes if it follows the protocol; a recommendation is asked only of our own."""
+    floods = {Scenario.FLAPPING: made.flapping((0.01,) * 390)}
+    ours, other = (peer("it", made.right_client() | floods, must_pass=must_pass) for must_pass in (True, False))
+    assert results(other).passed(require_peers=False, named=True)
+    assert not results(ours).passed(require_peers=False)
+    assert results(ours).passed(require_peers=False, allowed={"no-flood", "goaway-backs-off", "CB-8"})
+    assert not results(FLOODING).passed(require_peers=False, named=True)
+
+
+def test_a_client_that_dials_once_is_called_that():
+    """IO-4: one sentence explains the failures of a client that never dials again."""
+    once = {each: made.series(()) for each in (Scenario.HANG_UP, Scenario.STEADY)}
+    absent = {each: Absent("no such option") for each in (Scenario.FAILURES, Scenario.HANDSHAKE)}
+    assert "dials once and never again" in peer("once", made.right_client() | once | absent).headline
+    assert (RIGHT.headline, FLOODING.headline) == ("", "")
 
 
 def test_json_has_everything():

@@ -12,14 +12,14 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from interop.clients.peer import Peer, find_peers
-from interop.commands import cli
-from interop.conformance import CLAUSES, Outcome
-from interop.matrix import run as run_module
-from interop.matrix.run import SHORT, choose_clauses, run_all
-from interop.matrix.view import MatrixView
-from interop.runner.choice import choose
-from interop.runner.program import ROOT
+from grpc_judge.checkout import cli
+from grpc_judge.clients.peer import Peer, find_peers
+from grpc_judge.conformance import CLAUSES, Outcome
+from grpc_judge.matrix import run as run_module
+from grpc_judge.matrix.run import SHORT, choose_clauses, run_all
+from grpc_judge.matrix.view import MatrixView
+from grpc_judge.runner.choice import choose
+from grpc_judge.runner.program import ROOT
 
 OURS = find_peers()[0]
 QUICK = ["waits-for-settings"]
@@ -39,14 +39,15 @@ def command(monkeypatch, *arguments, peers=(OURS,)):
 
 
 def test_peers_are_chosen_by_name_or_folder():
-    """IO-4: `--peers` accepts peers' names or folders, repeated or separated by commas."""
+    """IO-4: `--peers` accepts peers' names, folders or first words, repeated or separated by commas."""
     peers = find_peers()
     assert choose(peers, "--peers", ()) == [peer for peer in peers if peer.name != "reference"]
     assert [peer.name for peer in choose(peers, "--peers", ("reference",))] == ["reference"]
     chosen = choose(peers, "--peers", ("grpcio aio, grpclib_aio", "grpc_backoff_aio"))
     assert [peer.name for peer in chosen] == ["grpc_backoff aio", "grpcio aio", "grpclib"]
-    with pytest.raises(ValueError, match=r"^--peers=grpcio: expected one of grpc_backoff aio, .*grpcio aio, "):
-        choose(peers, "--peers", ("grpcio",))
+    assert [peer.name for peer in choose(peers, "--peers", ("grpcio",))] == ["grpcio aio", "grpcio sync"]
+    with pytest.raises(ValueError, match=r"^--peers=grpci: expected one of grpc_backoff aio, .*grpcio aio, "):
+        choose(peers, "--peers", ("grpci",))
 
 
 def test_clauses_are_chosen_by_rule_or_name():
@@ -100,6 +101,18 @@ def test_others_failing_is_a_result(monkeypatch):
     result = command(monkeypatch, "--rules", *QUICK, peers=[BROKEN])
     assert result.exit_code == 0
     assert "FAIL CB-3 waits-for-settings: broken ended with status 1: no" in result.output
+
+
+def test_a_client_that_was_chosen_must_pass(monkeypatch):
+    """IO-4: the exit status is 1 if a client that was named fails, unless that failure is allowed."""
+    monkeypatch.delenv("GRPC_BACKOFF_REQUIRE_PEERS", raising=False)
+    chosen = [*("--rules", "waits-for-settings,acknowledges-settings"), *("--peers", "broken")]
+    assert command(monkeypatch, *chosen, peers=[BROKEN]).exit_code == 1
+    assert command(monkeypatch, *chosen, "--allow", "CB-3", peers=[BROKEN]).exit_code == 1
+    result = command(monkeypatch, *chosen, "--allow", "CB-3,acknowledges-settings", peers=[BROKEN])
+    assert result.exit_code == 0
+    assert result.output.count(" known ") == 2
+    assert "acknowledges-settings: read https://github.com/grpc/grpc/" in result.output
 
 
 @pytest.mark.parametrize(("required", "status"), [("", 0), ("0", 0), ("1", 1)])

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from interop.clients.peer import Peer, Setting
-from interop.conformance import CLAUSES, PROTOCOL, Scenario
-from interop.flaky import Script
-from interop.matrix.scenarios import COMPRESSED, SCALED, STAGINGS, Pace
+from grpc_judge.clients.peer import Peer, Setting
+from grpc_judge.conformance import CLAUSES, PROTOCOL, Scenario
+from grpc_judge.flaky import Script
+from grpc_judge.matrix.scenarios import COMPRESSED, SCALED, STAGINGS, Pace
 
 STAGED = [pytest.param(staging, id=staging.scenario.label) for staging in STAGINGS.values()]
 PACES = [pytest.param(pace, id=pace.value) for pace in Pace]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from interop.clients.peer import Peer, Setting
-from interop.conformance import Scenario
-from interop.matrix.scenarios import STAGINGS, Pace
-from interop.matrix.schedule import waves
-from interop.matrix.trial import Trial
+from grpc_judge.clients.peer import Peer, Setting
+from grpc_judge.conformance import Scenario
+from grpc_judge.matrix.scenarios import STAGINGS, Pace
+from grpc_judge.matrix.schedule import waves
+from grpc_judge.matrix.trial import Trial
 
 TOLD = frozenset({Setting.INITIAL, Setting.MAX, Setting.MIN_CONNECT_TIMEOUT})
 OURS = Peer(name="ours", folder=Path(), command=(), configurable=frozenset(Setting))

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from interop.clients.peer import Peer, Setting, find_peers
-from interop.clients.peer_process import PeerError
-from interop.conformance import CLAUSES, Outcome, Scenario, judge
-from interop.matrix.scenarios import STAGINGS, Pace
-from interop.matrix.trial import Start, Trial, Trust
-from interop.runner.program import ROOT
-from interop.timeline import Ending
+from grpc_judge.clients.peer import Peer, Setting, find_peers
+from grpc_judge.clients.peer_process import PeerError
+from grpc_judge.conformance import CLAUSES, Outcome, Scenario, judge
+from grpc_judge.matrix.scenarios import STAGINGS, Pace
+from grpc_judge.matrix.trial import Start, Trial, Trust
+from grpc_judge.runner.program import ROOT
+from grpc_judge.timeline import Ending
 
 OURS = find_peers()[0]
 FLOODING = next(peer for peer in find_peers() if peer.name == "grpclib")

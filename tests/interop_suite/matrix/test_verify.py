@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from interop.clients.peer import Peer
-from interop.conformance import CLAUSES, judge
-from interop.matrix import verify as verify_module
-from interop.matrix.comparison import TOLERANCE, compare, versions_changed
-from interop.matrix.results import to_json, to_summary
-from interop.matrix.verify import verify
-from interop.runner.program import ROOT
+from grpc_judge.clients.peer import Peer
+from grpc_judge.conformance import CLAUSES, judge
+from grpc_judge.matrix import verify as verify_module
+from grpc_judge.matrix.comparison import TOLERANCE, compare, versions_changed
+from grpc_judge.matrix.results import to_json, to_summary
+from grpc_judge.matrix.verify import verify
+from grpc_judge.runner.program import ROOT
 from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, results
 
 RUN = results(RIGHT, FLOODING, MISSING)

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from interop.clients.peer import find_peers
-from interop.conformance import Scenario
-from interop.matrix.scenarios import STAGINGS, Pace
-from interop.matrix.schedule import Wave
-from interop.matrix.trial import Trial
-from interop.matrix.view import MatrixView
+from grpc_judge.clients.peer import find_peers
+from grpc_judge.conformance import Scenario
+from grpc_judge.matrix.scenarios import STAGINGS, Pace
+from grpc_judge.matrix.schedule import Wave
+from grpc_judge.matrix.trial import Trial
+from grpc_judge.matrix.view import MatrixView
 from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, results
 
 
@@ -37,8 +37,8 @@ def test_what_was_missed_is_said():
     """IO-4: below the table, every failure and every clause that does not apply is explained."""
     text = shown(lambda view: view.show(results(RIGHT, FLOODING, MISSING)))
     assert "far away: left out, since the program far is missing\n" in text
-    assert "right (grpcio 1.2.3): 35 of 35 clauses hold\n" in text
-    assert "flooding client (grpcio 1.2.3): 25 of 35 clauses hold\n" in text
+    assert "right (grpcio 1.2.3): 37 of 37 clauses hold\n" in text
+    assert "flooding client (grpcio 1.2.3): 27 of 37 clauses hold\n" in text
     assert "  FAIL CB-2 first-gap: INITIAL_BACKOFF: 0.001 (0.001 to 0.001) s, expected 0.200\n" in text
     assert "  n/a CB-8 stable-after: the client has no such option\n" in text
     assert "  FAIL CB-6 accept-does-not-reset: it ended with status 1\n" in text
@@ -79,4 +79,4 @@ def test_progress_on_a_terminal():
 def test_versions_that_nobody_told():
     """IO-4: a client whose trials all ended early reported no versions, and is shown without them."""
     text = shown(lambda view: view.show(results(replace(RIGHT, versions={}))))
-    assert "right: 35 of 35 clauses hold\n" in text
+    assert "right: 37 of 37 clauses hold\n" in text

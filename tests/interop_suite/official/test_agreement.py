@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from interop.official.agreement import Agreement, show_agreement
-from interop.official.cpp_server import SERVER, be_judged
-from interop.official.java_client import CLIENTS, judge_client
-from interop.official.verdict import judge, terms_for
-from interop.runner.program import Program
+from grpc_judge.official.agreement import Agreement, show_agreement
+from grpc_judge.official.cpp_server import SERVER, be_judged
+from grpc_judge.official.java_client import CLIENTS, judge_client
+from grpc_judge.official.verdict import judge, terms_for
+from grpc_judge.runner.program import Program
 
 PASSED = judge([1.0, 1.6], attempts=3, seconds=4, terms=terms_for())
 FAILED = judge([1.0, 1.0], attempts=3, seconds=4, terms=terms_for())

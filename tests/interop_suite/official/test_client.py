@@ -8,13 +8,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from interop.generated.grpc_testing.empty_pb2 import Empty
-from interop.generated.grpc_testing.messages_pb2 import ReconnectInfo
-from interop.generated.grpc_testing.test_pb2_grpc import (
+from grpc_judge.generated.grpc_testing.empty_pb2 import Empty
+from grpc_judge.generated.grpc_testing.messages_pb2 import ReconnectInfo
+from grpc_judge.generated.grpc_testing.test_pb2_grpc import (
     ReconnectServiceServicer,
     add_ReconnectServiceServicer_to_server,
 )
-from interop.official.client import Assignment, BothVerdicts, NotJudgedError, reconnect
+from grpc_judge.official.client import Assignment, BothVerdicts, NotJudgedError, reconnect
 from tests.echo import serving as serving_echo
 from tests.interop.processes import free_port
 from tests.interop_suite.official.test_server import Log, control, serving, start

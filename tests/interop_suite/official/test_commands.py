@@ -16,9 +16,9 @@ import trustme
 from click.testing import CliRunner
 
 from grpc_backoff import aio
-from interop.commands import cli
-from interop.generated.interop_v1.flaky_pb2 import GetTimelineRequest, PlayRequest
-from interop.generated.interop_v1.flaky_pb2_grpc import FlakyServerStub
+from grpc_judge.checkout import cli
+from grpc_judge.generated.interop_v1.flaky_pb2 import GetTimelineRequest, PlayRequest
+from grpc_judge.generated.interop_v1.flaky_pb2_grpc import FlakyServerStub
 from tests.echo import serving as serving_echo
 from tests.interop.processes import free_port
 

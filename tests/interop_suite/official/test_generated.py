@@ -9,10 +9,10 @@ import grpc
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from interop import generate
+from grpc_judge import generate
 
 ROOT = Path(__file__).parents[3]
-COMMITTED = ROOT / generate.GENERATED
+COMMITTED = ROOT / "interop" / generate.GENERATED
 
 
 def without_sources(file):

@@ -9,10 +9,10 @@ import time
 import grpc
 import pytest
 
-from interop.generated.grpc_testing.empty_pb2 import Empty
-from interop.generated.grpc_testing.messages_pb2 import ReconnectParams
-from interop.generated.grpc_testing.test_pb2_grpc import ReconnectServiceStub
-from interop.official.server import ReconnectServer, Settings
+from grpc_judge.generated.grpc_testing.empty_pb2 import Empty
+from grpc_judge.generated.grpc_testing.messages_pb2 import ReconnectParams
+from grpc_judge.generated.grpc_testing.test_pb2_grpc import ReconnectServiceStub
+from grpc_judge.official.server import ReconnectServer, Settings
 
 LIMIT = 30.0
 """A time limit in seconds, far longer than anything here takes."""

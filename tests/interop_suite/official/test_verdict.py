@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from interop.official.verdict import judge, terms_for
+from grpc_judge.official.verdict import judge, terms_for
 
 OFFICIAL = [1.0, 1.6, 2.56, 4.096, 6.5536, 10.48576, 16.777216, 26.8435456, 42.94967296, 68.719476736, 109.9511627776]
 """Eleven growing gaps, written out. All the rest within the 540 s are 120 s long."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import grpc.aio
 import pytest
 
-from interop.generated.grpc_testing.empty_pb2 import Empty
-from interop.generated.grpc_testing.messages_pb2 import ReconnectInfo, ReconnectParams
-from interop.official.server import ReconnectServer, Settings
+from grpc_judge.generated.grpc_testing.empty_pb2 import Empty
+from grpc_judge.generated.grpc_testing.messages_pb2 import ReconnectInfo, ReconnectParams
+from grpc_judge.official.server import ReconnectServer, Settings
 
 START = "/grpc.testing.ReconnectService/Start"
 STOP = "/grpc.testing.ReconnectService/Stop"

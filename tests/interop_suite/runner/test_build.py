@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from interop import commands
-from interop.clients.peer import Peer
-from interop.runner.build import build_all
-from interop.runner.program import ROOT
+from grpc_judge import checkout
+from grpc_judge.clients.peer import Peer
+from grpc_judge.runner.build import build_all
+from grpc_judge.runner.program import ROOT
 
 READY = Peer(name="ready", folder=ROOT, command=("true",), configurable=frozenset())
 BUILT = replace(READY, name="built", build=((sys.executable, "-c", ""),))
@@ -25,9 +25,9 @@ SLOW = replace(READY, build=((sys.executable, "-c", "import time; time.sleep(0.5
 
 def command(monkeypatch, peers, *arguments, required=""):
     monkeypatch.setenv("GRPC_BACKOFF_REQUIRE_PEERS", required)
-    monkeypatch.setattr(commands, "find_peers", lambda: list(peers))
-    monkeypatch.setattr(commands, "find_servers", lambda: [SERVER])
-    return CliRunner().invoke(commands.cli, ["build", *arguments])
+    monkeypatch.setattr(checkout, "find_peers", lambda: list(peers))
+    monkeypatch.setattr(checkout, "find_servers", lambda: [SERVER])
+    return CliRunner().invoke(checkout.cli, ["build", *arguments])
 
 
 @pytest.mark.parametrize(("required", "status"), [("", 0), ("1", 1)])
@@ -53,6 +53,28 @@ def test_one_of_them(monkeypatch):
     """IO-4: `--peers` builds only the peers that it names; an unknown name produces a one-line error."""
     assert command(monkeypatch, [BUILT, BROKEN], "--peers", "built", required="1").exit_code == 0
     assert command(monkeypatch, [BUILT], "--peers", "nobody").output == "Error: --peers=nobody: expected one of built\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        (
+            "Package grpc++ was not found in the path|make: *** [peer] Error 1|make[1]: Leaving directory",
+            "Package grpc",
+        ),
+        (
+            "make: Entering directory|peer.cc:1:10: fatal error: x.h|1 error generated.|make: Leaving",
+            "peer.cc:1:10: fatal",
+        ),
+        ("all is well|and then it was not|", "and then it was not"),
+        ("", "it printed nothing"),
+    ],
+)
+async def test_a_build_that_fails_shows_its_cause(lines, cause):
+    """IO-4: of a failed build, the line is shown that tells why, and not what the tools around it print last."""
+    program = f"print({lines!r}.replace('|', chr(10))); raise SystemExit(1)"
+    (built,) = await build_all([replace(READY, build=((sys.executable, "-c", program),))])
+    assert built.missing.startswith(f"{sys.executable} failed: {cause}")
 
 
 async def test_two_at_a_time():

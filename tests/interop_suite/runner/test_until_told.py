@@ -9,7 +9,7 @@ import signal
 import click
 import pytest
 
-from interop.runner.until_told import run_to_the_end, run_until_told
+from grpc_judge.runner.until_told import run_to_the_end, run_until_told
 
 
 def working(number, ended):

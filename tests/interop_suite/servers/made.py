@@ -8,11 +8,11 @@ from pathlib import Path
 import grpc
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Connected, Disconnected, Failure, Stage
-from interop.matrix.scenarios import COMPRESSED
-from interop.servers.happenings import Happening
-from interop.servers.observation import Observation
-from interop.servers.server import Server
-from interop.servers.traffic import Call, Ended
+from grpc_judge.matrix.scenarios import COMPRESSED
+from grpc_judge.servers.happenings import Happening
+from grpc_judge.servers.observation import Observation
+from grpc_judge.servers.server import Server
+from grpc_judge.servers.traffic import Call, Ended
 
 OK, UNAVAILABLE, DEADLINE = (
     grpc.StatusCode.OK,

@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from interop.commands import cli
-from interop.runner.program import ROOT
-from interop.servers import command as module
-from interop.servers.case_view import CaseView
-from interop.servers.command import cases, run_all, servers
-from interop.servers.happenings import Happening
-from interop.servers.server import Server, find_servers
+from grpc_judge.checkout import cli
+from grpc_judge.runner.program import ROOT
+from grpc_judge.servers import command as module
+from grpc_judge.servers.case_view import CaseView
+from grpc_judge.servers.command import cases, run_all, servers
+from grpc_judge.servers.happenings import Happening
+from grpc_judge.servers.server import Server, find_servers
 
 FOUND = {server.folder.name: server for server in find_servers()}
 PYTHON = FOUND["grpc_python"]

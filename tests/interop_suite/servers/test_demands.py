@@ -5,10 +5,10 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from interop.conformance import Outcome
-from interop.servers.case_results import CaseResult
-from interop.servers.demands import DEMANDS, judge, recovery
-from interop.servers.happenings import Happening
+from grpc_judge.conformance import Outcome
+from grpc_judge.servers.case_results import CaseResult
+from grpc_judge.servers.demands import DEMANDS, judge, recovery
+from grpc_judge.servers.happenings import Happening
 from tests.interop_suite.servers import made
 from tests.interop_suite.servers.made import call
 

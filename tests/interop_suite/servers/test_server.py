@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from interop.runner.choice import choose
-from interop.runner.manifest import ManifestError
-from interop.servers.happenings import Happening
-from interop.servers.server import EMPTY_CALL, find_servers
+from grpc_judge.runner.choice import choose
+from grpc_judge.runner.manifest import ManifestError
+from grpc_judge.servers.happenings import Happening
+from grpc_judge.servers.server import EMPTY_CALL, find_servers
 
 GOOD = """
 name = "made up"

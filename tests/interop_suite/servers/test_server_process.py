@@ -12,11 +12,11 @@ import grpc
 import psutil
 import pytest
 
-from interop.runner.program import ROOT
-from interop.servers import server_process as process
-from interop.servers.happenings import Happening
-from interop.servers.server import EMPTY_CALL, Server, find_servers
-from interop.servers.server_process import ServerError, ServerProcess
+from grpc_judge.runner.program import ROOT
+from grpc_judge.servers import server_process as process
+from grpc_judge.servers.happenings import Happening
+from grpc_judge.servers.server import EMPTY_CALL, Server, find_servers
+from grpc_judge.servers.server_process import ServerError, ServerProcess
 
 SERVERS = {server.folder.name: server for server in find_servers()}
 PYTHON = SERVERS["grpc_python"]
@@ -170,8 +170,8 @@ async def test_a_program_that_does_not_end(monkeypatch, tmp_path):
 async def test_a_native_program_that_fails(tmp_path):
     """IO-4: if a native server fails, its wrapper exits with the server's status and prints its last output."""
     program = (
-        "import sys; from interop.servers.keeper import Native, keep; "
-        "from interop.servers.server_program import ServeOrder; "
+        "import sys; from grpc_judge.servers.keeper import Native, keep; "
+        "from grpc_judge.servers.server_program import ServeOrder; "
         "command = lambda order, folder: [sys.executable, '-c', 'raise SystemExit(\"bad configuration\")']; "
         "keep(Native(name='n', command=command, version=['env']), "
         "ServeOrder(port=0, upstream=None, max_age_ms=None, grace_ms=1))"

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from interop.servers.case_results import CaseResult, CaseResults, to_json
-from interop.servers.case_view import CaseView
-from interop.servers.demands import judge
-from interop.servers.happenings import Happening
-from interop.servers.notes import notes
-from interop.servers.page import page
+from grpc_judge.servers.case_results import CaseResult, CaseResults, to_json
+from grpc_judge.servers.case_view import CaseView
+from grpc_judge.servers.demands import judge
+from grpc_judge.servers.happenings import Happening
+from grpc_judge.servers.notes import notes
+from grpc_judge.servers.page import page
 from tests.interop_suite.servers import made
 
 RIGHT = made.right()

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from interop.clients.peer_program import CallOrder
-from interop.clients.reference.backoff import Backoff
-from interop.clients.reference.defects import DEFECTS, habits_with
-from interop.clients.reference.habits import Habits
+from grpc_judge.clients.peer_program import CallOrder
+from grpc_judge.clients.reference.backoff import Backoff
+from grpc_judge.clients.reference.defects import DEFECTS, habits_with
+from grpc_judge.clients.reference.habits import Habits
 
 ORDER = CallOrder(
     target="127.0.0.1:1",

@@ -1,1 +1,0 @@
-"""Code made by protoc from `protos/`, by `make protos`. Do not edit: `interop/generate.py` says how and why."""

@@ -1,0 +1,109 @@
+"""Runs a peer as a process: passes it arguments and the start signal, and reads its two lines of output."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grpc_judge.clients.peer import Peer, Setting
+from grpc_judge.conformance import Announced, Calls
+from grpc_judge.runner.process import ProgramError, ProgramProcess
+
+__all__ = ["WORKERS", "Account", "PeerError", "PeerProcess"]
+
+WORKERS = 4
+"""How many calls a client is asked to make concurrently."""
+
+_STARTUP = 60.0
+"""How long a peer may take to start, in seconds. A virtual machine starts slowly on a busy computer."""
+_WINDING_DOWN = 30.0
+"""How long a peer may take to exit after the time for calls, in seconds."""
+_PAUSE_MS = 20
+
+
+class PeerError(ProgramError):
+    """A peer violated its contract. The message says how, and includes the peer's last output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a peer reports before it exits.
+
+    Attributes:
+        calls: the outcomes of its calls.
+        versions: the versions of the software that it used.
+        announced: its reports about its dials, in seconds since its start signal; None unless requested.
+    """
+
+    calls: Calls
+    versions: Mapping[str, str]
+    announced: Announced | None = None
+
+
+class PeerProcess(ProgramProcess[Account]):
+    """One run of a peer's program. It starts when the context is entered, and has ended when the context is left."""
+
+    error = PeerError
+
+    def __init__(
+        self, peer: Peer, target: str, seconds: float, settings: Mapping[Setting, int], ca: Path | None
+    ) -> None:
+        """Prepare to call `target` for `seconds`. The values of `settings` are in milliseconds; `ca` enables TLS."""
+        self._seconds = seconds
+        self._holds = settings.get(Setting.HOLD, 0) / 1000
+        told = {"target": target, "seconds": f"{seconds:g}", "workers": WORKERS, "pause-ms": _PAUSE_MS}
+        told |= {f"{setting.value}-ms": value for setting, value in settings.items()}
+        if ca is not None:
+            told["ca"] = str(ca)
+        arguments = [part for name, value in told.items() for part in (f"--{name}", str(value))]
+        super().__init__(peer.name, [*peer.filled(peer.command), *arguments])
+
+    async def ready(self) -> None:
+        """Wait until the peer is ready to start.
+
+        Raises:
+            PeerError: the peer exited or took too long.
+        """
+        await self._be_ready(_STARTUP)
+
+    async def begin(self) -> None:
+        """Send the start signal, after which the peer makes its first call."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"go\n")
+
+    async def account(self) -> Account:
+        """Wait until the peer has exited, and return its report.
+
+        Raises:
+            PeerError: the peer exited without a report, or did not exit.
+        """
+        await asyncio.wait({self._reading}, timeout=self._seconds + self._holds + _WINDING_DOWN)
+        if not self._reading.done():
+            raise await self._fault(f"went on for {_WINDING_DOWN:g} s after its time")
+        if self._reading.exception() is not None:
+            raise await self._fault("said what is no account of its calls")
+        account = self._reading.result()
+        if account is None:
+            raise await self._fault("gave no account of its calls")
+        return account
+
+    async def _end(self) -> None:
+        await self._stop(_WINDING_DOWN if self._reading.done() else 0.0)
+
+    def _heard(self, said: Mapping[str, Any]) -> Account | None:
+        if said.get("event") == "ready":
+            self._ready.set()
+        return _account(said) if said.get("event") == "done" else None
+
+
+def _account(said: Mapping[str, Any]) -> Account:
+    calls = Calls(made=said["made"], ok=said["ok"], failed=said["failed"], unfinished=said["unfinished"])
+    announced = said.get("announced")
+    return Account(calls, said["versions"], None if announced is None else _announced(announced))
+
+
+def _announced(said: Mapping[str, Any]) -> Announced:
+    return Announced(attempts=tuple(said["attempts"]), redials=tuple(said["redials"]), closed=said["closed"])

@@ -1,0 +1,114 @@
+"""Clauses: requirements on clients, each with a rule, a scenario and a function that measures the client there."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from grpc_judge.conformance.evidence import Absent, Evidence
+from grpc_judge.conformance.fit import fit
+from grpc_judge.conformance.gaps import AT_ONCE, LATE, resets_at_settings, series_of
+from grpc_judge.conformance.scenario import Scenario
+from grpc_judge.conformance.verdict import Measure, Outcome, Unit, Verdict
+
+__all__ = ["Clause", "Level", "NotApplicableError", "TooLateError", "judge", "verdict_on"]
+
+
+class Level(enum.Enum):
+    """How much a clause asks."""
+
+    PROTOCOL = "protocol"
+    """What gRPC's documents and HTTP/2 require of every client."""
+    RECOMMENDED = "recommended"
+    """A rule of this project for a case that the protocol leaves open. No other client claims to follow it."""
+
+
+class NotApplicableError(Exception):
+    """A clause does not apply to this evidence. The message gives the reason."""
+
+
+class TooLateError(Exception):
+    """The judge recorded too much of the evidence late, so there is no verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clause:
+    """One requirement on a client.
+
+    Attributes:
+        name: its name in tables and on the command line.
+        rule: the rule that it tests.
+        scenario: the scenario whose evidence it judges.
+        says: what it requires, in one sentence.
+        measure: yields figures with their allowed ranges. If there is too little evidence, it yields the amount and the
+            required minimum, which is then missed: a lack of evidence is not conformance.
+        level: how much it asks.
+    """
+
+    name: str
+    rule: str
+    scenario: Scenario
+    says: str
+    measure: Callable[[Evidence], Iterable[Measure]]
+    level: Level = Level.PROTOCOL
+
+    def judge(self, evidence: Evidence | Absent) -> Verdict:
+        """Return the verdict on this evidence."""
+        if isinstance(evidence, Absent):
+            outcome = Outcome.FAIL if evidence.fault else Outcome.NOT_APPLICABLE
+            return Verdict(clause=self.name, rule=self.rule, outcome=outcome, reason=evidence.reason)
+        verdict = verdict_on(self.name, self.rule, lambda: self.measure(evidence))
+        return _inconclusive(verdict, evidence) or verdict
+
+
+def verdict_on(name: str, rule: str, measure: Callable[[], Iterable[Measure]]) -> Verdict:
+    """Return the verdict on these measures: a pass if there is at least one, and all are inside their ranges."""
+    try:
+        measures = tuple(measure())
+    except NotApplicableError as error:
+        return Verdict(clause=name, rule=rule, outcome=Outcome.NOT_APPLICABLE, reason=str(error))
+    except TooLateError as error:
+        return Verdict(clause=name, rule=rule, outcome=Outcome.INCONCLUSIVE, reason=str(error))
+    holds = len(measures) > 0 and not any(each.missed_by for each in measures)
+    return Verdict(clause=name, rule=rule, outcome=Outcome.PASS if holds else Outcome.FAIL, measures=measures)
+
+
+def _inconclusive(verdict: Verdict, evidence: Evidence) -> Verdict | None:
+    """Return an inconclusive verdict if lateness of the judge may explain every miss; otherwise None."""
+    if verdict.outcome is not Outcome.FAIL or not verdict.missed:
+        return None
+    if not all(_explained(each, evidence) for each in verdict.missed):
+        return None
+    late = max(evidence.late(each.since, each.seen) for each in verdict.missed)
+    return replace(
+        verdict, outcome=Outcome.INCONCLUSIVE, reason=f"the judge was {1000 * late:.0f} ms late; {verdict.missed[0]}"
+    )
+
+
+def _explained(measure: Measure, evidence: Evidence) -> bool:
+    """Return whether lateness of the judge may explain a miss."""
+    late = evidence.late(measure.since, measure.seen)
+    if measure.unit in {Unit.CONNECTIONS, Unit.CALLS}:  # a late server disturbs clients, whatever is counted
+        return late > AT_ONCE * evidence.terms.initial
+    return late > LATE * measure.hangs_on or late >= measure.missed_by
+
+
+def with_own(evidence: Mapping[Scenario, Evidence | Absent]) -> dict[Scenario, Evidence | Absent]:
+    """Add what all scenarios together show: the client's schedule and limit, and whether SETTINGS reset its backoff."""
+    seen = {scenario: each for scenario, each in evidence.items() if isinstance(each, Evidence)}
+    timed = [seen[scenario] for scenario in (Scenario.HANG_UP, Scenario.STEADY) if scenario in seen]
+    own = fit(tuple(series for each in timed for series in series_of(each)), timed[0].terms) if timed else None
+    found = {scenario: replace(each, own=own) for scenario, each in seen.items()}
+    resets = Scenario.RESET not in found or resets_at_settings(found[Scenario.RESET])
+    own_limit = found[Scenario.SILENT].limit_seen() if Scenario.SILENT in found else 1.0
+    return {
+        **evidence,
+        **{scenario: replace(each, resets=resets, own_limit=own_limit) for scenario, each in found.items()},
+    }
+
+
+def judge(evidence: Mapping[Scenario, Evidence | Absent], clauses: Iterable[Clause]) -> tuple[Verdict, ...]:
+    """Return a verdict for each clause whose scenario was run, including scenarios without evidence."""
+    evidence = with_own(evidence)
+    return tuple(clause.judge(evidence[clause.scenario]) for clause in clauses if clause.scenario in evidence)

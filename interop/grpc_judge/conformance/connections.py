@@ -1,0 +1,307 @@
+"""Clauses about established connections: their loss, their replacement and the calls on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+from grpc_judge.conformance.clause import Clause, Level, NotApplicableError
+from grpc_judge.conformance.evidence import Evidence
+from grpc_judge.conformance.gaps import (
+    AT_ONCE,
+    accepted,
+    after_loss,
+    attempts,
+    measured,
+    shortest_initial,
+    without_one_early,
+)
+from grpc_judge.conformance.scenario import Scenario
+from grpc_judge.conformance.terms import Range
+from grpc_judge.conformance.verdict import Measure, Unit
+
+__all__ = ["CONNECTIONS"]
+
+_TWO_GAPS = 3
+_MANY = 1000
+_SLOWEST = 4
+"""The longest wait between connections to a flapping server, in INITIAL_BACKOFFs, that still counts as trying."""
+
+
+def _at_once(evidence: Evidence) -> Range:
+    return Range(-math.inf, AT_ONCE * evidence.terms.initial)
+
+
+def _first_attempt(evidence: Evidence) -> Iterator[Measure]:
+    if evidence.calls is None:
+        raise NotApplicableError("the client gives no sign of when it makes its first call")
+    yield attempts(evidence.visits, 1)
+    for visit in evidence.visits[:1]:
+        waited = visit.accepted - evidence.wanted
+        yield Measure(
+            what="from the first call to the first attempt",
+            seen=waited,
+            allowed=_at_once(evidence),
+            since=evidence.wanted,
+        )
+
+
+def _resets(evidence: Evidence) -> Iterator[Measure]:
+    """Check the gaps after a connection was lost. One early connection is ignored, as in `_no_flood`."""
+    served = [visit for visit in evidence.visits if visit.settings_sent is not None]
+    yield _connections(len(served), Range(1, math.inf), "connections that were served")
+    series = after_loss(evidence)
+    left = evidence.over - series[0] if series else 0.0
+    own = evidence.schedule.fewest_starts(left, evidence.terms, evidence.slack)
+    yield attempts(series, max(1, min(_TWO_GAPS, own)), "attempts seen after the loss")
+    yield from list(measured(series, evidence))[:2]
+
+
+def _no_flood(evidence: Evidence) -> Iterator[Measure]:
+    """Allow one connection per INITIAL_BACKOFF, plus one. Another clause judges the connection after a GOAWAY.
+
+    One connection may be early if the next one is correspondingly late: a client cannot always prevent a dial for a
+    call that is assigned to a connection just as it ends. Repeated early connections are a flood.
+    """
+    visits = evidence.visits
+    fewest = math.floor(evidence.seconds / (_SLOWEST * shortest_initial(evidence)))
+    yield _connections(len(visits), Range(max(2, fewest), math.inf), f"connections in {evidence.lasted:.1f} s")
+    yield from _spaced(evidence, "settings_then_close")
+
+
+def _no_flood_on_goaway(evidence: Evidence) -> Iterator[Measure]:
+    yield from _spaced(evidence, "enhance_your_calm")
+
+
+def _no_flood_when_drained(evidence: Evidence) -> Iterator[Measure]:
+    yield from _spaced(evidence, "settings_then_goaway")
+
+
+def _spaced(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
+    """Yield the time between each connection with this behaviour and the next, and how many of these were too short."""
+    terms, visits = evidence.terms, evidence.visits
+    each = (1 - terms.jitter) * shortest_initial(evidence)
+    most = math.floor((evidence.seconds + terms.tolerance) / each) + 2
+    found, due = [], -math.inf  # when the next connection is allowed
+    for number, (visit, after) in enumerate(pairwise(visits[: 3 * most]), 1):
+        if visit.accepted >= due - terms.tolerance:  # an early connection does not delay the next
+            due = max(due, visit.accepted - each) + each
+        if visit.behaviour == behaviour:
+            found.append(
+                Measure(
+                    what=f"gap {number}",
+                    seen=after.accepted - visit.accepted,
+                    allowed=Range(max(0.0, due - visit.accepted - terms.tolerance), math.inf),
+                    since=visit.accepted,
+                )
+            )
+    soon = sum(1 for gap in found if gap.missed_by)
+    yield _connections(len(found), Range(1, math.inf), f"connections after {behaviour}")
+    yield _connections(soon, Range(0, 0), f"connections in {evidence.lasted:.1f} s that came too soon")
+    yield from found
+
+
+def _stable_after(evidence: Evidence) -> Iterator[Measure]:
+    """Check the gaps, ignoring one early connection as `_no_flood` does."""
+    series = without_one_early(accepted(evidence.visits), evidence)
+    own = evidence.schedule.fewest_starts(evidence.seconds, evidence.terms, evidence.slack)
+    yield attempts(series, min(own, evidence.terms.fewest_starts(evidence.seconds)))
+    yield from measured(series, evidence)
+
+
+def _after(*behaviours: str) -> Callable[[Evidence], Iterator[Measure]]:
+    """Return a function that checks the gap after each attempt with these behaviours against the client's schedule."""
+
+    def measure(evidence: Evidence) -> Iterator[Measure]:
+        starts = accepted(evidence.visits)
+        found = list(measured(starts, evidence))
+        treated = [place for place, visit in enumerate(evidence.visits) if visit.behaviour in behaviours]
+        yield attempts(treated, 1)
+        for place in treated:
+            visit = evidence.visits[place]
+            if place < len(found):
+                gap = found[place]
+                lasted = evidence.timeline.taken if visit.ended is None else visit.ended
+                high = max(gap.allowed.high, lasted - visit.accepted + evidence.terms.tolerance)
+                yield replace(gap, allowed=Range(gap.allowed.low, high))
+            else:
+                longest = evidence.band(place + 1).high + evidence.terms.min_connect_timeout
+                waited = evidence.over - visit.accepted
+                yield Measure(
+                    what=f"from attempt {place + 1}, which was the last, to the end of the trial",
+                    seen=waited,
+                    allowed=Range(0.0, longest),
+                    since=visit.accepted,
+                )
+
+    return measure
+
+
+def _refused(evidence: Evidence) -> Iterator[Measure]:
+    """Check the gaps between refused dials, which are visible only with special permission."""
+    gone = evidence.timeline.refusing[0] if evidence.timeline.refusing else None
+    if evidence.timeline.refused is None:
+        raise NotApplicableError("refused dials are visible only with permission to open a raw socket")
+    if gone is None or gone.end is None:
+        yield _connections(len(evidence.visits), Range(2, math.inf))
+        return
+    if not evidence.resets:
+        raise NotApplicableError("SETTINGS did not reset its backoff, so the outage did not start a new series")
+    dials = [at for at in evidence.timeline.refused if gone.begin <= at < gone.end]
+    yield attempts(dials, 1, "refused dials")
+    if dials and len(dials) < _TWO_GAPS:
+        raise NotApplicableError(f"too few dials were refused: {len(dials)}")
+    most = 3 * evidence.terms.most_starts(gone.end - gone.begin)
+    yield from measured(without_one_early(dials[:most], evidence), evidence)
+
+
+def _recovers(evidence: Evidence) -> Iterator[Measure]:
+    """Check that the client reconnects within the longest possible gap, since refused dials are not always visible."""
+    gone = evidence.timeline.refusing[0] if evidence.timeline.refusing else None
+    if gone is None or gone.end is None:  # without a connection there was no outage
+        yield _connections(len(evidence.visits), Range(2, math.inf))
+        return
+    back = [visit for visit in evidence.visits if visit.accepted >= gone.end]
+    yield _connections(len(back), Range(1, math.inf), "connections after the server's return")
+    for visit in back[:1]:
+        longest = _longest_gap_after(gone.end - gone.begin, evidence)
+        waited = visit.accepted - gone.end
+        yield Measure(
+            what="from the server's return to the next attempt",
+            seen=waited,
+            allowed=Range(0.0, longest),
+            since=gone.end,
+        )
+    answered = sum(request.outcome == "ok" for visit in back for request in visit.requests)
+    yield _calls("calls answered after the server's return", answered, Range(1, math.inf))
+
+
+def _longest_gap_after(seconds: float, evidence: Evidence) -> float:
+    """Return the longest gap that may be in progress when a series is this many seconds old."""
+    n, earliest = 1, 0.0
+    while n < _MANY:
+        earliest += evidence.band(n).low
+        if earliest > seconds:
+            break
+        n += 1
+    return max(evidence.band(each).high for each in range(1, n + 1))
+
+
+def _replaced(evidence: Evidence) -> Iterator[Measure]:
+    """Check how soon lost connections are replaced. A backoff that SETTINGS did not reset may delay the replacement."""
+    yield _connections(len(evidence.visits), Range(2, math.inf))
+    losses = [visit for visit in evidence.visits if visit.ended is not None and visit.ended < evidence.over]
+    longest_initial = max(evidence.terms.initial, evidence.band(1).high)
+    for number, visit in enumerate(losses, 1):
+        assert visit.ended is not None
+        lived = visit.ended - visit.accepted
+        if lived < longest_initial + evidence.terms.tolerance:
+            continue
+        at_once = _at_once(evidence).high
+        allowed = at_once if evidence.resets else max(at_once, evidence.band(number).high - lived)
+        follow = [after.accepted for after in evidence.visits if after.number > visit.number]
+        waited = (follow[0] if follow else evidence.over) - visit.ended
+        if follow or waited > allowed:
+            yield Measure(
+                what=f"from the end of connection {visit.number} to the next attempt",
+                seen=waited,
+                allowed=Range(-math.inf, allowed),
+                since=visit.ended,
+            )
+
+
+def _connections(seen: int, allowed: Range, what: str = "connections") -> Measure:
+    return Measure(what=what, seen=seen, allowed=allowed, unit=Unit.CONNECTIONS)
+
+
+def _calls(what: str, seen: int, allowed: Range) -> Measure:
+    return Measure(what=what, seen=seen, allowed=allowed, unit=Unit.CALLS)
+
+
+CONNECTIONS = (
+    Clause(
+        name="settings-reset",
+        rule="CB-6",
+        scenario=Scenario.RESET,
+        says="SETTINGS reset the backoff, so gaps start from INITIAL_BACKOFF again after the connection is lost.",
+        measure=_resets,
+    ),
+    Clause(
+        name="no-flood",
+        rule="CB-7",
+        scenario=Scenario.FLAPPING,
+        says="A server that hangs up after SETTINGS is dialled once per INITIAL_BACKOFF, however many calls are made.",
+        measure=_no_flood,
+        level=Level.RECOMMENDED,
+    ),
+    Clause(
+        name="stable-after",
+        rule="CB-8",
+        scenario=Scenario.UNSTABLE,
+        says="With `stable-after`, a connection lost too soon counts as a failed attempt, so the backoff grows.",
+        measure=_stable_after,
+        level=Level.RECOMMENDED,
+    ),
+    Clause(
+        name="recovery",
+        rule="CB-4",
+        scenario=Scenario.OUTAGE,
+        says="A server that comes back is dialled when the next attempt is due, and calls are then answered.",
+        measure=_recovers,
+    ),
+    Clause(
+        name="first-attempt",
+        rule="CB-1",
+        scenario=Scenario.RESTART,
+        says="The first attempt starts as soon as a call needs a connection.",
+        measure=_first_attempt,
+    ),
+    Clause(
+        name="lost-is-replaced",
+        rule="CB-7",
+        scenario=Scenario.RESTART,
+        says="A lost connection that lasted longer than INITIAL_BACKOFF is replaced at once if calls are made.",
+        measure=_replaced,
+        level=Level.RECOMMENDED,
+    ),
+    Clause(
+        name="refused-backs-off",
+        rule="CB-4",
+        scenario=Scenario.OUTAGE,
+        says="A refused dial counts as a failed attempt, so the backoff grows.",
+        measure=_refused,
+    ),
+    Clause(
+        name="reset-backs-off",
+        rule="CB-4",
+        scenario=Scenario.FAILURES,
+        says="A connection that the server resets at once counts as a failed attempt, so the backoff grows.",
+        measure=_after("accept_reset"),
+    ),
+    Clause(
+        name="garbage-backs-off",
+        rule="CB-4",
+        scenario=Scenario.FAILURES,
+        says="An attempt answered in another protocol, such as HTTP/1.1, has failed, so the backoff grows.",
+        measure=_after("tls_garbage", "http1_answer"),
+    ),
+    Clause(
+        name="goaway-backs-off",
+        rule="CB-7",
+        scenario=Scenario.FLAPPING,
+        says="A server that sends GOAWAY after SETTINGS and hangs up is dialled once per INITIAL_BACKOFF.",
+        measure=_no_flood_on_goaway,
+        level=Level.RECOMMENDED,
+    ),
+    Clause(
+        name="drained-backs-off",
+        rule="CB-7",
+        scenario=Scenario.DRAINED,
+        says="A server that drains each connection before it takes a call is dialled once per INITIAL_BACKOFF.",
+        measure=_no_flood_when_drained,
+        level=Level.RECOMMENDED,
+    ),
+)
+"""The clauses in the order in which they are reported."""

@@ -1,0 +1,261 @@
+"""Fits a schedule to all of a client's gaps, to find which of its parameters differ from the settings.
+
+The simplest explanation is chosen. The settings explain the gaps of a correct client. If changing one parameter
+explains the gaps much better, only that parameter is wrong. Two parameters are wrong only if no single change explains
+the gaps. A wrong MULTIPLIER is therefore not also reported as a wrong cap or as compounding jitter.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from grpc_judge.conformance.schedule import INTERVAL, Gaps, Schedule, Series
+from grpc_judge.conformance.terms import Range, Terms
+
+__all__ = ["Estimate", "Fit", "Trait", "fit"]
+
+_CONVINCING = 9.0
+"""The log-likelihood that an explanation must gain for each parameter that it changes."""
+_ALONE, _BESIDE = 8.0, 3.0
+"""The log-likelihood that compounding jitter must gain: as the only difference, and on top of other differences."""
+_UNEXPLAINED = -3.0
+"""A log-likelihood below which a gap counts as unexplained. A gap in the middle of its jitter range has 0.9."""
+_IMPOSSIBLE = -12.0
+"""A log-likelihood below which not even noise explains a gap."""
+_ROUNDS = 3
+_LONGEST_PERIOD = 13
+"""How many gaps a series may have before it restarts, for a restart to be looked for; one less than this."""
+_DISTINCT = 3.0
+"""The lead in log-likelihood that an explanation must have over any that blames other traits."""
+_HOPELESS = 200.0
+"""How far the settings' log-likelihood must lie below the best for them to be no explanation of the gaps at all."""
+_LIKELY = 4.0
+"""How far a schedule's log-likelihood may lie below that of the likeliest schedule."""
+_UNSURE = 0.25
+"""The fraction by which a gap may miss a schedule that differs from the settings."""
+
+
+class Trait(enum.Enum):
+    """A property of a schedule that can be wrong independently of the others."""
+
+    INITIAL = "INITIAL_BACKOFF"
+    GROWTH = "MULTIPLIER"
+    CAP = "MAX_BACKOFF"
+    JITTER = "JITTER"
+    COMPOUNDING = "jitter in the next gap"
+
+
+def _cost(wrong: frozenset[Trait]) -> float:
+    """Return the log-likelihood that an explanation with these wrong traits must gain.
+
+    Compounding does not have a parameter that could be fitted, so it needs less evidence by itself. Combined with
+    another trait it needs more, so that it is considered last.
+    """
+    if wrong == {Trait.COMPOUNDING}:
+        return _ALONE
+    return _CONVINCING * len(wrong) + (_BESIDE if Trait.COMPOUNDING in wrong else 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """One parameter of a schedule, estimated from the gaps.
+
+    Attributes:
+        value: the most likely value.
+        interval: the 95 % confidence interval, given the other parameters as estimated.
+    """
+
+    value: float
+    interval: Range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """The schedule that was fitted to a client's gaps.
+
+    Attributes:
+        schedule: the schedule that explains the gaps.
+        wrong: the traits that differ from the client's settings.
+        likely: other schedules that explain the gaps almost as well, each different in one trait.
+        series: the gaps.
+        explained: whether any schedule explains the gaps. If none does, `schedule` is the one that the settings give.
+    """
+
+    schedule: Schedule
+    explained: bool = True
+    wrong: frozenset[Trait] = frozenset()
+    likely: tuple[Schedule, ...] = ()
+    series: tuple[Series, ...] = ()
+
+    @property
+    def slack(self) -> float:
+        """The fraction by which a gap may miss the schedule, because the fit is uncertain."""
+        return _UNSURE if self.wrong else 0.0
+
+    def unexplained(self) -> Iterator[tuple[int, float, Range]]:
+        """Yield the gaps that do not fit: for each, its number, its length and its expected range.
+
+        One schedule has to explain all gaps of a series. These are the gaps that are left by the schedule that explains
+        the most of them.
+        """
+        schedules = [self.schedule, *self.likely]
+        for each in self.series:
+            known = [(n, gap) for n, gap in enumerate(each.gaps, 1) if not math.isnan(gap)]
+            if not known:
+                continue
+            impossible = Gaps([each]).each(schedules) < _IMPOSSIBLE
+            best = int(impossible.sum(axis=1).argmin())
+            for (n, gap), wrong in zip(known, impossible[best], strict=True):
+                if wrong:
+                    before = each.gaps[n - 2] if n > 1 else None
+                    length = schedules[best].after(n, before, each.terms)
+                    yield n, gap, schedules[best].band(length, each.terms, self.slack)
+
+    def estimate(self, name: str) -> Estimate:
+        """Return the estimate of one parameter of the schedule."""
+        found = getattr(self.schedule, name)
+        values = np.unique(np.append(_near(name, found), found))
+        likelihoods = Gaps(self.series).likelihoods([self.schedule.changed(**{name: float(each)}) for each in values])
+        inside = values[likelihoods >= likelihoods.max() - INTERVAL]
+        return Estimate(
+            value=float(values[likelihoods.argmax()]), interval=Range(float(inside.min()), float(inside.max()))
+        )
+
+
+@functools.cache
+def fit(series: tuple[Series, ...], terms: Terms) -> Fit:
+    """Return the simplest schedule that explains all of a client's series of gaps."""
+    gaps, told = Gaps(series), Schedule.told(terms)
+    if not len(gaps):
+        return Fit(schedule=told)
+    singles = _explanations(([], *([trait] for trait in Trait)), told, gaps)
+    found = singles
+    best = max(found, key=_worth)
+    if Trait.JITTER in best.wrong or gaps.each([best.schedule]).min() < _UNEXPLAINED:
+        found = [*singles, *_explanations(itertools.combinations(Trait, 2), told, gaps)]
+        best = max(found, key=_worth)
+    # Blame only the traits that all explanations close to the best one blame.
+    close = [each.wrong for each in found if each.worth > best.worth - _DISTINCT]
+    common = frozenset.intersection(*close)
+    if not common and singles[0].worth < best.worth - _HOPELESS:
+        return Fit(schedule=told, explained=False, series=series)
+    best = next(each for each in found if each.wrong == common)
+    most = max(each.likelihood for each in singles)
+    likely = tuple(each.schedule for each in singles if each.likelihood > most - _LIKELY)
+    return Fit(schedule=best.schedule, wrong=best.wrong, likely=likely, series=series)
+
+
+@dataclass(frozen=True, slots=True)
+class _Explanation:
+    """A schedule, its differences from the settings, and its likelihood with and without the differences' cost."""
+
+    schedule: Schedule
+    wrong: frozenset[Trait]
+    likelihood: float
+    worth: float
+
+
+def _worth(explanation: _Explanation) -> float:
+    return explanation.worth
+
+
+def _explanations(choices: Iterable[Sequence[Trait]], told: Schedule, gaps: Gaps) -> list[_Explanation]:
+    """Return the best explanation for each of these combinations of wrong traits."""
+    found = [(_explain(told, traits, gaps), frozenset(traits)) for traits in choices]
+    likelihoods = gaps.likelihoods([schedule for schedule, _ in found])
+    return [
+        _Explanation(schedule, wrong, float(likelihood), float(likelihood) - _cost(wrong))
+        for (schedule, wrong), likelihood in zip(found, likelihoods, strict=True)
+    ]
+
+
+def _likeliest(schedules: Sequence[Schedule], gaps: Gaps) -> Schedule:
+    return schedules[int(gaps.likelihoods(schedules).argmax())]
+
+
+def _explain(told: Schedule, traits: Sequence[Trait], gaps: Gaps) -> Schedule:
+    """Return the likeliest schedule that differs from the settings only in these traits.
+
+    If there are two traits, both orders of fitting them are tried.
+    """
+    return _likeliest([_climb(told, order, gaps) for order in itertools.permutations(traits)], gaps)
+
+
+def _climb(told: Schedule, traits: Sequence[Trait], gaps: Gaps) -> Schedule:
+    best = told
+    for _ in range(_ROUNDS if len(traits) > 1 else 1):
+        before = best
+        for trait in traits:
+            best = _likeliest([best, *(way(best, told, gaps) for way in _WAYS[trait])], gaps)
+        if best == before:
+            break
+    return best
+
+
+_Way = Callable[[Schedule, Schedule, Gaps], Schedule]
+"""Takes the best schedule so far, the settings and the gaps; returns the best schedule that differs in one respect."""
+
+
+def _searched(name: str, **others: float) -> _Way:
+    """Return a function that searches for one parameter, first coarsely and then finely."""
+
+    def way(best: Schedule, _told: Schedule, gaps: Gaps) -> Schedule:
+        rough = _likeliest([best.changed(**others, **{name: float(each)}) for each in _FAR[name]], gaps)
+        values = _near(name, getattr(rough, name))
+        return _likeliest([rough, *(rough.changed(**{name: float(each)}) for each in values)], gaps)
+
+    return way
+
+
+def _begins_anew(best: Schedule, told: Schedule, gaps: Gaps) -> Schedule:
+    plain = best.changed(added=0.0, multiplier=told.multiplier)
+    return _likeliest([plain.changed(period=period) for period in range(2, _LONGEST_PERIOD)], gaps)
+
+
+def _jittered(best: Schedule, _told: Schedule, gaps: Gaps) -> Schedule:
+    """Search for the width of the jitter on each side."""
+    sides = [best.changed(low=-float(low), high=float(high)) for low in _WIDTHS for high in _WIDTHS]
+    return _likeliest(sides, gaps)
+
+
+def _compounding(best: Schedule, _told: Schedule, _gaps: Gaps) -> Schedule:
+    return best.changed(compounds=True)
+
+
+_WAYS: Final[Mapping[Trait, Sequence[_Way]]] = {
+    Trait.INITIAL: (_searched("initial", first=1.0), _searched("first", initial=1.0)),
+    Trait.GROWTH: (
+        _searched("multiplier", added=0.0, period=0),
+        _searched("added", multiplier=1.0, period=0),
+        _begins_anew,
+    ),
+    Trait.CAP: (_searched("cap"),),
+    Trait.JITTER: (_jittered,),
+    Trait.COMPOUNDING: (_compounding,),
+}
+"""The respects in which each trait can differ."""
+
+_FACTORS = np.geomspace(0.1, 10, 93)
+_WIDTHS: Final = np.unique(np.concatenate([[0.0, 0.01, 0.03, 0.06], np.arange(0.1, 0.6, 0.05), [0.7, 1.0]]))
+_FAR: Final = {
+    "initial": np.concatenate([np.geomspace(0.001, 0.1, 40), _FACTORS]),
+    "first": np.concatenate([[0.0], np.geomspace(0.005, 0.1, 10), _FACTORS]),
+    "multiplier": np.linspace(1.0, 3.0, 101),
+    "added": np.linspace(0.05, 3.0, 60),
+    "cap": np.append(_FACTORS, 1e6),
+}
+
+
+def _near(name: str, value: float) -> np.ndarray:
+    """Return closely spaced values around `value`."""
+    if name in {"low", "high"}:
+        return np.linspace(max(-1.0, value - 0.25), value + 0.25, 201)
+    return value * np.unique(np.concatenate([np.linspace(0.88, 1.12, 97), np.linspace(0.995, 1.005, 101)]))

@@ -1,0 +1,129 @@
+"""The gaps between the starts of one series of attempts, compared with the client's own schedule.
+
+Whether that schedule matches the client's settings is decided once, from all gaps of the client together (`fit.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from grpc_judge.conformance.evidence import Evidence
+from grpc_judge.conformance.schedule import Series
+from grpc_judge.conformance.terms import Range, Terms
+from grpc_judge.conformance.verdict import Measure, Unit
+from grpc_judge.timeline import Visit
+
+__all__ = [
+    "AT_ONCE",
+    "LATE",
+    "accepted",
+    "after_loss",
+    "after_service",
+    "attempts",
+    "by_client",
+    "gaps",
+    "measured",
+    "resets_at_settings",
+    "series_of",
+    "shortest_initial",
+    "without_one_early",
+]
+
+AT_ONCE = 0.5
+"""The fraction of INITIAL_BACKOFF within which something counts as immediate."""
+
+LATE = 0.1
+"""If the judge was late by more than this fraction of a time span, the span counts as unknown."""
+
+
+def measured(starts: Sequence[float], evidence: Evidence) -> Iterator[Measure]:
+    """Yield each gap in a series of attempts, with its allowed range."""
+    before = None
+    for number, (start, after) in enumerate(pairwise(starts), 1):
+        length = after - start
+        yield Measure(what=f"gap {number}", seen=length, allowed=evidence.band(number, before), since=start)
+        before = length
+
+
+def gaps(visits: Sequence[Visit], terms: Terms) -> list[Measure]:
+    """Return the gaps between connections, compared with the client's settings and not with its own schedule."""
+    return [
+        Measure(
+            what=f"gap {number}", seen=after.accepted - visit.accepted, allowed=terms.band(number), since=visit.accepted
+        )
+        for number, (visit, after) in enumerate(pairwise(visits), 1)
+    ]
+
+
+def attempts(series: Sequence[object], fewest: int, what: str = "attempts seen") -> Measure:
+    """Return the number of attempts, compared with the required minimum (IO-2)."""
+    return Measure(what=what, seen=len(series), allowed=Range(fewest, math.inf), unit=Unit.ATTEMPTS)
+
+
+def accepted(visits: Sequence[Visit]) -> list[float]:
+    """Return the times at which the connections were accepted."""
+    return [visit.accepted for visit in visits]
+
+
+def shortest_initial(evidence: Evidence) -> float:
+    """Return the client's own INITIAL_BACKOFF or its setting, whichever is shorter."""
+    own = evidence.schedule.nominal(1, evidence.terms)
+    return min(own, evidence.terms.initial) if own > evidence.terms.tolerance else evidence.terms.initial
+
+
+def without_one_early(starts: Sequence[float], evidence: Evidence) -> list[float]:
+    """Return a series of attempts without its first early attempt (CB-16).
+
+    A client cannot always prevent a dial for a call that is assigned to a connection just as it ends. A second early
+    attempt stays in the series and makes a gap that is too short. If the client's own first gap is that short, no
+    attempt is early.
+    """
+    soon, own = AT_ONCE * shortest_initial(evidence), evidence.schedule
+    if own.nominal(1, evidence.terms) * (1 + own.low) < soon:
+        return list(starts)
+    early = [place for place, (one, two) in enumerate(pairwise(starts), 1) if two - one < soon]
+    return [start for place, start in enumerate(starts) if place not in early[:1]]
+
+
+def after_service(visits: Sequence[Visit]) -> Sequence[Visit]:
+    """Return the connections accepted after the last one with SETTINGS ended, or all if none had SETTINGS."""
+    served = [visit for visit in visits if visit.settings_sent is not None]
+    if not served:
+        return visits
+    end = math.inf if served[-1].ended is None else served[-1].ended
+    return [visit for visit in visits if visit.accepted > served[-1].accepted and visit.accepted >= end]
+
+
+def by_client(visits: Sequence[Visit]) -> list[list[Visit]]:
+    """Return each client's connections separately."""
+    clients = sorted({visit.client for visit in visits})
+    return [[visit for visit in visits if visit.client == client] for client in clients]
+
+
+def series_of(evidence: Evidence) -> list[Series]:
+    """Return each client's gaps. Of a flood, only the first gaps are needed, because the rest are the same."""
+    most = 3 * evidence.terms.most_starts(evidence.seconds) + 1
+    found = [accepted(visits[:most]) for visits in by_client(evidence.visits)]
+    return [
+        Series(tuple(_gap(start, after, evidence) for start, after in pairwise(starts)), evidence.terms)
+        for starts in found
+    ]
+
+
+def _gap(start: float, after: float, evidence: Evidence) -> float:
+    """Return a gap; NaN if the judge was late by more than a tenth of the gap at either end."""
+    length = after - start
+    return math.nan if evidence.late(start, length) > LATE * length else length
+
+
+def after_loss(evidence: Evidence) -> list[float]:
+    """Return the start times of the attempts after the loss of a served connection, without one early attempt."""
+    served = [visit for visit in evidence.visits if visit.settings_sent is not None]
+    return without_one_early(accepted(after_service(evidence.visits)), evidence) if served else []
+
+
+def resets_at_settings(evidence: Evidence) -> bool:
+    """Return whether the gaps after a loss belong to a new series, as far as they were observed."""
+    return not any(gap.missed_by for gap in list(measured(after_loss(evidence), evidence))[:2])

@@ -1,0 +1,196 @@
+"""Clauses about calls, which the server counts: every request carries the id of its call.
+
+Workers number their calls, so a number that the server never sees belongs to a call that never left the client.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from grpc_judge.conformance.clause import Clause, NotApplicableError
+from grpc_judge.conformance.evidence import Evidence
+from grpc_judge.conformance.scenario import Scenario
+from grpc_judge.conformance.terms import Range
+from grpc_judge.conformance.verdict import Measure, Unit
+from grpc_judge.timeline import Request
+
+__all__ = ["REQUESTS"]
+
+_REFUSING = "settings_then_goaway"
+"""The behaviour under which the server does not accept calls."""
+_WAITING = 2
+"""How many workers make wait-for-ready calls."""
+_ENOUGH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """The requests that the server saw, by worker and call number."""
+
+    by_worker: Mapping[int, Mapping[int, Sequence[tuple[str, Request]]]]
+
+    def never_seen(self, *, wait_for_ready: bool | None = None) -> int:
+        """Return the number of calls that never arrived: all, or only those with this `wait_for_ready`."""
+        return sum(
+            max(calls) + 1 - len(calls)
+            for worker, calls in self.by_worker.items()
+            if wait_for_ready is None or (worker % 2 == 1) is wait_for_ready
+        )
+
+    def last_ones(self) -> set[tuple[int, int]]:
+        """Return each worker's last call, which the end of the trial may have cut short."""
+        return {(worker, max(calls)) for worker, calls in self.by_worker.items()}
+
+    def each(self) -> Iterator[tuple[tuple[int, int], Sequence[tuple[str, Request]]]]:
+        """Yield each call's worker and number, and its requests with the behaviours of their connections."""
+        for worker, calls in self.by_worker.items():
+            for number, requests in calls.items():
+                yield (worker, number), requests
+
+
+def _calls(evidence: Evidence) -> _Calls:
+    """Group the requests by the ids of their calls.
+
+    Raises:
+        NotApplicableError: the client does not number its calls.
+    """
+    found: defaultdict[int, defaultdict[int, list[tuple[str, Request]]]]
+    found = defaultdict(lambda: defaultdict(list))
+    requests = [(visit.behaviour, request) for visit in evidence.timeline.visits for request in visit.requests]
+    for behaviour, request in requests:
+        worker, _, number = request.call.partition("-")
+        if worker.isdecimal() and number.isdecimal():
+            found[int(worker)][int(number)].append((behaviour, request))
+    if requests and not found:
+        raise NotApplicableError("the client does not number its calls")
+    return _Calls(found)
+
+
+def _count(what: str, seen: int, allowed: Range) -> Measure:
+    return Measure(what=what, seen=seen, allowed=allowed, unit=Unit.CALLS)
+
+
+def _connections(evidence: Evidence, fewest: int = _ENOUGH) -> Measure:
+    return Measure(
+        what="connections", seen=len(evidence.visits), allowed=Range(fewest, math.inf), unit=Unit.CONNECTIONS
+    )
+
+
+def _loses_none(evidence: Evidence) -> Iterator[Measure]:
+    """Count unanswered calls, except those that a server did not accept and the last one of each worker."""
+    yield _connections(evidence)
+    try:
+        calls = _calls(evidence)
+    except NotApplicableError:  # fall back to the client's own counts
+        if evidence.calls is None:
+            raise
+        yield _count("calls answered", evidence.calls.ok, Range(1, math.inf))
+        yield _count("calls lost", evidence.calls.lost, Range(0, 0))
+        return
+    answered = [_answered(requests) for _, requests in calls.each()]
+    yield _count("calls answered", sum(answered), Range(1, math.inf))
+    last = calls.last_ones()
+    lost = [
+        call
+        for call, requests in calls.each()
+        if not _answered(requests) and call not in last and not any(where == _REFUSING for where, _ in requests)
+    ]
+    yield _count("calls lost", len(lost) + calls.never_seen(), Range(0, 0))
+
+
+def _answered(requests: Sequence[tuple[str, Request]]) -> bool:
+    return any(request.outcome == "ok" for _, request in requests)
+
+
+def _repeats_refused(evidence: Evidence) -> Iterator[Measure]:
+    yield _connections(evidence)
+    calls = _calls(evidence)
+    refusing = [visit for visit in evidence.visits if visit.behaviour == _REFUSING]
+    if refusing and not any(visit.requests for visit in refusing):
+        raise NotApplicableError("no call was sent to the server that refuses calls")
+    refused = [requests for _, requests in calls.each() if any(where == _REFUSING for where, _ in requests)]
+    yield _count("calls that a server did not process", len(refused), Range(1, math.inf))
+    dropped = sum(1 for requests in refused if not _answered(requests))
+    yield _count("of these, calls that were not sent again", dropped, Range(0, 0))
+
+
+def _came_back(evidence: Evidence) -> Iterator[Measure]:
+    """Check that the client came back after the outage. Only `recovery` judges a client that did not.
+
+    Raises:
+        NotApplicableError: the client did not come back.
+    """
+    yield _connections(evidence, 1)
+    if len(evidence.visits) == 1:
+        raise NotApplicableError("the client did not reconnect after the outage")
+
+
+def _repeats_no_lost(evidence: Evidence) -> Iterator[Measure]:
+    yield from _came_back(evidence)
+    taken = [
+        sum(1 for _, request in requests if request.outcome != "refused") for _, requests in _calls(evidence).each()
+    ]
+    yield _count("calls that a server processed", len(taken), Range(1, math.inf))
+    yield _count("calls sent again although a server had processed them", sum(n > 1 for n in taken), Range(0, 0))
+
+
+def _waits(evidence: Evidence) -> Iterator[Measure]:
+    """Allow each wait-for-ready worker one call that was lost with the broken connection before the server read it."""
+    yield from _came_back(evidence)
+    never = _calls(evidence).never_seen(wait_for_ready=True)
+    yield _count("calls that should have waited but never arrived", never, Range(0, _WAITING))
+
+
+def _accounts(evidence: Evidence) -> Iterator[Measure]:
+    yield from _came_back(evidence)
+    calls = _calls(evidence)
+    if evidence.calls is None:
+        raise NotApplicableError("the client does not report its calls")
+    numbered = sum(max(each) + 1 for each in calls.by_worker.values())
+    yield _count("calls that it made but did not report", max(0, numbered - evidence.calls.made), Range(0, 0))
+    answered = sum(_answered(requests) for _, requests in calls.each())
+    yield _count("answers that it reported but did not get", max(0, evidence.calls.ok - answered), Range(0, 0))
+    yield _count("calls that had not ended a second after the last one began", evidence.calls.unfinished, Range(0, 0))
+
+
+REQUESTS = (
+    Clause(
+        name="rolling-restart",
+        rule="CH-6",
+        scenario=Scenario.RESTART,
+        says="No call is lost when a server sends GOAWAY and is replaced gracefully.",
+        measure=_loses_none,
+    ),
+    Clause(
+        name="refused-is-repeated",
+        rule="CH-7",
+        scenario=Scenario.RESTART,
+        says="A call that the server did not process, according to its GOAWAY, is sent again.",
+        measure=_repeats_refused,
+    ),
+    Clause(
+        name="lost-is-not-repeated",
+        rule="CH-7",
+        scenario=Scenario.OUTAGE,
+        says="A call that the server may have processed is not sent again.",
+        measure=_repeats_no_lost,
+    ),
+    Clause(
+        name="waits-for-ready",
+        rule="CH-3",
+        scenario=Scenario.OUTAGE,
+        says="A wait-for-ready call survives failed attempts to connect.",
+        measure=_waits,
+    ),
+    Clause(
+        name="accounts-for-calls",
+        rule="CH-7",
+        scenario=Scenario.OUTAGE,
+        says="Every call ends with an answer or an error, and the client reports every call.",
+        measure=_accounts,
+    ),
+)
+"""The clauses in the order in which they are reported."""

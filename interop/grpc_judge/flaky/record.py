@@ -1,0 +1,67 @@
+"""Takes notes on one connection while it is open; `visit()` returns them as a value.
+
+Only the first sign of the end counts. If a server closes and then reads the client's FIN, the server closed the
+connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from grpc_judge.timeline import Ending, Request, Visit
+
+__all__ = ["Record"]
+
+
+class Record:
+    """The notes on one connection, from the moment it was accepted."""
+
+    def __init__(self, number: int, client: str, behaviour: str, clock: Callable[[], float]) -> None:
+        """Record that the connection was accepted, at the clock's current time."""
+        self._clock = clock
+        self._visit = Visit(number=number, client=client, behaviour=behaviour, accepted=clock())
+        self._requests: dict[int, Request] = {}
+
+    @property
+    def ended(self) -> bool:
+        """Whether either side has begun to end the connection."""
+        return self._visit.ended is not None
+
+    def visit(self) -> Visit:
+        """Return everything recorded so far."""
+        return replace(self._visit, requests=tuple(self._requests.values()))
+
+    def spoke(self) -> None:
+        """Record that the client has sent bytes. Only the first call counts."""
+        if self._visit.first_bytes is None:
+            self._visit = replace(self._visit, first_bytes=self._clock())
+
+    def prefaced(self) -> None:
+        """Record the client's SETTINGS. The first ones complete its preface."""
+        if self._visit.preface is None:
+            self._visit = replace(self._visit, preface=self._clock())
+
+    def settings_sent(self) -> None:
+        """Record that the server's SETTINGS were written completely."""
+        self._visit = replace(self._visit, settings_sent=self._clock())
+
+    def settings_acknowledged(self) -> None:
+        """Record that the client acknowledged SETTINGS. Only the first call counts."""
+        if self._visit.settings_acknowledged is None:
+            self._visit = replace(self._visit, settings_acknowledged=self._clock())
+
+    def requested(self, stream: int, path: str, call: str = "") -> None:
+        """Record the HEADERS of a request and the id of its call."""
+        self._requests[stream] = Request(at=self._clock(), stream=stream, path=path, outcome="open", call=call)
+
+    def settled(self, stream: int, outcome: str) -> None:
+        """Record the outcome of a request. The first outcome recorded is final."""
+        request = self._requests.get(stream)
+        if request is not None and request.outcome == "open":
+            self._requests[stream] = replace(request, outcome=outcome)
+
+    def end(self, ending: Ending) -> None:
+        """Record a sign of the connection's end. Only the first one counts."""
+        if not self.ended:
+            self._visit = replace(self._visit, ended=self._clock(), ending=ending)

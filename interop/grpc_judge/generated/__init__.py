@@ -1,0 +1,1 @@
+"""Code made by protoc from `protos/`, by `make protos`. Do not edit: `generate.py` says how and why."""

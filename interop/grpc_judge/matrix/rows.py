@@ -1,0 +1,58 @@
+"""What a table says about one clause: the verdict, what was seen, what is allowed, by how much, and what to read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from grpc_judge.conformance import Clause, Level, Outcome, Verdict, source
+from grpc_judge.matrix.results import PeerResult, Results
+
+__all__ = ["HEADINGS", "Row", "rows"]
+
+HEADINGS = ("rule", "clause", "level", "verdict", "seen", "allowed", "missed by")
+"""The headings of the fields of a row, except for its reading."""
+
+
+class Row(NamedTuple):
+    """One clause and one client, as text.
+
+    Attributes:
+        verdict: "pass", "FAIL", "known" for a failure that is allowed, "advice" for one of a recommendation, "not
+            asked" or "late".
+        read: the address of the document that the clause follows.
+    """
+
+    rule: str
+    clause: str
+    level: str
+    verdict: str
+    seen: str
+    allowed: str
+    missed_by: str
+    read: str
+
+
+def rows(peer: PeerResult, results: Results, allowed: Collection[str] = ()) -> Iterator[Row]:
+    """Yield a row for each clause that was judged; failures of the `allowed` clauses or rules are known."""
+    for clause in results.clauses:
+        verdict = peer.verdict_on(clause)
+        figure = None if verdict.reason else next(iter([*verdict.missed, *verdict.measures[::-1]]), None)
+        yield Row(
+            rule=clause.rule,
+            clause=clause.name,
+            level=clause.level.value,
+            verdict=_word(clause, verdict, allowed),
+            seen=verdict.reason if figure is None else figure.shown,
+            allowed="" if figure is None else figure.allowance,
+            missed_by="" if figure is None or not figure.missed_by else figure.unit.count(figure.missed_by),
+            read=source(clause),
+        )
+
+
+def _word(clause: Clause, verdict: Verdict, allowed: Collection[str]) -> str:
+    if verdict.outcome is Outcome.FAIL:
+        if clause.name in allowed or clause.rule in allowed:
+            return "known"
+        return "FAIL" if clause.level is Level.PROTOCOL else "advice"
+    return {Outcome.PASS: "pass", Outcome.NOT_APPLICABLE: "not asked", Outcome.INCONCLUSIVE: "late"}[verdict.outcome]

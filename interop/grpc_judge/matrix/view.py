@@ -1,0 +1,120 @@
+"""Prints a run on the terminal: its progress, the table of peers and rules, and the failures.
+
+Progress is a bar on a terminal and plain lines elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from grpc_judge.conformance import Outcome, Verdict
+from grpc_judge.matrix.results import PeerResult, Results
+from grpc_judge.matrix.rows import HEADINGS, rows
+from grpc_judge.matrix.schedule import Wave
+from grpc_judge.runner.build import Built
+from grpc_judge.runner.terminal import WORDS, plain_table, wide_console
+
+__all__ = ["MatrixView"]
+
+_STYLES = {"FAIL": "bold red", "known": "yellow", "advice": "yellow", "late": "yellow"}
+"""The styles of rows that do not hold."""
+
+
+class MatrixView:
+    """Prints the progress and results of a run."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        """Write to `console`; None means standard output."""
+        self.console = console or wide_console()
+
+    def built(self, built: Built) -> None:
+        """Print how long a peer's build took, or why it failed."""
+        if built.program.build and not built.missing:
+            self.console.print(str(built))
+
+    @contextlib.contextmanager
+    def progress(self, waves: Sequence[Wave]) -> Iterator[Callable[[Wave], None]]:
+        """Show the progress of the waves; yield a function to call with each wave as it starts."""
+        told = itertools.count(1)
+
+        def line(wave: Wave) -> str:
+            return f"wave {next(told)} of {len(waves)}, {wave.seconds:.0f} s"
+
+        def print_line(wave: Wave) -> None:
+            names = ", ".join(f"{trial.peer.name} {trial.staging.scenario.label}" for trial in wave.trials)
+            self.console.print(f"{line(wave)}: {names}")
+
+        if not self.console.is_terminal:
+            yield print_line
+            return
+        with self._bar() as bar:
+            task = bar.add_task("", total=len(waves))
+            yield lambda wave: bar.update(task, description=line(wave), advance=1)
+
+    def _bar(self) -> Progress:
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            console=self.console,
+            transient=True,
+        )
+
+    def show_each(self, results: Results, allowed: Collection[str] = ()) -> None:
+        """Print every verdict on each client, with what to read about those that do not hold."""
+        for peer in results.judged:
+            found = list(rows(peer, results, allowed))
+            self._head(peer, sum(row.verdict == "pass" for row in found), len(found))
+            table = Table(*HEADINGS, box=box.SIMPLE_HEAD, pad_edge=False)
+            for row in found:
+                table.add_row(*row[:-1], style=_STYLES.get(row.verdict))
+            self.console.print(table)
+            for read in dict.fromkeys(row.read for row in found if row.verdict in _STYLES):
+                names = ", ".join(row.clause for row in found if row.read == read and row.verdict in _STYLES)
+                self.console.print(f"{names}: read {read}, or `grpc-judge explain CLAUSE`")
+        for peer in results.missing:
+            self.console.print(f"{peer.name}: left out, since {peer.missing}")
+
+    def show(self, results: Results) -> None:
+        """Print the table, and then every verdict that is not a pass."""
+        self.console.print()
+        self.console.print(_table(results))
+        for peer in results.missing:
+            self.console.print(f"{peer.name}: left out, since {peer.missing}")
+        for peer in results.judged:
+            self._show_peer(peer, results)
+
+    def _show_peer(self, peer: PeerResult, results: Results) -> None:
+        notable = [verdict for verdict in peer.verdicts if verdict.outcome is not Outcome.PASS]
+        self._head(peer, len(peer.verdicts) - len(notable), len(results.clauses))
+        for verdict in notable:
+            self.console.print(_line(verdict))
+
+    def _head(self, peer: PeerResult, hold: int, judged: int) -> None:
+        versions = f" ({peer.shown_versions})" if peer.versions else ""
+        self.console.print()
+        self.console.print(Text.assemble((peer.name, "bold"), f"{versions}: {hold} of {judged} clauses hold"))
+        if peer.headline:
+            self.console.print(Text(peer.headline, style="bold"))
+
+
+def _table(results: Results) -> Table:
+    table = plain_table("rule", "clause")
+    for peer in results.judged:
+        table.add_column(peer.name.replace(" ", "\n"), justify="center")
+    for clause in results.clauses:
+        cells = [WORDS[peer.verdict_on(clause).outcome] for peer in results.judged]
+        table.add_row(clause.rule, clause.name, *cells)
+    return table
+
+
+def _line(verdict: Verdict) -> Text:
+    return Text.assemble("  ", WORDS[verdict.outcome], f" {verdict.rule} {verdict.clause}: {verdict}")

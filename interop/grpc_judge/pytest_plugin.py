@@ -1,0 +1,40 @@
+"""Fixtures that fail in front of any gRPC client. pytest loads this module in every run, so it imports late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from grpc_judge.chaos import Front, Kit, Server
+
+__all__ = ["flaky_grpc", "grpc_chaos", "grpc_front", "grpc_port"]
+
+
+@pytest.fixture
+def grpc_chaos() -> Iterator[Kit]:
+    """Start servers and fronts that end with the test, however it ends."""
+    from grpc_judge.chaos import Kit  # noqa: PLC0415 - most runs do not use it
+
+    with Kit() as kit:
+        yield kit
+
+
+@pytest.fixture
+def flaky_grpc(grpc_chaos: Kit) -> Server:
+    """Return a gRPC server that works until `play` gives it a script of failures."""
+    return grpc_chaos.server("working")
+
+
+@pytest.fixture
+def grpc_port(grpc_chaos: Kit) -> Server:
+    """Return a gRPC server whose port refuses connections until `play` gives it a script, such as "working"."""
+    return grpc_chaos.server("refuse")
+
+
+@pytest.fixture
+def grpc_front(grpc_chaos: Kit) -> Front:
+    """Return a front that refuses connections until `forward` puts it before a server of the test."""
+    return grpc_chaos.front()
