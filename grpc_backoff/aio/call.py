@@ -5,14 +5,14 @@ looks like one of grpc's own calls. It is not built on grpc's intercepted calls,
 silently allow mixed reading styles, and report a failed write with a different error than a plain call does.
 
 Once the caller has seen part of an attempt's response, the initial metadata or a message, the call is committed to that
-attempt (RT-8). The four arities are at the end of this module.
+attempt (RT-8). `arities.py` has the four arities.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -24,9 +24,7 @@ from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.errors import CallError, RetriesExhaustedError
 from grpc_backoff.aio.outcome import CANCELLED, Answering, Cancelled, Outcome, notify
-from grpc_backoff.aio.replay import Replay, Requests
 from grpc_backoff.aio.stream_attempt import StreamAttempt
-from grpc_backoff.aio.styles import StreamRequest, StreamResponse
 from grpc_backoff.aio.timers import CallTimer
 from grpc_backoff.calls import machine as m
 from grpc_backoff.channel.call import CallShell, Status
@@ -67,7 +65,6 @@ class Call(CallShell, Answering):
     exhausted_error = RetriesExhaustedError
     # When grpcio up to 1.7x closes a channel, it inspects the calls of all tasks, and reads this attribute of each.
     _channel = None
-    _replay: Replay | None = None
     _attempt: grpc.aio.Call | None = None
     _outcome: Outcome | None = None
     _timer: CallTimer | None = None
@@ -202,12 +199,8 @@ class Call(CallShell, Answering):
             self._attempt = attempt
             self._inputs.append(_BEGUN)
             return
-        if self._replay is not None:
-            attempt = StreamAttempt(attempt)
         self._attempt = attempt
         attempt.add_done_callback(self._attempt_ended)
-        if self._replay is not None:
-            self._replay.begun()
         if self._awaiting:
             _wake(self._awaiting)
 
@@ -257,9 +250,6 @@ class Call(CallShell, Answering):
             self._cancel_timer()
         if self._spans is not None:
             self._end_span("CANCELLED")  # does nothing if the span has ended
-        if self._replay is not None:
-            self._replay.settled()
-            self._replay = None  # pending writes keep it alive, and it refers to this call
         if self._awaiting:
             _wake(self._awaiting)
         if not self._callbacks:
@@ -291,8 +281,6 @@ class Call(CallShell, Answering):
         """Commit the call to the current attempt."""
         if not self._state.committed:
             self.feed(m.Committed())
-            if self._replay is not None:
-                self._replay.committed()
 
     async def running(self) -> Any:
         """Wait until an attempt is on a connection, and return it; raise the call's error if it fails before that."""
@@ -460,120 +448,3 @@ def _wake(awaiting: list[asyncio.Future[None]], _ended: object = None) -> None:
         if not changed.done():
             changed.set_result(None)
     awaiting.clear()
-
-
-class _UnaryResponse(Call):
-    def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the response."""
-        while True:
-            while self._attempt is None and self._outcome is None:  # `running_or_cancel`, without a coroutine
-                try:
-                    yield from self._change()
-                except asyncio.CancelledError:
-                    self.cancel()
-                    raise
-            attempt: Any = self._attempt or (yield from self.running().__await__())
-            try:
-                return (yield from attempt.__await__())
-            except grpc.aio.AioRpcError:
-                if not (yield from self.follows_or_cancel(attempt).__await__()):
-                    raise
-            except asyncio.CancelledError:
-                self._cancelled_while(attempt)
-                raise
-
-
-class _StreamResponse(StreamResponse, Call):
-    async def _iterate(self) -> AsyncIterator[Any]:
-        while True:
-            attempt = await self.running_or_cancel()
-            try:
-                async for response in attempt:
-                    if attempt is not self._attempt:
-                        break  # it arrived after the decision to make another attempt
-                    self.commit()
-                    yield response
-                else:
-                    return
-            except grpc.aio.AioRpcError:
-                if not await self.follows_or_cancel(attempt):
-                    raise
-            except asyncio.CancelledError:
-                self._cancelled_while(attempt)
-                raise
-
-    async def _read(self) -> Any:
-        while True:
-            attempt = await self.running_or_cancel()
-            try:
-                response = await attempt.read()
-            except grpc.aio.AioRpcError:
-                if not await self.follows_or_cancel(attempt):
-                    raise
-            except asyncio.CancelledError:
-                self._cancelled_while(attempt)
-                raise
-            else:
-                if attempt is self._attempt:
-                    if response is not grpc.aio.EOF:
-                        self.commit()
-                    return response
-
-
-class _StreamRequest(StreamRequest, Call):
-    def __init__(
-        self,
-        calls: Calls,
-        machine: m.CallMachine,
-        sender: Sender,
-        request: Requests | None,
-        arguments: Arguments,
-        limit: float | None,
-        call_id: str | None,
-    ) -> None:
-        """Start the first attempt, or wait for a connection; see `Call`."""
-        self.takes_writes = request is None
-        if not machine.handed_over:
-            self._replay = Replay(self, calls, sender.serializer, request)
-            sender, request = sender.of_bytes(), None
-        super().__init__(calls, machine, sender, request, arguments, limit, call_id)
-        if self._replay is not None:
-            self._replay.start(self._context)
-
-    @property
-    def _done_writing_flag(self) -> bool:
-        # grpc's intercepted stream calls read this attribute of the call that an interceptor returned.
-        if self._replay is not None:
-            return self._replay.half_closed
-        return getattr(self._outcome, "_done_writing_flag", False)
-
-    async def _write(self, request: Any) -> None:
-        await (self._replay or await self.running()).write(request)
-
-    async def _done_writing(self) -> None:
-        await (self._replay or await self.running_or_cancel()).done_writing()
-
-
-class _UnaryUnaryCall(_UnaryResponse, grpc.aio.UnaryUnaryCall[Any, Any]):
-    pass
-
-
-class _UnaryStreamCall(_StreamResponse, grpc.aio.UnaryStreamCall[Any, Any]):
-    pass
-
-
-class _StreamUnaryCall(_StreamRequest, _UnaryResponse, grpc.aio.StreamUnaryCall[Any, Any]):
-    pass
-
-
-class _StreamStreamCall(_StreamRequest, _StreamResponse, grpc.aio.StreamStreamCall[Any, Any]):
-    pass
-
-
-CALLS: dict[str, type[Call]] = {
-    "unary_unary": _UnaryUnaryCall,
-    "unary_stream": _UnaryStreamCall,
-    "stream_unary": _StreamUnaryCall,
-    "stream_stream": _StreamStreamCall,
-}
-"""Call classes, by the name of the channel method that creates the multicallable."""

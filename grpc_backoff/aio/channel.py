@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import warnings
-import weakref
 from collections.abc import Sequence
 from functools import cache
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
+from weakref import WeakSet, proxy
 
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio import core, forks, front
+from grpc_backoff.aio import core, front
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.connection import CallConnection
@@ -27,7 +27,7 @@ from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.polling import Polling
 from grpc_backoff.aio.shares import Share, SharedManager, Shares, shared_manager
 from grpc_backoff.channel.factories import Factories
-from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
+from grpc_backoff.channel.forks import CoreUse, at_fork, check_core, generation, refuse_inherited
 from grpc_backoff.config.arguments import Listener, check_listener
 from grpc_backoff.config.channel import ChannelSettings, ChannelSetup, Options, read_channel
 from grpc_backoff.connection.clock import Clock
@@ -48,6 +48,11 @@ def _chance() -> Random:
     from random import SystemRandom  # noqa: PLC0415 - takes as long to import as ten modules of this library
 
     return SystemRandom()
+
+
+_channels: WeakSet[Channel] = WeakSet()
+_inherited: list[Channel] = []
+"""A parent's open channels. They are kept, because freeing their core channels would involve the core."""
 
 
 class Channel(Factories, grpc.aio.Channel):
@@ -113,7 +118,7 @@ class Channel(Factories, grpc.aio.Channel):
         self._share = Share(shared, self._pending, self._listeners, loop)
         # A pending call keeps the channel alive, and the channel keeps its share alive. A strong reference back to the
         # share would complete a cycle.
-        self._pending.manager = weakref.proxy(self._share)
+        self._pending.manager = proxy(self._share)
         self._calls = Calls(
             setup,
             pending=self._pending,
@@ -125,7 +130,7 @@ class Channel(Factories, grpc.aio.Channel):
         )
         self.target = target
         self.closing = False
-        forks.note(self)
+        _channels.add(self)
 
     @staticmethod
     def _key(
@@ -304,6 +309,17 @@ class Channel(Factories, grpc.aio.Channel):
     @property
     def _is_inherited(self) -> bool:
         return self._generation is not generation()
+
+
+def _inherit() -> CoreUse:
+    """Leave the parent's channels untouched in the child of a fork (FK-1)."""
+    found = [channel for channel in _channels if not channel.closing]
+    _inherited.extend(found)
+    _channels.clear()
+    return CoreUse(asyncio=bool(found))
+
+
+at_fork(_inherit)
 
 
 def insecure_channel(

@@ -14,41 +14,61 @@ A call takes one of three paths:
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop  # the public function raises without a loop, which is slower
-from collections.abc import AsyncIterable
+from asyncio import AbstractEventLoop, _get_running_loop  # the public function raises without a loop: it is slower
+from collections.abc import AsyncIterable, Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import ref
 
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.call import CALLS
-from grpc_backoff.aio.front import LISTS, channel_to_nowhere
+from grpc_backoff.aio.arities import CALLS
+from grpc_backoff.aio.calls import Calls
+from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.aio.front import LISTS, Front, channel_to_nowhere
 from grpc_backoff.aio.grpcio import READY_NUMBER, core_call
+from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.aio.requests import EndingRequests
+from grpc_backoff.aio.shares import Share
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from grpc_backoff.aio.channel import Channel
-    from grpc_backoff.aio.connection import CallConnection
-    from grpc_backoff.aio.core_channel import CoreChannel
-    from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.config.methods import CallPolicies
+from grpc_backoff.policy.retry import RetryPolicy
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
+
+
+class CallingChannel(Protocol):
+    """What a method's calls need from their channel; it also has the lists of interceptors that `LISTS` names."""
+
+    call_policies: CallPolicies
+    closing: bool
+    loop: AbstractEventLoop
+    _calls: Calls
+    _front: Front
+    _manager: ConnectionManager[CallConnection]
+    _secure: bool
+    _share: Share
+
+    def refuse_elsewhere(self) -> None:
+        """Raise WrongLoopError on a loop other than the channel's, or ForkError in the child of a fork."""
+        ...
+
+    def refuse_if_closed(self) -> None:
+        """Raise grpc's own error if the channel is closed."""
+        ...
 
 
 class MultiCallable(Method):
     """One method of one channel, across any number of connections."""
 
-    _channel: Channel
+    _channel: CallingChannel
 
     def __init__(
         self,
-        channel: Channel,
+        channel: CallingChannel,
         method: str,
         request_serializer: Any,
         response_deserializer: Any,

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.machine import ChannelClosing
-from grpc_backoff.channel.environment import CallEnvironment, Resting
+from grpc_backoff.channel.environment import CallEnvironment
+from grpc_backoff.channel.pending import AnyCall
 from grpc_backoff.config.channel import ChannelSetup
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.sync.conductor import Conductor
@@ -89,7 +90,7 @@ class Calls(CallEnvironment):
         if self.tokens is not None:
             self.tokens = SharedTokens(self.tokens)
 
-    def rests(self, call: Resting) -> None:
+    def rests(self, call: AnyCall) -> None:
         """Store a call, and keep it alive, while it is between two attempts."""
         super().rests(call)
         if self.closing:  # `close` may have run before the call was stored
