@@ -116,11 +116,10 @@ class Call(CallShell, Answering):
     def _drained(self) -> None:
         self._record()
 
-    def _interrupted(self, error: Exception) -> None:
-        """End the call with the error of a step that was interrupted; otherwise, the call would never end."""
-        if self._outcome is not None:
-            raise error
-        self._state = self._state._replace(phase=_DONE)
+    def _has_outcome(self) -> bool:
+        return self._outcome is not None
+
+    def _break_off(self, error: Exception) -> None:
         attempt, self._attempt = self._attempt, None  # otherwise the caller would be notified of its cancellation
         self._settle(error)
         if attempt is not None:
