@@ -14,7 +14,7 @@ from weakref import WeakSet, proxy
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio import core, front
+from grpc_backoff.aio import core, interceptor_channel
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.connection import CallConnection
@@ -90,8 +90,10 @@ class Channel(Factories, grpc.aio.Channel):
         self.policy_values = setup.policy_values
         """The connect policy's values by name, each with its source (BP-3)."""
         self._polling: Polling | None = Polling.shared()
-        self._front = front.Front(target, credentials, core_options, compression, LAST_INTERCEPTORS)
-        intercepting = self._front.open(interceptors)  # grpc itself rejects invalid arguments here
+        self._interceptor_channel = interceptor_channel.InterceptorChannel(
+            target, credentials, core_options, compression, LAST_INTERCEPTORS
+        )
+        intercepting = self._interceptor_channel.open(interceptors)  # grpc itself rejects invalid arguments here
         # As on grpc's own channel, clients append to these lists and replace them, so each call reads them again.
         self._unary_unary_interceptors = intercepting["unary_unary"]
         self._unary_stream_interceptors = intercepting["unary_stream"]
@@ -222,8 +224,10 @@ class Channel(Factories, grpc.aio.Channel):
         self.closing = True
         end = self._clock.now() + (grace or 0.0)
         self._calls.close()
-        if not grace and self._front.is_open:
-            await self._front.close(None)  # first, so that interceptors that have not started find it closed
+        if not grace and self._interceptor_channel.is_open:
+            await self._interceptor_channel.close(
+                None
+            )  # first, so that interceptors that have not started find it closed
         try:
             if grace:
                 await self._pending.emptied(grace)
@@ -231,8 +235,8 @@ class Channel(Factories, grpc.aio.Channel):
             self._share.leave()
             self._pending.cancel()
             left = max(0.0, end - self._clock.now()) or None
-            if self._front.is_open:
-                await asyncio.gather(self._front.close(left), self._share.end_calls(left))
+            if self._interceptor_channel.is_open:
+                await asyncio.gather(self._interceptor_channel.close(left), self._share.end_calls(left))
             else:
                 await self._share.end_calls(left)
             await self._calls.closed()
@@ -249,7 +253,7 @@ class Channel(Factories, grpc.aio.Channel):
             self._calls.close()
             self._share.leave()
             self._pending.cancel()
-        await self._front.close(None)
+        await self._interceptor_channel.close(None)
         with contextlib.suppress(RuntimeError, ValueError):  # tasks of a stopped loop cannot be awaited
             await self._share.end_calls(None)
         self._polling = None
@@ -345,8 +349,8 @@ def insecure_channel(
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
         grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang or crash (FK-1).
     """
-    if front.is_being_made():  # this function has replaced grpc's
-        return cast("Channel", front.genuine(target, None, options, compression, interceptors))
+    if interceptor_channel.is_being_made():  # this function has replaced grpc's
+        return cast("Channel", interceptor_channel.genuine(target, None, options, compression, interceptors))
     return Channel(
         target,
         None,
@@ -383,8 +387,8 @@ def secure_channel(
         grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang or crash (FK-1).
         TypeError: `credentials` are not `grpc.ChannelCredentials`.
     """
-    if front.is_being_made():  # this function has replaced grpc's
-        return cast("Channel", front.genuine(target, credentials, options, compression, interceptors))
+    if interceptor_channel.is_being_made():  # this function has replaced grpc's
+        return cast("Channel", interceptor_channel.genuine(target, credentials, options, compression, interceptors))
     if not isinstance(credentials, grpc.ChannelCredentials):  # None would create a channel without TLS
         raise TypeError(f"credentials={type(credentials).__name__}: expected grpc.ChannelCredentials")
     return Channel(
@@ -413,9 +417,8 @@ def _make_manager(
     if connector is None:
         connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
     machine, shares = Machine(target, policy), Shares()
-    told = log_event, shares.hear
     manager: ConnectionManager[CallConnection] = ConnectionManager(
-        machine, connector, shares, clock=clock, rng=rng, listeners=told, loop=loop, key=key
+        machine, connector, shares, clock=clock, rng=rng, listeners=(log_event, shares.hear), loop=loop, key=key
     )
     return SharedManager(target, manager, connector, shares, machine.channel)
 
@@ -428,4 +431,4 @@ def _working_loop() -> asyncio.AbstractEventLoop:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.get_event_loop()  # the one that grpc has just used for the front
+        return asyncio.get_event_loop()  # the one that grpc has just used for the interceptor channel

@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio import grpcio
-from grpc_backoff.aio.finished import let_go
+from grpc_backoff.aio.finished import release_core
 
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
@@ -170,14 +170,14 @@ async def _release(calls: Iterable[grpc.aio.Call]) -> None:
     If a write to a call has failed, the call may have a status made by grpcio. The server's own status may follow, so
     this waits a moment for it.
     """
-    held = [call for call in calls if not let_go(call)]
+    held = [call for call in calls if not release_core(call)]
     for _ in range(_POLLS):
         if not held:
             return
         await asyncio.sleep(_POLL)
-        held = [call for call in held if not let_go(call)]
+        held = [call for call in held if not release_core(call)]
     for call in held:
-        let_go(call, stand_in=True)
+        release_core(call, stand_in=True)
 
 
 def _once(callback: Callable[[], None]) -> Callable[[], None]:

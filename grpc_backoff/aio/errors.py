@@ -105,5 +105,11 @@ class RetriesExhaustedError(CallError, errors.RetriesExhaustedError):
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Support pickling, as grpc's own error does."""
-        said = self.code(), self.initial_metadata(), self.trailing_metadata(), self.details(), self.debug_error_string()
-        return type(self), (*said, self.attempts, self.took, self.reason, self.wait, self.left)
+        status = (
+            self.code(),
+            self.initial_metadata(),
+            self.trailing_metadata(),
+            self.details(),
+            self.debug_error_string(),
+        )
+        return type(self), (*status, self.attempts, self.took, self.reason, self.wait, self.left)

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.listeners import Listeners
-from grpc_backoff.aio.manager import ConnectionManager, Pending
+from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import (
     ChannelKey,
@@ -28,6 +28,7 @@ from grpc_backoff.connection.events import (
     State,
 )
 from grpc_backoff.connection.share import state_shown, status_shown
+from grpc_backoff.sharing.manager import Pending
 from grpc_backoff.sharing.users import Users
 
 

@@ -30,7 +30,7 @@ class Users(Generic[UserT]):
         self._using.add(user)
 
     def is_last(self, user: UserT) -> bool:
-        """Return whether nobody else asks for the connection, so the manager closes when this channel leaves."""
+        """Return whether no other channel asks for the connection, so this one closes the manager when it leaves."""
         return self._asking.keys() == {user}
 
     def leave(self, user: UserT) -> None:
