@@ -16,7 +16,6 @@ TESTS = Path(__file__).parent
 WITHOUT = {
     "aio/calls.py": "the modules test_drop_in_* hold every way of calling to what grpc's own channel does",
     "aio/connection.py": "a protocol; test_core.py makes calls on the one implementation that there is",
-    "aio/outcome.py": "what waiting and retried calls share; their tests and test_drop_in_* ask calls of every outcome",
     "base_errors.py": "what errors.py exports; test_errors.py makes and pickles them",
     "channel/call.py": "the part of a call of both faces; test_call.py of each makes calls that fail in every way",
     "channel/environment.py": "what calls share; test_call.py of both faces and test_budget.py make all kinds",

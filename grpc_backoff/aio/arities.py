@@ -11,10 +11,9 @@ from typing import Any
 
 import grpc.aio
 
-from grpc_backoff.aio.call import Call, Sender
+from grpc_backoff.aio.call import Call, Outcome, Sender
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
-from grpc_backoff.aio.outcome import Outcome
 from grpc_backoff.aio.replay import Replay, Requests
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.calls import machine as m

@@ -23,17 +23,25 @@ from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.errors import CallError, RetriesExhaustedError
-from grpc_backoff.aio.outcome import CANCELLED, Answering, Cancelled, Outcome, notify
+from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.aio.stream_attempt import StreamAttempt
-from grpc_backoff.aio.timers import CallTimer
 from grpc_backoff.calls import machine as m
 from grpc_backoff.channel.call import CallShell, Status
 from grpc_backoff.channel.method import Arguments
+from grpc_backoff.connection.clock import TimerHandle
 
 _RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
 _BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)
 _GRACE_FOR_TRAILERS = 0.02
 """How long to wait after empty initial metadata, in seconds, because a trailers-only failure may follow (RT-8)."""
+
+
+class Cancelled:
+    """The outcome of a call that was cancelled before grpc's own call was made."""
+
+
+CANCELLED = Cancelled()
+Outcome = grpc.aio.Call | BaseException | Cancelled
 
 
 class Sender(Protocol):
@@ -58,7 +66,7 @@ class Sender(Protocol):
         ...
 
 
-class Call(CallShell, Answering):
+class Call(CallShell, grpc.aio.Call):
     """The base class of the four arities: it drives the machine, and delegates the caller's methods to attempts."""
 
     _calls: Calls
@@ -67,7 +75,7 @@ class Call(CallShell, Answering):
     _channel = None
     _attempt: grpc.aio.Call | None = None
     _outcome: Outcome | None = None
-    _timer: CallTimer | None = None
+    _timer: TimerHandle | None = None
 
     def __init__(
         self,
@@ -137,7 +145,7 @@ class Call(CallShell, Answering):
                 self._begin(effect)
             case stepping.ArmTimer(at):
                 self._cancel_timer()
-                self._timer = self._calls.timers.call_at(at, self._timer_fired)
+                self._timer = self._calls.clock.call_at(at, self._timer_fired)
             case m.Enqueue():
                 self._calls.pending.add(self)
             case m.Finish(m.Ending.CANCELLED):
@@ -259,7 +267,7 @@ class Call(CallShell, Answering):
             if handed_over:
                 self._pass_on(outcome, callback)
             else:
-                notify(self, callback, self._calls.loop)
+                _notify(self, callback, self._calls.loop)
 
     def _pass_on(self, call: Any, callback: Callable[[Any], None]) -> None:
         call.add_done_callback(lambda _call: callback(self))
@@ -419,6 +427,32 @@ class Call(CallShell, Answering):
             await self._change()
         return self._outcome
 
+    async def _ask(self, question: str, if_cancelled: Any) -> Any:
+        outcome = await self._known_outcome()
+        if isinstance(outcome, grpc.aio.Call):
+            return await getattr(outcome, question)()
+        if isinstance(outcome, grpc.aio.AioRpcError):
+            return getattr(outcome, question)()
+        if isinstance(outcome, BaseException):
+            raise outcome.with_traceback(None)
+        return if_cancelled
+
+    async def trailing_metadata(self) -> grpc.aio.Metadata:
+        """Return the trailing metadata."""
+        return await self._ask("trailing_metadata", grpc.aio.Metadata())  # type: ignore[no-any-return]
+
+    async def code(self) -> grpc.StatusCode:
+        """Wait for the status code, and return it."""
+        return await self._ask("code", grpc.StatusCode.CANCELLED)  # type: ignore[no-any-return]
+
+    async def details(self) -> str:
+        """Return the status details."""
+        return await self._ask("details", grpcio.CANCELLED_DETAILS)  # type: ignore[no-any-return]
+
+    async def debug_error_string(self) -> str | None:
+        """Return grpc's own debugging text, if there is any."""
+        return await self._ask("debug_error_string", "")  # type: ignore[no-any-return]
+
     async def wait_for_connection(self) -> None:
         """Wait until the call has been sent; raise its error if it fails before that."""
         while True:
@@ -439,6 +473,16 @@ class Call(CallShell, Answering):
         if self._machine.handed_over:
             return repr(self._attempt)
         return f"<{type(self).__name__}, attempt {self._state.progress.attempt}: {self._attempt!r}>"
+
+
+def _notify(call: grpc.aio.Call, callback: Callable[[Any], None], loop: asyncio.AbstractEventLoop) -> None:
+    """Call a done callback; its exceptions are handled like those of asyncio's own callbacks."""
+    try:
+        callback(call)
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise_soon(error, loop)  # raising it here would leave the call half ended
+    except BaseException as error:  # noqa: BLE001 - a callback may raise anything
+        loop.call_exception_handler({"message": "a call's done callback raised", "exception": error})
 
 
 def _wake(awaiting: list[asyncio.Future[None]], _ended: object = None) -> None:
