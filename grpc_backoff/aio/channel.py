@@ -102,7 +102,7 @@ class Channel(Factories, grpc.aio.Channel):
         self._secure = credentials is not None
         self.loop = self._loop = loop = _working_loop()  # the second is the name in grpcio, which others read
         """The event loop that the channel belongs to."""
-        shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1
+        shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1: one clock
         key = self._key(setup, credentials, compression) if shares else None
         self._clock = clock = setup.clock or LoopClock(loop)
         rng = setup.rng or _chance()
@@ -242,7 +242,7 @@ class Channel(Factories, grpc.aio.Channel):
             await self._calls.closed()
             # Release the poller in the loop's next turn: by then, a program with one channel per request has created
             # its next channel, which needs the poller too.
-            self.loop.call_soon(_let_go, self._polling)
+            self.loop.call_soon(_keep_until_called, self._polling)
             self._polling = None
 
     async def _close_elsewhere(self, grace: float | None) -> None:
@@ -423,7 +423,7 @@ def _make_manager(
     return SharedManager(target, manager, connector, shares, machine.channel)
 
 
-def _let_go(_held: object) -> None:
+def _keep_until_called(_held: object) -> None:
     """Do nothing. Scheduling this function keeps its argument alive until it is called."""
 
 

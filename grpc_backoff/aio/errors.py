@@ -50,7 +50,6 @@ class NoConnectionError(CallError, errors.NoConnectionError):
         *,
         status: ConnectionStatus,
     ) -> None:
-        """Store the arguments of grpc's own error, and the channel's status."""
         grpc.aio.AioRpcError.__init__(
             self,
             code,
@@ -95,7 +94,6 @@ class RetriesExhaustedError(CallError, errors.RetriesExhaustedError):
         wait: float | None = None,
         left: float | None = None,
     ) -> None:
-        """Store the arguments of grpc's own error, and the account of the attempts."""
         grpc.aio.AioRpcError.__init__(self, code, initial_metadata, trailing_metadata, details, debug_error_string)
         self.attempts = attempts
         self.took = took

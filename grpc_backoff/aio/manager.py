@@ -16,6 +16,7 @@ from contextvars import Context
 from typing import Any
 
 from grpc_backoff.aio.listeners import Event, tell
+from grpc_backoff.aio.loops import is_here
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
@@ -105,11 +106,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
 
     def reset(self) -> None:
         """Reset the backoff and, if sleeping, dial at once (CB-9). May be called from any thread, in any state."""
-        try:
-            here = asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            here = False
-        if here:
+        if is_here(self._loop):
             self.feed(m.ResetRequested())
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the channel with it

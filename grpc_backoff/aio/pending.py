@@ -18,7 +18,6 @@ class PendingCalls(pending.PendingCalls):
     no_connection_error = NoConnectionError
 
     def __init__(self, target: str, loop: asyncio.AbstractEventLoop) -> None:
-        """Start empty."""
         super().__init__(target)
         self._loop = loop
         self._emptied: asyncio.Future[None] | None = None

@@ -36,7 +36,6 @@ class Shares:
     """All shares of a manager. To the manager, they are one queue of pending calls and one listener."""
 
     def __init__(self) -> None:
-        """Start with no shares."""
         self.users: Users[Share] = Users()
         self.connected: Connected | None = None
         """The event that announced the current connection; None if there is none."""
@@ -203,7 +202,7 @@ _shared_managers: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictiona
 )
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_shared_managers.clear)  # SH-8
+    os.register_at_fork(after_in_child=_shared_managers.clear)  # SH-8: a child starts anew
 
 
 def shared_manager(

@@ -36,7 +36,6 @@ class CallEnvironment:
     def __init__(
         self, setup: ChannelSetup, *, pending: Any, hooks: Any, listeners: Any, now: Callable[[], float], rng: Random
     ) -> None:
-        """Start without calls."""
         policies = setup.call_policies
         self.pending = pending
         self.hooks = hooks

@@ -41,7 +41,6 @@ class PendingCalls:
     """The `NoConnectionError` of this API."""
 
     def __init__(self, target: str) -> None:
-        """Start empty."""
         self._target = target
         self._resolved = False
         self._waiting: dict[Any, None] = {}

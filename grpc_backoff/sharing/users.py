@@ -16,7 +16,6 @@ class Users(Generic[UserT]):
     """The channels that share a connection, in the order in which they joined."""
 
     def __init__(self) -> None:
-        """Start without channels."""
         self._asking: dict[UserT, None] = {}
         self._using: set[UserT] = set()
 

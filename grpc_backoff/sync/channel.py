@@ -68,7 +68,7 @@ class Channel(Factories, grpc.Channel):
         """The connect policy's values by name, each with its source (BP-3)."""
         self.target = target
         self.single_threaded = is_single_threaded(core_options)
-        shares = setup.clock is None and setup.rng is None  # SH-1
+        shares = setup.clock is None and setup.rng is None  # SH-1: one clock
         key = key_of(target, credentials, policy, core_options, compression) if shares else None
         clock, rng = setup.clock or CONDUCTOR, setup.rng or _CHANCE
         hooks = Hooks(setup.hooks, target, clock.now)

@@ -38,7 +38,6 @@ class Listeners:
     """The listeners and the connectivity callbacks of one channel."""
 
     def __init__(self, given: Iterable[Listener], target: str) -> None:
-        """Start with these listeners, and without connectivity callbacks."""
         self.given: list[Listener] = list(given)
         self._target = target
         self._subscriptions: list[_Subscription] = []
