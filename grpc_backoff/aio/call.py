@@ -5,14 +5,14 @@ looks like one of grpc's own calls. It is not built on grpc's intercepted calls,
 silently allow mixed reading styles, and report a failed write with a different error than a plain call does.
 
 Once the caller has seen part of an attempt's response, the initial metadata or a message, the call is committed to that
-attempt (RT-8). The four arities are at the end of this module.
+attempt (RT-8). `arities.py` has the four arities.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -23,19 +23,25 @@ from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.errors import CallError, RetriesExhaustedError
-from grpc_backoff.aio.outcome import CANCELLED, Answering, Cancelled, Outcome, notify
-from grpc_backoff.aio.replay import Replay, Requests
+from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.aio.stream_attempt import StreamAttempt
-from grpc_backoff.aio.styles import StreamRequest, StreamResponse
-from grpc_backoff.aio.timers import CallTimer
 from grpc_backoff.calls import machine as m
 from grpc_backoff.channel.call import CallShell, Status
 from grpc_backoff.channel.method import Arguments
+from grpc_backoff.connection.clock import TimerHandle
 
 _RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
 _BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)
 _GRACE_FOR_TRAILERS = 0.02
 """How long to wait after empty initial metadata, in seconds, because a trailers-only failure may follow (RT-8)."""
+
+
+class Cancelled:
+    """The outcome of a call that was cancelled before grpc's own call was made."""
+
+
+CANCELLED = Cancelled()
+Outcome = grpc.aio.Call | BaseException | Cancelled
 
 
 class Sender(Protocol):
@@ -60,17 +66,16 @@ class Sender(Protocol):
         ...
 
 
-class Call(CallShell, Answering):
+class Call(CallShell, grpc.aio.Call):
     """The base class of the four arities: it drives the machine, and delegates the caller's methods to attempts."""
 
     _calls: Calls
     exhausted_error = RetriesExhaustedError
     # When grpcio up to 1.7x closes a channel, it inspects the calls of all tasks, and reads this attribute of each.
     _channel = None
-    _replay: Replay | None = None
     _attempt: grpc.aio.Call | None = None
     _outcome: Outcome | None = None
-    _timer: CallTimer | None = None
+    _timer: TimerHandle | None = None
 
     def __init__(
         self,
@@ -119,11 +124,10 @@ class Call(CallShell, Answering):
     def _drained(self) -> None:
         self._record()
 
-    def _interrupted(self, error: Exception) -> None:
-        """End the call with the error of a step that was interrupted; otherwise, the call would never end."""
-        if self._outcome is not None:
-            raise error
-        self._state = self._state._replace(phase=_DONE)
+    def _has_outcome(self) -> bool:
+        return self._outcome is not None
+
+    def _break_off(self, error: Exception) -> None:
         attempt, self._attempt = self._attempt, None  # otherwise the caller would be notified of its cancellation
         self._settle(error)
         if attempt is not None:
@@ -141,7 +145,7 @@ class Call(CallShell, Answering):
                 self._begin(effect)
             case stepping.ArmTimer(at):
                 self._cancel_timer()
-                self._timer = self._calls.timers.call_at(at, self._timer_fired)
+                self._timer = self._calls.clock.call_at(at, self._timer_fired)
             case m.Enqueue():
                 self._calls.pending.add(self)
             case m.Finish(m.Ending.CANCELLED):
@@ -202,12 +206,8 @@ class Call(CallShell, Answering):
             self._attempt = attempt
             self._inputs.append(_BEGUN)
             return
-        if self._replay is not None:
-            attempt = StreamAttempt(attempt)
         self._attempt = attempt
         attempt.add_done_callback(self._attempt_ended)
-        if self._replay is not None:
-            self._replay.begun()
         if self._awaiting:
             _wake(self._awaiting)
 
@@ -257,9 +257,6 @@ class Call(CallShell, Answering):
             self._cancel_timer()
         if self._spans is not None:
             self._end_span("CANCELLED")  # does nothing if the span has ended
-        if self._replay is not None:
-            self._replay.settled()
-            self._replay = None  # pending writes keep it alive, and it refers to this call
         if self._awaiting:
             _wake(self._awaiting)
         if not self._callbacks:
@@ -270,7 +267,7 @@ class Call(CallShell, Answering):
             if handed_over:
                 self._pass_on(outcome, callback)
             else:
-                notify(self, callback, self._calls.loop)
+                _notify(self, callback, self._calls.loop)
 
     def _pass_on(self, call: Any, callback: Callable[[Any], None]) -> None:
         call.add_done_callback(lambda _call: callback(self))
@@ -291,8 +288,6 @@ class Call(CallShell, Answering):
         """Commit the call to the current attempt."""
         if not self._state.committed:
             self.feed(m.Committed())
-            if self._replay is not None:
-                self._replay.committed()
 
     async def running(self) -> Any:
         """Wait until an attempt is on a connection, and return it; raise the call's error if it fails before that."""
@@ -432,6 +427,32 @@ class Call(CallShell, Answering):
             await self._change()
         return self._outcome
 
+    async def _ask(self, question: str, if_cancelled: Any) -> Any:
+        outcome = await self._known_outcome()
+        if isinstance(outcome, grpc.aio.Call):
+            return await getattr(outcome, question)()
+        if isinstance(outcome, grpc.aio.AioRpcError):
+            return getattr(outcome, question)()
+        if isinstance(outcome, BaseException):
+            raise outcome.with_traceback(None)
+        return if_cancelled
+
+    async def trailing_metadata(self) -> grpc.aio.Metadata:
+        """Return the trailing metadata."""
+        return await self._ask("trailing_metadata", grpc.aio.Metadata())  # type: ignore[no-any-return]
+
+    async def code(self) -> grpc.StatusCode:
+        """Wait for the status code, and return it."""
+        return await self._ask("code", grpc.StatusCode.CANCELLED)  # type: ignore[no-any-return]
+
+    async def details(self) -> str:
+        """Return the status details."""
+        return await self._ask("details", grpcio.CANCELLED_DETAILS)  # type: ignore[no-any-return]
+
+    async def debug_error_string(self) -> str | None:
+        """Return grpc's own debugging text, if there is any."""
+        return await self._ask("debug_error_string", "")  # type: ignore[no-any-return]
+
     async def wait_for_connection(self) -> None:
         """Wait until the call has been sent; raise its error if it fails before that."""
         while True:
@@ -454,126 +475,19 @@ class Call(CallShell, Answering):
         return f"<{type(self).__name__}, attempt {self._state.progress.attempt}: {self._attempt!r}>"
 
 
+def _notify(call: grpc.aio.Call, callback: Callable[[Any], None], loop: asyncio.AbstractEventLoop) -> None:
+    """Call a done callback; its exceptions are handled like those of asyncio's own callbacks."""
+    try:
+        callback(call)
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise_soon(error, loop)  # raising it here would leave the call half ended
+    except BaseException as error:  # noqa: BLE001 - a callback may raise anything
+        loop.call_exception_handler({"message": "a call's done callback raised", "exception": error})
+
+
 def _wake(awaiting: list[asyncio.Future[None]], _ended: object = None) -> None:
     """Wake everything that waits for a change of a call."""
     for changed in awaiting:
         if not changed.done():
             changed.set_result(None)
     awaiting.clear()
-
-
-class _UnaryResponse(Call):
-    def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the response."""
-        while True:
-            while self._attempt is None and self._outcome is None:  # `running_or_cancel`, without a coroutine
-                try:
-                    yield from self._change()
-                except asyncio.CancelledError:
-                    self.cancel()
-                    raise
-            attempt: Any = self._attempt or (yield from self.running().__await__())
-            try:
-                return (yield from attempt.__await__())
-            except grpc.aio.AioRpcError:
-                if not (yield from self.follows_or_cancel(attempt).__await__()):
-                    raise
-            except asyncio.CancelledError:
-                self._cancelled_while(attempt)
-                raise
-
-
-class _StreamResponse(StreamResponse, Call):
-    async def _iterate(self) -> AsyncIterator[Any]:
-        while True:
-            attempt = await self.running_or_cancel()
-            try:
-                async for response in attempt:
-                    if attempt is not self._attempt:
-                        break  # it arrived after the decision to make another attempt
-                    self.commit()
-                    yield response
-                else:
-                    return
-            except grpc.aio.AioRpcError:
-                if not await self.follows_or_cancel(attempt):
-                    raise
-            except asyncio.CancelledError:
-                self._cancelled_while(attempt)
-                raise
-
-    async def _read(self) -> Any:
-        while True:
-            attempt = await self.running_or_cancel()
-            try:
-                response = await attempt.read()
-            except grpc.aio.AioRpcError:
-                if not await self.follows_or_cancel(attempt):
-                    raise
-            except asyncio.CancelledError:
-                self._cancelled_while(attempt)
-                raise
-            else:
-                if attempt is self._attempt:
-                    if response is not grpc.aio.EOF:
-                        self.commit()
-                    return response
-
-
-class _StreamRequest(StreamRequest, Call):
-    def __init__(
-        self,
-        calls: Calls,
-        machine: m.CallMachine,
-        sender: Sender,
-        request: Requests | None,
-        arguments: Arguments,
-        limit: float | None,
-        call_id: str | None,
-    ) -> None:
-        """Start the first attempt, or wait for a connection; see `Call`."""
-        self.takes_writes = request is None
-        if not machine.handed_over:
-            self._replay = Replay(self, calls, sender.serializer, request)
-            sender, request = sender.of_bytes(), None
-        super().__init__(calls, machine, sender, request, arguments, limit, call_id)
-        if self._replay is not None:
-            self._replay.start(self._context)
-
-    @property
-    def _done_writing_flag(self) -> bool:
-        # grpc's intercepted stream calls read this attribute of the call that an interceptor returned.
-        if self._replay is not None:
-            return self._replay.half_closed
-        return getattr(self._outcome, "_done_writing_flag", False)
-
-    async def _write(self, request: Any) -> None:
-        await (self._replay or await self.running()).write(request)
-
-    async def _done_writing(self) -> None:
-        await (self._replay or await self.running_or_cancel()).done_writing()
-
-
-class _UnaryUnaryCall(_UnaryResponse, grpc.aio.UnaryUnaryCall[Any, Any]):
-    pass
-
-
-class _UnaryStreamCall(_StreamResponse, grpc.aio.UnaryStreamCall[Any, Any]):
-    pass
-
-
-class _StreamUnaryCall(_StreamRequest, _UnaryResponse, grpc.aio.StreamUnaryCall[Any, Any]):
-    pass
-
-
-class _StreamStreamCall(_StreamRequest, _StreamResponse, grpc.aio.StreamStreamCall[Any, Any]):
-    pass
-
-
-CALLS: dict[str, type[Call]] = {
-    "unary_unary": _UnaryUnaryCall,
-    "unary_stream": _UnaryStreamCall,
-    "stream_unary": _StreamUnaryCall,
-    "stream_stream": _StreamStreamCall,
-}
-"""Call classes, by the name of the channel method that creates the multicallable."""

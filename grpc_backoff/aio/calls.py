@@ -10,7 +10,6 @@ from typing import Any
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
-from grpc_backoff.aio.timers import CallTimers
 from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.config.channel import ChannelSetup
 from grpc_backoff.connection.clock import Clock
@@ -23,7 +22,6 @@ class Calls(CallEnvironment):
     Attributes:
         clock: the channel's clock.
         loop: the channel's event loop.
-        timers: the timers of the calls.
     """
 
     pending: PendingCalls
@@ -45,7 +43,6 @@ class Calls(CallEnvironment):
         self.emit = listeners.hear_of_call
         self.clock = clock
         self.loop = loop
-        self.timers = CallTimers(clock)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:

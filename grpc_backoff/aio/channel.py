@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import warnings
-import weakref
 from collections.abc import Sequence
 from functools import cache
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
+from weakref import WeakSet, proxy
 
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio import core, forks, front
+from grpc_backoff.aio import core, interceptor_channel
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.connection import CallConnection
@@ -27,7 +27,7 @@ from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.polling import Polling
 from grpc_backoff.aio.shares import Share, SharedManager, Shares, shared_manager
 from grpc_backoff.channel.factories import Factories
-from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
+from grpc_backoff.channel.forks import CoreUse, at_fork, check_core, generation, refuse_inherited
 from grpc_backoff.config.arguments import Listener, check_listener
 from grpc_backoff.config.channel import ChannelSettings, ChannelSetup, Options, read_channel
 from grpc_backoff.connection.clock import Clock
@@ -48,6 +48,11 @@ def _chance() -> Random:
     from random import SystemRandom  # noqa: PLC0415 - takes as long to import as ten modules of this library
 
     return SystemRandom()
+
+
+_channels: WeakSet[Channel] = WeakSet()
+_inherited: list[Channel] = []
+"""A parent's open channels. They are kept, because freeing their core channels would involve the core."""
 
 
 class Channel(Factories, grpc.aio.Channel):
@@ -85,8 +90,10 @@ class Channel(Factories, grpc.aio.Channel):
         self.policy_values = setup.policy_values
         """The connect policy's values by name, each with its source (BP-3)."""
         self._polling: Polling | None = Polling.shared()
-        self._front = front.Front(target, credentials, core_options, compression, LAST_INTERCEPTORS)
-        intercepting = self._front.open(interceptors)  # grpc itself rejects invalid arguments here
+        self._interceptor_channel = interceptor_channel.InterceptorChannel(
+            target, credentials, core_options, compression, LAST_INTERCEPTORS
+        )
+        intercepting = self._interceptor_channel.open(interceptors)  # grpc itself rejects invalid arguments here
         # As on grpc's own channel, clients append to these lists and replace them, so each call reads them again.
         self._unary_unary_interceptors = intercepting["unary_unary"]
         self._unary_stream_interceptors = intercepting["unary_stream"]
@@ -95,7 +102,7 @@ class Channel(Factories, grpc.aio.Channel):
         self._secure = credentials is not None
         self.loop = self._loop = loop = _working_loop()  # the second is the name in grpcio, which others read
         """The event loop that the channel belongs to."""
-        shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1
+        shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1: one clock
         key = self._key(setup, credentials, compression) if shares else None
         self._clock = clock = setup.clock or LoopClock(loop)
         rng = setup.rng or _chance()
@@ -113,7 +120,7 @@ class Channel(Factories, grpc.aio.Channel):
         self._share = Share(shared, self._pending, self._listeners, loop)
         # A pending call keeps the channel alive, and the channel keeps its share alive. A strong reference back to the
         # share would complete a cycle.
-        self._pending.manager = weakref.proxy(self._share)
+        self._pending.manager = proxy(self._share)
         self._calls = Calls(
             setup,
             pending=self._pending,
@@ -125,7 +132,7 @@ class Channel(Factories, grpc.aio.Channel):
         )
         self.target = target
         self.closing = False
-        forks.note(self)
+        _channels.add(self)
 
     @staticmethod
     def _key(
@@ -217,8 +224,10 @@ class Channel(Factories, grpc.aio.Channel):
         self.closing = True
         end = self._clock.now() + (grace or 0.0)
         self._calls.close()
-        if not grace and self._front.is_open:
-            await self._front.close(None)  # first, so that interceptors that have not started find it closed
+        if not grace and self._interceptor_channel.is_open:
+            await self._interceptor_channel.close(
+                None
+            )  # first, so that interceptors that have not started find it closed
         try:
             if grace:
                 await self._pending.emptied(grace)
@@ -226,14 +235,14 @@ class Channel(Factories, grpc.aio.Channel):
             self._share.leave()
             self._pending.cancel()
             left = max(0.0, end - self._clock.now()) or None
-            if self._front.is_open:
-                await asyncio.gather(self._front.close(left), self._share.end_calls(left))
+            if self._interceptor_channel.is_open:
+                await asyncio.gather(self._interceptor_channel.close(left), self._share.end_calls(left))
             else:
                 await self._share.end_calls(left)
             await self._calls.closed()
             # Release the poller in the loop's next turn: by then, a program with one channel per request has created
             # its next channel, which needs the poller too.
-            self.loop.call_soon(_let_go, self._polling)
+            self.loop.call_soon(_keep_until_called, self._polling)
             self._polling = None
 
     async def _close_elsewhere(self, grace: float | None) -> None:
@@ -244,7 +253,7 @@ class Channel(Factories, grpc.aio.Channel):
             self._calls.close()
             self._share.leave()
             self._pending.cancel()
-        await self._front.close(None)
+        await self._interceptor_channel.close(None)
         with contextlib.suppress(RuntimeError, ValueError):  # tasks of a stopped loop cannot be awaited
             await self._share.end_calls(None)
         self._polling = None
@@ -306,6 +315,17 @@ class Channel(Factories, grpc.aio.Channel):
         return self._generation is not generation()
 
 
+def _inherit() -> CoreUse:
+    """Leave the parent's channels untouched in the child of a fork (FK-1)."""
+    found = [channel for channel in _channels if not channel.closing]
+    _inherited.extend(found)
+    _channels.clear()
+    return CoreUse(asyncio=bool(found))
+
+
+at_fork(_inherit)
+
+
 def insecure_channel(
     target: str,
     options: Options | None = None,
@@ -329,8 +349,8 @@ def insecure_channel(
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
         grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang or crash (FK-1).
     """
-    if front.is_being_made():  # this function has replaced grpc's
-        return cast("Channel", front.genuine(target, None, options, compression, interceptors))
+    if interceptor_channel.is_being_made():  # this function has replaced grpc's
+        return cast("Channel", interceptor_channel.genuine(target, None, options, compression, interceptors))
     return Channel(
         target,
         None,
@@ -367,8 +387,8 @@ def secure_channel(
         grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang or crash (FK-1).
         TypeError: `credentials` are not `grpc.ChannelCredentials`.
     """
-    if front.is_being_made():  # this function has replaced grpc's
-        return cast("Channel", front.genuine(target, credentials, options, compression, interceptors))
+    if interceptor_channel.is_being_made():  # this function has replaced grpc's
+        return cast("Channel", interceptor_channel.genuine(target, credentials, options, compression, interceptors))
     if not isinstance(credentials, grpc.ChannelCredentials):  # None would create a channel without TLS
         raise TypeError(f"credentials={type(credentials).__name__}: expected grpc.ChannelCredentials")
     return Channel(
@@ -397,14 +417,13 @@ def _make_manager(
     if connector is None:
         connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
     machine, shares = Machine(target, policy), Shares()
-    told = log_event, shares.hear
     manager: ConnectionManager[CallConnection] = ConnectionManager(
-        machine, connector, shares, clock=clock, rng=rng, listeners=told, loop=loop, key=key
+        machine, connector, shares, clock=clock, rng=rng, listeners=(log_event, shares.hear), loop=loop, key=key
     )
     return SharedManager(target, manager, connector, shares, machine.channel)
 
 
-def _let_go(_held: object) -> None:
+def _keep_until_called(_held: object) -> None:
     """Do nothing. Scheduling this function keeps its argument alive until it is called."""
 
 
@@ -412,4 +431,4 @@ def _working_loop() -> asyncio.AbstractEventLoop:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.get_event_loop()  # the one that grpc has just used for the front
+        return asyncio.get_event_loop()  # the one that grpc has just used for the interceptor channel

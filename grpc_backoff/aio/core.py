@@ -12,7 +12,7 @@ The core dials on a schedule of its own, so most of this module limits each chan
 When to look at the core, and what its states mean, is decided by `core.machine`; here its effects are executed.
 
 Inner channels come from the real constructors, not from the public names that tracing libraries replace. Tracing
-belongs in front of pending calls, where it sees each call once and as a whole (`front.py`).
+belongs in front of pending calls, where it sees each call once and as a whole (`interceptor_channel.py`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio import grpcio
-from grpc_backoff.aio.finished import release
+from grpc_backoff.aio.finished import release_core
 
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
@@ -180,14 +180,14 @@ async def _release_all(calls: Iterable[grpc.aio.Call]) -> None:
     If a write to a call has failed, the call may have a status made by grpcio. The server's own status may follow, so
     this waits a moment for it.
     """
-    held = [call for call in calls if not release(call)]
+    held = [call for call in calls if not release_core(call)]
     for _ in range(_POLLS):
         if not held:
             return
         await asyncio.sleep(_POLL)
-        held = [call for call in held if not release(call)]
+        held = [call for call in held if not release_core(call)]
     for call in held:
-        release(call, stand_in=True)
+        release_core(call, stand_in=True)
 
 
 def _once(callback: Callable[[], None]) -> Callable[[], None]:

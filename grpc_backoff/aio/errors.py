@@ -50,7 +50,6 @@ class NoConnectionError(CallError, errors.NoConnectionError):
         *,
         status: ConnectionStatus,
     ) -> None:
-        """Store the arguments of grpc's own error, and the channel's status."""
         grpc.aio.AioRpcError.__init__(
             self,
             code,
@@ -95,7 +94,6 @@ class RetriesExhaustedError(CallError, errors.RetriesExhaustedError):
         wait: float | None = None,
         left: float | None = None,
     ) -> None:
-        """Store the arguments of grpc's own error, and the account of the attempts."""
         grpc.aio.AioRpcError.__init__(self, code, initial_metadata, trailing_metadata, details, debug_error_string)
         self.attempts = attempts
         self.took = took
@@ -105,5 +103,11 @@ class RetriesExhaustedError(CallError, errors.RetriesExhaustedError):
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Support pickling, as grpc's own error does."""
-        said = self.code(), self.initial_metadata(), self.trailing_metadata(), self.details(), self.debug_error_string()
-        return type(self), (*said, self.attempts, self.took, self.reason, self.wait, self.left)
+        status = (
+            self.code(),
+            self.initial_metadata(),
+            self.trailing_metadata(),
+            self.details(),
+            self.debug_error_string(),
+        )
+        return type(self), (*status, self.attempts, self.took, self.reason, self.wait, self.left)

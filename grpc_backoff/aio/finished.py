@@ -5,8 +5,8 @@ exception whose traceback refers to a call, a core channel that was closed long 
 connection. If the channel's last attempt to connect failed, the channel even continues to dial on the core's schedule
 (CB-1, CB-10).
 
-Everything that a program can still ask of a finished call is known when the call ends, so `release` replaces the core's
-call with an object that contains only that. It uses private names of grpcio for this: `_cython_call` and its
+Everything that a program can still ask of a finished call is known when the call ends, so `release_core` replaces the
+core's call with an object that contains only that. It uses private names of grpcio for this: `_cython_call` and its
 attributes. If a release of grpcio names them differently, the call is left unchanged.
 """
 
@@ -75,7 +75,7 @@ class _FinishedCall:
         return grpc.aio.EOF
 
 
-def release(call: grpc.aio.Call, *, stand_in: bool = False) -> bool:
+def release_core(call: grpc.aio.Call, *, stand_in: bool = False) -> bool:
     """Make a finished call keep its outcome and release the core; a running call is left unchanged.
 
     Return False, and do nothing, if a write has failed and the server's status may still arrive. With `stand_in`, do

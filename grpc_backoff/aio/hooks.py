@@ -26,7 +26,6 @@ class Hooks:
     """One channel's hooks, and the tasks in which they run."""
 
     def __init__(self, hooks: RetryHooks, target: str, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
-        """Start with no hook running."""
         self._hooks = hooks
         self._target = target
         self._clock = clock

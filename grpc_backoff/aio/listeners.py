@@ -41,7 +41,6 @@ class Listeners:
     """One channel's listeners. Events from its calls are logged here; events from its connection, by the manager."""
 
     def __init__(self, given: Iterable[Listener], loop: asyncio.AbstractEventLoop) -> None:
-        """Start with these listeners."""
         self.given: list[Listener] = list(given)
         self._loop = loop
         self._closed = False

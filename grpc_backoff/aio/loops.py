@@ -42,17 +42,13 @@ def refuse_elsewhere(home: asyncio.AbstractEventLoop, target: str) -> None:
     except RuntimeError:
         return
     if here is not home:
+        running = "runs in another thread" if home.is_running() else "is not running"
+        condition = "is closed" if home.is_closed() else running
         raise WrongLoopError(
-            f"the channel to {target} was created on another event loop, which {_condition(home)}. Create the channel "
+            f"the channel to {target} was created on another event loop, which {condition}. Create the channel "
             "inside the coroutine that uses it, not before asyncio.run(), and create one for each loop; or submit the "
             "call to the channel's loop with asyncio.run_coroutine_threadsafe()."
         )
-
-
-def _condition(home: asyncio.AbstractEventLoop) -> str:
-    if home.is_closed():
-        return "is closed"
-    return "runs in another thread" if home.is_running() else "is not running"
 
 
 def raise_soon(error: BaseException, loop: asyncio.AbstractEventLoop) -> None:

@@ -13,40 +13,23 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextvars import Context
-from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
-from grpc_backoff import stepping
 from grpc_backoff.aio.listeners import Event, tell
+from grpc_backoff.aio.loops import is_here
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection import machine as m
-from grpc_backoff.connection.clock import Clock
-from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector, Loss
+from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.sharing.manager import SteppedManager
+from grpc_backoff.sharing.manager import Pending, SteppedManager
 from grpc_backoff.sharing.registry import SCHEDULES, Registry
 
 _LOG = logging.getLogger(__name__)
 
 _MOST_NEWS = 64
 """How many events are kept for a loop that is not running at the moment; only the latest ones matter."""
-
-
-class Pending(Protocol):
-    """The queue of pending calls."""
-
-    def __len__(self) -> int:
-        """Return how many calls are pending."""
-        ...
-
-    def release(self) -> None:
-        """Start all pending calls, because there is a connection."""
-        ...
-
-    def fail(self) -> None:
-        """Fail the pending calls that do not survive a failed attempt (CH-3)."""
-        ...
 
 
 class ConnectionManager(SteppedManager[ConnectionT]):
@@ -71,7 +54,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         """
         self.listeners: list[Listener] = list(listeners)
         self._connector = connector
-        self._pending = pending
         self._loop = loop
         self._attempt: asyncio.Task[None] | None = None
         self._attempts = 0
@@ -79,7 +61,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._watchers: list[asyncio.Future[bool]] = []
         self._news: deque[ConnectionEvent | None] = deque(maxlen=_MOST_NEWS)
         self._news_due = False
-        super().__init__(machine, clock=clock, rng=rng, home=loop, key=key, schedules=schedules)
+        super().__init__(machine, pending, clock=clock, rng=rng, home=loop, key=key, schedules=schedules)
 
     # For the channel.
 
@@ -124,11 +106,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
 
     def reset(self) -> None:
         """Reset the backoff and, if sleeping, dial at once (CB-9). May be called from any thread, in any state."""
-        try:
-            here = asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            here = False
-        if here:
+        if is_here(self._loop):
             self.feed(m.ResetRequested())
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the channel with it
@@ -164,25 +142,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             if not watcher.done():
                 watcher.set_result(changed)
 
-    def _execute(self, effect: m.Effect) -> None:
-        match effect:  # the effects of a failed attempt first: each case takes time
-            case stepping.Emit():
-                self.emit(effect.event)
-            case stepping.ArmTimer():
-                self._cancel_timer()
-                self._timer = self._clock.call_at(effect.at, self._timer_fired)
-            case m.FailCalls():
-                self._pending.fail()
-            case m.StartAttempt():
-                self._attempts += 1
-                self._attempt = self._task(self._run(effect.limit, self._attempts))
-            case stepping.AbandonAttempt():
-                self._abandon()
-            case stepping.CancelTimer():
-                self._cancel_timer()
-            case m.ReleaseCalls():
-                self._pending.release()
-
     # Notifications from other managers of the key (SH-3).
 
     def hear(self, news: ConnectionEvent | None) -> None:
@@ -201,10 +160,8 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     def _take_in_news(self) -> None:
         self._news_due = False
         while self._news:
-            event = self._news.popleft()
-            if event is not None:
-                self.emit(replace(event, channel=self._machine.channel, elsewhere=True))
-        self.feed(m.ScheduleChanged(busy=len(self._pending) > 0))
+            self._take_in(self._news.popleft())
+        self.feed(m.ScheduleChanged(busy=self._is_busy))
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         # Use a new context, because the task outlives the call that happened to start it, and must not keep the call's
@@ -223,12 +180,17 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         """Notify the listeners of an event."""
         tell(self.listeners, event, self._loop)
 
-    def _timer_fired(self) -> None:
-        self._timer = None
-        decided = self._state.in_flight and self._connector.decided()
-        self.feed(m.TimerFired(busy=len(self._pending) > 0, decided=decided))
+    def _arm(self, at: float) -> TimerHandle:
+        return self._clock.call_at(at, self._timer_fired)
 
     # One attempt, and the lifetime of its connection.
+
+    def _start(self, limit: float) -> None:
+        self._attempts += 1
+        self._attempt = self._task(self._run(limit, self._attempts))
+
+    def _is_decided(self) -> bool:
+        return self._connector.decided()
 
     async def _run(self, limit: float, number: int) -> None:
         # The task is identified by a number, because a task that its own frame refers to would be a reference cycle
@@ -247,7 +209,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             if self._is_running(number):
                 self._live(connection)
                 self._lost(connection, await connection.lost())
-                await connection.watch_redials(self._redialled)
+                await connection.watch_redials(self.redialled)
         finally:
             connection.retire()
 
@@ -269,28 +231,10 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     def _fail_attempt(self, number: int, failure: Failure) -> None:
         if self._is_running(number):
             self._attempt = None
-            self.feed(m.ConnectFailed(failure, busy=len(self._pending) > 0))
+            self._fail(failure)
 
     def _abandon(self) -> None:
         if self._attempt is not None:
             self._keep(self._attempt)
             self._attempt.cancel()
             self._attempt = None
-
-    def _redialled(self) -> None:
-        self.feed(m.CoreRedialled())
-
-    def _lost(self, connection: ConnectionT, loss: Loss) -> None:
-        if connection is not self.connection:
-            return  # already handled
-        self.connection = None
-        connection.retire()  # no more calls: grpc's core would redial for them
-        self.feed(
-            m.ConnectionLost(
-                loss.reason,
-                graceful=loss.graceful,
-                served=loss.served,
-                used=connection.last_used(),
-                busy=len(self._pending) > 0,
-            )
-        )

@@ -7,48 +7,68 @@ A call takes one of three paths:
 * If the call has to wait or may be repeated, it is a call of this library's own (`call.py`), whose attempts take the
   first path.
 * If there are interceptors, which may be added and removed at any time, the call passes through grpc's interceptor
-  machinery on a channel that never connects, the interceptor channel (`front.py`). The last interceptor is this
-  library's own, and makes the call on one of the first two paths. So interceptors run at once, as on a plain channel.
-  They see the wait and its failures, can answer without a connection, and cannot make a dead connection redial.
+  machinery on a channel that never connects (`interceptor_channel.py`). The last interceptor is this library's own, and
+  makes the call on one of the first two paths. So interceptors run at once, as on a plain channel. They see the wait
+  and its failures, can answer without a connection, and cannot make a dead connection redial.
 """
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop  # the public function raises without a loop, which is slower
-from collections.abc import AsyncIterable
+from asyncio import AbstractEventLoop, _get_running_loop  # the public function raises without a loop: it is slower
+from collections.abc import AsyncIterable, Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import ref
 
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.call import CALLS
-from grpc_backoff.aio.front import LISTS, channel_to_nowhere
+from grpc_backoff.aio.arities import CALLS
+from grpc_backoff.aio.calls import Calls
+from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.grpcio import READY_NUMBER, core_call
+from grpc_backoff.aio.interceptor_channel import LISTS, InterceptorChannel, channel_to_nowhere
+from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.aio.requests import EndingRequests
+from grpc_backoff.aio.shares import Share
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from grpc_backoff.aio.channel import Channel
-    from grpc_backoff.aio.connection import CallConnection
-    from grpc_backoff.aio.core_channel import CoreChannel
-    from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.config.methods import CallPolicies
+from grpc_backoff.policy.retry import RetryPolicy
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
+
+
+class CallingChannel(Protocol):
+    """What a method's calls need from their channel; it also has the lists of interceptors that `LISTS` names."""
+
+    call_policies: CallPolicies
+    closing: bool
+    loop: AbstractEventLoop
+    _calls: Calls
+    _interceptor_channel: InterceptorChannel
+    _manager: ConnectionManager[CallConnection]
+    _secure: bool
+    _share: Share
+
+    def refuse_elsewhere(self) -> None:
+        """Raise WrongLoopError on a loop other than the channel's, or ForkError in the child of a fork."""
+        ...
+
+    def refuse_if_closed(self) -> None:
+        """Raise grpc's own error if the channel is closed."""
+        ...
 
 
 class MultiCallable(Method):
     """One method of one channel, across any number of connections."""
 
-    _channel: Channel
+    _channel: CallingChannel
 
     def __init__(
         self,
-        channel: Channel,
+        channel: CallingChannel,
         method: str,
         request_serializer: Any,
         response_deserializer: Any,
@@ -67,8 +87,8 @@ class MultiCallable(Method):
         self._connection: CallConnection | None = None
         self._core: CoreChannel | None = None
         self._direct: Callable[..., grpc.aio.Call]
-        self._on_front: Callable[..., grpc.aio.Call] | None = None
-        self._plain = policy is None and not channel._front.always and not self._config.wait_for_ready
+        self._intercepted: Callable[..., grpc.aio.Call] | None = None
+        self._plain = policy is None and not channel._interceptor_channel.always and not self._config.wait_for_ready
 
     def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
@@ -103,15 +123,15 @@ class MultiCallable(Method):
 
     # The other paths.
 
-    def _through_front(self, request: Any, arguments: Arguments) -> Any:
-        front = self._channel._front
-        front.arrange(self.arity, getattr(self._channel, self._interceptors))
-        if self._on_front is None:
-            self._on_front = self._on_channel(front.channel)
+    def _make_intercepted(self, request: Any, arguments: Arguments) -> Any:
+        through = self._channel._interceptor_channel
+        through.arrange(self.arity, getattr(self._channel, self._interceptors))
+        if self._intercepted is None:
+            self._intercepted = self._on_channel(through.channel)
         timeout, metadata, credentials, wait_for_ready, compression = arguments
         token = _ROUTE.set(self)  # interceptors run in a task, which inherits this
         try:
-            return self._on_front(
+            return self._intercepted(
                 request,
                 timeout=timeout,
                 metadata=metadata,
@@ -141,8 +161,8 @@ class MultiCallable(Method):
         if not forwarded:
             if _get_running_loop() is not self._loop:
                 channel.refuse_elsewhere()
-            if channel._front.always or getattr(channel, self._interceptors):
-                return self._through_front(request, arguments)
+            if channel._interceptor_channel.always or getattr(channel, self._interceptors):
+                return self._make_intercepted(request, arguments)
         wait_for_ready = bool(self._config.wait_for_ready if given is None else given)
         if policy is None and not wait_for_ready:
             connection = self._ready()
@@ -175,7 +195,7 @@ class MultiCallable(Method):
 
     def _reject(self, request: Any, arguments: Arguments) -> Any:
         """Make a call that grpc rejects before it sends anything, so that the caller gets grpc's own error."""
-        method: Any = self._on_channel(channel_to_nowhere(self._channel._front.credentials))
+        method: Any = self._on_channel(channel_to_nowhere(self._channel._interceptor_channel.credentials))
         # A stream waits for ready, because otherwise the lack of a connection could fail it first.
         return method(request, **arguments._replace(wait_for_ready=not self.takes_one_request)._asdict())
 

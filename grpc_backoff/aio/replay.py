@@ -7,15 +7,13 @@ import contextlib
 import logging
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc.aio
 
+from grpc_backoff.aio.call import Call
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.calls.replay import ReplayBuffer
-
-if TYPE_CHECKING:
-    from grpc_backoff.aio.call import Call
 
 _LOG = logging.getLogger(__name__)
 _HALF_CLOSED = 'RPC is half closed after calling "done_writing".'

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.listeners import Listeners
-from grpc_backoff.aio.manager import ConnectionManager, Pending
+from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import (
     ChannelKey,
@@ -28,29 +28,30 @@ from grpc_backoff.connection.events import (
     State,
 )
 from grpc_backoff.connection.share import state_shown, status_shown
+from grpc_backoff.sharing.manager import Pending
+from grpc_backoff.sharing.users import Users
 
 
 class Shares:
     """All shares of a manager. To the manager, they are one queue of pending calls and one listener."""
 
     def __init__(self) -> None:
-        """Start with no shares."""
-        self.all: dict[Share, None] = {}
+        self.users: Users[Share] = Users()
         self.connected: Connected | None = None
         """The event that announced the current connection; None if there is none."""
 
     def __len__(self) -> int:
         """Return how many calls are pending on all channels together."""
-        return sum(len(share.pending) for share in self.all)
+        return sum(len(share.pending) for share in self.users)
 
     def release(self) -> None:
         """Start all pending calls."""
-        for share in tuple(self.all):
+        for share in self.users:
             share.pending.release()
 
     def fail(self) -> None:
         """Fail those pending calls of all channels that do not survive a failed attempt (CH-3)."""
-        for share in tuple(self.all):
+        for share in self.users:
             share.pending.fail()
 
     def hear(self, event: ConnectionEvent) -> None:
@@ -60,7 +61,7 @@ class Shares:
                 self.connected = event
             case Disconnected():
                 self.connected = None
-        for share in tuple(self.all):
+        for share in self.users:
             if share.listeners.given:
                 own = event if event.channel is share.key else replace(event, channel=share.key)
                 share.listeners.hear(own)
@@ -83,8 +84,6 @@ class SharedManager:
         self.connector = connector
         self.shares = shares
         self.key: ChannelKey | None = key
-        self.users: set[Share] = set()
-        """The shares; those that have left are included until their calls have ended."""
 
 
 class Share:
@@ -103,8 +102,8 @@ class Share:
         self._manager = shared.manager
         self._asked = False
         self._closed = False
-        shared.shares.all[self] = None
-        shared.users.add(self)
+        self._users = shared.shares.users
+        self._users.join(self)
         if shared.shares.connected is not None and not loop.is_closed():
             loop.call_soon(self._join, shared.shares.connected)
 
@@ -166,37 +165,34 @@ class Share:
         """Stop asking for a connection and receiving events; the last share to leave closes the manager (CB-10)."""
         if self._closed:
             return
-        shared, self._closed = self._shared, True
-        if len(shared.shares.all) == 1:
+        self._closed = True
+        if self._users.is_last(self):
             self._manager.close()
         else:
-            self._say_closed()
+            now, attempt = self._manager.now(), self.status().attempt
+            self.listeners.hear_of_call(
+                Closed(target=self._shared.target, channel=self.key, at=now, attempt=attempt, lived=None)
+            )
             self._manager.wake_watchers(changed=False)
-        shared.shares.all.pop(self, None)
+        self._users.leave(self)
         self.listeners.close()
 
     def drop(self) -> None:
         """Leave without closing: the channel was garbage-collected, or its event loop is gone."""
         self.leave()
-        self._shared.users.discard(self)
-
-    def _say_closed(self) -> None:
-        now, attempt = self._manager.now(), self.status().attempt
-        self.listeners.hear_of_call(
-            Closed(target=self._shared.target, channel=self.key, at=now, attempt=attempt, lived=None)
-        )
+        self._users.end(self)
 
     async def end_calls(self, grace: float | None) -> None:
         """Cancel this channel's calls after up to `grace` seconds; the last share also closes the connection."""
-        shared, manager = self._shared, self._manager
-        connector: Any = shared.connector
+        manager = self._manager
+        connector: Any = self._shared.connector
         end = manager.now() + (grace or 0.0)
         try:
-            if shared.users - {self}:
+            if self._users.shares_with(self):
                 await connector.end_calls(self.key, grace)
         finally:
-            shared.users.discard(self)
-        if not shared.users:
+            unused = self._users.end(self)
+        if unused:
             await connector.close(max(0.0, end - manager.now()) or None)
             await manager.closed()
 
@@ -206,7 +202,7 @@ _shared_managers: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictiona
 )
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_shared_managers.clear)  # SH-8
+    os.register_at_fork(after_in_child=_shared_managers.clear)  # SH-8: a child starts anew
 
 
 def shared_manager(

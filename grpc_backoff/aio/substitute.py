@@ -6,13 +6,13 @@ from typing import Any
 
 import grpc
 
-from grpc_backoff.aio import front
+from grpc_backoff.aio import interceptor_channel
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.aio.grpcio import GrpcioChannel, core_channel
 
 
 class Substitute(GrpcioChannel):  # type: ignore[misc] # grpcio's own class is Any here
-    """Makes this library's channels, and grpcio's own for the front of one of them.
+    """Makes this library's channels, and grpcio's own for the interceptors of one of them.
 
     It is derived from grpcio's class, and grpcio's channels count as its instances, so that other libraries' derived
     classes and grpcio's own checks work as before.
@@ -31,7 +31,7 @@ class Substitute(GrpcioChannel):  # type: ignore[misc] # grpcio's own class is A
             derived: grpc.aio.Channel = GrpcioChannel.__new__(cls)
             return derived
         secure = None if credentials is None else grpc.ChannelCredentials(credentials)
-        if front.is_being_made():
+        if interceptor_channel.is_being_made():
             return core_channel(target, secure, options, compression, interceptors)
-        with front.made_within():
+        with interceptor_channel.made_within():
             return Channel(target, secure, options, compression, interceptors)

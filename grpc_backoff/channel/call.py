@@ -94,6 +94,22 @@ class CallShell(Stepper[m.Input, m.Effect]):
         return self._machine.shown_end(self._state.began, self._timeout)
 
     @abstractmethod
+    def _has_outcome(self) -> bool:
+        """Return whether it is already known how the call ends."""
+
+    @abstractmethod
+    def _break_off(self, error: Exception) -> None:
+        """End the call with an error that is not an attempt's, and cancel the attempt in flight."""
+
+    def _interrupted(self, error: Exception) -> None:
+        """End the call with the error of a step that was interrupted; otherwise, the call would never end."""
+        if self._has_outcome():
+            raise error
+        self._state = self._state._replace(phase=m.CallPhase.DONE)
+        self._record()
+        self._break_off(error)
+
+    @abstractmethod
     def _status(self, error: Any) -> Status:
         """Return the status of an attempt that failed with this error."""
 

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from grpc_backoff.calls.budget import RetryTokens, tokens_of
-from grpc_backoff.calls.machine import ChannelClosing, Input
+from grpc_backoff.calls.machine import ChannelClosing
+from grpc_backoff.channel.pending import AnyCall
 from grpc_backoff.config.channel import ChannelSetup
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
-
-
-class Resting(Protocol):
-    """A call between two attempts."""
-
-    def feed(self, given: Input) -> None:
-        """Step the call's machine with an input."""
-        ...
 
 
 class CallEnvironment:
@@ -43,7 +36,6 @@ class CallEnvironment:
     def __init__(
         self, setup: ChannelSetup, *, pending: Any, hooks: Any, listeners: Any, now: Callable[[], float], rng: Random
     ) -> None:
-        """Start without calls."""
         policies = setup.call_policies
         self.pending = pending
         self.hooks = hooks
@@ -71,11 +63,11 @@ class CallEnvironment:
         if new:
             warn_of([f"retries of {method}: {'; '.join(doubt for _, doubt in new)}"])
 
-    def rests(self, call: Resting) -> None:
+    def rests(self, call: AnyCall) -> None:
         """Store a call, and keep it alive, while it is between two attempts."""
         self._between[call] = None
 
-    def goes_on(self, call: Resting) -> None:
+    def goes_on(self, call: AnyCall) -> None:
         """Remove a call that is no longer between two attempts."""
         self._between.pop(call, None)
 

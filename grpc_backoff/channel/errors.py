@@ -6,15 +6,13 @@ Internal: programs import from `grpc_backoff`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
 from grpc_backoff.base_errors import GrpcBackoffError
-
-if TYPE_CHECKING:
-    from grpc_backoff.calls.events import Reason
-    from grpc_backoff.connection.events import ConnectionStatus
+from grpc_backoff.calls.events import Reason
+from grpc_backoff.connection.events import ConnectionStatus
 
 
 class CallError(GrpcBackoffError, grpc.RpcError):

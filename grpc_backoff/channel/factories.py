@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-if TYPE_CHECKING:
-    from grpc_backoff.config.methods import CallPolicies
+from grpc_backoff.config.methods import CallPolicies
 
 
 class Factories:

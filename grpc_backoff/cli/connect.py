@@ -18,8 +18,9 @@ from grpc_backoff.base_errors import MissingExtra, OptionError, shown
 from grpc_backoff.cli import require
 from grpc_backoff.cli.attempts import AttemptLog, ChannelReport
 from grpc_backoff.cli.interrupt import interruptible
+from grpc_backoff.cli.output import open_view
 from grpc_backoff.cli.refusal import Refusal
-from grpc_backoff.cli.view import View, open_view, printable
+from grpc_backoff.cli.view import View, printable
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port
 from grpc_backoff.connection.events import AttemptFailed, Connected, ConnectionEvent, Failure
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.cli.interrupt import interruptible
+from grpc_backoff.cli.output import open_view
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.stages import StageReport
-from grpc_backoff.cli.view import open_view
 from grpc_backoff.config.target import DEFAULT_PORT, Address, names_no_port
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.connection.events import Stage

@@ -30,8 +30,8 @@ class Loss(NamedTuple):
     served: bool = False
 
 
-class Connection(Protocol):
-    """An established connection: the server's SETTINGS frame has arrived."""
+class LiveConnection(Protocol):
+    """An established connection, as far as both APIs need it: the server's SETTINGS frame has arrived."""
 
     def alive(self) -> bool:
         """Return whether the connection is still up, as far as is currently known; never blocks."""
@@ -45,6 +45,14 @@ class Connection(Protocol):
         """Return how the connection ended; None while it is up or the cause is still being determined."""
         ...
 
+    def retire(self) -> None:
+        """Accept no new calls; close once the running calls have finished."""
+        ...
+
+
+class Connection(LiveConnection, Protocol):
+    """An established connection of an asyncio channel."""
+
     async def lost(self) -> Loss:
         """Wait until the connection ends, and return how it ended."""
         ...
@@ -55,10 +63,6 @@ class Connection(Protocol):
         grpc's core redials by itself if the connection ends just as a call is assigned to it (CB-16). If nothing dials
         except `Connector.connect`, return at once.
         """
-        ...
-
-    def retire(self) -> None:
-        """Accept no new calls; close once the running calls have finished."""
         ...
 
 

@@ -24,6 +24,9 @@ BEGINS_WITHIN = 0.25
 SETTLE = 0.001
 """How long a new connection is observed before calls may use it. A peer that hangs up right after its SETTINGS has done
 so by then."""
+SETTLE_UNNOTIFIED = 0.005
+"""The same where the core cannot notify: a late conductor must still see a peer hang up before a call does. With 1 ms,
+some redials went unnoticed on a busy machine (CB-16)."""
 SHORT_LIFE = 0.1
 """The lifetime below which a connection counts as short-lived. The connection that follows a short-lived one is
 observed for this long, so that it is seen to break even on a busy machine."""

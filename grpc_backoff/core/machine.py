@@ -222,7 +222,8 @@ class DialMachine:
             after_failure: whether the connector's last dial failed. Then a connection that comes and goes before the
                 first look is noticed late, to save a notification for each dial in backoff.
         """
-        observe = limits.SHORT_LIFE if last_life < limits.SHORT_LIFE else limits.SETTLE
+        settle = limits.SETTLE if self.notifies else limits.SETTLE_UNNOTIFIED
+        observe = limits.SHORT_LIFE if last_life < limits.SHORT_LIFE else settle
         look = LookAt(now + limits.FIRST_LOOK)
         watches = self.notifies and not after_failure
         return DialState(DialPhase.DIALLING, now, limit, observe), [NotifyOn(IDLE), look] if watches else [look]

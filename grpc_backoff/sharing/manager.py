@@ -5,28 +5,39 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
+from grpc_backoff import stepping
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
-from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, State
+from grpc_backoff.connection.connector import LiveConnection, Loss
+from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, Failure, State
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.sharing.registry import Entry, Home, Registry
-from grpc_backoff.stepping import ArmTimer, Stepper
+from grpc_backoff.stepping import Stepper
 
 _LOG = logging.getLogger(__name__)
 _TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
 
 
-class _Standing(Protocol):
-    """A connection that may have ended."""
+class Pending(Protocol):
+    """The queue of pending calls."""
 
-    def alive(self) -> bool:
-        """Return whether the connection is still up, as far as is currently known; never blocks."""
+    def __len__(self) -> int:
+        """Return how many calls are pending."""
+        ...
+
+    def release(self) -> None:
+        """Start all pending calls, because there is a connection."""
+        ...
+
+    def fail(self) -> None:
+        """Fail the pending calls that do not survive a failed attempt (CH-3)."""
         ...
 
 
-ConnectionT = TypeVar("ConnectionT", bound=_Standing)
+ConnectionT = TypeVar("ConnectionT", bound=LiveConnection)
 
 
 class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
@@ -37,7 +48,15 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     """
 
     def __init__(
-        self, machine: m.Machine, *, clock: Clock, rng: Random, home: Home, key: Hashable | None, schedules: Registry
+        self,
+        machine: m.Machine,
+        pending: Pending,
+        *,
+        clock: Clock,
+        rng: Random,
+        home: Home,
+        key: Hashable | None,
+        schedules: Registry,
     ) -> None:
         """Join the managers with the same `key`; if `key` is None, the manager has a separate schedule (SH-3).
 
@@ -47,6 +66,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         super().__init__()
         self.connection: ConnectionT | None = None
         self._machine = machine
+        self._pending = pending
         self._clock = clock
         self._rng = rng
         self._timer: TimerHandle | None = None
@@ -61,8 +81,24 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         """Handle a change that another manager made to the schedule, and the event that caused it. Thread-safe."""
 
     @abstractmethod
-    def _execute(self, effect: m.Effect) -> None:
-        """Execute an effect of the machine, except for `TellOthers`."""
+    def emit(self, event: ConnectionEvent) -> None:
+        """Notify the listeners of an event."""
+
+    @abstractmethod
+    def _arm(self, at: float) -> TimerHandle:
+        """Call `_timer_fired` when the clock reaches `at`, in seconds."""
+
+    @abstractmethod
+    def _start(self, limit: float) -> None:
+        """Start an attempt with this time limit, in seconds."""
+
+    @abstractmethod
+    def _abandon(self) -> None:
+        """Abandon the attempt in flight, if there is one."""
+
+    @abstractmethod
+    def _is_decided(self) -> bool:
+        """Return whether the attempt in flight has an outcome that has not been reported yet."""
 
     @abstractmethod
     def _changed(self, state: State) -> None:
@@ -122,10 +158,24 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         return effects
 
     def _carry_out(self, effect: m.Effect) -> None:
-        if isinstance(effect, m.TellOthers):
-            self._to_tell.append(effect.event)  # sent last: a new connection may end at once
-        else:
-            self._execute(effect)
+        match effect:  # the effects of a failed attempt first: each case takes time
+            case stepping.Emit():
+                self.emit(effect.event)
+            case stepping.ArmTimer():
+                self._cancel_timer()
+                self._timer = self._arm(effect.at)
+            case m.TellOthers():
+                self._to_tell.append(effect.event)  # sent last: a new connection may end at once
+            case m.FailCalls():
+                self._pending.fail()
+            case m.StartAttempt():
+                self._start(effect.limit)
+            case stepping.AbandonAttempt():
+                self._abandon()
+            case stepping.CancelTimer():
+                self._cancel_timer()
+            case m.ReleaseCalls():
+                self._pending.release()
 
     def _drained(self) -> None:
         news, self._to_tell = self._to_tell, []
@@ -146,9 +196,47 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
                 raise
             # The random generator, which the program may supply, has raised. Nothing else would ever wake this manager.
             _LOG.exception("a step of the connection to %s raised", self._machine.target)
-            return (ArmTimer(now + self._machine.policy.initial_backoff),)
+            return (stepping.ArmTimer(now + self._machine.policy.initial_backoff),)
         entry.schedule = self._state.key
         return effects
+
+    # Inputs.
+
+    @property
+    def _is_busy(self) -> bool:
+        return len(self._pending) > 0
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        decided = self._state.in_flight and self._is_decided()
+        self.feed(m.TimerFired(busy=self._is_busy, decided=decided))
+
+    def _fail(self, failure: Failure) -> None:
+        self.feed(m.ConnectFailed(failure, busy=self._is_busy))
+
+    def _lost(self, connection: ConnectionT, loss: Loss) -> None:
+        if connection is not self.connection:
+            return  # already handled
+        self.connection = None
+        connection.retire()  # no more calls: grpc's core would redial for them
+        self.feed(
+            m.ConnectionLost(
+                loss.reason,
+                graceful=loss.graceful,
+                served=loss.served,
+                used=connection.last_used(),
+                busy=self._is_busy,
+            )
+        )
+
+    def redialled(self) -> None:
+        """Handle a redial by the core (CB-16)."""
+        self.feed(m.CoreRedialled())
+
+    def _take_in(self, event: ConnectionEvent | None) -> None:
+        """Report an event of another manager of the key."""
+        if event is not None:
+            self.emit(replace(event, channel=self._machine.channel, elsewhere=True))
 
     def _leave(self) -> None:
         """Leave the key's schedule."""

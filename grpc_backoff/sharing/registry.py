@@ -52,7 +52,6 @@ class Entry:
     __slots__ = ("homes", "key", "members", "schedule", "stepping")
 
     def __init__(self, key: Hashable | None) -> None:
-        """Start without managers."""
         self.key = key
         self.schedule = Schedule(members=0)
         self.stepping = False
@@ -94,7 +93,6 @@ class Registry:
     """The schedules of all keys."""
 
     def __init__(self) -> None:
-        """Start without keys."""
         self.begin_anew()
 
     def begin_anew(self) -> None:

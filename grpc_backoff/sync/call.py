@@ -182,6 +182,12 @@ class BlockingCall(_SteppedCall):
         """End the call in the child of a fork, if a hook in the call's own thread has forked."""
         self.feed(m.CancelRequested())
 
+    def _has_outcome(self) -> bool:
+        return False  # until `run` returns it
+
+    def _break_off(self, error: Exception) -> None:
+        self._error = error
+
     def _receive(self) -> m.Input:
         """Sleep until there is an input, or until the timer is due."""
         longest = _longest_sleep()
@@ -424,6 +430,16 @@ class FutureCall(_SteppedCall):
         elif attempt.done():
             self._settle(attempt)
 
+    def _has_outcome(self) -> bool:
+        return self._settled
+
+    def _break_off(self, error: Exception) -> None:
+        with self.state.condition:
+            attempt, self.attempt, self._error = self.attempt, None, error
+        self._finish(m.Finish(m.Ending.BROKEN))
+        if attempt is not None:
+            self._calls.conductor.post(attempt.cancel)
+
     def _settle(self, outcome: Any, ended: Status | None = None) -> None:
         """Record how the call has ended, with the status if it is known already, and schedule its callbacks."""
         state = self.state
@@ -432,7 +448,7 @@ class FutureCall(_SteppedCall):
             if outcome is None:
                 details = CANCELLED_DETAILS if self._quietly else CLOSED_DETAILS
                 self._write(grpc.StatusCode.CANCELLED, details, (), (), "")
-            elif isinstance(outcome, grpc.RpcError):
+            elif isinstance(outcome, grpc.RpcError) and isinstance(outcome, grpc.Call):
                 ended = ended or status_of(outcome)
                 self.error = None if outcome is self.attempt else outcome
                 state.cancelled = state.cancelled or ended.cancelled

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from typing import ClassVar
 
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.machine import ChannelClosing
-from grpc_backoff.channel.environment import CallEnvironment, Resting
+from grpc_backoff.channel.environment import CallEnvironment
+from grpc_backoff.channel.pending import AnyCall
 from grpc_backoff.config.channel import ChannelSetup
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.sync.conductor import Conductor
@@ -17,23 +19,10 @@ from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.pending import PendingCalls
 
 
-class _OneAtATime:
-    """A lock that is free in the child of a fork, even if another thread of the parent held it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-
-    def begin_anew(self) -> None:
-        self.lock = threading.RLock()
-
-
-_TOKENS = _OneAtATime()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_TOKENS.begin_anew)
-
-
 class SharedTokens(RetryTokens):
     """A target's retry budget, safe to use from several threads."""
+
+    _lock: ClassVar = threading.RLock()  # one for all, so that the child of a fork can replace it
 
     def __init__(self, tokens: RetryTokens) -> None:
         """Wrap the tokens that the channels of a target share."""
@@ -51,13 +40,21 @@ class SharedTokens(RetryTokens):
 
     def failed(self) -> None:
         """Pay the tokens that a failure costs."""
-        with _TOKENS.lock:
+        with self._lock:
             self._tokens.failed()
 
     def succeeded(self) -> None:
         """Add the tokens for a success."""
-        with _TOKENS.lock:
+        with self._lock:
             self._tokens.succeeded()
+
+
+def _begin_anew() -> None:
+    SharedTokens._lock = threading.RLock()  # noqa: SLF001 - another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 class Calls(CallEnvironment):
@@ -89,7 +86,7 @@ class Calls(CallEnvironment):
         if self.tokens is not None:
             self.tokens = SharedTokens(self.tokens)
 
-    def rests(self, call: Resting) -> None:
+    def rests(self, call: AnyCall) -> None:
         """Store a call, and keep it alive, while it is between two attempts."""
         super().rests(call)
         if self.closing:  # `close` may have run before the call was stored

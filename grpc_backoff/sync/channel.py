@@ -17,7 +17,6 @@ from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
 from grpc_backoff.config.arguments import Listener, check_listener
 from grpc_backoff.config.channel import ChannelSettings, Options, read_channel
-from grpc_backoff.config.target import shown_target
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.sharing.key import key_of
@@ -69,7 +68,7 @@ class Channel(Factories, grpc.Channel):
         """The connect policy's values by name, each with its source (BP-3)."""
         self.target = target
         self.single_threaded = is_single_threaded(core_options)
-        shares = setup.clock is None and setup.rng is None  # SH-1
+        shares = setup.clock is None and setup.rng is None  # SH-1: one clock
         key = key_of(target, credentials, policy, core_options, compression) if shares else None
         clock, rng = setup.clock or CONDUCTOR, setup.rng or _CHANCE
         hooks = Hooks(setup.hooks, target, clock.now)
@@ -77,7 +76,7 @@ class Channel(Factories, grpc.Channel):
         self._conductor = CONDUCTOR
         self._ending = threading.Lock()
         self._listeners = Listeners(setup.listeners, target)
-        pending = PendingCalls(shown_target(target), self._conductor.post)
+        pending = PendingCalls(target, self._conductor.post)
         self._connector = CoreConnector(target, credentials, core_options, compression, policy, self._conductor)
         self._manager: ConnectionManager[CoreConnection] = ConnectionManager(
             Machine(target, policy),

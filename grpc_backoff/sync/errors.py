@@ -27,7 +27,6 @@ class CallError(InactiveRpcError, errors.CallError):  # type: ignore[misc] # grp
         details: str | None = None,
         debug_error_string: str | None = None,
     ) -> None:
-        """Store the parts of a status."""
         state = call_state(code, details, initial_metadata or (), trailing_metadata or (), debug_error_string)
         InactiveRpcError.__init__(self, state)
 
@@ -54,7 +53,6 @@ class NoConnectionError(CallError, errors.NoConnectionError):
         *,
         status: ConnectionStatus,
     ) -> None:
-        """Store the parts of grpc's status, and the channel's status."""
         CallError.__init__(self, code, initial_metadata, trailing_metadata, details, debug_error_string)
         self.status = status
 
@@ -90,7 +88,6 @@ class RetriesExhaustedError(CallError, errors.RetriesExhaustedError):
         wait: float | None = None,
         left: float | None = None,
     ) -> None:
-        """Store the parts of grpc's status, and the account of the attempts."""
         CallError.__init__(self, code, initial_metadata, trailing_metadata, details, debug_error_string)
         self.attempts = attempts
         self.took = took

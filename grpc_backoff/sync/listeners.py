@@ -27,18 +27,17 @@ Callback = Callable[[grpc.ChannelConnectivity], object]
 class _Subscription:
     """One connectivity callback, and the last state that it was called with."""
 
-    __slots__ = ("callback", "told")
+    __slots__ = ("callback", "last")
 
     def __init__(self, callback: Callback) -> None:
         self.callback = callback
-        self.told: State | None = None
+        self.last: State | None = None
 
 
 class Listeners:
     """The listeners and the connectivity callbacks of one channel."""
 
     def __init__(self, given: Iterable[Listener], target: str) -> None:
-        """Start with these listeners, and without connectivity callbacks."""
         self.given: list[Listener] = list(given)
         self._target = target
         self._subscriptions: list[_Subscription] = []
@@ -70,10 +69,10 @@ class Listeners:
     def wait(self, within: float) -> None:
         """Wait until everything that is queued has been delivered, for `within` seconds at most."""
         if self._news or self._telling.locked():
-            told = threading.Event()
-            self._tell(told.set)
+            delivered = threading.Event()
+            self._tell(delivered.set)
             if threading.current_thread() is not self._thread:  # a thread cannot wait for itself
-                told.wait(within)
+                delivered.wait(within)
 
     # Notifications.
 
@@ -123,8 +122,8 @@ class Listeners:
             self._tell_state(subscription, state)
 
     def _tell_state(self, subscription: _Subscription, state: State) -> None:
-        if subscription.told is not state and subscription in self._subscriptions:
-            subscription.told = state
+        if subscription.last is not state and subscription in self._subscriptions:
+            subscription.last = state
             _guarded(lambda: subscription.callback(grpc.ChannelConnectivity[state.name]), self._target)
 
 

@@ -8,47 +8,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from grpc_backoff import stepping
 from grpc_backoff.connection import machine as m
-from grpc_backoff.connection.clock import Clock
-from grpc_backoff.connection.connector import Loss
+from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.connection.connector import LiveConnection, Loss
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.sharing.manager import SteppedManager
+from grpc_backoff.sharing.manager import Pending, SteppedManager
 from grpc_backoff.sharing.registry import SCHEDULES, Registry
 from grpc_backoff.sync.conductor import Conductor
 
 _LOG = logging.getLogger(__name__)
 
 
-class LiveConnection(Protocol):
-    """An established connection: the server's SETTINGS frame has arrived."""
-
-    def alive(self) -> bool:
-        """Return whether the connection is still up, as far as is currently known. Thread-safe; never blocks."""
-        ...
-
-    def last_used(self) -> float:
-        """Return when a call last used the connection, in seconds on the channel's clock; minus infinity if never."""
-        ...
-
-    def loss(self) -> Loss | None:
-        """Return how the connection ended; None while it is up or the cause is still being determined."""
-        ...
-
-    def retire(self) -> None:
-        """Accept no new calls; close once the running ones have ended."""
-        ...
-
-
 ConnectionT = TypeVar("ConnectionT", bound=LiveConnection)
 ConnectionT_co = TypeVar("ConnectionT_co", bound=LiveConnection, covariant=True)
 
 
-class PendingDial(Protocol):
+class AttemptInFlight(Protocol):
     """An attempt in flight."""
 
     def decided(self) -> bool:
@@ -60,31 +38,15 @@ class PendingDial(Protocol):
         ...
 
 
-class Dialler(Protocol[ConnectionT_co]):
+class ThreadedConnector(Protocol[ConnectionT_co]):
     """Makes connections to one target."""
 
-    def connect(self, limit: float, tell: Callable[[Any], None]) -> PendingDial:
+    def connect(self, limit: float, tell: Callable[[Any], None]) -> AttemptInFlight:
         """Start an attempt of up to `limit` seconds; call `tell`, on the conductor, with its connection or failure."""
         ...
 
 
-class Waiting(Protocol):
-    """The queue of pending calls."""
-
-    def __len__(self) -> int:
-        """Return how many calls are pending."""
-        ...
-
-    def release(self) -> None:
-        """Start all pending calls, because there is a connection."""
-        ...
-
-    def fail(self) -> None:
-        """Notify the pending calls of a failed dial, which only some of them survive (CH-3)."""
-        ...
-
-
-class Observer(Protocol):
+class Receiver(Protocol):
     """Receives events. It must not run any user code in these methods (TH-5a)."""
 
     def hear(self, event: Any) -> None:
@@ -102,9 +64,9 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     def __init__(
         self,
         machine: m.Machine,
-        connector: Dialler[ConnectionT],
-        waiting: Waiting,
-        observer: Observer,
+        connector: ThreadedConnector[ConnectionT],
+        pending: Pending,
+        listeners: Receiver,
         *,
         conductor: Conductor,
         clock: Clock,
@@ -118,19 +80,24 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         manager has a separate schedule.
         """
         self._connector = connector
-        self._waiting = waiting
-        self._observer = observer
+        self._listeners = listeners
         self._conductor = conductor
         self._joined = False
-        self._attempt: PendingDial | None = None
+        self._attempt: AttemptInFlight | None = None
         self._attempts = 0
-        super().__init__(machine, clock=clock, rng=rng, home=conductor, key=key, schedules=schedules)
+        super().__init__(machine, pending, clock=clock, rng=rng, home=conductor, key=key, schedules=schedules)
 
     # Thread-safe, like `state` and `status`.
 
     def hear(self, news: ConnectionEvent | None) -> None:
         """Handle a change that another manager made to the key's schedule, and the event that caused it."""
-        self._conductor.post(lambda: self._take_in(news))
+
+        def take_in() -> None:
+            if self._state.phase is not m.Phase.CLOSED:
+                self._take_in(news)
+                self.feed(m.ScheduleChanged(busy=self._is_busy))
+
+        self._conductor.post(take_in)
 
     # For the channel.
 
@@ -159,10 +126,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         """Reset the backoff and, if sleeping, dial at once (CB-9)."""
         self.feed(m.ResetRequested())
 
-    def redialled(self) -> None:
-        """Handle a redial by the core (CB-16)."""
-        self.feed(m.CoreRedialled())
-
     def close(self) -> None:
         """Stop for good (CB-10): no timers, attempts or events remain. Running calls continue."""
         self.feed(m.CloseRequested())
@@ -172,44 +135,22 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     # Driving the machine.
 
     def _changed(self, state: State) -> None:
-        self._observer.changed(state)
+        self._listeners.changed(state)
 
     def _later(self, work: Callable[[], None]) -> None:
         self._conductor.post(work)
 
-    def _execute(self, effect: m.Effect) -> None:
-        match effect:
-            case m.StartAttempt():
-                self._start(effect.limit)
-            case stepping.AbandonAttempt():
-                self._abandon()
-            case stepping.ArmTimer():
-                self._cancel_timer()
-                # A clock supplied by the program may call back on any thread.
-                self._timer = self._clock.call_at(effect.at, lambda: self._conductor.post(self._timer_fired))
-            case stepping.CancelTimer():
-                self._cancel_timer()
-            case m.ReleaseCalls():
-                self._waiting.release()
-            case m.FailCalls():
-                self._waiting.fail()
-            case stepping.Emit():
-                self._observer.hear(effect.event)
+    def emit(self, event: ConnectionEvent) -> None:
+        """Notify the listeners of an event."""
+        self._listeners.hear(event)
 
-    def _take_in(self, news: ConnectionEvent | None) -> None:
-        if self._state.phase is m.Phase.CLOSED:
-            return
-        if news is not None:
-            self._observer.hear(replace(news, channel=self._machine.channel, elsewhere=True))
-        self.feed(m.ScheduleChanged(busy=len(self._waiting) > 0))
+    def _arm(self, at: float) -> TimerHandle:
+        # A clock supplied by the program may call back on any thread.
+        return self._clock.call_at(at, lambda: self._conductor.post(self._timer_fired))
 
     def _timer_fired(self) -> None:
-        timer = self._timer
-        if timer is None:
-            return  # cancelled after it had been posted
-        self._timer = None
-        decided = self._state.in_flight and self._attempt is not None and self._attempt.decided()
-        self.feed(m.TimerFired(busy=len(self._waiting) > 0, decided=decided))
+        if self._timer is not None:  # not cancelled after it had been posted
+            super()._timer_fired()
 
     # One attempt, and the lifetime of its connection.
 
@@ -234,9 +175,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         else:
             self._live(outcome)
 
-    def _fail(self, failure: Failure) -> None:
-        self.feed(m.ConnectFailed(failure, busy=len(self._waiting) > 0))
-
     def _live(self, connection: ConnectionT) -> None:
         self.connection = connection
         if not connection.alive():  # it has already ended, so do not report success
@@ -245,20 +183,8 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         else:
             self.feed(m.SettingsReceived())
 
-    def _lost(self, connection: ConnectionT, loss: Loss) -> None:
-        if connection is not self.connection:
-            return  # already handled
-        self.connection = None
-        connection.retire()  # no more calls: grpc's core would redial for them
-        self.feed(
-            m.ConnectionLost(
-                loss.reason,
-                graceful=loss.graceful,
-                served=loss.served,
-                used=connection.last_used(),
-                busy=len(self._waiting) > 0,
-            )
-        )
+    def _is_decided(self) -> bool:
+        return self._attempt is not None and self._attempt.decided()
 
     def _abandon(self) -> None:
         attempt, self._attempt = self._attempt, None

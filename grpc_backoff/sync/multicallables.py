@@ -14,34 +14,47 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import grpc
 
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
 from grpc_backoff.core.machine import READY
+from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.sync.call import BlockingCall, CallSetup, Entry, FutureCall
+from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.grpcio import channel_to_nowhere, inherited_deadline
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.replay import Replay
 
-if TYPE_CHECKING:
-    from grpc_backoff.policy.retry import RetryPolicy
-    from grpc_backoff.sync.channel import Channel
-
 _BLOCKING_STYLES = ("__call__", "with_call")
+
+
+class CallingChannel(Protocol):
+    """What a method's calls need from their channel."""
+
+    calls: Calls
+    single_threaded: bool
+
+    def connection(self) -> CoreConnection | None:
+        """Return the connection that calls may use, as far as is currently known; None if there is none."""
+        ...
+
+    def refuse(self) -> None:
+        """Raise grpcio's ValueError if the channel is closed, or ForkError if it was created before a fork."""
+        ...
 
 
 class MultiCallable(Method):
     """One method of one channel, across any number of connections."""
 
-    _channel: Channel
+    _channel: CallingChannel
 
     def __init__(
         self,
-        channel: Channel,
+        channel: CallingChannel,
         method: str,
         request_serializer: Any,
         response_deserializer: Any,

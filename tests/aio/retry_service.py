@@ -126,6 +126,17 @@ class Chance:
         return self.number
 
 
+class Breaking(Chance):
+    """A random generator that raises while `broken` is set."""
+
+    broken = False
+
+    def random(self):
+        if self.broken:
+            raise ZeroDivisionError("no chance")
+        return super().random()
+
+
 class Client:
     """A channel, its stub, and the events of its calls."""
 

@@ -8,7 +8,7 @@ import pickle
 import grpc
 import pytest
 
-from grpc_backoff.aio.finished import release
+from grpc_backoff.aio.finished import release_core
 from grpc_backoff.testing.front import FlakyFront, healthy
 from tests.echo import EchoStub, Message, serving
 
@@ -46,7 +46,7 @@ async def outcome(call):
 @pytest.mark.parametrize("how", ["answered", "late", "cancelled"])
 @pytest.mark.parametrize("arity", ["Unary", "Down", "Up", "Both"])
 async def test_finished_calls_say_what_they_said(server, arity, how):
-    """CH-1: `release` does not change what a finished call's methods return."""
+    """CH-1: `release_core` does not change what a finished call's methods return."""
     message = Message(text="hang" if how == "late" else "x", count=1)
     async with grpc.aio.insecure_channel(server.target, options=ALONE) as channel:
         request = iter([message]) if arity in ("Up", "Both") else message
@@ -55,8 +55,8 @@ async def test_finished_calls_say_what_they_said(server, arity, how):
             call.cancel()
         first = await outcome(call)
         before = await everything(call)
-        release(call)
-        release(call)
+        release_core(call)
+        release_core(call)
         assert await everything(call) == before
         if arity in ("Unary", "Up"):
             assert await outcome(call) == first
@@ -66,7 +66,7 @@ async def test_finished_calls_say_what_they_said(server, arity, how):
 
 
 async def test_a_channel_ends_with_a_call_that_is_held():
-    """CB-10: after `release`, a closed channel's connection ends even if the program still holds a finished call."""
+    """CB-10: after `release_core`, a closed channel's connection ends even if a program still holds a finished call."""
     async with serving() as port, FlakyFront(healthy, upstream=("127.0.0.1", port)) as front:
         channel = grpc.aio.insecure_channel(front.target, options=ALONE)
         call = EchoStub(channel).Unary(Message(text="x"))
@@ -74,7 +74,7 @@ async def test_a_channel_ends_with_a_call_that_is_held():
         await channel.close()
         await asyncio.sleep(0.1)
         assert front.visits[0].ended is None
-        release(call)
+        release_core(call)
         async with asyncio.timeout(5):
             while front.visits[0].ended is None:
                 await asyncio.sleep(0.01)
@@ -82,46 +82,46 @@ async def test_a_channel_ends_with_a_call_that_is_held():
 
 
 async def test_calls_that_run_are_left_alone():
-    """CH-7: `release` does not affect running calls, and accepts objects that are not calls."""
+    """CH-7: `release_core` does not affect running calls, and accepts objects that are not calls."""
     async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
         call = EchoStub(channel).Both()
         await call.write(Message(text="x"))
-        release(call)
+        release_core(call)
         assert (await call.read()).text == "x"
         call.cancel()
-        release(object())
+        release_core(object())
 
 
 async def test_errors_of_such_calls_can_be_pickled(server):
-    """CH-1: after `release` a call's error is still grpc's own, and can be pickled."""
+    """CH-1: after `release_core` a call's error is still grpc's own, and can be pickled."""
     async with grpc.aio.insecure_channel(server.target, options=ALONE) as channel:
         call = EchoStub(channel).Unary(Message(text="hang"), timeout=0.2)
         await asyncio.wait_for(call.code(), 5)
-        release(call)
+        release_core(call)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call
         assert pickle.loads(pickle.dumps(caught.value)).code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 async def test_a_write_that_fails_behind_the_end():
-    """CH-1: a failed write that grpcio records after `release` does not change the status of the call."""
+    """CH-1: a failed write that grpcio records after `release_core` does not change the status of the call."""
     async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
         call = EchoStub(channel).Unary(Message(text="x"))
         await call
-        assert release(call)
+        assert release_core(call)
         call._cython_call.set_internal_error("Failed")
         assert await call.code() is grpc.StatusCode.OK
 
 
 async def test_a_status_that_is_still_to_come():
-    """RT-2: without `stand_in`, `release` keeps a call whose write failed, because its status may still arrive."""
+    """RT-2: without `stand_in`, `release_core` keeps a call whose write failed, because its status may still arrive."""
     async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
         call = EchoStub(channel).Both(timeout=20)
         await call.write(Message(text="x"))
         held = call._cython_call
         held.set_internal_error('Failed "execute_batch": by the test')  # as grpcio does when a write fails
         assert call.done()
-        assert not release(call)
+        assert not release_core(call)
         assert call._cython_call is held
-        assert release(call, stand_in=True)
+        assert release_core(call, stand_in=True)
         assert await call.code() is grpc.StatusCode.INTERNAL

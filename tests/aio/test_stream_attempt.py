@@ -18,8 +18,9 @@ from grpc_backoff.testing.front import FlakyFront
 from tests.aio.service import counts, fails
 from tests.aio.trying import BUFFER, CODE, REQUEST_STREAMS, STYLES, failing, finish, make, trying
 from tests.echo import EchoStub, Message, serving
-from tests.sync.service import INITIAL, TRAILING
 
+INITIAL = (("first", "1"), ("first-bin", b"\x00\xff"))
+TRAILING = (("last", "2"), ("last-bin", b"\xfe\x00"))
 LARGE = [f"{number}" + "x" * 100_000 for number in range(20)]
 HUGE = [f"{number}" + "x" * 1_000_000 for number in range(40)]  # more than HTTP/2's windows and socket buffers hold
 WIDE = [(BUFFER, 100_000_000)]

@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import ConnectionStatus, Reason, RetryHooks, aio, parse_policy
-from grpc_backoff.aio.call import CALLS
+from grpc_backoff.aio.arities import CALLS
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.grpcio import READY_NUMBER
 from grpc_backoff.aio.hooks import Hooks

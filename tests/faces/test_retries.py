@@ -32,7 +32,7 @@ from grpc_backoff import (
     WaitSource,
 )
 from grpc_backoff.policy.checks import STATUS_CODES
-from tests.aio.retry_service import HANG, Chance, Say, retried
+from tests.aio.retry_service import HANG, Breaking, Chance, Say, retried
 from tests.echo import Message
 from tests.faces.log import Log
 from tests.faces.tries import fails
@@ -88,6 +88,24 @@ def script(server, *says):
 
 def attempts(server):
     return len(server.servicer.got)
+
+
+# A step that raises.
+
+
+def test_a_generator_that_raises(opened, way, server):
+    """CH-1: an exception from a user-supplied random generator ends the call that used it, and no other call."""
+    rng = Breaking()
+    with opened("retry: 2, delay: 10ms, jitter: full", rng=rng) as channel:
+        channel.ready()
+        rng.broken = True
+        script(server, DOWN, DOWN)
+        for _ in range(2):
+            call = channel.begin(way)
+            with pytest.raises(ZeroDivisionError, match="no chance"):
+                call.outcome()
+            assert call.done()
+        assert channel.begin(way).outcome().texts == ["a"]
 
 
 # The number of attempts (RT-1) and the retryable codes (RT-2).

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 
 import grpc
+import pytest
 
 import grpc_backoff
 from grpc_backoff import CallRetried, RetriesExhaustedError
@@ -35,6 +36,25 @@ def test_cancel_while_an_attempt_is_being_made(server, monkeypatch):
         assert future.cancel()
         cancelled.set()
         assert server.servicer.cancelled.wait(10)
+
+
+def test_a_step_that_raises_ends_the_running_attempt(server):
+    """CH-1: if a step of a stream's machine raises, the attempt is cancelled, and the reader gets the error."""
+    with grpc_backoff.insecure_channel(server.target, retry="retry: 1") as channel:
+        stream = EchoStub(channel).Both(iter([Message(text="a"), Message(text="hang")]))
+        given = stream._call._machine
+
+        class Broken(type(given)):
+            def step(self, *how):
+                raise ZeroDivisionError("no time")
+
+        assert stream._call.current() is not None
+        stream._call._machine = Broken(given.target, given.method, given.policy, given.wait_for_ready)
+        assert next(stream).text == "a"
+        with pytest.raises(ZeroDivisionError, match="no time"):
+            next(stream)
+        assert stream.code() is grpc.StatusCode.INTERNAL
+        assert server.servicer.cancelled.wait(20)
 
 
 def test_the_deadline_of_a_call_whose_hook_has_not_begun(server):

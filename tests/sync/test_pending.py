@@ -40,7 +40,7 @@ class Call:
 
 def pending(manager):
     work = []
-    made = PendingCalls("target", work.append)
+    made = PendingCalls("target:1", work.append)
     made.manager = manager
     made.work = work
     return made
@@ -146,7 +146,7 @@ def test_the_error():
     """CH-4: the error's text names the target, the stage and the reason; its `status` has the figures."""
     manager = Manager(State.TRANSIENT_FAILURE, failure=Failure(Stage.TCP, "refused"))
     error = pending(manager).error(grpc.StatusCode.UNAVAILABLE)
-    assert error.details() == "no connection to target; last error: tcp: refused"
+    assert error.details() == "no connection to target:1; last error: tcp: refused"
     assert error.status == manager.status()
     late = pending(manager).error(grpc.StatusCode.DEADLINE_EXCEEDED)
     assert late.details().startswith("Deadline Exceeded while waiting: no connection to target")

@@ -8,7 +8,7 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import aio
-from grpc_backoff.aio import front
+from grpc_backoff.aio import interceptor_channel
 from tests.aio.test_drop_in_calls import ANSWERS, answer, call_all
 from tests.aio.test_drop_in_interceptors import NoteUnaryUnary, notes
 from tests.echo import EchoStub, Message, serving
@@ -271,4 +271,4 @@ async def test_the_table_of_what_grpc_accepts_is_bounded():
     """SH-8: the table of arguments that grpc has accepted stays bounded, however many targets there are."""
     for port in range(1, 300):
         await aio.insecure_channel(f"127.0.0.1:{port}").close()
-    assert len(front._accepted) == front._MOST_ACCEPTED
+    assert len(interceptor_channel._accepted) == interceptor_channel._MOST_ACCEPTED

@@ -1,9 +1,9 @@
-"""The front, or interceptor channel: a channel of grpc's own that runs interceptors and never connects.
+"""The interceptor channel: a channel of grpc's own that runs interceptors and never connects.
 
-An intercepted call is made on the front. The channel's interceptors are followed by this library's own
-(`multicallables.py`), which makes the call on the real connection, so the front's core never dials.
+An intercepted call is made on the interceptor channel. The channel's interceptors are followed by this library's own
+(`multicallables.py`), which makes the call on the real connection, so this channel's core never dials.
 
-The first front is created through `grpc.aio`'s public names, because tracing libraries replace these with functions
+The first one is created through `grpc.aio`'s public names, because tracing libraries replace these with functions
 that add interceptors. Those functions may lead back to this library: a program may have assigned
 `grpc_backoff.aio.insecure_channel` to grpc's name, or called `grpc_backoff.install`. This module tracks which
 constructor is running, and ends such a cycle at grpcio's own class.
@@ -51,7 +51,7 @@ class _Making(threading.local):
 _making = _Making()
 
 
-class Front:
+class InterceptorChannel:
     """One channel's interceptor channel, created when there are interceptors to run."""
 
     __slots__ = ("_channel", "_compression", "_last", "_options", "_target", "always", "credentials")
@@ -75,7 +75,7 @@ class Front:
         self._last = last
         self._channel: grpc.aio.Channel | None = None
         self.always = False
-        """Whether all calls use the front, because another library has replaced grpc's channel class, and may change
+        """Whether all calls use it, because another library has replaced grpc's channel class, and may change
         any call."""
 
     def open(self, interceptors: Interceptors | None) -> dict[str, list[Any]]:

@@ -1,0 +1,95 @@
+"""The base class of both APIs' queues of pending calls, which wait for a connection.
+
+The calls are in a dictionary, whose single operations are atomic, without a lock, because a finalizer can make a call
+wherever the garbage collector happens to run.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from typing import Any, ClassVar, Protocol
+
+import grpc
+
+from grpc_backoff.calls.machine import CancelRequested, ConnectionReady, Input, NoConnection
+from grpc_backoff.config.target import shown_target
+from grpc_backoff.connection.events import ConnectionStatus, Stage
+from grpc_backoff.connection.no_connection import explain
+
+_LOG = logging.getLogger(__name__)
+READY = ConnectionReady()
+
+
+class AnyCall(Protocol):
+    """A call of either API."""
+
+    def feed(self, given: Input) -> None:
+        """Step the call's machine with an input. If threads share the calls, this is thread-safe, and never blocks."""
+        ...
+
+
+class PendingCalls:
+    """One channel's pending calls, in order of arrival.
+
+    Attributes:
+        manager: the connection's manager, or a channel's share in it; set before the first call arrives.
+    """
+
+    manager: Any
+    no_connection_error: ClassVar[Any]
+    """The `NoConnectionError` of this API."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._resolved = False
+        self._waiting: dict[Any, None] = {}
+
+    def __len__(self) -> int:
+        """Return how many calls are pending."""
+        return len(self._waiting)
+
+    def no_connection(self) -> NoConnection:
+        """Return the machine's input for a pending call when a dial fails."""
+        return NoConnection(resolved=self._resolved)
+
+    def add(self, call: AnyCall) -> None:
+        """Store the call, and keep it alive, until it is removed."""
+        self._waiting[call] = None
+
+    def discard(self, call: AnyCall) -> None:
+        """Remove a call that has a connection or has ended."""
+        self._waiting.pop(call, None)
+
+    @abstractmethod
+    def release(self) -> None:
+        """Start all pending calls, as long as the connection stays up."""
+
+    def fail(self) -> None:
+        """Notify the pending calls of a failed dial, which only wait-for-ready calls survive (CH-3)."""
+        self._note_resolved()
+        for call in tuple(self._waiting):
+            self._feed(call, self.no_connection())
+
+    def cancel(self) -> None:
+        """Cancel every pending call, because the channel is closing."""
+        for call in tuple(self._waiting):
+            self._feed(call, CancelRequested())
+
+    def error(self, code: grpc.StatusCode) -> Any:
+        """Return the error of a call that got no connection (CH-4)."""
+        status: ConnectionStatus = self.manager.status()
+        details = explain(shown_target(self._target), status, waited=code is grpc.StatusCode.DEADLINE_EXCEEDED)
+        return self.no_connection_error(code, details=details, status=status)
+
+    def _note_resolved(self) -> None:
+        error = self.manager.status().last_error
+        self._resolved = self._resolved or (error is not None and error.stage is not Stage.RESOLVE)
+
+    def _feed(self, call: AnyCall, given: Input) -> None:
+        """Feed an input to a call's machine; an exception removes the call, but must not keep the others waiting."""
+        try:
+            call.feed(given)
+        except Exception:  # noqa: BLE001 - a clock or a source of jitter, which the program may supply
+            _LOG.exception("a step of a pending call raised")
+            self.discard(call)
