@@ -65,6 +65,19 @@ async def test_failure_behind_the_first_answer(method, tls):
         assert len(service.got) == 2
 
 
+@REQUEST_STREAMS
+@OTHER_STYLES
+@pytest.mark.parametrize("after", [0, 5])
+async def test_failure_while_requests_are_written(method, style, after):
+    """RT-8: if an attempt fails while requests are being written, the next one gets every request from the start."""
+    texts = [f"{number} " + "x" * 20_000 for number in range(10)]
+    async with trying(fails(after), fails(after + 1)) as service:
+        answer = await finish(make(service.stub, method, texts, style))
+        assert answer == ("".join(texts) if method == "Up" else texts)
+        assert service.got[-1] == texts
+        assert [got == texts[: len(got)] for got in service.got] == [True] * 3
+
+
 @pytest.mark.parametrize("read", [False, True])
 async def test_ping_pong(read):
     """RT-8: a call that alternates writes and reads is retried until its first response."""
