@@ -621,7 +621,7 @@ class Ledger:
         """
         moved, some = 0, _MANY
         while some == _MANY:
-            some = await self.store.retarget(read_target(old), read_target(new), _MANY)
+            some = await self.store.retarget(_target(old), _target(new), _MANY)
             moved += some
         await self.store.notify(bare_target(new))
         self._wake(new)
@@ -662,7 +662,7 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
         content = call.serialized(request[0])
         target, method = call.channel.target, call.method
     elif isinstance(call, str) and len(request) == 2:  # noqa: PLR2004 - method and request
-        target, (method, content) = read_target(call), request
+        target, (method, content) = _target(call), request
         if not isinstance(method, str) or not method.startswith("/"):
             raise OptionError("method", method, "a path such as '/package.Service/Method'")
     else:
@@ -690,3 +690,10 @@ def _checked(id_: str) -> str:
         return str(uuid.UUID(id_))
     except (ValueError, AttributeError, TypeError):
         raise LedgerStateError(f"id={id_!r}: expected an operation id (a UUID)") from None
+
+
+def _target(given: str) -> str:
+    """Return a target to store; unlike a channel's, it must name something, because no channel would deliver to it."""
+    if not given:
+        raise OptionError("target", given, "the target of a channel that delivers, such as 'localhost:50051'")
+    return read_target(given)
