@@ -93,7 +93,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
 
     def decided(self) -> bool:
         """Return whether the core has an outcome; see `Connector.decided`."""
-        return m.is_decided(self._state, self.core.shown())
+        return m.is_decided(self._state, self.core.shown(), self._owner.loop.time())
 
     # The connection.
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, _get_running_loop  # the public function raises without a loop: it is slower
 from collections.abc import AsyncIterable, Callable
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 import grpc
@@ -34,8 +34,10 @@ from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.shares import Share
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
-from grpc_backoff.config.methods import CallPolicies
 from grpc_backoff.policy.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.methods import CallPolicies
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 

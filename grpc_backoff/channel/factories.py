@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from grpc_backoff.config.methods import CallPolicies
+if TYPE_CHECKING:
+    from grpc_backoff.config.methods import CallPolicies
 
 
 class Factories:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import grpc
 
 from grpc_backoff.calls.machine import CallMachine, Metadata
-from grpc_backoff.config.methods import Retry
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.methods import Retry
 
 NOWHERE, UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
 """The target and the options of a channel that never connects, and that channelz should not show."""

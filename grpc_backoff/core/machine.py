@@ -343,12 +343,13 @@ class DialMachine:
         return state, []
 
 
-def is_decided(state: DialState, shown: int) -> bool:
+def is_decided(state: DialState, shown: int, now: float) -> bool:
     """Return whether the core may have an outcome of the attempt that was not looked at yet (CB-3).
 
-    IDLE counts, because a late shell may have told the core to dial just now.
+    A young dial counts, because a late shell may have told the core to dial just now.
     """
-    return state.phase is not DialPhase.DIALLING or shown != CONNECTING
+    young = now - state.started < min(limits.BEGINS_WITHIN, state.limit / 2)
+    return state.phase is not DialPhase.DIALLING or shown != CONNECTING or young
 
 
 def link_of(shown: int, ended_for: float) -> Link:

@@ -86,7 +86,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
 
     def decided(self) -> bool:
         """Return whether the core has an outcome that has not been polled yet."""
-        return m.is_decided(self._state, self.shown())
+        return m.is_decided(self._state, self.shown(), self.now())
 
     def abandon(self) -> None:
         """Abandon the attempt; the core closes its socket at its own limit, if not before."""

@@ -190,7 +190,16 @@ def test_failed(code, details, failure):
 )
 def test_decided(phase, shown, decided):
     """CB-3: an outcome that the core has, but that was not looked at yet, counts at the limit."""
-    assert m.is_decided(reach(phase).state, shown) is decided
+    assert m.is_decided(reach(phase).state, shown, START + LIMIT) is decided
+
+
+@pytest.mark.parametrize(
+    ("age", "limit", "young"), [(0.0, 20.0, True), (0.24, 20.0, True), (0.25, 20.0, False), (0.11, 0.2, False)]
+)
+def test_young_dials_may_be_decided(age, limit, young):
+    """CB-3: a dial that a late shell began a moment ago gets a moment more, but never long (0.25 s, half its limit)."""
+    dial = Dial(limit=limit)
+    assert m.is_decided(dial.state, CONNECTING, START + age) is young
 
 
 # The observation.

@@ -50,6 +50,7 @@ def test_a_step_that_raises_ends_the_running_attempt(server):
 
         assert stream._call.current() is not None
         stream._call._machine = Broken(given.target, given.method, given.policy, given.wait_for_ready)
+        assert server.servicer.hanging.wait(20)  # a handler that has not begun to hang does not notice its end
         assert next(stream).text == "a"
         with pytest.raises(ZeroDivisionError, match="no time"):
             next(stream)
