@@ -53,6 +53,10 @@ def mistaken(channel, way, texts=("a",), **how):
     return f"{error.code().name}: {error.details()}" if isinstance(error, grpc.RpcError) else type(error).__name__
 
 
+@pytest.mark.skipif(
+    tuple(map(int, grpc.__version__.split(".")[:2])) < (1, 70),
+    reason="grpcio 1.63 words these errors differently, and its own asyncio streams hang on some of them",
+)
 def test_arguments(channel, kind, way):
     """CH-1: wrong metadata, compression, credentials and timeouts are rejected, without a connection too."""
     expected = {mistake: ends for mistake, (_, ends) in ARGUMENTS.items()}
