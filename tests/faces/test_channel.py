@@ -135,7 +135,8 @@ def test_no_target(face, target):
     with face.channel(target) as channel:
         outcome = channel.begin(timeout=20).outcome()
     assert outcome.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN)
-    assert "''" in outcome.details or "dns:///" in outcome.details
+    told = ("''", "dns:///", "Failed to create secure client channel")  # the last is what plain grpcio 1.63 says
+    assert any(text in outcome.details for text in told)
 
 
 @pytest.mark.parametrize("target", [":1", "http://localhost:1", "localhost:99999", None])
