@@ -8,11 +8,11 @@ OLDEST = .venv-oldest/bin
 CLIENTS = .venv-clients/bin
 # Most tests wait for real time to pass, so they run with more workers than there are cores.
 PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile
-SHORT = tests/aio tests/faces tests/connection tests/interop -m "not slow"
-BESIDE = tests/aio tests/sync tests/faces tests/connection tests/calls tests/policy -m "not slow"
+SHORT = tests/aio tests/both_apis tests/connection tests/interop -m "not slow"
+BESIDE = tests/aio tests/sync tests/both_apis tests/connection tests/calls tests/policy -m "not slow"
 
 # The parts of `make test`, each for a job of its own: `make test-part PART=channels`. The last has all that is not in another.
-PART_channels = tests/aio tests/channel tests/connection tests/faces tests/interop tests/sharing tests/sync
+PART_channels = tests/aio tests/channel tests/connection tests/both_apis tests/interop tests/sharing tests/sync
 PART_interop_suite = tests/interop_suite
 PART_rest = tests $(patsubst %,--ignore=%,$(PART_channels) $(PART_interop_suite))
 PART ?= rest
@@ -90,8 +90,8 @@ test-part: .venv/made
 
 test-modes: .venv/made
 	$(BIN)/python $(PYTEST) $(SHORT) --loop uvloop
-	PYTHONDEVMODE=1 PYTHONWARNINGS=error $(BIN)/python $(PYTEST) tests/aio tests/faces tests/connection -m "not slow"
-	PYTHONOPTIMIZE=1 $(BIN)/python $(PYTEST) tests/aio tests/faces -m "not slow" -W ignore::pytest.PytestConfigWarning
+	PYTHONDEVMODE=1 PYTHONWARNINGS=error $(BIN)/python $(PYTEST) tests/aio tests/both_apis tests/connection -m "not slow"
+	PYTHONOPTIMIZE=1 $(BIN)/python $(PYTEST) tests/aio tests/both_apis -m "not slow" -W ignore::pytest.PytestConfigWarning
 
 test-oldest: .venv-oldest/made
 	$(OLDEST)/python $(PYTEST) tests/interop_suite/official/test_generated.py tests/interop_suite/official/test_wire.py tests/sync $(SHORT)

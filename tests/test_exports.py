@@ -46,7 +46,7 @@ def test_docstring(name):
     assert importlib.import_module(name).__doc__
 
 
-INTERNAL = re.compile(r"^Internal(?P<but>, but for [^:]*)?: programs import from `(?P<face>[\w.]+)`\.$", re.MULTILINE)
+INTERNAL = re.compile(r"^Internal(?P<but>, but for [^:]*)?: programs import from `(?P<api>[\w.]+)`\.$", re.MULTILINE)
 PUBLIC = {
     "grpc_backoff",
     "grpc_backoff.aio",
@@ -82,7 +82,7 @@ def is_public(name):
     module = importlib.import_module(name)
     said = INTERNAL.search(module.__doc__)
     if hasattr(module, "__path__"):
-        return said is None or said["face"] == name
+        return said is None or said["api"] == name
     package, _, last = name.rpartition(".")
     beside = INTERNAL.search(importlib.import_module(package).__doc__)
     return said is None and (beside is None or f"`{last}`" in (beside["but"] or ""))
@@ -95,7 +95,7 @@ def test_what_is_internal_says_so():
         module = importlib.import_module(name)
         said = INTERNAL.findall(module.__doc__)
         assert len(said) == module.__doc__.count("\nInternal") <= 1, name
-        assert {face for _, face in said} <= PUBLIC
+        assert {api for _, api in said} <= PUBLIC
 
 
 def test_what_an_internal_package_spares_is_there():
@@ -132,7 +132,7 @@ def test_retrying_is_at_the_top(name):
     assert name in grpc_backoff.__all__
 
 
-def test_retrying_calls_is_in_the_face():
+def test_retrying_calls_is_public():
     """RT-6: both APIs export `retrying`, for single calls, and `RetriesExhaustedError`."""
     from grpc_backoff import aio
 

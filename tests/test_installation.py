@@ -30,7 +30,7 @@ NAMES = ("insecure_channel", "secure_channel")
 MODULES = (grpc, grpc.aio, grpc.experimental.aio)
 GENUINE = grpc._channel.Channel, grpc.aio._channel.Channel
 OURS = grpc_backoff.Channel, aio.Channel
-BEFORE = {face: face.insecure_channel for face in (grpc, grpc.aio)}
+BEFORE = {api: api.insecure_channel for api in (grpc, grpc.aio)}
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ async def made(make, *args, **kwargs):
 
 async def kinds(target):
     """Return whether grpc's constructors now make our channels: threaded ones, and those for asyncio."""
-    return [isinstance(await made(face.insecure_channel, target), OURS) for face in (grpc, grpc.aio)]
+    return [isinstance(await made(api.insecure_channel, target), OURS) for api in (grpc, grpc.aio)]
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -203,7 +203,7 @@ async def test_every_order(otel, first):
             for length in range(4):
                 for rest in itertools.product(STEPS, repeat=length):
                     assert await after(otel, (first, *rest), target) == [], (first, *rest)
-                    assert {face: face.insecure_channel for face in BEFORE} == BEFORE
+                    assert {api: api.insecure_channel for api in BEFORE} == BEFORE
             gc.collect()
 
 
@@ -237,21 +237,21 @@ def wrapped(make, target):
     return wrapper
 
 
-@pytest.mark.parametrize("face", [grpc, grpc.aio], ids=["threads", "asyncio"])
+@pytest.mark.parametrize("api", [grpc, grpc.aio], ids=["threads", "asyncio"])
 @pytest.mark.parametrize("order", ["before", "after", "both"])
-async def test_what_a_wrapper_changes_counts(monkeypatch, face, order):
+async def test_what_a_wrapper_changes_counts(monkeypatch, api, order):
     """CH-1, TH-7: what a wrapper changes in the arguments takes effect, whether it is there before `install` or not."""
     async with serving() as port:
         if order != "before":
             grpc_backoff.install()
-        monkeypatch.setattr(face, "insecure_channel", wrapped(face.insecure_channel, f"127.0.0.1:{port}"))
+        monkeypatch.setattr(api, "insecure_channel", wrapped(api.insecure_channel, f"127.0.0.1:{port}"))
         if order != "after":
             grpc_backoff.install()
-        channel = await made(face.insecure_channel, "shop")
+        channel = await made(api.insecure_channel, "shop")
         assert isinstance(channel, OURS)
         assert channel.target == f"127.0.0.1:{port}"
         grpc_backoff.uninstall()
-        assert isinstance(await made(face.insecure_channel, "shop"), GENUINE)
+        assert isinstance(await made(api.insecure_channel, "shop"), GENUINE)
 
 
 async def test_a_constructor_that_makes_something_else(monkeypatch):
@@ -265,9 +265,9 @@ async def test_a_refusal_leaves_no_trace(otel):
     """CH-10: with wrappers installed, bad arguments raise the usual errors, and later channels are not affected."""
     otel.turn(on=True)
     grpc_backoff.install()
-    for face in (grpc, grpc.aio):
+    for api in (grpc, grpc.aio):
         with pytest.raises(grpc_backoff.OptionError):
-            face.insecure_channel("127.0.0.1:1", options=[("grpc_backoff.jiter", 0.1)])
+            api.insecure_channel("127.0.0.1:1", options=[("grpc_backoff.jiter", 0.1)])
     with pytest.raises(ValueError, match="must be"):
         grpc.aio.insecure_channel("127.0.0.1:1", interceptors=[object()])
     async with serving() as port:

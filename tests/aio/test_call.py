@@ -1,8 +1,8 @@
 """A single retried call against a real server, plaintext and TLS: features that only asyncio has.
 
-`tests/faces` covers what both APIs do. The pure tests of the state machine (`tests/calls`) cover which attempts follow
-which outcomes, and when. Waits are short and in real time. The tests compare the waits that the channel reports, so a
-slow machine only makes the tests slower.
+`tests/both_apis` covers what both APIs do. The pure tests of the state machine (`tests/calls`) cover which attempts
+follow which outcomes, and when. Waits are short and in real time. The tests compare the waits that the channel reports,
+so a slow machine only makes the tests slower.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CH-1: features that only asyncio's calls have, for all four arities, on plain channels and on this library's.
 
-`tests/faces/test_drop_in.py` covers what calls do on both APIs. Each test runs on a fresh channel, where this library's
-calls have to wait, and on a READY one.
+`tests/both_apis/test_drop_in.py` covers what calls do on both APIs. Each test runs on a fresh channel, where this
+library's calls have to wait, and on a READY one.
 """
 
 from __future__ import annotations

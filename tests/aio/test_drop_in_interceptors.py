@@ -1,6 +1,6 @@
 """CH-1: features that only asyncio's interceptors have, on plain channels and on this library's, fresh or READY.
 
-`tests/faces/test_interceptors.py` covers what interceptors do on both APIs.
+`tests/both_apis/test_interceptors.py` covers what interceptors do on both APIs.
 """
 
 from __future__ import annotations

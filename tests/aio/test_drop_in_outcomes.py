@@ -1,7 +1,7 @@
 """CH-1: endings that only asyncio's calls have, on plain channels and on this library's.
 
-`tests/faces` covers how calls end on both APIs. Deadlines are in real time, but a slow machine only makes these tests
-slower.
+`tests/both_apis` covers how calls end on both APIs. Deadlines are in real time, but a slow machine only makes these
+tests slower.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """RT-8: retries of calls whose requests are written or come from an asynchronous iterator, and what calls buffer.
 
-`tests/faces/test_replay.py` covers what both APIs do. The waits between attempts are a few milliseconds of real time.
+`tests/both_apis/test_replay.py` covers what both APIs do. The waits between attempts are a few milliseconds of real
+time.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ LARGE = [f"{number}" + "x" * 100_000 for number in range(20)]
 HUGE = [f"{number}" + "x" * 1_000_000 for number in range(40)]  # more than HTTP/2's windows and socket buffers hold
 WIDE = [(BUFFER, 100_000_000)]
 OTHER_STYLES = pytest.mark.parametrize("style", ["written", "async iterator"])
-"""The styles that `tests/faces/test_replay.py` does not test."""
+"""The styles that `tests/both_apis/test_replay.py` does not test."""
 
 
 async def answers_early(requests, context):

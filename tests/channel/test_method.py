@@ -13,7 +13,7 @@ from grpc_backoff.channel.method import NOWHERE, Arguments, replaced
 from tests.echo import EchoStub
 
 
-def test_retrying_serves_both_faces():
+def test_retrying_serves_both_apis():
     """BP-2: `retrying` is one function for both APIs; the method it returns has the same type, channel and name."""
     assert aio.retrying is grpc_backoff.retrying
     with grpc_backoff.insecure_channel("127.0.0.1:1") as channel:

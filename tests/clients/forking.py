@@ -1,6 +1,6 @@
 """A program for gunicorn and Celery that uses a channel before its workers are forked, and again in each worker.
 
-`FORKING_FACE` selects the constructor of the channels. `FORKING_BEFORE` says what the parent does before the fork: with
+`FORKING_API` selects the constructor of the channels. `FORKING_BEFORE` says what the parent does before the fork: with
 `nothing`, it makes no channel; with `closed`, it makes, uses and closes one; with `open`, it keeps one connected.
 """
 
@@ -18,7 +18,7 @@ from grpc_backoff import aio
 
 METHOD = "/forking/Ask"
 TARGET = os.environ.get("FORKING_TARGET")
-FACE = os.environ.get("FORKING_FACE", "threads")
+API = os.environ.get("FORKING_API", "threads")
 BEFORE = os.environ.get("FORKING_BEFORE", "nothing")
 MAKERS = {
     "plain": grpc.insecure_channel,
@@ -26,7 +26,7 @@ MAKERS = {
     "plain asyncio": grpc.aio.insecure_channel,
     "asyncio": aio.insecure_channel,
 }
-MAKE = MAKERS[FACE]
+MAKE = MAKERS[API]
 
 
 def ask_over(channel):
@@ -41,7 +41,7 @@ async def ask_once():
 def ask():
     """Return the answer to a call on a new channel in this process, or the name of its error."""
     try:
-        if FACE.endswith("asyncio"):
+        if API.endswith("asyncio"):
             return asyncio.run(ask_once())
         with MAKE(TARGET) as channel:
             return ask_over(channel)
@@ -62,7 +62,7 @@ def ask_inherited():
 INHERITED = None
 if BEFORE == "closed":
     assert ask() == "asked"
-elif BEFORE == "open" and FACE.endswith("asyncio"):
+elif BEFORE == "open" and API.endswith("asyncio"):
     LOOP = asyncio.new_event_loop()
     asyncio.set_event_loop(LOOP)
     OPEN = MAKE(TARGET)

@@ -34,7 +34,7 @@ stream.streams = True
 
 @pytest.mark.parametrize("tracer", ["opentelemetry", "sentry", "ddtrace"])
 @pytest.mark.parametrize(
-    ("face", "order", "maker"),
+    ("api", "order", "maker"),
     [
         *(("asyncio", order, maker) for maker in ("grpc", "ours") for order in ("before", "after")),
         ("asyncio", "alone", "ours"),
@@ -43,13 +43,13 @@ stream.streams = True
         ("threads", "after", "grpc"),
     ],
 )
-async def test_each_call_is_traced_once(server, face, tracer, order, maker):
+async def test_each_call_is_traced_once(server, api, tracer, order, maker):
     """CH-1, TH-7: each call is traced once, whether `install` comes before the tracer, after it, or not at all."""
     server.methods.update({"/traced/Ask": echo, "/traced/Watch": stream})
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         str(PROGRAM),
-        face,
+        api,
         tracer,
         order,
         maker,

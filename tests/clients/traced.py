@@ -1,6 +1,6 @@
-"""A traced program: `python traced.py FACE TRACER ORDER MAKER TARGET` makes five calls and prints their traces.
+"""A traced program: `python traced.py API TRACER ORDER MAKER TARGET` makes five calls and prints their traces.
 
-FACE is asyncio or threads. TRACER is opentelemetry, sentry or ddtrace. ORDER says whether the tracer is set up before
+API is asyncio or threads. TRACER is opentelemetry, sentry or ddtrace. ORDER says whether the tracer is set up before
 or after `grpc_backoff.install()`; `alone` means without `install()`. MAKER is grpc or ours: the module whose
 constructor the program calls.
 """
@@ -110,13 +110,13 @@ def call_in_threads(maker, target):
     return True
 
 
-def main(face, tracer, order, maker, target):
+def main(api, tracer, order, maker, target):
     if order == "after":
         grpc_backoff.install()
     traced = {"opentelemetry": opentelemetry, "sentry": sentry, "ddtrace": ddtrace}[tracer]()
     if order == "before":
         grpc_backoff.install()
-    ours = asyncio.run(call(maker, target)) if face == "asyncio" else call_in_threads(maker, target)
+    ours = asyncio.run(call(maker, target)) if api == "asyncio" else call_in_threads(maker, target)
     sys.stdout.write(json.dumps({"ours": ours, "traced": sorted(traced())}))
 
 

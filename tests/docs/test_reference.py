@@ -29,10 +29,10 @@ NUMBERS = {"multiplier", "fraction", "low", "high", "max_tokens", "token_ratio",
 
 def objects():
     """Yield each public name and its value, with the module that users import it from."""
-    for face in sorted(PUBLIC):
-        module = importlib.import_module(face)
+    for api in sorted(PUBLIC):
+        module = importlib.import_module(api)
         for name in module.__all__:
-            yield face, name, getattr(module, name)
+            yield api, name, getattr(module, name)
 
 
 def functions():
@@ -65,7 +65,7 @@ def places(value):
 
 def test_every_public_name_is_on_a_page():
     """Every public name is in the reference, either by itself or with its module."""
-    missing = [f"{face}.{name}" for face, name, value in objects() if not SHOWN & {face, *places(value)}]
+    missing = [f"{api}.{name}" for api, name, value in objects() if not SHOWN & {api, *places(value)}]
 
     assert missing == []
 
@@ -73,10 +73,10 @@ def test_every_public_name_is_on_a_page():
 def test_every_class_and_function_has_a_docstring():
     """Every public class and function has a docstring."""
     values = [
-        (face, name, value) for face, name, value in objects() if inspect.isclass(value) or inspect.isfunction(value)
+        (api, name, value) for api, name, value in objects() if inspect.isclass(value) or inspect.isfunction(value)
     ]
 
-    assert [f"{face}.{name}" for face, name, value in values if not value.__doc__] == []
+    assert [f"{api}.{name}" for api, name, value in values if not value.__doc__] == []
 
 
 @pytest.mark.parametrize(("function", "about"), list(functions()))
@@ -110,9 +110,7 @@ def test_rules_that_docstrings_name_are_there():
 
 def test_no_docstring_needs_what_readers_do_not_have():
     """Public docstrings refer by number only to rules and gRFCs, which the glossary explains."""
-    assert [
-        f"{face}.{name}" for face, name, value in objects() if re.search(r"\bRFC-\d{3}\b", value.__doc__ or "")
-    ] == []
+    assert [f"{api}.{name}" for api, name, value in objects() if re.search(r"\bRFC-\d{3}\b", value.__doc__ or "")] == []
 
 
 def test_the_page_of_the_command_line_has_every_command():

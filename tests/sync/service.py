@@ -18,8 +18,8 @@ from grpc_backoff import BackoffPolicy, Exponential, NoJitter
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.sync.grpcio import open_channels
 from grpc_backoff.testing.front import FlakyFront
+from tests.both_apis.loops import LoopThread
 from tests.echo import Message, services
-from tests.faces.loops import LoopThread
 
 ROOT = Path(__file__).parents[2]
 INITIAL = (("first", "1"), ("first-bin", b"\x00\xff"))

@@ -1,6 +1,6 @@
 """Calls on threaded channels: endings that only threads can cause, and the threads that calls need.
 
-Behaviour that they share with asyncio calls is tested in `tests/faces`.
+Behaviour that they share with asyncio calls is tested in `tests/both_apis`.
 """
 
 from __future__ import annotations

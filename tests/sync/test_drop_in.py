@@ -1,6 +1,6 @@
 """CH-1, TH-1: features that only threaded calls and channels have, on plain channels and on ours, fresh or READY.
 
-`tests/faces/test_drop_in.py` covers what they do on both APIs.
+`tests/both_apis/test_drop_in.py` covers what they do on both APIs.
 """
 
 from __future__ import annotations

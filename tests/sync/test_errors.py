@@ -43,7 +43,7 @@ def test_what_they_are(error):
 
 
 @pytest.mark.parametrize("name", ["NoConnectionError", "RetriesExhaustedError"])
-def test_one_name_for_both_faces(name):
+def test_one_name_for_both_apis(name):
     """TH-1: the error classes in `grpc_backoff` itself are base classes for both the asyncio and the threaded API."""
     base = getattr(grpc_backoff, name)
     assert issubclass(getattr(aio, name), base)

@@ -1,6 +1,6 @@
 """The asyncio and the threaded API, of this library and of plain grpc, behind one blocking interface for tests.
 
-A face makes channels. A channel makes calls; each call is made in one way and has one `Outcome`. The asyncio faces run
+An API makes channels. A channel makes calls; each call is made in one way and has one `Outcome`. The asyncio APIs run
 on an event loop in a separate thread, which also makes their calls. The threaded ones run in the thread of the test.
 """
 
@@ -19,9 +19,9 @@ from grpc._channel import _InactiveRpcError
 
 import grpc_backoff
 import grpc_backoff.aio
+from tests.both_apis.interceptors import for_asyncio, for_threads
+from tests.both_apis.loops import LoopThread
 from tests.echo import EchoStub, Message
-from tests.faces.interceptors import for_asyncio, for_threads
-from tests.faces.loops import LoopThread
 
 RETRY = "retry: 3, delay: 10ms"
 KINDS = {"plain": {}, "ours": {}, "retrying": {"retry": RETRY}}
@@ -110,7 +110,7 @@ def threaded_stream(steps):
             step.wait(20)
 
 
-class _Face:
+class _Api:
     """One API, of plain grpc or of this library, with everything that differs between the two APIs.
 
     Attributes:
@@ -131,7 +131,7 @@ class _Face:
         self.ours = kind != "plain"
 
     def make(self, target, options=(), credentials=None, **how):
-        """Return a channel of this library or of plain grpc, with the settings for this face's kind."""
+        """Return a channel of this library or of plain grpc, with the settings for the kind of this API."""
         how |= KINDS[self.kind] if "retry" not in how else {}
         module = self.module if self.ours else self.plain
         if credentials is not None:
@@ -142,7 +142,7 @@ class _Face:
         return f"{self.name}-{self.kind}"
 
 
-class AsyncioFace(_Face):
+class AsyncioApi(_Api):
     """The asyncio API: `grpc.aio` or `grpc_backoff.aio`."""
 
     name = "asyncio"
@@ -178,7 +178,7 @@ class AsyncioFace(_Face):
             self._loop.close()
 
 
-class ThreadedFace(_Face):
+class ThreadedApi(_Api):
     """The threaded API: `grpc` or `grpc_backoff`."""
 
     name = "threads"
@@ -201,7 +201,7 @@ class ThreadedFace(_Face):
             made.close()
 
     def close(self):
-        """Do nothing: this face has no resources to release."""
+        """Do nothing: this API has no resources to release."""
 
 
 class AsyncioChannel:

@@ -11,7 +11,7 @@ import pytest
 
 from grpc_backoff import AttemptStarted
 from grpc_backoff.testing.front import settings_then_close
-from tests.faces.log import Log
+from tests.both_apis.log import Log
 from tests.sync.service import front
 
 CODE = grpc.StatusCode
@@ -33,7 +33,7 @@ def calls(end, codes):
         codes[outcome.code] += 1
 
 
-def flooded(face, lives, initial, seconds, options=(), **how):
+def flooded(api, lives, initial, seconds, options=(), **how):
     """Flood a peer, which closes each connection after `lives` seconds, with calls for `seconds` seconds.
 
     Return the number of connections that the peer accepted, and the number of attempts, in that time.
@@ -41,7 +41,7 @@ def flooded(face, lives, initial, seconds, options=(), **how):
     log, codes = Log(), Counter()
     options = [("grpc.initial_reconnect_backoff_ms", round(initial * 1000)), *options]
     with front(settings_then_close(lives)) as peer:
-        with face.channel(peer.target, options, listeners=[log.hear], **how) as channel:
+        with api.channel(peer.target, options, listeners=[log.hear], **how) as channel:
             end = time.monotonic() + seconds
             channel.start([calls(end, codes) for _ in range(16)])()
         dialled, starts = ([each.at for each in of] for of in (peer.visits, log.of(AttemptStarted)))

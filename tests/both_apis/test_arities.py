@@ -13,8 +13,8 @@ import grpc
 import pytest
 
 from grpc_backoff import CallExhausted, CallRetried, Reason, WaitSource
-from tests.faces.face import RETRY
-from tests.faces.tries import counts, fails, hangs
+from tests.both_apis.api import RETRY
+from tests.both_apis.tries import counts, fails, hangs
 from tests.sync.service import until
 
 CODE = grpc.StatusCode

@@ -108,9 +108,9 @@ def test_deadline_during_an_attempt(ours):
         assert (error.status.attempt, error.status.in_flight) == (1, True)
 
 
-def test_one_deadline_over_wait_and_call(face, way, nowhere):
+def test_one_deadline_over_wait_and_call(api, way, nowhere):
     """CH-3, TH-3: a deadline covers both the wait and the call; time spent waiting is not available to the call."""
-    with face.channel(nowhere.target, FAST) as channel:
+    with api.channel(nowhere.target, FAST) as channel:
         call = channel.begin(way, wait_for_ready=True, timeout=20)
         time.sleep(0.2)
         nowhere.start()
@@ -118,9 +118,9 @@ def test_one_deadline_over_wait_and_call(face, way, nowhere):
         assert nowhere.servicer.remaining[0] <= 19.9  # grpc rounds up on the wire, to a tenth of a second
 
 
-def test_waits(face, way, nowhere):
+def test_waits(api, way, nowhere):
     """CH-3, TH-3: wait-for-ready calls made before the server starts are all answered, each with its own response."""
-    with face.channel(nowhere.target, FAST) as channel:
+    with api.channel(nowhere.target, FAST) as channel:
         calls = [channel.begin(way, [str(number)], wait_for_ready=True, timeout=20) for number in range(16)]
         time.sleep(0.05)
         assert not any(call.done() for call in calls)
@@ -149,14 +149,14 @@ def test_time_remaining(kind, cancellable, unreachable):
         assert call.cancel()
 
 
-def test_a_peer_that_hangs_up_behind_its_settings(face):
+def test_a_peer_that_hangs_up_behind_its_settings(api):
     """CH-3: a fail-fast call ends with UNAVAILABLE if the peer hangs up after SETTINGS each time."""
-    with front(settings_then_close()) as peer, face.channel(peer.target, FAST) as channel:
+    with front(settings_then_close()) as peer, api.channel(peer.target, FAST) as channel:
         assert channel.begin(timeout=20).outcome().code is CODE.UNAVAILABLE
 
 
 @pytest.mark.parametrize("ready", [True, False])
-def test_a_server_that_found_no_connection_itself(face, ready):
+def test_a_server_that_found_no_connection_itself(api, ready):
     """CH-3, CH-7: UNAVAILABLE from a proxy ends even a wait-for-ready call; the call is never sent twice."""
 
     class Proxy(Echo):
@@ -164,7 +164,7 @@ def test_a_server_that_found_no_connection_itself(face, ready):
             self._begin(context)
             context.abort(CODE.UNAVAILABLE, "failed to connect to all addresses; last error: none")
 
-    with place(Proxy()) as server, face.channel(server.target) as channel:
+    with place(Proxy()) as server, api.channel(server.target) as channel:
         if ready:
             channel.ready()
         assert channel.begin(wait_for_ready=True, timeout=20).outcome().code is CODE.UNAVAILABLE
@@ -195,12 +195,12 @@ def over_a_loss(channel, text):
     return None
 
 
-def test_a_stub_outlives_its_connections(face, server):
+def test_a_stub_outlives_its_connections(api, server):
     """CH-2: one stub works across ten restarts of its server; wait-for-ready calls wait for each restart."""
-    with face.channel(server.target, FAST) as channel:
+    with api.channel(server.target, FAST) as channel:
         for turn in range(10):
             assert over_a_loss(channel, str(turn)) == str(turn)
             server.kill()
             server.start()
-        if face.ours:  # the core may redial unnoticed for a call on an ending connection (CB-16)
+        if api.ours:  # the core may redial unnoticed for a call on an ending connection (CB-16)
             until(lambda: 5 <= channel.own.connection_status().connections <= 10)

@@ -21,7 +21,7 @@ from grpc_backoff.testing.front import (
     silent,
     slow_settings,
 )
-from tests.faces.log import Log
+from tests.both_apis.log import Log
 from tests.sync.service import front, place, until
 
 CODE = grpc.StatusCode
@@ -34,8 +34,8 @@ BUSY = 0.5  # seconds; the lateness of a busy machine
 WAITS = {"wait_for_ready": True, "timeout": 60}
 
 
-def opened(face, target, log, options=FAST, **how):
-    return face.channel(target, options, listeners=[log.hear], **how)
+def opened(api, target, log, options=FAST, **how):
+    return api.channel(target, options, listeners=[log.hear], **how)
 
 
 @pytest.mark.parametrize("behaviour", [None, accept_close, accept_reset, http1_answer])
@@ -121,9 +121,9 @@ def test_tls_to_plaintext_and_back(ours, server):
             assert channel.unary("hello", timeout=20) == "hello"
 
 
-def test_an_outage(face, server):
+def test_an_outage(api, server):
     """CH-3, CH-7: a lost connection fails running calls; pending calls are answered when the server is up again."""
-    with front(healthy, server.port) as peer, face.channel(peer.target, FAST) as channel:
+    with front(healthy, server.port) as peer, api.channel(peer.target, FAST) as channel:
         for _ in range(2):
             assert channel.unary("hello", wait_for_ready=True, timeout=20) == "hello"
             stream = channel.begin("Down", ["then hang"])

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from grpc_backoff import CallRetried
 from grpc_backoff.testing.front import healthy
+from tests.both_apis.tries import Tries, counts, fails
 from tests.echo import Message
-from tests.faces.tries import Tries, counts, fails
 from tests.sync.service import INITIAL, TRAILING, front, place, until
 
 CODE = grpc.StatusCode

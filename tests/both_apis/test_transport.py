@@ -19,9 +19,9 @@ ROUND_ROBIN = [
 ]
 
 
-def called(face, target, options=(), **how):
+def called(api, target, options=(), **how):
     """Make a call on a new channel; return its outcome."""
-    with face.channel(target, options, **how) as channel:
+    with api.channel(target, options, **how) as channel:
         return channel.begin(timeout=20).outcome()
 
 

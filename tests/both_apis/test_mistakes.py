@@ -11,8 +11,8 @@ import grpc
 import pytest
 
 from grpc_backoff.testing.front import silent
+from tests.both_apis.api import NO_STREAM
 from tests.echo import Message
-from tests.faces.face import NO_STREAM
 from tests.sync.service import front
 
 UNSERVED = {grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.DEADLINE_EXCEEDED}

@@ -1,6 +1,6 @@
 """CH-1, TH-1: interceptors on both APIs, and how they see calls that wait for a connection or are retried.
 
-Each interceptor is a generator function; `tests/faces/interceptors.py` says how it runs on each API.
+Each interceptor is a generator function; `tests/both_apis/interceptors.py` says how it runs on each API.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import CallRetried, Reason, RetriesExhaustedError
+from tests.both_apis.api import RETRY
+from tests.both_apis.tries import fails, hangs
 from tests.echo import Message
-from tests.faces.face import RETRY
-from tests.faces.tries import fails, hangs
 from tests.sync.service import until
 
 CODE = grpc.StatusCode
@@ -28,12 +28,12 @@ def go_on(continuation, details, request):
     return (yield continuation(details, request))
 
 
-def noting(face, noted, name):
+def noting(api, noted, name):
     """Return an interceptor that records its name and the call's method, and adds its name to the metadata."""
 
     def intercept(continuation, details, request):
         noted.append((name, details.method))
-        metadata = face.metadata(*(details.metadata or ()), ("through", name))
+        metadata = api.metadata(*(details.metadata or ()), ("through", name))
         return (yield continuation(details._replace(metadata=metadata), request))
 
     return intercept

@@ -9,8 +9,8 @@ import weakref
 import grpc
 import pytest
 
+from tests.both_apis.tries import Tries, fails
 from tests.certificates import client_credentials, server_credentials
-from tests.faces.tries import Tries, fails
 from tests.sync.service import place
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE

@@ -23,8 +23,8 @@ from grpc_backoff import (
     State,
 )
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close, silent
+from tests.both_apis.log import Log
 from tests.certificates import client_credentials, server_credentials
-from tests.faces.log import Log
 from tests.sync.service import dialled, front, place, until
 
 CODE = grpc.StatusCode
@@ -130,9 +130,9 @@ def test_bad_arguments(ours, settings, words):
 
 
 @pytest.mark.parametrize("target", ["", b"", "dns:///"])
-def test_no_target(face, target):
+def test_no_target(api, target):
     """CH-10: a channel without a target can be made, as on plain grpc; its first call fails."""
-    with face.channel(target) as channel:
+    with api.channel(target) as channel:
         outcome = channel.begin(timeout=20).outcome()
     assert outcome.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN)
     told = ("''", "dns:///", "Failed to create secure client channel")  # the last is what plain grpcio 1.63 says

@@ -12,8 +12,8 @@ import grpc
 import pytest
 
 from grpc_backoff.testing.front import silent
+from tests.both_apis.wire import counting
 from tests.echo import Message
-from tests.faces.wire import counting
 from tests.sync.service import INITIAL, TRAILING, front, until
 
 CODE = grpc.StatusCode

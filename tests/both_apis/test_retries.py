@@ -33,10 +33,10 @@ from grpc_backoff import (
 )
 from grpc_backoff.policy.checks import STATUS_CODES
 from tests.aio.retry_service import HANG, Breaking, Chance, Say, retried
+from tests.both_apis.log import Log
+from tests.both_apis.tries import fails
+from tests.both_apis.wire import counting
 from tests.echo import Message
-from tests.faces.log import Log
-from tests.faces.tries import fails
-from tests.faces.wire import counting
 from tests.sync.service import Echo, front, place, until
 
 CODE = grpc.StatusCode
