@@ -49,6 +49,42 @@ class Failure:
         return f"{self.stage.value}: {self.reason}"
 
 
+class Role(enum.Enum):
+    """What one of a channel's slots is for (PO-2)."""
+
+    __hash__ = object.__hash__  # implemented in C
+
+    COMING = "coming"
+    """It has no connection, and seeks one when the channel needs one."""
+    SERVING = "serving"
+    """It has a connection that takes new calls."""
+    RETIRING = "retiring"
+    """It takes no new calls; its connection is closed when the last call has ended."""
+    CONDEMNED = "condemned"
+    """Its connection is known to be dead, so its calls are being ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotStatus:
+    """A snapshot of one of a channel's slots, which has at most one connection for new calls (PO-11).
+
+    Attributes:
+        endpoint: the address that the slot dials; empty for the channel's whole target.
+        role: what the slot is for.
+        state: its state, with the meaning that it has for a channel; SHUTDOWN if it dials no more.
+        calls: how many calls run on its connections.
+        since: when it got its role, in seconds on the channel's clock.
+        last_error: why its last attempt failed or its last connection ended; None once a new connection is READY.
+    """
+
+    endpoint: str
+    role: Role
+    state: State
+    calls: int
+    since: float
+    last_error: Failure | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionStatus:
     """A snapshot of what a channel is doing (CH-11).
@@ -62,7 +98,8 @@ class ConnectionStatus:
         next_attempt_in: seconds until the next attempt may start; None if none is planned.
         ready_since: when the channel became READY, in seconds on its clock, like `Connected.at`; None if it is not
             READY. With the event loop's clock, that was `loop.time() - ready_since` seconds ago.
-        connections: how many connections this channel has made so far.
+        made: how many connections this channel has made so far.
+        connections: the channel's slots; usually one, which dials the whole target. Empty in errors.
     """
 
     state: State
@@ -71,7 +108,8 @@ class ConnectionStatus:
     last_error: Failure | None
     next_attempt_in: float | None
     ready_since: float | None
-    connections: int
+    made: int
+    connections: tuple[SlotStatus, ...] = ()
 
 
 class Reason(enum.Enum):

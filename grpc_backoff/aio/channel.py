@@ -1,4 +1,4 @@
-"""The asyncio channel: grpc's interface in front of the connection manager."""
+"""The asyncio channel: grpc's interface in front of the pool of connections."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time, refuse_elsewhere
-from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.polling import Polling
-from grpc_backoff.aio.shares import Share, SharedManager, Shares, shared_manager
+from grpc_backoff.aio.pool import ConnectionPool
+from grpc_backoff.aio.shares import Share, SharedPool, Shares, shared_pool
 from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.forks import CoreUse, at_fork, check_core, generation, refuse_inherited
 from grpc_backoff.config.arguments import Listener, check_listener
@@ -33,10 +33,10 @@ from grpc_backoff.config.channel import ChannelSettings, ChannelSetup, Options, 
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
-from grpc_backoff.connection.machine import Machine
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.sharing.key import Key, key_of
+from grpc_backoff.sharing.pool import pool_machine
 from grpc_backoff.telemetry.log import log_event
 
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
@@ -107,14 +107,13 @@ class Channel(Factories, grpc.aio.Channel):
         self._clock = clock = setup.clock or LoopClock(loop)
         rng = setup.rng or _chance()
         how = target, credentials, core_options, compression, policy
-        # SH-2: channels with TLS have separate managers, as in grpcio.
-        shared = shared_manager(
+        # SH-2: channels with TLS have separate pools, as in grpcio.
+        shared = shared_pool(
             None if credentials is not None else key,
             loop,
-            lambda: _make_manager(*how, connector, clock, rng, loop, key),
+            lambda: _make_pool(*how, connector, clock, rng, loop, key),
         )
-        self._connector: Connector[CallConnection] = shared.connector
-        self._manager: ConnectionManager[CallConnection] = shared.manager
+        self._pool = shared.pool
         self._listeners = Listeners(setup.listeners, loop)
         self._pending = PendingCalls(target, loop)
         self._share = Share(shared, self._pending, self._listeners, loop)
@@ -152,7 +151,19 @@ class Channel(Factories, grpc.aio.Channel):
 
     def connection_status(self) -> ConnectionStatus:
         """Return the channel's status: state, attempt, last error, and seconds until the next attempt (CH-11)."""
-        return self._share.status()
+        return self._share.full_status()
+
+    def refresh_connection(self) -> None:
+        """Replace the channel's connection while it goes on serving (PO-9).
+
+        New calls use the new connection once it is READY; calls that run on the old one continue there. If the attempt
+        fails, the old connection goes on serving, and the attempt is repeated with backoff (PO-3). Use this when the
+        program learns from another source that the server has moved. It may be called in any state, from any thread,
+        any number of times; two replacements start at least INITIAL_BACKOFF apart. Without a connection, and after
+        `close`, it does nothing.
+        """
+        if not self._is_inherited:
+            self._share.refresh()
 
     def reset_connect_backoff(self) -> None:
         """Reset the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
@@ -401,7 +412,7 @@ def secure_channel(
     )
 
 
-def _make_manager(
+def _make_pool(
     target: str,
     credentials: grpc.ChannelCredentials | None,
     options: Options,
@@ -412,15 +423,28 @@ def _make_manager(
     rng: Random,
     loop: asyncio.AbstractEventLoop,
     key: Key | None,
-) -> SharedManager:
-    """Return a connection manager for one or more channels, with its connector and its shares."""
-    if connector is None:
-        connector = core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
-    machine, shares = Machine(target, policy), Shares()
-    manager: ConnectionManager[CallConnection] = ConnectionManager(
-        machine, connector, shares, clock=clock, rng=rng, listeners=(log_event, shares.hear), loop=loop, key=key
+) -> SharedPool:
+    """Return the connections of one or more channels, with the channels' shares in them."""
+
+    def make_connector(_endpoint: str) -> Connector[CallConnection]:
+        if connector is not None:
+            made: Connector[CallConnection] = connector
+            return made
+        return core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
+
+    machine, shares = pool_machine(target, policy), Shares()
+    pool = ConnectionPool(
+        machine,
+        policy,
+        shares,
+        connector=make_connector,
+        listeners=(log_event, shares.hear),
+        clock=clock,
+        rng=rng,
+        loop=loop,
+        key=key,
     )
-    return SharedManager(target, manager, connector, shares, machine.channel)
+    return SharedPool(target, pool, shares, machine.channel)
 
 
 def _keep_until_called(_held: object) -> None:

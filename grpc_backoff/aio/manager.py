@@ -24,9 +24,14 @@ from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connect
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.sharing.manager import Pending, SteppedManager
-from grpc_backoff.sharing.registry import SCHEDULES, Registry
+from grpc_backoff.sharing.registry import SCHEDULES, Membership, Registry
 
 _LOG = logging.getLogger(__name__)
+
+
+def _ignore(_state: State) -> None:
+    pass
+
 
 _MOST_NEWS = 64
 """How many events are kept for a loop that is not running at the moment; only the latest ones matter."""
@@ -44,13 +49,16 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         clock: Clock,
         rng: Random,
         listeners: Sequence[Listener] = (),
+        changed: Callable[[State], None] = _ignore,
         loop: asyncio.AbstractEventLoop,
         key: Hashable | None = None,
+        beside: Membership | None = None,
         schedules: Registry = SCHEDULES,
     ) -> None:
         """Assemble the parts; nothing happens before a connection is wanted.
 
-        Managers with the same `key` share one schedule (SH-3); if `key` is None, the manager has its own schedule.
+        Managers with the same `key` share one schedule (SH-3); if `key` is None, the manager has its own schedule, or
+        that of `beside`. `changed` is called with each new state.
         """
         self.listeners: list[Listener] = list(listeners)
         self._connector = connector
@@ -58,10 +66,11 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._attempt: asyncio.Task[None] | None = None
         self._attempts = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._watchers: list[asyncio.Future[bool]] = []
+        self._tell_state = changed
+        self._ended: Callable[[], None] | None = None
         self._news: deque[ConnectionEvent | None] = deque(maxlen=_MOST_NEWS)
         self._news_due = False
-        super().__init__(machine, pending, clock=clock, rng=rng, home=loop, key=key, schedules=schedules)
+        super().__init__(machine, pending, clock=clock, rng=rng, home=loop, key=key, schedules=schedules, beside=beside)
 
     # For the channel.
 
@@ -87,23 +96,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             self._lost(connection, loss)
         return None
 
-    async def wait_for_state_change(self, last: State) -> None:
-        """Wait until the state differs from `last`, or has differed in the meantime."""
-        if self.state is not last:
-            return
-        while not await self.next_change():
-            pass
-
-    async def next_change(self) -> bool:
-        """Wait until the watchers are woken; return whether the manager's own state has changed."""
-        changed: asyncio.Future[bool] = self._loop.create_future()
-        self._watchers.append(changed)
-        try:
-            return await changed
-        finally:
-            if changed in self._watchers:
-                self._watchers.remove(changed)
-
     def reset(self) -> None:
         """Reset the backoff and, if sleeping, dial at once (CB-9). May be called from any thread, in any state."""
         if is_here(self._loop):
@@ -112,8 +104,25 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the channel with it
                 self._loop.call_soon_threadsafe(self.feed, m.ResetRequested())
 
+    def retire(self, ended: Callable[[], None]) -> None:
+        """Stop dialling, let running calls continue, and call `ended` when no connection is left (PO-2)."""
+        connection = self.draining = self.connection
+        self.replaced, self._ended = True, ended
+        self.feed(m.CloseRequested())
+        self._leave()
+        if connection is not None:
+            connection.retire()
+        if not self._tasks:
+            self._loop.call_soon(self._tell_end)
+
+    def _tell_end(self) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            ended()
+
     def close(self) -> None:
         """Stop for good (CB-10): no timers, attempts or events remain. Running calls continue."""
+        self._ended = None
         self.feed(m.CloseRequested())
         self._leave()
         self.listeners.clear()
@@ -128,19 +137,11 @@ class ConnectionManager(SteppedManager[ConnectionT]):
 
     # Driving the machine.
 
-    def _changed(self, _state: State) -> None:
-        if self._watchers:
-            self.wake_watchers(changed=True)
+    def _changed(self, state: State) -> None:
+        self._tell_state(state)
 
     def _later(self, work: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(work)
-
-    def wake_watchers(self, *, changed: bool) -> None:
-        """Wake everything that watches the state; `changed` says whether the manager's own state changed."""
-        watchers, self._watchers = self._watchers, []
-        for watcher in watchers:
-            if not watcher.done():
-                watcher.set_result(changed)
 
     # Notifications from other managers of the key (SH-3).
 
@@ -174,7 +175,12 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         An attempt that fails is kept as `_attempt` only, because the callback would take a turn of the event loop.
         """
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self._tasks and self._ended is not None:
+            self._tell_end()
 
     def emit(self, event: Event) -> None:
         """Notify the listeners of an event."""

@@ -29,7 +29,7 @@ from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.grpcio import READY_NUMBER, core_call
 from grpc_backoff.aio.interceptor_channel import LISTS, InterceptorChannel, channel_to_nowhere
-from grpc_backoff.aio.manager import ConnectionManager
+from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.shares import Share
 from grpc_backoff.calls.machine import Metadata
@@ -50,7 +50,7 @@ class CallingChannel(Protocol):
     loop: AbstractEventLoop
     _calls: Calls
     _interceptor_channel: InterceptorChannel
-    _manager: ConnectionManager[CallConnection]
+    _pool: ConnectionPool
     _secure: bool
     _share: Share
 
@@ -113,14 +113,16 @@ class MultiCallable(Method):
         if core is not None and not core.retired and core.check(False) == READY_NUMBER:
             return self._connection
         channel = self._channel
-        connection = None if channel._manager.connection is None else channel._share.connection()
+        connection = channel._share.connection() if channel._pool.has_connection else None
         if connection is None:
             self._connection = self._core = None
         elif connection is not self._connection:
             direct = self._on_core(connection.core)  # first, because it raises if the method's name is invalid
             if connection.on_end is not None:
                 direct = _with_end(direct, connection.on_end)
-            self._direct, self._connection, self._core = direct, connection, connection.core
+            self._direct, self._connection = direct, connection
+            # Otherwise, each call asks which connection to take (PO-6, PO-8).
+            self._core = None if channel._pool.picks else connection.core
         return connection
 
     # The other paths.
@@ -175,7 +177,7 @@ class MultiCallable(Method):
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
         # A wait-for-ready call is repeated if the connection breaks just as the call is assigned to it. A call that has
         # to wait first gets a connection that was just observed, so it is spared the cost of being repeatable.
-        repeatable = wait_for_ready and (policy is not None or channel._manager.connection is not None)
+        repeatable = wait_for_ready and (policy is not None or channel._pool.has_connection)
         machine = self._machines[policy is not None, wait_for_ready, given is None, repeatable]
         # Copy the metadata and serialize the request now, because the caller may reuse both before there is a
         # connection. A plain call would already have been sent.

@@ -1,8 +1,8 @@
-"""The channels that share one connection manager (SH-2, SH-7).
+"""The channels that share one pool (SH-2, SH-7).
 
-Insecure channels of one event loop with the same key have one manager, and so one connection. Each channel has a share
-in the manager, with its own calls, listeners and state, and can be closed without affecting the others. Every other
-channel has its own manager.
+Insecure channels of one event loop with the same key have one pool, and so its connections. Each channel has a share in
+the pool, with its own calls, listeners and state, and can be closed without affecting the others. Every other channel
+has its own pool.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import asyncio
 import os
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.listeners import Listeners
-from grpc_backoff.aio.manager import ConnectionManager
-from grpc_backoff.connection.connector import Connector
+from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.connection.events import (
     ChannelKey,
     Closed,
@@ -29,11 +27,12 @@ from grpc_backoff.connection.events import (
 )
 from grpc_backoff.connection.share import state_shown, status_shown
 from grpc_backoff.sharing.manager import Pending
+from grpc_backoff.sharing.pool import REFRESHED
 from grpc_backoff.sharing.users import Users
 
 
 class Shares:
-    """All shares of a manager. To the manager, they are one queue of pending calls and one listener."""
+    """All shares of a pool. To the pool, they are one queue of pending calls and one listener."""
 
     def __init__(self) -> None:
         self.users: Users[Share] = Users()
@@ -67,39 +66,31 @@ class Shares:
                 share.listeners.hear(own)
 
 
-class SharedManager:
-    """A manager with its connector and its shares."""
+class SharedPool:
+    """A pool with its shares."""
 
-    def __init__(
-        self,
-        target: str,
-        manager: ConnectionManager[CallConnection],
-        connector: Connector[CallConnection],
-        shares: Shares,
-        key: ChannelKey,
-    ) -> None:
-        """Start without shares; `key` identifies the channel in the manager's own events."""
+    def __init__(self, target: str, pool: ConnectionPool, shares: Shares, key: ChannelKey) -> None:
+        """Start without shares; `key` identifies the channel in the pool's own events."""
         self.target = target
-        self.manager = manager
-        self.connector = connector
+        self.pool = pool
         self.shares = shares
         self.key: ChannelKey | None = key
 
 
 class Share:
-    """One channel's part in a connection manager."""
+    """One channel's part in a pool."""
 
     def __init__(
-        self, shared: SharedManager, pending: Pending, listeners: Listeners, loop: asyncio.AbstractEventLoop
+        self, shared: SharedPool, pending: Pending, listeners: Listeners, loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Join the manager's other shares, on their event loop."""
+        """Join the pool's other shares, on their event loop."""
         self.pending = pending
         self.listeners = listeners
         first, shared.key = shared.key, None
         self.key = first or ChannelKey()
         """Identifies this channel in its events."""
         self._shared = shared
-        self._manager = shared.manager
+        self._pool = shared.pool
         self._asked = False
         self._closed = False
         self._users = shared.shares.users
@@ -115,11 +106,16 @@ class Share:
     @property
     def state(self) -> State:
         """The channel's current state; IDLE until it has first asked for a connection (SH-7)."""
-        return state_shown(self._manager.state, asked=self._asked, closed=self._closed)
+        return state_shown(self._pool.state, asked=self._asked, closed=self._closed)
 
     def status(self) -> ConnectionStatus:
-        """Return the channel's status (CH-11). May be called from any thread."""
-        return status_shown(self._manager.status(), asked=self._asked, closed=self._closed)
+        """Return the channel's status, without its slots (CH-11). May be called from any thread."""
+        return status_shown(self._pool.status(), asked=self._asked, closed=self._closed)
+
+    def full_status(self) -> ConnectionStatus:
+        """Return the channel's status with its slots (PO-11). May be called from any thread."""
+        status = self.status()
+        return replace(status, connections=self._pool.slots()) if self._asked and not self._closed else status
 
     def want(self) -> bool:
         """Ask for a connection; return whether the channel is now in TRANSIENT_FAILURE.
@@ -128,52 +124,57 @@ class Share:
         """
         if self._closed:
             return False
-        self._manager.want()
+        self._pool.want()
         if not self._asked:
             self._ask()
-        return self._manager.is_failing
+        return self._pool.is_failing
 
     def connection(self) -> CallConnection | None:
         """Return the connection for a call, or None if it is not up right now."""
-        connection = self._manager.live_connection()
+        connection = self._pool.live_connection()
         if connection is not None and not self._asked:
             self._ask()
         return connection
 
     def look(self) -> None:
-        """Check the connection, and notify the manager if it is no longer up."""
-        self._manager.live_connection()
+        """Check the connections, and notify the pool of those that are no longer up."""
+        self._pool.look()
 
     def _ask(self) -> None:
         self._asked = True
-        self._manager.wake_watchers(changed=False)
+        self._pool.wake_watchers(changed=False)
 
     async def wait_for_state_change(self, last: State) -> None:
         """Wait until the state differs from `last`, or has differed in the meantime."""
         while self.state is last:
             asked = self._asked
-            if await self._manager.next_change() and asked:
+            if await self._pool.next_change() and asked:
                 return
 
     def reset(self) -> None:
         """Reset the key's backoff (SH-6)."""
-        self._manager.reset()
+        self._pool.reset()
+
+    def refresh(self) -> None:
+        """Replace every connection (PO-9)."""
+        if not self._closed:
+            self._pool.refresh(REFRESHED)
 
     # Leaving.
 
     def leave(self) -> None:
-        """Stop asking for a connection and receiving events; the last share to leave closes the manager (CB-10)."""
+        """Stop asking for a connection and receiving events; the last share to leave closes the pool (CB-10)."""
         if self._closed:
             return
         self._closed = True
         if self._users.is_last(self):
-            self._manager.close()
+            self._pool.close()
         else:
-            now, attempt = self._manager.now(), self.status().attempt
+            now, attempt = self._pool.now(), self.status().attempt
             self.listeners.hear_of_call(
                 Closed(target=self._shared.target, channel=self.key, at=now, attempt=attempt, lived=None)
             )
-            self._manager.wake_watchers(changed=False)
+            self._pool.wake_watchers(changed=False)
         self._users.leave(self)
         self.listeners.close()
 
@@ -184,40 +185,36 @@ class Share:
 
     async def end_calls(self, grace: float | None) -> None:
         """Cancel this channel's calls after up to `grace` seconds; the last share also closes the connection."""
-        manager = self._manager
-        connector: Any = self._shared.connector
-        end = manager.now() + (grace or 0.0)
+        pool = self._pool
+        end = pool.now() + (grace or 0.0)
         try:
             if self._users.shares_with(self):
-                await connector.end_calls(self.key, grace)
+                await pool.end_calls(self.key, grace)
         finally:
             unused = self._users.end(self)
         if unused:
-            await connector.close(max(0.0, end - manager.now()) or None)
-            await manager.closed()
+            await pool.close_connections(max(0.0, end - pool.now()) or None)
 
 
-_shared_managers: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[Hashable, SharedManager]] = (
+_shared_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[Hashable, SharedPool]] = (
     WeakKeyDictionary()
 )
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_shared_managers.clear)  # SH-8: a child starts anew
+    os.register_at_fork(after_in_child=_shared_pools.clear)  # SH-8: a child starts anew
 
 
-def shared_manager(
-    key: Hashable | None, loop: asyncio.AbstractEventLoop, make: Callable[[], SharedManager]
-) -> SharedManager:
-    """Return the key's manager on this loop, creating one if there is none; without a key, create a separate one.
+def shared_pool(key: Hashable | None, loop: asyncio.AbstractEventLoop, make: Callable[[], SharedPool]) -> SharedPool:
+    """Return the key's pool on this loop, creating one if there is none; without a key, create a separate one.
 
-    Only the manager's channels refer to it, so it is released with the last of them.
+    Only the pool's channels refer to it, so it is released with the last of them.
     """
     if key is None:
         return make()
-    here = _shared_managers.get(loop)
+    here = _shared_pools.get(loop)
     if here is None:
-        here = _shared_managers[loop] = WeakValueDictionary()
+        here = _shared_pools[loop] = WeakValueDictionary()
     shared = here.get(key)
-    if shared is None or shared.manager.state is State.SHUTDOWN:
+    if shared is None or shared.pool.is_closed:
         shared = here[key] = make()
     return shared

@@ -191,7 +191,7 @@ class ChannelReport:
             share = 1 - left / self._wait if self._wait else 1.0
             return Activity(f"next attempt in {left:.1f} s", "yellow", share=share)
         if status.state is State.READY:
-            return Activity(f"● READY, {plural(status.connections, 'connection')} so far", "green")
+            return Activity(f"● READY, {plural(status.made, 'connection')} so far", "green")
         if status.in_flight:
             return Activity(f"attempt {status.attempt}: waiting for SETTINGS", "cyan", spins=True)
         return Activity(f"○ {status.state.name}", "dim")

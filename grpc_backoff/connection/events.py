@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from grpc_backoff.status import ConnectionStatus as ConnectionStatus
 from grpc_backoff.status import Failure as Failure
+from grpc_backoff.status import Role as Role
+from grpc_backoff.status import SlotStatus as SlotStatus
 from grpc_backoff.status import Stage as Stage
 from grpc_backoff.status import State as State
 
@@ -40,6 +42,9 @@ class ConnectionEvent:
             attempt reports the same id (SH-7). Empty before the first attempt.
         elsewhere: whether the attempt belongs to another channel that shares this one's backoff but not its connection,
             for example, because it uses TLS or runs on another event loop (SH-3).
+        endpoint: the address that is dialled, if the channel dials each address by itself (PO-6); empty if the event is
+            about the whole target.
+        slot: the number of the channel's slot that the event is about (PO-1); 0 for the channel's first.
     """
 
     target: str
@@ -48,6 +53,8 @@ class ConnectionEvent:
     channel: ChannelKey = field(default_factory=ChannelKey, repr=False, compare=False)
     attempt_id: str = field(default="", compare=False)
     elsewhere: bool = field(default=False, compare=False)
+    endpoint: str = field(default="", compare=False)
+    slot: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -195,6 +195,7 @@ class ConnectionLost(NamedTuple):
         served: whether an RPC completed on it.
         used: when an RPC last used it; minus infinity if none did.
         busy: whether a call is pending that arrived between the end of the connection and this input.
+        replaced: whether another slot takes the place of this one, so that nothing is dialled here any more (PO-3).
     """
 
     reason: str
@@ -202,6 +203,7 @@ class ConnectionLost(NamedTuple):
     served: bool = False
     used: float = _NEVER
     busy: bool = False
+    replaced: bool = False
 
 
 @record
@@ -487,12 +489,15 @@ class Machine:
         if counts:
             state = self._attended(self._count_failure(state, failure), now, busy=given.busy)
             told = _tell_others(state)
-            state, effects = self._back_off(state, now, rng)
-            effects = [FailCalls(), *told, *effects]
+            if given.replaced:
+                state, effects = state._replace(phase=Phase.IDLE, attempt=0), told
+            else:
+                state, effects = self._back_off(state, now, rng)
+                effects = [FailCalls(), *told, *effects]
         else:
             key = state.key.lost(state.member, self._guarded(state), now)
             state = self._attended(state._replace(key=key), now, busy=given.busy)
-            state, effects = self._let_go(state, now, rng, busy=given.busy)
+            state, effects = self._let_go(state, now, rng, busy=given.busy, replaced=given.replaced)
         lost = events.Disconnected(
             target=self.target,
             channel=self.channel,
@@ -506,24 +511,17 @@ class Machine:
         )
         return state, [Emit(lost), *effects]
 
-    def _let_go(self, state: MachineState, now: float, rng: Random, *, busy: bool) -> Step:
+    def _let_go(self, state: MachineState, now: float, rng: Random, *, busy: bool, replaced: bool) -> Step:
         """Become IDLE until the next call; if the channel is eager or a call is pending, dial right away (CB-7)."""
         state = state._replace(phase=Phase.IDLE, attempt=0)
-        if (busy or self.policy.reconnect is Reconnect.EAGER) and not self._is_idle(state, now):
+        wanted = (busy or self.policy.reconnect is Reconnect.EAGER) and not replaced
+        if wanted and not self._is_idle(state, now):
             return self._dial(state, now, rng)
         return state, []
 
     def _redialled(self, state: MachineState, _given: CoreRedialled, now: float, _rng: Random) -> Step:
         """Report a redial by the core. If the next start must wait, it waits one INITIAL_BACKOFF longer (CB-16)."""
-        told = Emit(
-            events.CoreRedial(
-                target=self.target,
-                channel=self.channel,
-                at=now,
-                attempt=max(1, state.attempt),
-                attempt_id=state.attempt_id,
-            )
-        )
+        told = Emit(self.redial(state, now))
         if state.in_flight or now >= state.deadline:
             return state, [told]
         initial = self.policy.initial_backoff
@@ -534,6 +532,16 @@ class Machine:
             return state, [told]
         state, effects = self._sleep(state, state.phase, now)
         return state, [told, *effects]
+
+    def redial(self, state: MachineState, now: float) -> events.CoreRedial:
+        """Return the event of a redial by the core."""
+        return events.CoreRedial(
+            target=self.target,
+            channel=self.channel,
+            at=now,
+            attempt=max(1, state.attempt),
+            attempt_id=state.attempt_id,
+        )
 
     def _retry_in(self, state: MachineState, now: float) -> float | None:
         if state.in_flight:

@@ -32,4 +32,4 @@ def status_shown(status: ConnectionStatus, *, asked: bool, closed: bool) -> Conn
         next_attempt_in=None,
         ready_since=None,
     )
-    return shown if asked else replace(shown, attempt=0, last_error=None, connections=0)
+    return shown if asked else replace(shown, attempt=0, last_error=None, made=0)

@@ -14,7 +14,7 @@ from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.connector import LiveConnection, Loss
 from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, Failure, State
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.sharing.registry import Entry, Home, Registry
+from grpc_backoff.sharing.registry import Entry, Home, Membership, Registry
 from grpc_backoff.stepping import Stepper
 
 _LOG = logging.getLogger(__name__)
@@ -45,7 +45,11 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
 
     Attributes:
         connection: the connection that calls may use; None unless READY. It may just have ended, so check `alive`.
+        draining: the connection of a retired manager, which may still have calls.
+        replaced: whether another slot of the pool has taken, or is about to take, the place of this one (PO-3).
     """
+
+    replaced = False
 
     def __init__(
         self,
@@ -57,22 +61,26 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         home: Home,
         key: Hashable | None,
         schedules: Registry,
+        beside: Membership | None = None,
     ) -> None:
-        """Join the managers with the same `key`; if `key` is None, the manager has a separate schedule (SH-3).
+        """Join the managers with the same `key`, or the manager whose membership is `beside`.
+
+        If neither is given, the manager has a separate schedule (SH-3).
 
         Subclasses call this when everything else is ready, because other threads may deliver notifications from then
         on.
         """
         super().__init__()
         self.connection: ConnectionT | None = None
+        self.draining: ConnectionT | None = None
         self._machine = machine
         self._pending = pending
         self._clock = clock
         self._rng = rng
         self._timer: TimerHandle | None = None
         self._to_tell: list[ConnectionEvent | None] = []
-        self._membership = schedules.join(key, self.hear, home, clock.now())
-        self._state = m.MachineState(key=self._membership.entry.schedule, member=self._membership.number)
+        self.membership = schedules.join(key, self.hear, home, clock.now(), beside)
+        self._state = m.MachineState(key=self.membership.entry.schedule, member=self.membership.number)
 
     # For subclasses to implement.
 
@@ -122,6 +130,25 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         """Whether the state is TRANSIENT_FAILURE, so that there is no connection to check."""
         return self._state.state is _TRANSIENT_FAILURE
 
+    @property
+    def started(self) -> float:
+        """When the latest attempt started, in seconds on the channel's clock."""
+        return self._state.started
+
+    @property
+    def made(self) -> int:
+        """How many connections were made."""
+        return self._state.connections
+
+    def last_asked(self) -> float:
+        """Return when a call last asked for the connection or used it, as far as is known; any thread may call this."""
+        connection = self.connection
+        return self._state.asked if connection is None else max(self._state.asked, connection.last_used())
+
+    @abstractmethod
+    def want(self) -> None:
+        """Ask for a connection; harmless if there already is one, or if one is being made."""
+
     def status(self) -> ConnectionStatus:
         """Return the channel's status (CH-11). Any thread may call this, because it changes nothing."""
         state = self._state
@@ -133,14 +160,14 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
             last_error=state.failure,
             next_attempt_in=None if start is None else max(0.0, start - self._clock.now()),
             ready_since=state.ready_since,
-            connections=state.connections,
+            made=state.connections,
         )
 
     # Driving the machine.
 
     def _step(self, given: m.Input) -> Sequence[m.Effect] | None:
-        entry = self._membership.entry
-        with self._membership.lock:
+        entry = self.membership.entry
+        with self.membership.lock:
             if entry.stepping:  # a signal handler or a finalizer has interrupted another manager's step in this thread
                 self._inputs.appendleft(given)
                 self._later(self._drain)
@@ -180,7 +207,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     def _drained(self) -> None:
         news, self._to_tell = self._to_tell, []
         for event in news:
-            self._membership.tell_others(event)
+            self.membership.tell_others(event)
 
     def _decide(self, given: m.Input, entry: Entry) -> Sequence[m.Effect]:
         if self._state.phase is m.Phase.CLOSED:
@@ -226,21 +253,26 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
                 served=loss.served,
                 used=connection.last_used(),
                 busy=self._is_busy,
+                replaced=self.replaced,
             )
         )
 
     def redialled(self) -> None:
         """Handle a redial by the core (CB-16)."""
-        self.feed(m.CoreRedialled())
+        state = self._state
+        if self.replaced and state.phase is m.Phase.CLOSED:  # a retired connection still has calls, so this is reported
+            self.emit(self._machine.redial(state, self._clock.now()))
+        else:
+            self.feed(m.CoreRedialled())
 
     def _take_in(self, event: ConnectionEvent | None) -> None:
         """Report an event of another manager of the key."""
-        if event is not None:
+        if event is not None and event.channel is not self._machine.channel:  # otherwise its listeners know it
             self.emit(replace(event, channel=self._machine.channel, elsewhere=True))
 
     def _leave(self) -> None:
         """Leave the key's schedule."""
-        self._membership.leave(self._clock.now(), self._machine.policy.initial_backoff)
+        self.membership.leave(self._clock.now(), self._machine.policy.initial_backoff)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

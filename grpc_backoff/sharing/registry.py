@@ -108,7 +108,9 @@ class Registry:
         """Return the number of known keys."""
         return len(self._entries)
 
-    def join(self, key: Hashable | None, hear: Hear, home: Home, now: float) -> Membership:
+    def join(
+        self, key: Hashable | None, hear: Hear, home: Home, now: float, beside: Membership | None = None
+    ) -> Membership:
         """Add a manager to the schedule of its key; without a key, it gets a separate schedule.
 
         Args:
@@ -117,17 +119,18 @@ class Registry:
                 reference to it.
             home: where the manager runs.
             now: the time, in seconds on the clock that all managers share.
+            beside: without a key, the membership of another manager of the same pool, whose schedule this one joins.
         """
-        if key is None:
-            alone = Entry(None)
-            alone.schedule = alone.schedule.joined()
-            return Membership(self, alone, 0)
         with self.lock:
-            self._sweep(now)
-            entry = self._entries.get(key)
+            entry = None if beside is None else beside.entry
+            if key is not None:
+                self._sweep(now)
+                entry = self._entries.get(key)
+                self._remembered.pop(key, None)
             if entry is None:
-                entry = self._entries[key] = Entry(key)
-            self._remembered.pop(key, None)
+                entry = Entry(key)
+                if key is not None:
+                    self._entries[key] = entry
             if entry.members:
                 self._drop_homeless(entry)
             number, gone = next(self._numbers), self._gone
@@ -167,10 +170,10 @@ class Registry:
 
         It is remembered for as long as it still delays the next start (SH-5).
         """
-        if entry.key is None:
-            return
         with self.lock:
             self._drop(entry, number)
+            if entry.key is None:
+                return
             self._sweep(now)
             key = entry.key
             if entry.members or self._entries.get(key) is not entry:

@@ -1,4 +1,4 @@
-"""The threaded channel: grpc's interface in front of the connection manager."""
+"""The threaded channel: grpc's interface in front of the pool of connections."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import grpc
 
@@ -18,8 +19,8 @@ from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
 from grpc_backoff.config.arguments import Listener, check_listener
 from grpc_backoff.config.channel import ChannelSettings, Options, read_channel
 from grpc_backoff.connection.events import ConnectionStatus
-from grpc_backoff.connection.machine import Machine
 from grpc_backoff.sharing.key import key_of
+from grpc_backoff.sharing.pool import REFRESHED, pool_machine
 from grpc_backoff.sync import forks
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import CONDUCTOR
@@ -27,9 +28,9 @@ from grpc_backoff.sync.core import CoreConnection, CoreConnector
 from grpc_backoff.sync.grpcio import CLOSED_TEXT, is_single_threaded
 from grpc_backoff.sync.hooks import Hooks
 from grpc_backoff.sync.listeners import Listeners
-from grpc_backoff.sync.manager import ConnectionManager
 from grpc_backoff.sync.multicallables import MULTICALLABLES
 from grpc_backoff.sync.pending import PendingCalls
+from grpc_backoff.sync.pool import ConnectionPool
 
 _CLOSES_WITHIN = 0.2
 """How long `close` waits for other threads, in seconds; everything else that it does takes a few milliseconds."""
@@ -77,21 +78,25 @@ class Channel(Factories, grpc.Channel):
         self._ending = threading.Lock()
         self._listeners = Listeners(setup.listeners, target)
         pending = PendingCalls(target, self._conductor.post)
-        self._connector = CoreConnector(target, credentials, core_options, compression, policy, self._conductor)
-        self._manager: ConnectionManager[CoreConnection] = ConnectionManager(
-            Machine(target, policy),
-            self._connector,
+        conductor = self._conductor
+
+        def make_connector(_endpoint: str) -> CoreConnector:
+            connector = CoreConnector(target, credentials, core_options, compression, policy, conductor)
+            connector.made = forks.note
+            return connector
+
+        self._pool = ConnectionPool(
+            pool_machine(target, policy),
+            policy,
             pending,
             self._listeners,
-            conductor=self._conductor,
+            connector=make_connector,
+            conductor=conductor,
             clock=clock,
             rng=rng,
             key=key,
         )
-        pending.manager = self._manager
-        self._connector.made = forks.note
-        self._connector.lost = self._manager.look
-        self._connector.redialled = self._manager.redialled
+        pending.manager = self._pool
         self.calls = Calls(
             setup,
             pending=pending,
@@ -109,7 +114,19 @@ class Channel(Factories, grpc.Channel):
 
     def connection_status(self) -> ConnectionStatus:
         """Return the channel's status: state, attempt, last error, and seconds until the next attempt (CH-11)."""
-        return self._manager.status()
+        return replace(self._pool.status(), connections=self._pool.slots())
+
+    def refresh_connection(self) -> None:
+        """Replace the channel's connection while it goes on serving (PO-9).
+
+        New calls use the new connection once it is READY; calls that run on the old one continue there. If the attempt
+        fails, the old connection goes on serving, and the attempt is repeated with backoff (PO-3). Use this when the
+        program learns from another source that the server has moved. It may be called in any state, from any thread,
+        any number of times; two replacements start at least INITIAL_BACKOFF apart. Without a connection, and after
+        `close`, it does nothing.
+        """
+        if not self.closing and not self._is_inherited:
+            self._conductor.post(lambda: self._pool.refresh(REFRESHED))
 
     def reset_connect_backoff(self) -> None:
         """Reset the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
@@ -118,7 +135,7 @@ class Channel(Factories, grpc.Channel):
         any state, from any thread, any number of times; after `close` it does nothing.
         """
         if not self.closing and not self._is_inherited:
-            self._conductor.post(self._manager.reset)
+            self._conductor.post(self._pool.reset)
 
     def add_listener(self, listener: Listener) -> None:
         """Register a listener, to be called with every later event from the connection and from retried calls.
@@ -174,8 +191,8 @@ class Channel(Factories, grpc.Channel):
         ended = threading.Event()
 
         def end() -> None:
-            self._manager.close()
-            closing.extend(self._connector.close())
+            self._pool.close()
+            closing.extend(self._pool.close_connections())
             ended.set()
 
         if self._conductor.is_here() or self._conductor.is_stopped():
@@ -189,7 +206,7 @@ class Channel(Factories, grpc.Channel):
         """Stop dialling, and warn that `close` was not called (CB-10); running calls continue."""
         if self.closing or self._is_inherited or sys.is_finalizing():
             return
-        self._conductor.post(_dropping(self._manager, self._connector, self._listeners))
+        self._conductor.post(_dropping(self._pool, self._listeners))
         # This comes last, because a program may turn warnings into errors.
         warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 
@@ -203,9 +220,9 @@ class Channel(Factories, grpc.Channel):
         if self.closing:
             return
         refuse_inherited(self.target, self._generation)
-        self._listeners.subscribe(callback, lambda: self._manager.state)
+        self._listeners.subscribe(callback, lambda: self._pool.state)
         if try_to_connect:
-            self._conductor.post(self._manager.want)
+            self._conductor.post(self._pool.want)
 
     def unsubscribe(self, callback: Callable[[grpc.ChannelConnectivity], None]) -> None:
         """Remove a callback; harmless if it is not registered."""
@@ -215,7 +232,7 @@ class Channel(Factories, grpc.Channel):
 
     def connection(self) -> CoreConnection | None:
         """Return the connection that calls may use, as far as is currently known; None if there is none."""
-        return None if self.closing or self._generation is not generation() else self._manager.connection
+        return None if self.closing or self._generation is not generation() else self._pool.connection()
 
     def refuse(self) -> None:
         """Raise grpcio's ValueError if the channel is closed, or ForkError if it was created before a fork."""
@@ -228,12 +245,12 @@ class Channel(Factories, grpc.Channel):
         return self._generation is not generation()
 
 
-def _dropping(manager: Any, connector: CoreConnector, listeners: Listeners) -> Callable[[], None]:
+def _dropping(pool: ConnectionPool, listeners: Listeners) -> Callable[[], None]:
     """Return a function that shuts down a channel after it was garbage-collected."""
 
     def drop() -> None:
-        manager.close()
-        connector.retire()
+        pool.close()
+        pool.retire_connections()
         listeners.close()
 
     return drop

@@ -215,6 +215,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self._cancel_timer()
         self._owner.conductor.unwatch(self)
         self._owner.open.discard(self)
+        self._owner.closed()
         if self.calls or self.streamed:
             self._closing = _close_elsewhere(self.channel)
         else:
@@ -251,6 +252,8 @@ class CoreConnector:
         """Called on the conductor with each new connection."""
         self.lost: Callable[[], None] = _ignore
         """Called on the conductor when it is known how a connection has ended."""
+        self.closed: Callable[[], None] = _ignore
+        """Called on the conductor when a connection has taken its last call and is being closed."""
         self.redialled: Callable[[], None] = _ignore
         """Called on the conductor each time that the core has redialled by itself (CB-16)."""
 

@@ -16,7 +16,7 @@ from grpc_backoff.connection.connector import LiveConnection, Loss
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.sharing.manager import Pending, SteppedManager
-from grpc_backoff.sharing.registry import SCHEDULES, Registry
+from grpc_backoff.sharing.registry import SCHEDULES, Membership, Registry
 from grpc_backoff.sync.conductor import Conductor
 
 _LOG = logging.getLogger(__name__)
@@ -72,12 +72,13 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         clock: Clock,
         rng: Random,
         key: Hashable | None = None,
+        beside: Membership | None = None,
         schedules: Registry = SCHEDULES,
     ) -> None:
         """Assemble the parts; nothing happens before a connection is wanted. Thread-safe.
 
         Managers with the same `key` share one schedule (SH-3), even with managers on event loops; if `key` is None, the
-        manager has a separate schedule.
+        manager has a separate schedule, or that of `beside`.
         """
         self._connector = connector
         self._listeners = listeners
@@ -85,7 +86,9 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._joined = False
         self._attempt: AttemptInFlight | None = None
         self._attempts = 0
-        super().__init__(machine, pending, clock=clock, rng=rng, home=conductor, key=key, schedules=schedules)
+        super().__init__(
+            machine, pending, clock=clock, rng=rng, home=conductor, key=key, schedules=schedules, beside=beside
+        )
 
     # Thread-safe, like `state` and `status`.
 
@@ -125,6 +128,14 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     def reset(self) -> None:
         """Reset the backoff and, if sleeping, dial at once (CB-9)."""
         self.feed(m.ResetRequested())
+
+    def retire(self) -> None:
+        """Stop dialling; the connection is closed when the running calls have ended (PO-2)."""
+        connection = self.draining = self.connection
+        self.replaced = True
+        self.close()
+        if connection is not None:
+            connection.retire()
 
     def close(self) -> None:
         """Stop for good (CB-10): no timers, attempts or events remain. Running calls continue."""

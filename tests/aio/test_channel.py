@@ -39,7 +39,7 @@ async def test_dropped_channel_stops(front):
     channels = [aio.insecure_channel(front.target, options=QUICK)]  # grpcio before 1.8x pins the locals of all tasks
     await failing(EchoStub(channels[0]).Unary(Message()))
     await settle()
-    gone, manager = weakref.ref(channels[0]), channels[0]._manager
+    gone, manager = weakref.ref(channels[0]), channels[0]._pool._only
     with pytest.warns(ResourceWarning, match="unclosed channel"):
         channels.clear()
     gc.collect()
@@ -73,7 +73,7 @@ async def test_dropped_channel_stops_where_warnings_are_errors(front, monkeypatc
     channels = [aio.insecure_channel(front.target, options=QUICK)]
     await failing(EchoStub(channels[0]).Unary(Message()))
     await settle()
-    raised, manager = [], channels[0]._manager
+    raised, manager = [], channels[0]._pool._only
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: raised.append(type(unraisable.exc_value)))
     with warnings.catch_warnings():
         warnings.simplefilter("error", ResourceWarning)

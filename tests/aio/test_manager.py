@@ -43,7 +43,7 @@ class Parts:
         self.clock = FakeClock()
         self.connector = ScriptedConnector(self.clock, script)
         self.gate = Gate()
-        self.events = []
+        self.events, self.states = [], []
         self.manager = ConnectionManager(
             Machine("target", replace(CONNECT, **policy)),
             self.connector,
@@ -51,6 +51,7 @@ class Parts:
             clock=self.clock,
             rng=random.Random(1),
             listeners=[self.events.append],
+            changed=self.states.append,
             loop=asyncio.get_running_loop(),
         )
 
@@ -239,16 +240,13 @@ async def test_reset_from_another_thread():
 
 @pytest.mark.parametrize("script", [Fails(), Hangs(), Succeeds()])
 async def test_close_leaves_nothing(script):
-    """CB-10: `close()` leaves no timers or tasks, emits `Closed` last, and ends pending waits for a state change."""
+    """CB-10: `close()` leaves no timers or tasks, emits `Closed` last, and reports the last state."""
     parts = Parts(script)
     parts.manager.want()
     await parts.clock.advance(0.1)
-    told = asyncio.ensure_future(parts.manager.wait_for_state_change(parts.manager.state))
-    await asyncio.sleep(0)
     parts.manager.close()
     heard = len(parts.events)
     await parts.manager.closed()
-    await asyncio.wait_for(told, 5)
     parts.manager.want()
     parts.manager.reset()
     await parts.clock.advance(1000)
@@ -257,25 +255,8 @@ async def test_close_leaves_nothing(script):
     assert len(parts.events) == heard
     assert parts.kinds().count(Closed) == 1
     assert isinstance(parts.events[-1], Closed)
-    assert parts.manager.state is State.SHUTDOWN
+    assert parts.manager.state is parts.states[-1] is State.SHUTDOWN
     assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-async def test_state_waiters():
-    """CH-1: `wait_for_state_change` returns at once if the state differs, and otherwise at the next change."""
-    parts = Parts(Succeeds(1.0))
-    await parts.manager.wait_for_state_change(State.READY)
-    waiting = [asyncio.ensure_future(parts.manager.wait_for_state_change(State.IDLE)) for _ in range(3)]
-    await asyncio.sleep(0)
-    waiting[0].cancel()
-    await asyncio.sleep(0)
-    parts.manager.want()
-    await parts.clock.advance(0)
-
-    assert waiting[0].cancelled()
-    assert waiting[1].done()
-    assert waiting[2].done()
-    parts.manager.close()
 
 
 async def test_a_listener_that_is_cancelled_does_not_wedge_the_channel():
@@ -357,13 +338,10 @@ async def test_a_dead_connection_is_not_ready_whoever_has_heard_of_it():
     assert parts.manager.live_connection() is None
     assert parts.manager.state is State.IDLE
     assert parts.manager.status().state is State.IDLE
-    waiting = asyncio.ensure_future(parts.manager.wait_for_state_change(State.IDLE))
-    await asyncio.sleep(0)
-    assert not waiting.done(), "it waits, instead of returning at once for ever"
+    assert parts.states == [State.CONNECTING, State.READY], "who waits for a change goes on waiting"
     connection.end()
     await parts.clock.advance(0)
-    parts.manager.want()
-    await asyncio.wait_for(waiting, 5)
+    assert parts.states[2:] == [State.IDLE]
     parts.manager.close()
 
 
@@ -414,8 +392,8 @@ async def test_a_sleeping_manager_is_held_by_its_timer_only():
 class Talkative(Registry):
     """A registry in which another manager sends a notification as soon as a manager joins."""
 
-    def join(self, key, hear, home, now):
-        place = super().join(key, hear, home, now)
+    def join(self, key, hear, *how):
+        place = super().join(key, hear, *how)
         hear(None)
         return place
 

@@ -21,7 +21,7 @@ import pytest
 from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Closed, Connected, Disconnected, State, aio
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.manager import ConnectionManager
-from grpc_backoff.aio.shares import Share, _shared_managers
+from grpc_backoff.aio.shares import Share, _shared_pools
 from grpc_backoff.connection import machine
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.sharing import registry
@@ -100,7 +100,7 @@ async def test_one_connection_for_insecure_channels(front):
         channels = [await stack.enter_async_context(aio.insecure_channel(front.target)) for _ in range(10)]
         await asyncio.gather(*map(called, channels))
         assert len(front.visits) == 1
-        assert len({id(channel._manager) for channel in channels}) == 1
+        assert len({id(channel._pool) for channel in channels}) == 1
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ async def test_tls_has_connections_of_its_own(front):
             await stack.enter_async_context(aio.secure_channel(front.target, grpc.ssl_channel_credentials()))
             for _ in range(5)
         ]
-        assert len({id(channel._manager) for channel in channels}) == 5
+        assert len({id(channel._pool) for channel in channels}) == 5
         for channel in channels:
             await state(channel, FAILING)
         assert len(front.visits) == 1
@@ -141,7 +141,7 @@ async def test_idle_until_asked(front):
         await called(first)
         assert (first.get_state(), second.get_state()) == (READY, IDLE)
         status = second.connection_status()
-        assert (status.state, status.connections, status.ready_since) == (State.IDLE, 0, None)
+        assert (status.state, status.made, status.ready_since) == (State.IDLE, 0, None)
         watch = asyncio.ensure_future(second.wait_for_state_change(IDLE))
         await asyncio.sleep(0.05)
         assert not watch.done()
@@ -174,7 +174,7 @@ async def test_a_channel_is_not_told_of_a_connection_that_has_ended(front):
         await called(first)
         heard = []
         async with aio.insecure_channel(front.target, FAST, listeners=[heard.append]) as second:
-            first._manager._lost(first._manager.connection, Loss("it broke"))
+            first._pool._only._lost(first._pool._only.connection, Loss("it broke"))
             await asyncio.sleep(0.01)
             assert [type(event) for event in heard] == [Disconnected]
             assert second.get_state() is IDLE
@@ -313,7 +313,7 @@ async def test_interceptors_and_retries_are_the_channels_own(front):
         aio.insecure_channel(front.target, interceptors=[counting], retry=RETRY) as first,
         aio.insecure_channel(front.target, retry={"another.Service/Method": RETRY}) as second,
     ):
-        assert first._manager is retrying._manager
+        assert first._pool is retrying._pool
         for channel in (retrying, first, second):
             await called(channel)
     assert counting.seen == 1
@@ -392,7 +392,7 @@ async def test_a_loop_that_ends_leaves_the_turn():
         gone.want()
         await until(lambda: gone.status.state is State.TRANSIENT_FAILURE)
         front.behaviour = silent
-        await until(lambda: gone.channel._manager._state.in_flight)
+        await until(lambda: gone.channel._pool._only._state.in_flight)
         async with aio.insecure_channel(front.target, FAST) as channel:
             with pytest.raises(grpc.aio.AioRpcError):
                 await called(channel)
@@ -460,13 +460,13 @@ async def test_many_channels_leave_nothing(monkeypatch):
 async def test_a_fork_begins_without_managers():
     """SH-8: the child of a fork starts without its parent's managers."""
     async with aio.insecure_channel("127.0.0.1:9") as channel:
-        assert channel._manager in [each.manager for here in _shared_managers.values() for each in here.values()]
+        assert channel._pool in [each.pool for here in _shared_pools.values() for each in here.values()]
         child = os.fork()
         if child == 0:
-            os._exit(len(_shared_managers))
+            os._exit(len(_shared_pools))
         _, ended = await asyncio.to_thread(os.waitpid, child, 0)
         assert os.waitstatus_to_exitcode(ended) == 0
-        assert len(_shared_managers) > 0
+        assert len(_shared_pools) > 0
 
 
 def failures(loops, *, here=True):

@@ -89,7 +89,7 @@ def test_status_and_listeners(ours, server):
             last_error=None,
             next_attempt_in=None,
             ready_since=None,
-            connections=0,
+            made=0,
         )
         assert isinstance(channel.begin().outcome().error, NoConnectionError)
         status = own.connection_status()
@@ -97,7 +97,7 @@ def test_status_and_listeners(ours, server):
         peer.listen()
         channel.ready()
         status = own.connection_status()
-        assert (status.state, status.connections, status.last_error) == (State.READY, 1, None)
+        assert (status.state, status.made, status.last_error) == (State.READY, 1, None)
         assert status.ready_since == log.until(Connected).at <= time.monotonic()
         peer.break_all()
         log.until(Disconnected)

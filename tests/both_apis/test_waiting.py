@@ -203,4 +203,4 @@ def test_a_stub_outlives_its_connections(api, server):
             server.kill()
             server.start()
         if api.ours:  # the core may redial unnoticed for a call on an ending connection (CB-16)
-            until(lambda: 5 <= channel.own.connection_status().connections <= 10)
+            until(lambda: 5 <= channel.own.connection_status().made <= 10)

@@ -113,7 +113,7 @@ def test_table_counts_down():
         last_error=None,
         next_attempt_in=1.25,
         ready_since=None,
-        connections=0,
+        made=0,
     )
     report.refresh(status, "a note")
     report.view.close()

@@ -52,12 +52,12 @@ async def test_swappable_channel(server):
     client.transport._prep_wrapped_messages(None)
     await old.close()
     await mutate(client)
-    assert channel.connection_status().connections == 1
+    assert channel.connection_status().made == 1
     await server.restart()
     async with asyncio.timeout(20):
         await channel.channel_ready()
     await mutate(client)
-    assert channel.connection_status().connections == 2
+    assert channel.connection_status().made == 2
     await channel.close()
 
 
@@ -80,7 +80,7 @@ async def main():
         print(json.dumps({
             "class": f"{type(channel._channel).__module__}.{type(channel._channel).__name__}",
             "row": read.row_key.decode(),
-            "connections": channel.connection_status().connections,
+            "connections": channel.connection_status().made,
             "interceptors": sorted(type(one).__name__ for one in channel._unary_unary_interceptors),
             "streaming": sorted(type(one).__name__ for one in channel._unary_stream_interceptors),
         }))

@@ -32,7 +32,7 @@ async def used(server, call, channel):
     async with asyncio.timeout(20):
         await channel().channel_ready()
     await call()
-    assert channel().connection_status().connections == 2
+    assert channel().connection_status().made == 2
 
 
 async def test_firestore(server, installed, monkeypatch):

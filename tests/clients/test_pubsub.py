@@ -47,7 +47,7 @@ async def test_publisher(server, channel):
     assert await publish(client) == ["1"]
     await server.restart()
     assert await publish(client, retry=SOON) == ["1"]
-    assert channel.connection_status().connections == 2
+    assert channel.connection_status().made == 2
     assert "x-goog-request-params" in server.metadata[PUBLISH]
 
 
@@ -129,7 +129,7 @@ async def test_installed(secure_server, installed):
         await secure_server.restart()
         assert await publish(client, retry=SOON) == ["1"]
         assert secure_server.metadata[PUBLISH]["authorization"] == "Bearer a-token"
-        assert transport.grpc_channel.connection_status().connections == 2
+        assert transport.grpc_channel.connection_status().made == 2
 
 
 async def test_a_channel_with_options(secure_server, installed):

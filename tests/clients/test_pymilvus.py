@@ -38,7 +38,7 @@ async def uses(handler, server):
         await handler._async_channel.channel_ready()
     assert await handler.list_collections() == ["c"]
     assert server.metadata[SHOW]["identifier"] == "7"
-    assert handler._async_channel.connection_status().connections == 2
+    assert handler._async_channel.connection_status().made == 2
 
 
 async def test_handed_over(server, channel):

@@ -57,7 +57,7 @@ def test_publisher(place, kind):
         time.sleep(0.3)
         place.start()
         assert len({future.result(30) for future in pending}) == 10
-        assert kind is grpc or channel.connection_status().connections == 2
+        assert kind is grpc or channel.connection_status().made == 2
         client.stop()
 
 
@@ -78,7 +78,7 @@ def test_streaming_pull(place):
         place.restart()
         while got.get(timeout=30).message_id == "1":
             pass
-        assert channel.connection_status().connections == 2
+        assert channel.connection_status().made == 2
         pulling.cancel()
         pulling.result(20)
 
@@ -92,7 +92,7 @@ def test_pubsub_emulator(place, installed, monkeypatch):
     assert client.publish("projects/p/topics/t", b"a").result(20) == "0"
     place.restart()
     assert client.publish("projects/p/topics/t", b"b").result(30) == "0"
-    assert channel.connection_status().connections == 2
+    assert channel.connection_status().made == 2
     client.stop()
     channel.close()
 
@@ -193,7 +193,7 @@ def test_qdrant(place, installed):
     place.restart()
     grpc.channel_ready_future(channel).result(20)
     assert client.collection_exists("c")
-    assert channel.connection_status().connections == 2
+    assert channel.connection_status().made == 2
     client.close()
 
 
@@ -220,5 +220,5 @@ def test_pymilvus(place, way, request):
     assert place.metadata[f"{MILVUS}ShowCollections"]["identifier"] == "7"
     place.restart()
     assert handler.list_collections(timeout=20) == ["c"]
-    assert channel.connection_status().connections == 2
+    assert channel.connection_status().made == 2
     handler.close()

@@ -29,6 +29,6 @@ def test_why(error, waited, text):
         last_error=error,
         next_attempt_in=1.5,
         ready_since=None,
-        connections=3,
+        made=3,
     )
     assert explain("t", status, waited=waited) == text

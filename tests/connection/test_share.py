@@ -15,7 +15,7 @@ STATUS = ConnectionStatus(
     last_error=REFUSED,
     next_attempt_in=2.5,
     ready_since=7.0,
-    connections=4,
+    made=4,
 )
 
 
@@ -38,12 +38,12 @@ def test_the_status_is_the_managers_once_asked():
         last_error=None,
         next_attempt_in=None,
         ready_since=None,
-        connections=0,
+        made=0,
     )
 
 
 def test_a_closed_channel_keeps_its_last_error():
     """CH-11: a closed channel still reports its attempts and last error, and plans nothing."""
     closed = status_shown(STATUS, asked=True, closed=True)
-    assert (closed.state, closed.attempt, closed.last_error, closed.connections) == (State.SHUTDOWN, 3, REFUSED, 4)
+    assert (closed.state, closed.attempt, closed.last_error, closed.made) == (State.SHUTDOWN, 3, REFUSED, 4)
     assert (closed.in_flight, closed.next_attempt_in, closed.ready_since) == (False, None, None)

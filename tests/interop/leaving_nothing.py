@@ -67,7 +67,10 @@ async def use_once(use, target, refs):
     # SH-5: otherwise the next loop's channel to this target would wait for INITIAL_BACKOFF.
     options = [("grpc.initial_reconnect_backoff_ms", 1)]
     channel = aio.insecure_channel(REFUSED if use is failing else target, options)
-    refs[:] = [weakref.ref(channel), weakref.ref(channel._manager), weakref.ref(channel._connector)]
+    refs[:] = [
+        weakref.ref(channel),
+        *map(weakref.ref, (channel._pool, channel._pool._only, channel._pool._only._connector)),
+    ]
     await use(channel, target)
     await channel.close()
 

@@ -280,7 +280,7 @@ async def test_want_of_a_connection_is_no_attempt(url):
         ids = [(await ledger.submit(unary(channel), Message(text=str(n)))).id for n in range(20)]
         await asyncio.sleep(0.5)
         before = await ledger.queue()
-        assert not channel.connection_status().connections
+        assert not channel.connection_status().made
         async with serving(shop, port=port):
             operations = [await until(ledger, id_, OperationState.SUCCEEDED) for id_ in ids]
 

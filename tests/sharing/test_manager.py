@@ -44,7 +44,7 @@ class Manager(SteppedManager):
             self.done.append(type(effect))
             self.amid()
 
-    emit = _arm = _start = _abandon = _is_decided = None  # the effects are only recorded
+    emit = want = _arm = _start = _abandon = _is_decided = None  # the effects are only recorded
 
     def _changed(self, state):
         self.states.append(state)
@@ -72,11 +72,11 @@ def test_inputs_wait_for_the_effects_before(registry):
 def test_another_step_of_the_key_goes_first(registry):
     """SH-3: an input from a signal handler that interrupts another channel's step waits until that step has ended."""
     one, other = Manager(registry), Manager(registry)
-    with one._membership.lock:
-        one._membership.entry.stepping = True
+    with one.membership.lock:
+        one.membership.entry.stepping = True
         other.feed(m.ConnectionWanted())
         assert other.done == []
-        one._membership.entry.stepping = False
+        one.membership.entry.stepping = False
     other.due.pop()()
     assert m.StartAttempt in other.done
 
@@ -103,5 +103,5 @@ def test_a_key_forgets_who_leaves(registry):
     """SH-3: a manager that has left its key receives no notifications."""
     one, other = Manager(registry), Manager(registry)
     one._leave()
-    other._membership.tell_others(None)
+    other.membership.tell_others(None)
     assert one.due == []

@@ -21,7 +21,7 @@ STATUS = ConnectionStatus(
     last_error=Failure(Stage.TCP, "refused"),
     next_attempt_in=1.5,
     ready_since=None,
-    connections=0,
+    made=0,
 )
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 ERRORS = [

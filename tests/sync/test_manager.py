@@ -133,7 +133,7 @@ def test_connects(parts):
     assert parts.observer.kinds() == [e.AttemptStarted, e.Connected]
     assert parts.observer.states == [State.CONNECTING, State.READY]
     assert parts.observer.threads == {parts.conductor._thread}
-    assert parts.manager.status().connections == 1
+    assert parts.manager.status().made == 1
 
 
 def test_fails_and_goes_on(parts):

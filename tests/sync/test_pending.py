@@ -28,7 +28,7 @@ class Manager:
             last_error=self.failure,
             next_attempt_in=None,
             ready_since=None,
-            connections=0,
+            made=0,
         )
 
 

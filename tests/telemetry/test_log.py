@@ -187,7 +187,7 @@ def test_percent_signs(caplog):
 def test_nothing_sensitive(kind):
     """RT-11: events have no fields for sensitive data."""
     connections = {"channel", "limit", "failure", "retry_in", "connections", "lived", "counted_as_failure", "joined"}
-    shared = {"attempt_id", "elsewhere"}
+    shared = {"attempt_id", "elsewhere", "endpoint", "slot"}
     of_calls = {"method", "code", "delay", "server_delay", "source", "reason", "trace_id", "call_id"}
 
     assert {field.name for field in fields(kind)} <= {

@@ -1,0 +1,186 @@
+"""The asyncio shell around the pool's machine: the connections that the channels of one event loop share (PO-1)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Hashable
+from contextvars import Context
+from functools import partial
+from typing import Any
+
+from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.listeners import tell
+from grpc_backoff.aio.loops import is_here
+from grpc_backoff.aio.manager import ConnectionManager
+from grpc_backoff.config.arguments import Listener
+from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.connection.connector import Connector
+from grpc_backoff.connection.events import ConnectionEvent, State
+from grpc_backoff.connection.machine import ConnectionLost, Machine
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.pool.machine import PoolMachine
+from grpc_backoff.sharing.manager import Pending
+from grpc_backoff.sharing.pool import Held, Seat, SteppedPool, endpoint_key
+from grpc_backoff.sharing.registry import Membership
+
+Manager = ConnectionManager[CallConnection]
+
+
+class ConnectionPool(SteppedPool[Manager]):
+    """The connections of one or more channels on one event loop."""
+
+    def __init__(
+        self,
+        machine: PoolMachine,
+        policy: ConnectPolicy,
+        pending: Pending,
+        *,
+        connector: Callable[[str], Connector[CallConnection]],
+        listeners: tuple[Listener, ...],
+        clock: Clock,
+        rng: Random,
+        loop: asyncio.AbstractEventLoop,
+        key: Hashable | None,
+    ) -> None:
+        """Make the first slot; nothing happens before a connection is wanted.
+
+        `connector` returns the connector for an endpoint. `key` is that of the schedule for the whole target (SH-1).
+        """
+        self._connector = connector
+        self.listeners = listeners
+        self._rng = rng
+        self._loop = loop
+        self._key = key
+        self._watchers: list[asyncio.Future[bool]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        super().__init__(machine, policy, pending, clock=clock)
+
+    # For the channel.
+
+    def now(self) -> float:
+        """Return the time on the channel's clock, in seconds."""
+        return self._clock.now()
+
+    def live_connection(self) -> CallConnection | None:
+        """Return the connection for the next call; None if none is up right now."""
+        only = self._only
+        if only is not None and not self.picks:
+            return only.live_connection()
+        for _ in range(1 + len(self._held)):
+            manager = self._pick()
+            connection = None if manager is None else manager.live_connection()
+            if manager is None or connection is not None:
+                return connection
+        return None
+
+    def look(self) -> None:
+        """Check every connection, and notify the machines of those that are no longer up."""
+        for manager in self._live():
+            manager.live_connection()
+
+    async def next_change(self) -> bool:
+        """Wait until the watchers are woken; return whether the pool's own state has changed."""
+        changed: asyncio.Future[bool] = self._loop.create_future()
+        self._watchers.append(changed)
+        try:
+            return await changed
+        finally:
+            if changed in self._watchers:
+                self._watchers.remove(changed)
+
+    def wake_watchers(self, *, changed: bool) -> None:
+        """Wake everything that watches the state; `changed` says whether the pool's own state changed."""
+        watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            if not watcher.done():
+                watcher.set_result(changed)
+
+    def reset(self) -> None:
+        """Reset the backoff of every slot (CB-9, PO-4). May be called from any thread, in any state."""
+        self._at_home(super().reset)
+
+    def refresh(self, why: str) -> None:
+        """Replace every connection (PO-9). May be called from any thread, in any state."""
+        self._at_home(partial(super().refresh, why))
+
+    async def end_calls(self, owner: object, grace: float | None) -> None:
+        """Give one channel's calls up to `grace` seconds to finish, then cancel them; connections stay open (SH-7)."""
+        await asyncio.gather(*(connector.end_calls(owner, grace) for connector in self._connectors()))
+
+    async def close_connections(self, grace: float | None) -> None:
+        """Give all calls up to `grace` seconds to finish, and close every connection of a closed pool."""
+        connectors, managers = self._connectors(), [held.manager for held in self._held.values()]
+        if len(connectors) == 1 and not self._tasks:  # the usual case; a task would take turns of the loop
+            await connectors[0].close(grace)
+        else:
+            await asyncio.gather(*(connector.close(grace) for connector in connectors), *self._tasks)
+        for manager in managers:
+            await manager.closed()
+
+    def _connectors(self) -> list[Any]:
+        return list({id(held.connector): held.connector for held in self._held.values()}.values())
+
+    def _at_home(self, work: Callable[[], None]) -> None:
+        if is_here(self._loop):
+            work()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the channel with it
+                self._loop.call_soon_threadsafe(work)
+
+    # Driving the machine.
+
+    def _make(self, seat: Seat, beside: Membership | None) -> tuple[Manager, Any]:
+        connector = self._connector(seat.endpoint)
+        manager: Manager = ConnectionManager(
+            Machine(self._machine.target, self._policy, self._machine.channel),
+            connector,
+            seat,
+            clock=self._clock,
+            rng=self._rng,
+            listeners=(seat.hear,),
+            changed=seat.changed,
+            loop=self._loop,
+            key=endpoint_key(self._key, seat.endpoint),
+            beside=beside,
+        )
+        return manager, connector
+
+    def emit(self, event: ConnectionEvent) -> None:
+        """Notify the listeners of an event."""
+        tell(self.listeners, event, self._loop)
+
+    def _show(self, _state: State) -> None:
+        if self._watchers:
+            self.wake_watchers(changed=True)
+
+    def _arm(self, at: float) -> TimerHandle:
+        return self._clock.call_at(at, self._timer_fired)
+
+    def _resolve(self) -> None:
+        raise NotImplementedError
+
+    def _calls(self, connection: CallConnection) -> int:
+        return connection.core.running
+
+    def _retire(self, held: Held[Manager]) -> None:
+        held.manager.retire(held.seat.ended)
+
+    def _condemn(self, held: Held[Manager], why: str) -> None:
+        connection = held.manager.connection
+        if connection is not None:
+            held.manager.feed(ConnectionLost(why, used=connection.last_used(), replaced=True))
+        held.manager.retire(held.seat.ended)
+        self._spawn(held.connector.close(None))
+
+    def _discard(self, held: Held[Manager]) -> None:
+        held.manager.close()
+        others = [other.connector for other in self._held.values() if other is not held]
+        if not self.is_closed and held.connector not in others:  # what it is still closing
+            self._spawn(held.connector.close(None))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work, context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,717 @@
+r"""A channel's pool of slots as a pure state machine: (state, input, now) -> (state, effects).
+
+Between a channel and its connections stands the pool. It has *slots*: a slot is an endpoint (the whole target, or one
+address of it), a connection machine (`connection/machine.py`) on the schedule of that endpoint, and at most one
+connection. When a slot dials is that machine's decision; here it is decided which slots there are, and what each is
+for::
+
+    opened --> COMING --READY--> SERVING --replaced, gone, or no longer needed--> RETIRING --last call--> closed
+                 ^                |   |                                                                     ^
+                 '-----lost-------'   '--known to be dead--> CONDEMNED --its calls have ended---------------'
+
+By default a channel has one slot for its whole target, whose role is COMING or SERVING. A second slot for the same
+endpoint either replaces the first (PO-3) or is opened beside it (PO-8)::
+
+    slot 0   SERVING ............................... RETIRING ... closed
+    slot 1             COMING, replaces slot 0 ..... SERVING ...................
+
+If the replacement fails, it backs off, and slot 0 goes on serving. If slot 0 loses its connection meanwhile, the
+replacement takes its place at once: it is the attempt, and slot 0 only waits for the end of its calls.
+
+With round_robin (PO-6) there is a slot for each address. Until the addresses are known, one slot with an empty endpoint
+stands for the target. Its attempts are resolutions, so a name that cannot be resolved backs off as any attempt does.
+
+The shell, `sharing/pool.py`, carries out the effects and reports what has happened. The table is at the end.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from grpc_backoff.base_errors import IllegalTransition
+from grpc_backoff.connection.events import ChannelKey, Role, State
+from grpc_backoff.connection.machine import FailCalls, ReleaseCalls
+from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.pool import events
+from grpc_backoff.pool.pick import aggregate
+from grpc_backoff.record import record
+from grpc_backoff.stepping import ArmTimer, CancelTimer, Emit
+
+_NEVER = -math.inf
+UNUSED_FOR = 30.0
+"""After how many seconds without a call a connection that is not needed retires (PO-8)."""
+
+_LOST = "its connection was lost, and the replacement takes its place"
+_REPLACED = "it was replaced"
+_GONE = "the name no longer has this address"
+_RESOLVED = "the name was resolved"
+_FOUND = "the name has this address"
+_FULL = "every connection has as many calls as it may have"
+_UNNEEDED = "it is no longer needed"
+_MOVED = "the name no longer has an address that it had when the connection was made"
+_DEAD = "another connection was condemned"
+
+
+class PoolPhase(enum.Enum):
+    """Whether a connection was ever wanted, and whether the channel is closed."""
+
+    __hash__ = object.__hash__  # implemented in C
+
+    UNWANTED = enum.auto()
+    """No connection has been asked for."""
+    WANTED = enum.auto()
+    """A connection has been asked for."""
+    CLOSED = enum.auto()
+    """The channel is closed; this phase is final."""
+
+
+@record
+class Slot(NamedTuple):
+    """One slot. Times are in seconds on the channel's monotonic clock.
+
+    Attributes:
+        number: identifies the slot in its channel, from 0.
+        endpoint: the address that it dials; empty for the whole target.
+        role: what it is for.
+        state: the state of its connection machine.
+        since: when it got its role.
+        replaces: the slot that it is to replace; None if there is none.
+        started: when the attempt that made its latest connection started.
+        made: when that connection was made; infinity if there was none.
+        due: why it is to be replaced as soon as that is allowed; empty if it is not.
+    """
+
+    number: int
+    endpoint: str = ""
+    role: Role = Role.COMING
+    state: State = State.IDLE
+    since: float = _NEVER
+    replaces: int | None = None
+    started: float = _NEVER
+    made: float = math.inf
+    due: str = ""
+
+    @property
+    def live(self) -> bool:
+        """Whether the slot has a connection for new calls, or may get one."""
+        return self.role in _LIVE
+
+
+_LIVE = (Role.COMING, Role.SERVING)
+
+
+@record
+class PoolState(NamedTuple):
+    """The machine's complete state. Times are in seconds on the channel's monotonic clock.
+
+    Attributes:
+        phase: the current phase.
+        slots: all slots, in the order in which they were opened.
+        opened: how many slots were opened.
+        addresses: with round_robin, the addresses of the target. Otherwise, those that the name had when the
+            connection was made. None if they are not known.
+        resolving: whether a resolution is running.
+        resolved: when the last resolution was begun.
+        resolve_at: when the next one is to begin; infinity if none is planned.
+        early: when a resolution was last begun at once because of a loss (PO-7).
+        look_at: when to look for connections that are no longer needed; infinity if there is no need.
+        armed: when the timer is due; infinity if it is not armed.
+    """
+
+    phase: PoolPhase = PoolPhase.UNWANTED
+    slots: tuple[Slot, ...] = ()
+    opened: int = 0
+    addresses: tuple[str, ...] | None = None
+    resolving: bool = False
+    resolved: float = _NEVER
+    resolve_at: float = math.inf
+    early: float = _NEVER
+    look_at: float = math.inf
+    armed: float = math.inf
+
+    @property
+    def live(self) -> tuple[Slot, ...]:
+        """The slots that have a connection for new calls, or may get one."""
+        return tuple(slot for slot in self.slots if slot.role in _LIVE)
+
+    @property
+    def serving(self) -> tuple[tuple[int, ...], ...]:
+        """The numbers of the serving slots, one group for each endpoint."""
+        groups: dict[str, tuple[int, ...]] = {}
+        for slot in self.slots:
+            if slot.role is Role.SERVING:
+                groups[slot.endpoint] = (*groups.get(slot.endpoint, ()), slot.number)
+        return tuple(groups.values())
+
+    @property
+    def state(self) -> State:
+        """The channel's state (PO-4)."""
+        return aggregate(slot.state for slot in self.live)
+
+    def slot(self, number: int) -> Slot | None:
+        """Return a slot; None if it is gone."""
+        return next((slot for slot in self.slots if slot.number == number), None)
+
+    def replacement(self, number: int) -> Slot | None:
+        """Return the slot that is to replace a slot; None if there is none."""
+        return next((slot for slot in self.slots if slot.replaces == number), None)
+
+    def of(self, endpoint: str) -> tuple[Slot, ...]:
+        """Return the live slots of an endpoint."""
+        return tuple(slot for slot in self.live if slot.endpoint == endpoint)
+
+    def put(self, slot: Slot) -> PoolState:
+        """Replace the slot that has the same number."""
+        return self._replace(slots=tuple(slot if each.number == slot.number else each for each in self.slots))
+
+
+@record
+class Wanted(NamedTuple):
+    """A call asks for a connection for the first time."""
+
+
+@record
+class SlotChanged(NamedTuple):
+    """A slot's connection machine has a new state.
+
+    Attributes:
+        slot: the slot's number.
+        state: the new state.
+        busy: whether the channel is not idle: a call is pending, or one has ended within the idle timeout (CB-14).
+    """
+
+    slot: int
+    state: State
+    busy: bool = False
+
+
+@record
+class SlotServes(NamedTuple):
+    """A slot has a connection for calls, which an attempt has made that began at the time `started`."""
+
+    slot: int
+    started: float
+
+
+@record
+class SlotFailed(NamedTuple):
+    """An attempt of a slot, or one that applies to it (SH-3), has failed."""
+
+    slot: int
+
+
+@record
+class SlotEnded(NamedTuple):
+    """A retiring or condemned slot has no connection left."""
+
+    slot: int
+
+
+@record
+class NameResolved(NamedTuple):
+    """The target's name has these addresses."""
+
+    addresses: tuple[str, ...]
+
+
+@record
+class ResolutionFailed(NamedTuple):
+    """The target's name could not be resolved."""
+
+
+@record
+class Refresh(NamedTuple):
+    """Replace every connection; `why` gives the cause."""
+
+    why: str
+
+
+@record
+class Condemned(NamedTuple):
+    """A slot's connection is known to be dead; `why` gives the cause."""
+
+    slot: int
+    why: str
+
+
+@record
+class Load(NamedTuple):
+    """How much a slot's connection is used: the number of its calls, and when the last of them ended."""
+
+    slot: int
+    calls: int
+    used: float = _NEVER
+
+
+@record
+class Busy(NamedTuple):
+    """The connection that takes the next call has as many calls as it may have; `loads` has every serving slot."""
+
+    loads: tuple[Load, ...]
+
+
+@record
+class PoolTimerFired(NamedTuple):
+    """The machine's timer is due, or overdue; `loads` has every serving slot."""
+
+    loads: tuple[Load, ...] = ()
+
+
+@record
+class PoolCloseRequested(NamedTuple):
+    """The channel is being closed."""
+
+
+PoolInput = (
+    Wanted
+    | SlotChanged
+    | SlotServes
+    | SlotFailed
+    | SlotEnded
+    | NameResolved
+    | ResolutionFailed
+    | Refresh
+    | Condemned
+    | Busy
+    | PoolTimerFired
+    | PoolCloseRequested
+)
+
+
+@record
+class OpenSlot(NamedTuple):
+    """Make a slot; it dials when it is wanted. The connection of slot `replaces` needs no other successor."""
+
+    slot: int
+    endpoint: str
+    replaces: int | None = None
+
+
+@record
+class WantSlot(NamedTuple):
+    """Ask a slot for a connection."""
+
+    slot: int
+
+
+@record
+class RetireSlot(NamedTuple):
+    """Stop dialling for a slot, and close its connection when the last call has ended."""
+
+    slot: int
+
+
+@record
+class CondemnSlot(NamedTuple):
+    """Stop dialling for a slot, and end its connection with all calls; `why` is what they are told."""
+
+    slot: int
+    why: str
+
+
+@record
+class CloseSlot(NamedTuple):
+    """Discard a slot."""
+
+    slot: int
+
+
+@record
+class Resolve(NamedTuple):
+    """Resolve the target's name."""
+
+
+@record
+class Serving(NamedTuple):
+    """New calls use the connections of these slots, one group for each endpoint."""
+
+    groups: tuple[tuple[int, ...], ...]
+
+
+@record
+class Show(NamedTuple):
+    """The channel has a new state."""
+
+    state: State
+
+
+PoolEffect = (
+    OpenSlot
+    | WantSlot
+    | RetireSlot
+    | CondemnSlot
+    | CloseSlot
+    | Resolve
+    | Serving
+    | Show
+    | ReleaseCalls
+    | FailCalls
+    | ArmTimer
+    | CancelTimer
+    | Emit[events.SlotEvent]
+)
+PoolStep = tuple[PoolState, list[PoolEffect]]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMachine:
+    """The rules for one channel's slots. The machine holds no state: `step` is a pure function.
+
+    Attributes:
+        target: the channel's target.
+        policy: which connections there are.
+        initial_backoff: the shortest time between the starts of a connection and of its replacement, in seconds.
+        eager: whether a lost connection is made anew before the next call (CB-7).
+        addresses: the addresses of a target that names them; None if there is a name to resolve.
+        channel: identifies the channel in events.
+    """
+
+    target: str
+    policy: PoolPolicy
+    initial_backoff: float
+    eager: bool = False
+    addresses: tuple[str, ...] | None = None
+    channel: ChannelKey = field(default_factory=ChannelKey, repr=False, compare=False)
+
+    def begin(self, now: float) -> PoolStep:
+        """Return the first state, and the effects that make the first slots."""
+        state, effects = PoolState(addresses=self.addresses), []
+        endpoints = self.addresses if self.policy.round_robin and self.addresses else ("",)
+        for endpoint in endpoints:
+            state, more = self._open(state, now, endpoint, _FOUND)
+            effects += more
+        return state, effects
+
+    def step(self, state: PoolState, given: PoolInput, now: float) -> PoolStep:
+        """Return the state after `given`, and the effects that the shell must execute, in this order.
+
+        Raises:
+            IllegalTransition: the table has no entry for this phase and input.
+        """
+        handler = _TABLE.get((state.phase, type(given)))
+        if handler is None:
+            raise IllegalTransition(f"{type(given).__name__} in phase {state.phase.name}")
+        after, effects = handler(self, state, given, now)
+        if after.phase is not PoolPhase.CLOSED:
+            after, planned = self._plan(after, now)
+            effects += planned
+            effects = [*_news(state, after), *effects]
+        return after, effects
+
+    # Slots come, serve and go.
+
+    def _wanted(self, state: PoolState, _given: Wanted, _now: float) -> PoolStep:
+        return state._replace(phase=PoolPhase.WANTED), [WantSlot(slot.number) for slot in state.live]
+
+    def _slot_changed(self, state: PoolState, given: SlotChanged, now: float) -> PoolStep:
+        slot = state.slot(given.slot)
+        if slot is None or not slot.live:
+            return state, []
+        begins = slot.state is State.IDLE and given.state is State.CONNECTING
+        slot = slot._replace(state=given.state)
+        if slot.role is Role.SERVING and given.state is not State.READY:
+            return self._lost(state, slot, now, busy=given.busy)
+        state = state.put(slot)
+        if begins and now >= state.resolved + self.policy.min_resolve_interval:
+            state = self._look_up(state, now, at_once=False)
+        return state, self._seek(slot, busy=given.busy)
+
+    def _lost(self, state: PoolState, slot: Slot, now: float, *, busy: bool) -> PoolStep:
+        replacement = state.replacement(slot.number)
+        state = self._look_up(state.put(slot._replace(role=Role.COMING, since=now, due="")), now, at_once=True)
+        if replacement is not None:  # PO-3: the replacement is the attempt
+            return self._retire(state.put(replacement._replace(replaces=None)), slot.number, now, _LOST)
+        if len(state.of(slot.endpoint)) > 1:  # PO-8: another one is opened when it is needed
+            return self._retire(state, slot.number, now, _UNNEEDED)
+        return state, self._seek(slot, busy=busy)
+
+    def _seek(self, slot: Slot, *, busy: bool) -> list[PoolEffect]:
+        """Keep a slot without an attempt or a plan for one from resting while the channel is in use (PO-3, PO-6)."""
+        seeks = self.policy.round_robin or slot.replaces is not None or (self._several and self.eager)
+        return [WantSlot(slot.number)] if seeks and busy and slot.state is State.IDLE else []
+
+    def _slot_serves(self, state: PoolState, given: SlotServes, now: float) -> PoolStep:
+        slot = state.slot(given.slot)
+        if slot is None or not slot.live:
+            return state, []
+        before, replaces = slot.role, slot.replaces
+        slot = slot._replace(role=Role.SERVING, since=now, replaces=None, started=given.started, made=now)
+        state = state.put(slot)
+        effects: list[PoolEffect] = []
+        if before is not Role.SERVING:
+            effects += self._announce(events.SlotServing, slot, now, "it has a connection")
+        if replaces is not None:
+            state, more = self._retire(state, replaces, now, _REPLACED)
+            effects += more
+        if self.policy.resolve_every and self.addresses is None:
+            state = self._resolve_again(state, now)
+        return state, [*effects, ReleaseCalls()]
+
+    def _slot_failed(self, state: PoolState, given: SlotFailed, now: float) -> PoolStep:
+        slot = state.slot(given.slot)
+        if slot is None or not slot.live:
+            return state, []
+        state = self._look_up(state, now, at_once=False)
+        return state, [FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
+
+    def _slot_ended(self, state: PoolState, given: SlotEnded, now: float) -> PoolStep:
+        slot = state.slot(given.slot)
+        if slot is None or slot.live:
+            return state, []
+        state = state._replace(slots=tuple(each for each in state.slots if each is not slot))
+        lived = now - slot.made if slot.made <= now else None
+        closed = self._event(events.SlotClosed, slot, now, "its last call has ended", lived=lived)
+        return state, [CloseSlot(slot.number), Emit(closed)]
+
+    def _condemned(self, state: PoolState, given: Condemned, now: float) -> PoolStep:
+        """Condemn a connection. New calls use its replacement, or wait for one (PO-2)."""
+        slot = state.slot(given.slot)
+        if slot is None or slot.role not in (Role.SERVING, Role.RETIRING):
+            return state, []
+        was_serving, replacement = slot.live, state.replacement(slot.number)
+        slot = slot._replace(role=Role.CONDEMNED, since=now)
+        state = state.put(slot)
+        effects: list[PoolEffect] = []
+        if replacement is not None:
+            state = state.put(replacement._replace(replaces=None))
+        elif was_serving and not state.of(slot.endpoint):
+            state, effects = self._open(state, now, slot.endpoint, _DEAD)
+        condemned = self._event(events.SlotCondemned, slot, now, given.why)
+        return state, [*effects, CondemnSlot(slot.number, given.why), Emit(condemned)]
+
+    def _open(self, state: PoolState, now: float, endpoint: str, why: str, replaces: int | None = None) -> PoolStep:
+        wanted = state.phase is PoolPhase.WANTED
+        shown = State.CONNECTING if wanted else State.IDLE
+        slot = Slot(state.opened, endpoint, state=shown, since=now, replaces=replaces)
+        state = state._replace(slots=(*state.slots, slot), opened=state.opened + 1)
+        effects: list[PoolEffect] = [OpenSlot(slot.number, endpoint, replaces)]
+        effects += self._announce(events.SlotOpened, slot, now, why)
+        if wanted:
+            effects.append(WantSlot(slot.number))
+        return state, effects
+
+    def _retire(self, state: PoolState, number: int, now: float, why: str) -> PoolStep:
+        slot = state.slot(number)
+        if slot is None or not slot.live:
+            return state, []
+        slot = slot._replace(role=Role.RETIRING, since=now, replaces=None, due="")
+        effects: list[PoolEffect] = [RetireSlot(number), Emit(self._event(events.SlotRetiring, slot, now, why))]
+        state, replacement = state.put(slot), state.replacement(number)
+        if replacement is not None:  # the endpoint is gone, or the slot is not needed any more
+            state, more = self._retire(state, replacement.number, now, why)
+            effects += more
+        return state, effects
+
+    # Replacement (PO-3, PO-9).
+
+    def _refresh(self, state: PoolState, given: Refresh, now: float) -> PoolStep:
+        """Mark every connection for replacement, also one whose attempt has begun before this."""
+        for slot in state.live:
+            if slot.role is Role.SERVING or slot.state is State.CONNECTING:
+                state = state.put(slot._replace(due=given.why))
+        return self._look_up(state, now, at_once=True), []
+
+    def _replaceable(self, state: PoolState) -> Iterable[tuple[float, Slot]]:
+        """Yield each slot that is to be replaced, with the earliest start of its replacement."""
+        for slot in state.slots:
+            if slot.due and slot.role is Role.SERVING and state.replacement(slot.number) is None:
+                yield slot.started + self.initial_backoff, slot
+
+    # Names (PO-7).
+
+    def _look_up(self, state: PoolState, now: float, *, at_once: bool) -> PoolState:
+        """Plan a resolution because of a loss or a failure."""
+        if not self.policy.round_robin or self.addresses is not None or state.addresses is None:
+            return state
+        allowed = state.resolved + self.policy.min_resolve_interval
+        if at_once and now >= state.early + self.policy.min_resolve_interval:
+            return state._replace(resolve_at=now, early=now)
+        return state._replace(resolve_at=min(state.resolve_at, max(now, allowed)))
+
+    def _resolved(self, state: PoolState, given: NameResolved, now: float) -> PoolStep:
+        known, new = state.addresses, tuple(dict.fromkeys(given.addresses))
+        if not state.resolving:  # by an attempt of the slot that stands for the target
+            state = state._replace(resolved=now)
+        state = self._resolution_ended(state)
+        if not new:
+            return state, []
+        state = state._replace(addresses=new)
+        if not self.policy.round_robin:
+            gone = known is not None and not set(known) <= set(new)
+            return self._refresh(state, Refresh(_MOVED), now) if gone else (state._replace(addresses=known or new), [])
+        effects: list[PoolEffect] = []
+        opened = {slot.endpoint for slot in state.live}
+        for endpoint in [each for each in new if each not in opened]:
+            state, more = self._open(state, now, endpoint, _FOUND)
+            effects += more
+        for slot in state.live:
+            if slot.endpoint not in new:
+                state, more = self._retire(state, slot.number, now, _GONE if slot.endpoint else _RESOLVED)
+                effects += more
+        if state.state is State.TRANSIENT_FAILURE:  # of those that are left, none has hope
+            effects.append(FailCalls())
+        return state, effects
+
+    def _resolution_failed(self, state: PoolState, _given: ResolutionFailed, _now: float) -> PoolStep:
+        return self._resolution_ended(state), []
+
+    def _resolution_ended(self, state: PoolState) -> PoolState:
+        state = state._replace(resolving=False)
+        if not (self.policy.resolve_every and state.serving):
+            return state
+        return state._replace(resolve_at=min(state.resolve_at, state.resolved + self.policy.resolve_every))
+
+    def _resolve_again(self, state: PoolState, now: float) -> PoolState:
+        """Plan the next resolution for a connection that was just made."""
+        if not self.policy.round_robin:  # which addresses the name has now is what later resolutions are compared with
+            return state._replace(addresses=None, resolve_at=now)
+        return state._replace(resolve_at=min(state.resolve_at, max(now, state.resolved + self.policy.resolve_every)))
+
+    # The number of connections (PO-8).
+
+    @property
+    def _several(self) -> bool:
+        return self.policy.max_connections > 1
+
+    def _busy(self, state: PoolState, given: Busy, now: float) -> PoolStep:
+        """Open one more connection for each endpoint whose connections are all full, one attempt at a time."""
+        calls = {load.slot: load.calls for load in given.loads}
+        effects: list[PoolEffect] = []
+        for endpoint in dict.fromkeys(slot.endpoint for slot in state.live):
+            slots = [slot for slot in state.of(endpoint) if slot.replaces is None]
+            full = all(
+                slot.role is Role.SERVING and calls.get(slot.number, 0) >= self.policy.streams_per_connection
+                for slot in slots
+            )
+            if full and len(slots) < self.policy.max_connections:
+                state, more = self._open(state, now, endpoint, _FULL)
+                effects += more
+        return state._replace(look_at=min(state.look_at, now + UNUSED_FOR)), effects
+
+    def _timer_fired(self, state: PoolState, given: PoolTimerFired, now: float) -> PoolStep:
+        state = state._replace(armed=math.inf)
+        if now < state.look_at:
+            return state, []
+        return self._shrink(state, given.loads, now)
+
+    def _shrink(self, state: PoolState, loads: Sequence[Load], now: float) -> PoolStep:
+        """Retire the connections that are not needed and have had no call for a while."""
+        by_slot = {load.slot: load for load in loads}
+        effects: list[PoolEffect] = []
+        more_than_one = False
+        for endpoint in dict.fromkeys(slot.endpoint for slot in state.live):
+            slots = [slot for slot in state.of(endpoint) if slot.replaces is None]
+            total = sum(by_slot[slot.number].calls for slot in slots if slot.number in by_slot)
+            needed = max(1, math.ceil(total / self.policy.streams_per_connection))
+            for slot in reversed(slots):
+                load = by_slot.get(slot.number, Load(slot.number, 0))
+                unused = not load.calls and now - max(load.used, slot.since) >= UNUSED_FOR
+                if len(state.of(endpoint)) > needed and unused and not self._only_server(state, slot):
+                    state, more = self._retire(state, slot.number, now, _UNNEEDED)
+                    effects += more
+            more_than_one = more_than_one or len(state.of(endpoint)) > 1
+        return state._replace(look_at=now + UNUSED_FOR if more_than_one else math.inf), effects
+
+    def _only_server(self, state: PoolState, slot: Slot) -> bool:
+        others = [each for each in state.of(slot.endpoint) if each is not slot]
+        return slot.role is Role.SERVING and all(each.role is not Role.SERVING for each in others)
+
+    # The plan, and the end.
+
+    def _plan(self, state: PoolState, now: float) -> PoolStep:
+        """Do what is due, and arm the timer for what is to follow."""
+        effects: list[PoolEffect] = []
+        for at, slot in tuple(self._replaceable(state)):
+            if at <= now:
+                state = state.put(slot._replace(due=""))
+                state, more = self._open(state, now, slot.endpoint, slot.due, slot.number)
+                effects += more
+        if state.resolve_at <= now and not state.resolving:
+            state = state._replace(resolving=True, resolved=now, resolve_at=math.inf)
+            effects.append(Resolve())
+        next_look = math.inf if state.resolving else state.resolve_at
+        due = min([state.look_at, next_look, *(at for at, _ in self._replaceable(state))])
+        if due != state.armed:
+            state = state._replace(armed=due)
+            effects.append(CancelTimer() if due == math.inf else ArmTimer(due))
+        return state, effects
+
+    def _close(self, state: PoolState, _given: PoolCloseRequested, _now: float) -> PoolStep:
+        """Discard all slots. The one that serves, or else the first, comes last: its end is the channel's (CB-10)."""
+        last = max(state.slots, key=lambda slot: (slot.live, slot.role is Role.SERVING, -slot.number))
+        others = [CloseSlot(slot.number) for slot in state.slots if slot is not last]
+        timer = [CancelTimer()] if state.armed != math.inf else []
+        return state._replace(phase=PoolPhase.CLOSED, slots=()), [
+            Show(State.SHUTDOWN),
+            *timer,
+            *others,
+            CloseSlot(last.number),
+        ]
+
+    def _ignored(self, state: PoolState, _given: PoolInput, _now: float) -> PoolStep:
+        return state, []
+
+    # Events.
+
+    def _announce(self, kind: type[events.SlotEvent], slot: Slot, now: float, why: str) -> list[PoolEffect]:
+        """Return the event, but for the slot that every channel begins with."""
+        if slot.number == 0 and not slot.endpoint:
+            return []
+        return [Emit(self._event(kind, slot, now, why))]
+
+    def _event(self, kind: Any, slot: Slot, now: float, why: str, **more: Any) -> events.SlotEvent:
+        made: events.SlotEvent = kind(
+            target=self.target,
+            channel=self.channel,
+            at=now,
+            attempt=0,
+            endpoint=slot.endpoint,
+            slot=slot.number,
+            why=why,
+            **more,
+        )
+        return made
+
+
+def _news(before: PoolState, after: PoolState) -> list[PoolEffect]:
+    """Return what has changed for calls and watchers; this comes first, so that released calls find a connection."""
+    if before.slots is after.slots:
+        return []
+    news: list[PoolEffect] = []
+    if before.serving != after.serving:
+        news.append(Serving(after.serving))
+    if before.state is not after.state:
+        news.append(Show(after.state))
+    return news
+
+
+_Handler = Callable[[PoolMachine, PoolState, Any, float], PoolStep]
+
+_OPEN: Mapping[type[PoolInput], _Handler] = {
+    Wanted: PoolMachine._wanted,
+    SlotChanged: PoolMachine._slot_changed,
+    SlotServes: PoolMachine._slot_serves,
+    SlotFailed: PoolMachine._slot_failed,
+    SlotEnded: PoolMachine._slot_ended,
+    NameResolved: PoolMachine._resolved,
+    ResolutionFailed: PoolMachine._resolution_failed,
+    Refresh: PoolMachine._refresh,
+    Condemned: PoolMachine._condemned,
+    Busy: PoolMachine._busy,
+    PoolTimerFired: PoolMachine._timer_fired,
+    PoolCloseRequested: PoolMachine._close,
+}
+_TABLE: Mapping[tuple[PoolPhase, type[PoolInput]], _Handler] = {
+    **{(PoolPhase.UNWANTED, kind): handler for kind, handler in _OPEN.items()},
+    **{(PoolPhase.WANTED, kind): handler for kind, handler in _OPEN.items() if kind is not Wanted},
+    **{(PoolPhase.CLOSED, kind): PoolMachine._ignored for kind in _OPEN if kind is not Wanted},
+}
+
+
+def pool_transitions() -> frozenset[tuple[PoolPhase, type[PoolInput]]]:
+    """Return the pairs of phase and input in the table, for tests and diagrams."""
+    return frozenset(_TABLE)

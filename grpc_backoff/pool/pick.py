@@ -1,0 +1,30 @@
+"""Which connection takes the next call, and which state several connections have together, as pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from grpc_backoff.connection.events import State
+
+T = TypeVar("T")
+
+_ORDER = State.READY, State.CONNECTING, State.TRANSIENT_FAILURE
+
+
+def pick(groups: Sequence[Sequence[T]], turn: int, load: Callable[[T], int]) -> T:
+    """Return the connection for the next call: endpoints take turns (PO-6), and the least used one serves (PO-8).
+
+    Args:
+        groups: the serving connections of each endpoint; no group is empty.
+        turn: how many calls were picked for before.
+        load: returns how many calls a connection has.
+    """
+    group = groups[turn % len(groups)]
+    return group[0] if len(group) == 1 else min(group, key=load)
+
+
+def aggregate(states: Iterable[State]) -> State:
+    """Return the state of a channel whose connections have these states, as gRPC's policies do (PO-4)."""
+    shown = frozenset(states)
+    return next((state for state in _ORDER if state in shown), State.IDLE)

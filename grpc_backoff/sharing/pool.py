@@ -1,0 +1,389 @@
+"""The base class of both APIs' pools: it steps the pool's machine, and has the managers of its slots (PO-1).
+
+The machine (`pool/machine.py`) decides which slots there are. Here, each slot is a connection manager with a connector
+of its own, and calls are given the connections that `pool/pick.py` picks. With one slot, which is the usual case, the
+pool only passes on what its manager says.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from grpc_backoff import stepping
+from grpc_backoff.connection import machine as m
+from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.connection.events import Closed, ConnectionEvent, ConnectionStatus, Role, SlotStatus, State
+from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
+from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.pool import machine as p
+from grpc_backoff.pool.pick import aggregate, pick
+from grpc_backoff.record import record
+from grpc_backoff.sharing.manager import Pending, SteppedManager
+from grpc_backoff.sharing.registry import Membership
+from grpc_backoff.stepping import Stepper
+
+ManagerT = TypeVar("ManagerT", bound=SteppedManager[Any])
+
+REFRESHED = "refresh_connection() was called"
+"""Why a connection is replaced that the program asks to be replaced (PO-9)."""
+
+_DEFAULT = PoolPolicy()
+_CLOSED = p.PoolPhase.CLOSED
+_TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
+_FULL = 2**62
+"""The load of a connection that has just ended."""
+
+
+def pool_machine(target: str, policy: ConnectPolicy, pool: PoolPolicy = _DEFAULT, **how: Any) -> p.PoolMachine:
+    """Return the machine of a channel's pool; `how` has further arguments of `PoolMachine`."""
+    eager = policy.reconnect is Reconnect.EAGER
+    return p.PoolMachine(target, pool, policy.initial_backoff, eager=eager, **how)
+
+
+class Seat:
+    """A slot as its manager sees it: the queue of pending calls, and the receiver of events and states."""
+
+    __slots__ = ("endpoint", "number", "pool")
+
+    def __init__(self, pool: SteppedPool[Any], number: int, endpoint: str) -> None:
+        """Give the slot `number` its seat."""
+        self.pool: SteppedPool[Any] | None = pool
+        self.number = number
+        self.endpoint = endpoint
+
+    def __len__(self) -> int:
+        """Return how many calls are pending."""
+        return 0 if self.pool is None else len(self.pool.pending)
+
+    def release(self) -> None:
+        """Tell the pool that there is a connection."""
+        if self.pool is not None:
+            self.pool.serves(self.number)
+
+    def fail(self) -> None:
+        """Tell the pool that an attempt has failed."""
+        if self.pool is not None:
+            self.pool.feed(p.SlotFailed(self.number))
+
+    def hear(self, event: ConnectionEvent) -> None:
+        """Pass on an event."""
+        if self.pool is not None:
+            self.pool.hear(self, event)
+
+    def changed(self, state: State) -> None:
+        """Tell the pool of the slot's new state."""
+        if self.pool is not None:
+            self.pool.changed(self.number, state)
+
+    def ended(self) -> None:
+        """Tell the pool that a retired slot has no connection left."""
+        if self.pool is not None:
+            self.pool.feed(p.SlotEnded(self.number))
+
+
+@record
+class Held(NamedTuple, Generic[ManagerT]):
+    """One slot's seat, its manager, and the connector of that manager."""
+
+    seat: Seat
+    manager: ManagerT
+    connector: Any
+
+
+class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
+    """Steps the machine of one pool; subclasses execute its effects.
+
+    Attributes:
+        pending: the queue of pending calls.
+        picks: whether several connections may serve at a time, so that each call has to ask for one.
+    """
+
+    def __init__(self, machine: p.PoolMachine, policy: ConnectPolicy, pending: Pending, *, clock: Clock) -> None:
+        """Make the first slot. Subclasses call this when everything else is ready."""
+        super().__init__()
+        self.pending = pending
+        self.picks = machine.policy.round_robin or machine.policy.max_connections > 1
+        self._policy = replace(policy, reconnect=Reconnect.LAZY) if self.picks else policy
+        self._machine = machine
+        self._clock = clock
+        self._timer: TimerHandle | None = None
+        self._held: dict[int, Held[ManagerT]] = {}
+        self._only: ManagerT | None = None
+        """The manager of the only slot; None if there are several."""
+        self._serving: tuple[tuple[Held[ManagerT], ...], ...] = ()
+        self._turns = itertools.count()
+        self._grows = False
+        self._final = False
+        self._made_before = 0
+        """How many connections were made by slots that are gone."""
+        self._state, effects = machine.begin(clock.now())
+        for effect in effects:
+            self._carry_out(effect)
+
+    # For subclasses to implement.
+
+    @abstractmethod
+    def _make(self, seat: Seat, beside: Membership | None) -> tuple[ManagerT, Any]:
+        """Return a new slot's manager, which joins the schedule of `beside` if that is given, and its connector."""
+
+    @abstractmethod
+    def emit(self, event: ConnectionEvent) -> None:
+        """Notify the listeners of an event."""
+
+    @abstractmethod
+    def _show(self, state: State) -> None:
+        """Report the channel's new state."""
+
+    @abstractmethod
+    def _arm(self, at: float) -> TimerHandle:
+        """Call `_timer_fired` when the clock reaches `at`, in seconds."""
+
+    @abstractmethod
+    def _resolve(self) -> None:
+        """Resolve the target's name, and feed the outcome."""
+
+    @abstractmethod
+    def _retire(self, held: Held[ManagerT]) -> None:
+        """Stop dialling for a slot, and call the seat's `ended` when no connection of it is left."""
+
+    @abstractmethod
+    def _condemn(self, held: Held[ManagerT], why: str) -> None:
+        """End a slot's connection with its calls; the seat's `ended` follows."""
+
+    @abstractmethod
+    def _discard(self, held: Held[ManagerT]) -> None:
+        """Stop a slot for good; if the pool is not being closed, it has no connection left."""
+
+    @abstractmethod
+    def _calls(self, connection: Any) -> int:
+        """Return how many calls a connection has."""
+
+    # For the channel.
+
+    @property
+    def state(self) -> State:
+        """The channel's current state (PO-4)."""
+        only = self._only
+        return aggregate(manager.state for manager in self._live()) if only is None else only.state
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the state is TRANSIENT_FAILURE."""
+        only = self._only
+        return self._state.state is _TRANSIENT_FAILURE if only is None else only.is_failing
+
+    @property
+    def has_connection(self) -> bool:
+        """Whether there is a connection, as far as is currently known."""
+        only = self._only
+        return bool(self._serving) if only is None else only.connection is not None
+
+    def want(self) -> None:
+        """Ask for a connection; harmless if there already is one, or if one is being made."""
+        if self._state.phase is p.PoolPhase.UNWANTED:
+            self.feed(p.Wanted())
+            return
+        only = self._only
+        for manager in self._live() if only is None else (only,):
+            manager.want()
+
+    def refresh(self, why: str) -> None:
+        """Replace every connection (PO-9)."""
+        self.feed(p.Refresh(why))
+
+    def condemn(self, number: int, why: str) -> None:
+        """End a slot's connection, which is known to be dead, with its calls (PO-2)."""
+        self.feed(p.Condemned(number, why))
+
+    def reset(self) -> None:
+        """Reset the backoff of every slot (PO-4)."""
+        for manager in self._live():
+            manager.feed(m.ResetRequested())
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the pool is closed."""
+        return self._state.phase is _CLOSED
+
+    def close(self) -> None:
+        """Stop for good (CB-10): no timers, attempts or events remain. Running calls continue."""
+        self.feed(p.PoolCloseRequested())
+
+    def status(self) -> ConnectionStatus:
+        """Return the channel's status, without its slots (CH-11). Any thread may call this."""
+        only = self._only
+        if only is not None and not self._made_before:
+            return only.status()
+        statuses = [manager.status() for manager in self._live()]
+        state = self.state
+        main = next((status for status in statuses if status.state is state), statuses[0])
+        planned = [status.next_attempt_in for status in statuses if status.next_attempt_in is not None]
+        return replace(
+            main,
+            state=state,
+            in_flight=any(status.in_flight for status in statuses),
+            next_attempt_in=min(planned, default=None),
+            made=self._made_before + sum(held.manager.made for held in tuple(self._held.values())),
+        )
+
+    def slots(self) -> tuple[SlotStatus, ...]:
+        """Return the status of each slot; none before a connection is wanted (PO-11). Any thread may call this."""
+        rows: list[SlotStatus] = []
+        if self._state.phase is p.PoolPhase.UNWANTED:
+            return ()
+        for slot in self._state.slots:
+            held = self._held.get(slot.number)
+            if held is not None:
+                status, connection = held.manager.status(), held.manager.connection or held.manager.draining
+                rows.append(
+                    SlotStatus(
+                        endpoint=slot.endpoint,
+                        role=slot.role,
+                        state=status.state,
+                        calls=0 if connection is None else self._calls(connection),
+                        since=slot.since,
+                        last_error=status.last_error,
+                    )
+                )
+        return tuple(rows)
+
+    # Picking.
+
+    def _pick(self) -> ManagerT | None:
+        """Return the manager whose connection takes the next call; None if no connection serves."""
+        serving = self._serving
+        if not serving:
+            return None
+        held = pick(serving, next(self._turns), self._load) if self.picks else serving[0][0]
+        if self._grows and self._load(held) >= self._machine.policy.streams_per_connection:
+            self._grows = False
+            self._full()
+        return held.manager
+
+    def _load(self, held: Held[ManagerT]) -> int:
+        connection = held.manager.connection
+        return _FULL if connection is None else self._calls(connection)
+
+    def _full(self) -> None:
+        """Tell the machine that the connections are full."""
+        self.feed(p.Busy(self._loads()))
+
+    def _loads(self) -> tuple[p.Load, ...]:
+        return tuple(
+            p.Load(held.seat.number, self._calls(connection), connection.last_used())
+            for group in self._serving
+            for held in group
+            if (connection := held.manager.connection) is not None
+        )
+
+    # From the slots.
+
+    def serves(self, number: int) -> None:
+        """Handle a new connection of a slot."""
+        self.feed(p.SlotServes(number, self._held[number].manager.started))
+
+    def changed(self, number: int, state: State) -> None:
+        """Handle the new state of a slot."""
+        self.feed(p.SlotChanged(number, state, busy=len(self.pending) > 0 or self._is_used()))
+
+    def hear(self, seat: Seat, event: ConnectionEvent) -> None:
+        """Pass on an event of a slot; only the end of the last one is the channel's."""
+        if type(event) is Closed and not self._final:
+            return
+        if seat.number or seat.endpoint:
+            event = replace(event, slot=seat.number, endpoint=seat.endpoint)
+        self.emit(event)
+
+    def _is_used(self) -> bool:
+        """Return whether a call has used the channel within its idle timeout (CB-14)."""
+        since = self._clock.now() - self._policy.idle_timeout
+        return any(manager.last_asked() > since for manager in self._live())
+
+    def _live(self) -> list[ManagerT]:
+        held = self._held
+        if self.is_closed:
+            return [each.manager for each in tuple(held.values())]
+        return [held[slot.number].manager for slot in self._state.live if slot.number in held]
+
+    # Driving the machine.
+
+    def _step(self, given: p.PoolInput) -> Sequence[p.PoolEffect]:
+        self._state, effects = self._machine.step(self._state, given, self._clock.now())
+        return effects
+
+    def _carry_out(self, effect: p.PoolEffect) -> None:  # noqa: C901, PLR0912 - one branch for each effect
+        held = self._held
+        match effect:
+            case p.Show():
+                self._show(effect.state)
+            case p.Serving():
+                self._serving = tuple(tuple(held[number] for number in group) for group in effect.groups)
+            case m.ReleaseCalls():
+                self.pending.release()
+            case m.FailCalls():
+                self.pending.fail()
+            case stepping.Emit():
+                self.emit(effect.event)
+            case p.OpenSlot():
+                self._open(effect)
+            case p.WantSlot():
+                held[effect.slot].manager.want()
+            case p.RetireSlot():
+                self._retire(held[effect.slot])
+            case p.CondemnSlot():
+                self._condemn(held[effect.slot], effect.why)
+            case p.CloseSlot():
+                self._close_slot(effect.slot)
+            case p.Resolve():
+                self._resolve()
+            case stepping.ArmTimer():
+                self._cancel_timer()
+                self._timer = self._arm(effect.at)
+            case stepping.CancelTimer():
+                self._cancel_timer()
+
+    def _drained(self) -> None:
+        if self.picks:
+            most, live = self._machine.policy.max_connections, self._state.live
+            coming = any(slot.role is Role.COMING for slot in live)
+            self._grows = most > 1 and not coming and len(live) < most * len({slot.endpoint for slot in live})
+
+    def _open(self, effect: p.OpenSlot) -> None:
+        seat = Seat(self, effect.slot, effect.endpoint)
+        beside = next((held for held in self._held.values() if held.seat.endpoint == effect.endpoint), None)
+        if effect.replaces is not None:
+            self._held[effect.replaces].manager.replaced = True
+        manager, connector = self._make(seat, None if beside is None else beside.manager.membership)
+        self._held[effect.slot] = Held(seat, manager, connector)
+        self._count()
+
+    def _close_slot(self, number: int) -> None:
+        held = self._held[number]
+        self._final = sum(other.seat.pool is not None for other in self._held.values()) == 1
+        self._discard(held)
+        held.seat.pool = None  # otherwise, the pool and the manager would keep each other alive (CB-10)
+        if not self.is_closed:
+            self._made_before += held.manager.made
+            del self._held[number]
+            self._count()
+
+    def _count(self) -> None:
+        self._only = next(iter(self._held.values())).manager if len(self._held) == 1 else None
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.feed(p.PoolTimerFired(self._loads()))
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def endpoint_key(key: Hashable | None, endpoint: str) -> Hashable | None:
+    """Return the key of the schedule of a slot: the channel's, and the endpoint (PO-1)."""
+    return key if key is None or not endpoint else (key, endpoint)

@@ -1,0 +1,134 @@
+"""The threaded shell around the pool's machine: the connections of one channel (PO-1).
+
+Everything runs on the conductor (`conductor.py`), except methods that are marked as thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.connection.events import ConnectionEvent, State
+from grpc_backoff.connection.machine import ConnectionLost, Machine
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.pool.machine import PoolMachine
+from grpc_backoff.sharing.manager import Pending
+from grpc_backoff.sharing.pool import Held, Seat, SteppedPool, endpoint_key
+from grpc_backoff.sharing.registry import Membership
+from grpc_backoff.sync.conductor import Conductor
+from grpc_backoff.sync.core import CoreConnection, CoreConnector
+from grpc_backoff.sync.manager import ConnectionManager, Receiver
+
+Manager = ConnectionManager[CoreConnection]
+
+
+class ConnectionPool(SteppedPool[Manager]):
+    """The connections of one threaded channel."""
+
+    def __init__(
+        self,
+        machine: PoolMachine,
+        policy: ConnectPolicy,
+        pending: Pending,
+        listeners: Receiver,
+        *,
+        connector: Callable[[str], CoreConnector],
+        conductor: Conductor,
+        clock: Clock,
+        rng: Random,
+        key: Hashable | None,
+    ) -> None:
+        """Make the first slot; nothing happens before a connection is wanted. Thread-safe.
+
+        `connector` returns the connector for an endpoint. `key` is that of the schedule for the whole target (SH-1).
+        """
+        self._connector = connector
+        self._listeners = listeners
+        self._conductor = conductor
+        self._rng = rng
+        self._key = key
+        super().__init__(machine, policy, pending, clock=clock)
+
+    # For the channel.
+
+    def connection(self) -> CoreConnection | None:
+        """Return the connection for the next call, as far as is currently known; None if there is none. Thread-safe."""
+        only = self._only
+        manager = self._pick() if only is None or self.picks else only
+        return None if manager is None else manager.connection
+
+    def close_connections(self) -> list[threading.Thread]:
+        """Close every connection of a closed pool; return the threads that are still closing them."""
+        return [thread for held in self._held.values() for thread in held.connector.close()]
+
+    def retire_connections(self) -> None:
+        """Close every connection of a closed pool when its last call ends."""
+        for held in self._held.values():
+            held.connector.retire()
+
+    # Driving the machine.
+
+    def _make(self, seat: Seat, beside: Membership | None) -> tuple[Manager, Any]:
+        connector = self._connector(seat.endpoint)
+        manager: Manager = ConnectionManager(
+            Machine(self._machine.target, self._policy, self._machine.channel),
+            connector,
+            seat,
+            seat,
+            conductor=self._conductor,
+            clock=self._clock,
+            rng=self._rng,
+            key=endpoint_key(self._key, seat.endpoint),
+            beside=beside,
+        )
+        connector.lost, connector.redialled = manager.look, manager.redialled
+        return manager, connector
+
+    def emit(self, event: ConnectionEvent) -> None:
+        """Notify the listeners of an event."""
+        self._listeners.hear(event)
+
+    def _show(self, state: State) -> None:
+        self._listeners.changed(state)
+
+    def _arm(self, at: float) -> TimerHandle:
+        # A clock supplied by the program may call back on any thread.
+        return self._clock.call_at(at, lambda: self._conductor.post(self._timer_fired))
+
+    def _timer_fired(self) -> None:
+        if self._timer is not None:  # not cancelled after it had been posted
+            super()._timer_fired()
+
+    def _resolve(self) -> None:
+        raise NotImplementedError
+
+    def _calls(self, connection: CoreConnection) -> int:
+        return len(connection.calls)
+
+    def _full(self) -> None:
+        self._conductor.post(super()._full)
+
+    def _retire(self, held: Held[Manager]) -> None:
+        connector, ended = held.connector, held.seat.ended
+
+        def closed() -> None:
+            if not connector.open:
+                ended()
+
+        connector.closed = closed
+        held.manager.retire()
+        if not connector.open:
+            self._conductor.post(ended)
+
+    def _condemn(self, held: Held[Manager], why: str) -> None:
+        connection = held.manager.connection
+        if connection is not None:
+            held.manager.feed(ConnectionLost(why, used=connection.last_used(), replaced=True))
+        self._retire(held)
+        held.connector.close()
+
+    def _discard(self, held: Held[Manager]) -> None:
+        held.manager.close()

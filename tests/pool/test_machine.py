@@ -1,0 +1,594 @@
+"""The pool's machine: which slots there are, and what each is for. Times are virtual."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from grpc_backoff import State
+from grpc_backoff.base_errors import IllegalTransition
+from grpc_backoff.connection.machine import FailCalls, ReleaseCalls
+from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.pool import events
+from grpc_backoff.pool import machine as p
+from grpc_backoff.pool.machine import Load, PoolMachine, PoolPhase, Role
+from grpc_backoff.stepping import ArmTimer, CancelTimer, Emit
+
+IDLE, CONNECTING, READY, FAILING = State.IDLE, State.CONNECTING, State.READY, State.TRANSIENT_FAILURE
+INITIAL = 1.0
+
+
+class Driver:
+    """Steps a machine, and keeps the effects of the latest step."""
+
+    def __init__(self, addresses=None, eager=False, **policy):
+        self.machine = PoolMachine("target", PoolPolicy(**policy), INITIAL, eager=eager, addresses=addresses)
+        self.now = 100.0
+        self.state, self.effects = self.machine.begin(self.now)
+        self.told = []
+        self.timer = math.inf
+
+    def feed(self, given, after=0.0):
+        self.now += after
+        self.state, self.effects = self.machine.step(self.state, given, self.now)
+        for effect in self.effects:
+            if isinstance(effect, Emit):
+                self.told.append((type(effect.event).__name__, effect.event.slot, effect.event.endpoint))
+            if isinstance(effect, ArmTimer):
+                self.timer = effect.at
+            if isinstance(effect, CancelTimer):
+                self.timer = math.inf
+        return self
+
+    def wake(self, *loads):
+        self.now, self.timer = max(self.now, self.timer), math.inf
+        return self.feed(p.PoolTimerFired(loads))
+
+    def serve(self, slot, after=0.0):
+        self.now += after
+        self.feed(p.SlotChanged(slot, CONNECTING))
+        self.feed(p.SlotChanged(slot, READY))
+        return self.feed(p.SlotServes(slot, self.now))
+
+    def lose(self, slot, after=0.0, busy=False):
+        return self.feed(p.SlotChanged(slot, IDLE, busy=busy), after)
+
+    def done(self, *kinds):
+        return [effect for effect in self.effects if isinstance(effect, kinds)]
+
+    def roles(self):
+        return {slot.number: slot.role for slot in self.state.slots}
+
+
+def serving(**policy):
+    """Return a pool whose first slot serves."""
+    return Driver(**policy).feed(p.Wanted()).serve(0)
+
+
+# The default: one slot.
+
+
+def test_one_slot_for_the_whole_target():
+    """PO-5: by default there is one slot, whose endpoint is the whole target, and no event announces it."""
+    driver = Driver()
+    assert driver.effects == [p.OpenSlot(0, "")]
+    assert driver.feed(p.Wanted()).effects == [p.WantSlot(0)]
+    driver.feed(p.SlotChanged(0, CONNECTING))
+    assert driver.effects == [p.Show(CONNECTING)]
+    driver.feed(p.SlotChanged(0, READY))
+    assert driver.effects == [p.Show(READY)]
+    assert driver.feed(p.SlotServes(0, 100.0)).effects == [p.Serving(((0,),)), ReleaseCalls()]
+    assert driver.lose(0).effects == [p.Serving(()), p.Show(IDLE)]
+    assert (driver.told, driver.timer) == ([], math.inf)
+
+
+def test_failures_fail_the_calls():
+    """PO-4: a failed attempt of the only slot fails the pending calls, and so does each later one."""
+    driver = Driver().feed(p.Wanted()).feed(p.SlotChanged(0, FAILING))
+    for _ in range(2):
+        assert driver.feed(p.SlotFailed(0)).effects == [FailCalls()]
+
+
+# Replacement (PO-3, PO-9).
+
+
+def test_a_replacement_serves_before_the_old_one_retires():
+    """PO-3: the old slot serves until the new one is READY, and then retires; its calls may go on for hours."""
+    driver = serving().feed(p.Refresh("moved"), 10)
+    assert driver.effects[0] == p.OpenSlot(1, "", 0)
+    assert p.WantSlot(1) in driver.effects
+    driver.feed(p.SlotChanged(1, CONNECTING)).feed(p.SlotChanged(1, READY))
+    assert driver.effects == [], "the channel has been READY all the time"
+    driver.feed(p.SlotServes(1, 110.0))
+    assert [each for each in driver.effects if not isinstance(each, Emit)] == [
+        p.Serving(((1,),)),
+        p.RetireSlot(0),
+        ReleaseCalls(),
+    ]
+    assert driver.roles() == {0: Role.RETIRING, 1: Role.SERVING}
+    driver.feed(p.SlotEnded(0), 7200)
+    assert driver.done(p.CloseSlot) == [p.CloseSlot(0)]
+    assert driver.told == [
+        ("SlotOpened", 1, ""),
+        ("SlotServing", 1, ""),
+        ("SlotRetiring", 0, ""),
+        ("SlotClosed", 0, ""),
+    ]
+
+
+def test_a_replacement_that_fails():
+    """PO-3: if the replacement fails, the old slot goes on serving, and no call fails."""
+    driver = serving().feed(p.Refresh("moved"), 10).feed(p.SlotChanged(1, FAILING))
+    assert driver.feed(p.SlotFailed(1)).effects == []
+    assert driver.roles() == {0: Role.SERVING, 1: Role.COMING}
+    assert driver.state.state is READY
+
+
+def test_a_replacement_that_rests_is_wanted_again():
+    """PO-3: a replacement goes on backing off while the channel is in use, and rests when it is not (CB-14)."""
+    driver = serving().feed(p.Refresh("moved"), 10)
+    assert driver.feed(p.SlotChanged(1, IDLE, busy=True)).effects == [p.WantSlot(1)]
+    assert driver.feed(p.SlotChanged(1, IDLE, busy=False)).effects == []
+
+
+def test_the_replacement_is_the_attempt():
+    """PO-3: if the old slot loses its connection, its replacement takes its place, and nothing else is dialled."""
+    driver = serving().feed(p.Refresh("moved"), 10).feed(p.SlotChanged(1, CONNECTING)).lose(0, 0.1, busy=True)
+    assert driver.done(p.RetireSlot, p.WantSlot, p.OpenSlot) == [p.RetireSlot(0)]
+    assert driver.done(p.Show) == [p.Show(CONNECTING)]
+    driver.serve(1)
+    assert driver.done(p.RetireSlot) == []
+    assert driver.roles() == {0: Role.RETIRING, 1: Role.SERVING}
+
+
+def test_replacements_start_initial_backoff_apart():
+    """PO-3: a thousand requests make one replacement for each INITIAL_BACKOFF, and none of them is dropped."""
+    driver, starts = serving(), []
+    for _ in range(1000):
+        driver.feed(p.Refresh("again"), 0.01)
+        if driver.now >= driver.timer:
+            driver.wake()
+        for effect in driver.done(p.OpenSlot):
+            starts.append(driver.now)
+            driver.serve(effect.slot)
+    assert 9 <= len(starts) <= 10
+    assert all(later - earlier >= INITIAL for earlier, later in pairwise([100.0, *starts]))
+    driver.feed(p.Refresh("again"), 0.01).wake()
+    assert driver.done(p.OpenSlot), "the last request counts too"
+
+
+def test_a_request_during_a_replacement():
+    """PO-9: an attempt that began before the request may have gone to the old place, so another replacement follows."""
+    driver = serving().feed(p.Refresh("moved"), 10).feed(p.SlotChanged(1, CONNECTING))
+    driver.feed(p.Refresh("moved again"))
+    assert driver.done(p.OpenSlot) == [], "one replacement at a time"
+    driver.serve(1)
+    assert driver.timer == driver.now + INITIAL
+    assert driver.wake().done(p.OpenSlot) == [p.OpenSlot(2, "", 1)]
+
+
+@pytest.mark.parametrize("state", [IDLE, FAILING])
+def test_nothing_to_replace(state):
+    """PO-9: without a connection or an attempt, a request changes nothing."""
+    driver = Driver().feed(p.Wanted()).feed(p.SlotChanged(0, state)).feed(p.Refresh("moved"))
+    assert driver.effects == []
+    assert driver.serve(0).timer == math.inf
+
+
+# Condemning (PO-2).
+
+
+def test_a_condemned_slot():
+    """PO-2: new calls do not use a condemned connection; its calls end, and another slot is opened."""
+    driver = serving().feed(p.Condemned(0, "no answer"), 10)
+    assert driver.effects[:4] == [
+        p.Serving(()),
+        p.Show(CONNECTING),
+        p.OpenSlot(1, ""),
+        driver.effects[3],
+    ]
+    assert driver.done(p.CondemnSlot) == [p.CondemnSlot(0, "no answer")]
+    assert driver.done(p.WantSlot) == [p.WantSlot(1)]
+    assert driver.told == [("SlotOpened", 1, ""), ("SlotCondemned", 0, "")]
+    assert driver.feed(p.SlotEnded(0)).done(p.CloseSlot) == [p.CloseSlot(0)]
+
+
+def test_a_condemned_slot_with_a_replacement():
+    """PO-2, PO-3: a replacement that is on its way takes the place of a condemned slot."""
+    driver = serving().feed(p.Refresh("moved"), 10).feed(p.Condemned(0, "no answer"))
+    assert driver.done(p.OpenSlot) == []
+    assert driver.serve(1).done(p.RetireSlot) == []
+    assert driver.roles() == {0: Role.CONDEMNED, 1: Role.SERVING}
+
+
+def test_a_retiring_slot_may_be_condemned():
+    """PO-2: so its calls end too, and nothing is opened in its place."""
+    driver = serving().feed(p.Refresh("moved"), 10).serve(1).feed(p.Condemned(0, "no answer"))
+    assert driver.done(p.OpenSlot, p.CondemnSlot) == [p.CondemnSlot(0, "no answer")]
+
+
+# round_robin (PO-6) and names (PO-7).
+
+
+def round_robin(*addresses, **policy):
+    """Return a pool whose target has these addresses, none of which has been dialled."""
+    driver = Driver(round_robin=True, **policy).feed(p.Wanted()).feed(p.SlotChanged(0, CONNECTING))
+    return driver.feed(p.NameResolved(addresses), 0.1)
+
+
+def test_a_slot_for_each_address():
+    """PO-6: until the name is resolved one slot stands for the target; then there is one for each address."""
+    driver = round_robin("a", "b", "a")
+    assert driver.done(p.OpenSlot, p.WantSlot, p.RetireSlot) == [
+        p.OpenSlot(1, "a"),
+        p.WantSlot(1),
+        p.OpenSlot(2, "b"),
+        p.WantSlot(2),
+        p.RetireSlot(0),
+    ]
+    assert driver.done(p.Show) == []
+    assert ("SlotOpened", 1, "a") in driver.told
+
+
+def test_addresses_in_the_target():
+    """PO-6: a target that names addresses needs no resolution."""
+    driver = Driver(("a", "b"), round_robin=True)
+    assert [each for each in driver.effects if not isinstance(each, Emit)] == [p.OpenSlot(0, "a"), p.OpenSlot(1, "b")]
+    driver.feed(p.Wanted()).serve(0).lose(0)
+    assert driver.done(p.Resolve) == []
+
+
+def test_each_address_seeks_a_connection():
+    """PO-6, CB-14: a slot that has lost its connection seeks one while the channel is in use, and else rests."""
+    driver = round_robin("a", "b").serve(1).serve(2)
+    assert driver.lose(1, busy=True).done(p.WantSlot) == [p.WantSlot(1)]
+    assert driver.lose(2, busy=False).done(p.WantSlot) == []
+
+
+def test_one_that_fails_beside_one_that_serves():
+    """PO-4, PO-6: calls wait or use the others; only if every address has failed, pending calls fail."""
+    driver = round_robin("a", "b").feed(p.SlotChanged(1, FAILING))
+    assert driver.feed(p.SlotFailed(1)).done(FailCalls) == []
+    driver.feed(p.SlotChanged(2, FAILING))
+    assert driver.feed(p.SlotFailed(2)).done(FailCalls) == [FailCalls()]
+    driver.serve(2)
+    assert driver.feed(p.SlotFailed(1)).done(FailCalls) == []
+
+
+def test_addresses_come_and_go():
+    """PO-7: new addresses get slots, and gone ones retire; what is left of the others does not change."""
+    driver = round_robin("a", "b").serve(1).serve(2).lose(1)
+    driver.feed(p.NameResolved(("b", "c")))
+    assert driver.done(p.OpenSlot, p.RetireSlot) == [p.OpenSlot(3, "c"), p.RetireSlot(1)]
+    assert driver.state.serving == ((2,),)
+
+
+@pytest.mark.parametrize("outcome", [p.NameResolved(()), p.ResolutionFailed()])
+def test_a_resolution_without_addresses_changes_nothing(outcome):
+    """PO-7: once addresses are known, a resolution that fails or is empty changes nothing."""
+    driver = round_robin("a").serve(1, 60).lose(1)
+    assert driver.done(p.Resolve) == [p.Resolve()]
+    before = driver.state.slots
+    assert driver.feed(outcome).effects == []
+    assert driver.state.slots == before
+
+
+def test_how_often_a_name_is_resolved():
+    """PO-7: at once after a first loss, and else not more often than the interval."""
+    driver, at = round_robin("a"), []
+    for _ in range(240):
+        driver.serve(1).lose(1, 0.5, busy=True)
+        if driver.now >= driver.timer:
+            driver.wake()
+        if driver.done(p.Resolve):
+            at.append(driver.now)
+            driver.feed(p.ResolutionFailed())
+    assert at[0] - 100.0 < 1
+    assert all(later - earlier >= 30 for earlier, later in pairwise(at))
+    assert 3 <= len(at) <= 5
+
+
+def test_one_resolution_at_a_time():
+    """PO-7: while a resolution hangs, no other is begun."""
+    driver = round_robin("a", resolve_every=2.0).serve(1)
+    driver.wake()
+    assert driver.done(p.Resolve)
+    for _ in range(50):
+        driver.serve(1, 10).lose(1, 10, busy=True)
+        assert driver.done(p.Resolve) == []
+
+
+def test_resolve_every():
+    """PO-7: the name is resolved every `resolve_every` seconds while there is a connection."""
+    driver, at = round_robin("a", resolve_every=2.0).serve(1), []
+    for _ in range(5):
+        driver.wake()
+        at += [driver.now] * len(driver.done(p.Resolve))
+        driver.feed(p.NameResolved(("a",)), 0.5)
+    assert [later - earlier for earlier, later in pairwise(at)] == [2.0] * 4
+    driver.lose(1).feed(p.ResolutionFailed())
+    assert driver.state.serving == ()
+
+
+def test_one_connection_follows_its_name():
+    """PO-7: one slot for the whole target is replaced if an address has gone that the name had when it connected."""
+    driver = serving(resolve_every=2.0)
+    assert driver.done(p.Resolve) == [p.Resolve()]
+    driver.feed(p.NameResolved(("a", "b")))
+    for more in (("b", "a"), ("a", "b", "c")):
+        driver.wake()
+        assert driver.done(p.Resolve) == [p.Resolve()]
+        assert driver.feed(p.NameResolved(more)).done(p.OpenSlot) == []
+    driver.wake()
+    driver.feed(p.NameResolved(("b", "c")))
+    assert driver.done(p.OpenSlot) == [p.OpenSlot(1, "", 0)]
+    driver.serve(1).feed(p.NameResolved(("b", "c")))
+    driver.wake()
+    assert driver.feed(p.NameResolved(("b", "c"))).done(p.OpenSlot) == []
+
+
+# Several connections for one endpoint (PO-8).
+
+
+def test_one_more_when_all_are_full():
+    """PO-8: when every connection has as many calls as it may have, one more is opened, one attempt at a time."""
+    driver = serving(max_connections=3, streams_per_connection=10)
+    assert driver.feed(p.Busy((Load(0, 9),))).done(p.OpenSlot) == []
+    assert driver.feed(p.Busy((Load(0, 10),))).done(p.OpenSlot, p.WantSlot) == [p.OpenSlot(1, ""), p.WantSlot(1)]
+    assert driver.feed(p.Busy((Load(0, 15),))).done(p.OpenSlot) == []
+    driver.serve(1)
+    assert driver.state.serving == ((0, 1),)
+    assert driver.feed(p.Busy((Load(0, 15), Load(1, 3)))).done(p.OpenSlot) == []
+    driver.feed(p.Busy((Load(0, 15), Load(1, 10)))).serve(2)
+    assert driver.feed(p.Busy((Load(0, 15), Load(1, 15), Load(2, 15)))).done(p.OpenSlot) == [], "no more than three"
+
+
+def test_what_is_not_needed_retires():
+    """PO-8: a connection without a call for 30 s, beyond what is needed, retires; the last one stays."""
+    driver = serving(max_connections=3, streams_per_connection=10).feed(p.Busy((Load(0, 10),))).serve(1)
+    driver.wake(Load(0, 10, 100.0), Load(1, 1, 100.0))
+    assert driver.done(p.RetireSlot) == []
+    used = driver.timer - 1
+    assert driver.wake(Load(0, 5, used), Load(1, 0, used)).done(p.RetireSlot) == []
+    driver.wake(Load(0, 0, used), Load(1, 0, used))
+    assert driver.done(p.RetireSlot) == [p.RetireSlot(1)]
+    assert (driver.roles()[0], driver.timer) == (Role.SERVING, math.inf)
+
+
+def test_one_of_several_is_lost():
+    """PO-8: an additional connection that is lost is opened again when it is needed, and not before."""
+    driver = serving(max_connections=2, streams_per_connection=1).feed(p.Busy((Load(0, 1),))).serve(1)
+    assert driver.lose(0, busy=True).done(p.RetireSlot, p.WantSlot) == [p.RetireSlot(0)]
+    assert driver.state.serving == ((1,),)
+
+
+def test_each_of_several_is_replaced():
+    """PO-9: a request replaces every connection of the channel."""
+    driver = serving(max_connections=2, streams_per_connection=1).feed(p.Busy((Load(0, 1),))).serve(1)
+    driver.feed(p.Refresh("moved"), 10)
+    assert [effect.replaces for effect in driver.done(p.OpenSlot)] == [0, 1]
+
+
+@pytest.mark.parametrize(("eager", "wanted"), [(True, [p.WantSlot(0)]), (False, [])])
+def test_eager_with_several(eager, wanted):
+    """CB-7: the channel's only connection is made anew at once if the channel is eager and in use."""
+    driver = Driver(eager=eager, max_connections=2).feed(p.Wanted()).serve(0)
+    assert driver.lose(0, busy=True).done(p.WantSlot) == wanted
+
+
+# The end, and the table.
+
+
+def test_close():
+    """PO-12: everything is closed, the serving slot last, and nothing happens after that."""
+    driver = serving(resolve_every=2.0).feed(p.Refresh("moved"), 10).serve(1).feed(p.Refresh("moved"), 10)
+    assert driver.roles() == {0: Role.RETIRING, 1: Role.SERVING, 2: Role.COMING}
+    driver.feed(p.PoolCloseRequested())
+    assert driver.done(p.CloseSlot) == [p.CloseSlot(0), p.CloseSlot(2), p.CloseSlot(1)]
+    assert driver.timer == math.inf
+    for given in (p.SlotEnded(0), p.Refresh("moved"), p.SlotServes(2, 1.0), p.NameResolved(("a",)), p.PoolTimerFired()):
+        assert driver.feed(given).effects == []
+
+
+def test_what_is_not_in_the_table():
+    """PO-1: a connection is asked for once; later requests go to the slots."""
+    driver = Driver().feed(p.Wanted())
+    with pytest.raises(IllegalTransition, match="Wanted in phase WANTED"):
+        driver.feed(p.Wanted())
+    assert len(p.pool_transitions()) == 12 + 11 + 11
+
+
+@pytest.mark.parametrize("kind", [p.SlotChanged, p.SlotServes, p.SlotFailed, p.SlotEnded, p.Condemned])
+def test_news_of_a_slot_that_is_gone(kind):
+    """PO-2: what a slot reports after its end changes nothing."""
+    arguments = {p.SlotChanged: (7, READY), p.SlotServes: (7, 1.0), p.Condemned: (7, "dead")}.get(kind, (7,))
+    assert serving().feed(kind(*arguments)).effects == []
+
+
+def test_every_event_is_made():
+    """PO-11: the machine makes an event of each kind, with the slot, its endpoint and the cause."""
+    driver = serving().feed(p.Refresh("moved"), 10).serve(1).feed(p.SlotEnded(0)).feed(p.Condemned(1, "dead"))
+    assert {name for name, _, _ in driver.told} == {kind.__name__ for kind in events.SlotEvent.__subclasses__()}
+
+
+class Slots(RuleBasedStateMachine):
+    """A day in the life of a pool: losses, failures, resolutions, requests and calls in any order."""
+
+    POLICY = PoolPolicy(max_connections=3, streams_per_connection=2, resolve_every=60.0)
+    ALLOWED = frozenset(
+        {
+            (Role.COMING, Role.SERVING),
+            (Role.COMING, Role.RETIRING),
+            (Role.SERVING, Role.COMING),
+            (Role.SERVING, Role.RETIRING),
+            (Role.SERVING, Role.CONDEMNED),
+            (Role.RETIRING, Role.CONDEMNED),
+        }
+    )
+
+    def __init__(self):
+        super().__init__()
+        self.machine = PoolMachine("target", self.POLICY, INITIAL)
+        self.now, self.timer, self.serving, self.shown = 0.0, math.inf, (), IDLE
+        self.open, self.wanted, self.replaced = set(), set(), {}
+        self.state, effects = self.machine.begin(self.now)
+        self.execute(effects, self.state)
+
+    def feed(self, given):
+        before = self.state
+        self.state, effects = self.machine.step(before, given, self.now)
+        for slot in before.slots:
+            after = self.state.slot(slot.number)
+            if after is not None and after.role is not slot.role:
+                assert (slot.role, after.role) in self.ALLOWED, "PO-2: a role never goes back"
+        self.execute(effects, before)
+
+    def execute(self, effects, before):
+        for effect in effects:
+            match effect:
+                case p.OpenSlot(slot, _, replaces):
+                    assert slot not in self.open
+                    self.open.add(slot)
+                    if replaces is not None:
+                        old = before.slot(replaces)
+                        assert old.role is Role.SERVING, "PO-3: what does not serve needs no replacement"
+                        assert self.now >= old.started + INITIAL, "PO-3: starts are INITIAL_BACKOFF apart"
+                case p.CloseSlot(slot):
+                    self.open.remove(slot)
+                case p.WantSlot(slot):
+                    assert self.state.slot(slot).live
+                case p.Serving(groups):
+                    self.serving = groups
+                case p.Show(state):
+                    self.shown = state
+                case ArmTimer(at):
+                    self.timer = at
+                case CancelTimer():
+                    self.timer = math.inf
+
+    def some(self, data, *roles):
+        numbers = [slot.number for slot in self.state.slots if slot.role in roles]
+        return data.draw(st.sampled_from(numbers)) if numbers else None
+
+    @precondition(lambda self: self.state.phase is PoolPhase.UNWANTED)
+    @rule()
+    def want(self):
+        self.feed(p.Wanted())
+
+    @rule(data=st.data())
+    def connect(self, data):
+        slot = self.some(data, Role.COMING)
+        if slot is not None:
+            for state in (CONNECTING, READY):
+                self.feed(p.SlotChanged(slot, state))
+            self.feed(p.SlotServes(slot, self.now))
+
+    @rule(data=st.data())
+    def fail(self, data):
+        slot = self.some(data, Role.COMING)
+        if slot is not None:
+            self.feed(p.SlotChanged(slot, FAILING))
+            self.feed(p.SlotFailed(slot))
+
+    @rule(data=st.data(), busy=st.booleans(), state=st.sampled_from([IDLE, CONNECTING, FAILING]))
+    def lose(self, data, busy, state):
+        slot = self.some(data, Role.SERVING)
+        if slot is not None:
+            self.feed(p.SlotChanged(slot, state, busy))
+
+    @rule(data=st.data())
+    def end(self, data):
+        slot = self.some(data, Role.RETIRING, Role.CONDEMNED)
+        if slot is not None:
+            self.feed(p.SlotEnded(slot))
+
+    @rule(data=st.data())
+    def condemn(self, data):
+        slot = self.some(data, Role.SERVING, Role.RETIRING)
+        if slot is not None:
+            self.feed(p.Condemned(slot, "dead"))
+
+    @rule()
+    def refresh(self):
+        served = bool(self.serving)
+        self.feed(p.Refresh("moved"))
+        assert bool(self.serving) == served, "PO-3: a replacement takes nothing away"
+
+    @rule(addresses=st.lists(st.sampled_from("abcd"), max_size=4))
+    def resolve(self, addresses):
+        if self.state.resolving:
+            self.feed(p.NameResolved(tuple(addresses)) if addresses else p.ResolutionFailed())
+
+    @rule(calls=st.integers(0, 4))
+    def call(self, calls):
+        loads = tuple(Load(number, calls, self.now) for group in self.serving for number in group)
+        if loads:
+            self.feed(p.Busy(loads))
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 31.0, 3600.0, 86_400.0]))
+    def wait(self, seconds):
+        end = self.now + seconds
+        for _ in range(10):  # a long sleep of the machine fires the timer once (CB-12)
+            if self.timer > end:
+                break
+            self.now, self.timer = max(self.now, self.timer), math.inf
+            self.feed(p.PoolTimerFired(tuple(Load(number, 0) for group in self.serving for number in group)))
+        self.now = end
+
+    @rule()
+    def late(self):
+        if self.timer <= self.now:
+            self.timer = math.inf
+            self.feed(p.PoolTimerFired())
+
+    @invariant()
+    def slots_are_as_told(self):
+        assert self.open == {slot.number for slot in self.state.slots}
+        assert self.serving == self.state.serving
+        assert self.shown is self.state.state, "PO-4"
+
+    @invariant()
+    def there_is_a_slot_for_each_endpoint(self):
+        live = self.state.live
+        assert live
+        for endpoint in {slot.endpoint for slot in live}:
+            own = [slot for slot in self.state.of(endpoint) if slot.replaces is None]
+            assert 1 <= len(own) <= self.POLICY.max_connections
+
+    @invariant()
+    def one_replacement_at_a_time(self):
+        replaced = [slot.replaces for slot in self.state.slots if slot.replaces is not None]
+        assert len(replaced) == len(set(replaced)), "PO-3"
+        for number in replaced:
+            assert self.state.slot(number).role is Role.SERVING
+
+    @invariant()
+    def what_is_due_has_a_timer(self):
+        assert self.timer == self.state.armed
+        waiting = [slot for slot in self.state.slots if slot.due and slot.role is Role.SERVING]
+        if any(self.state.replacement(slot.number) is None for slot in waiting):
+            assert self.timer < math.inf
+
+
+class Addresses(Slots):
+    """The same with a slot for each address."""
+
+    POLICY = PoolPolicy(max_connections=2, streams_per_connection=2, resolve_every=60.0, round_robin=True)
+
+    @rule(addresses=st.lists(st.sampled_from("abcd"), min_size=1, max_size=4))
+    def attempt_resolves(self, addresses):
+        if self.state.addresses is None:
+            self.feed(p.NameResolved(tuple(addresses)))
+
+    @invariant()
+    def each_address_has_a_slot(self):
+        if self.state.addresses is not None:
+            assert {slot.endpoint for slot in self.state.live} == set(self.state.addresses)
+
+
+TestSlots = Slots.TestCase
+TestAddresses = Addresses.TestCase

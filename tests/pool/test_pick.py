@@ -1,0 +1,40 @@
+"""Which connection takes the next call, and the state that several connections have together."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from grpc_backoff import State
+from grpc_backoff.pool.pick import aggregate, pick
+
+IDLE, CONNECTING, READY, FAILING = State.IDLE, State.CONNECTING, State.READY, State.TRANSIENT_FAILURE
+
+
+def test_endpoints_take_turns():
+    """PO-6: calls go around over the endpoints, however many connections each of them has."""
+    groups = (("a",), ("b1", "b2"), ("c",))
+    picked = Counter(pick(groups, turn, lambda _: 0) for turn in range(300))
+    assert picked == {"a": 100, "b1": 100, "c": 100}
+
+
+def test_the_least_used():
+    """PO-8: of the connections to one endpoint, the one with the fewest calls takes the next call."""
+    calls = {"one": 3, "two": 2, "three": 2}
+    assert pick((tuple(calls),), 7, calls.__getitem__) == "two"
+
+
+@pytest.mark.parametrize(
+    ("states", "shown"),
+    [
+        ((), IDLE),
+        ((IDLE,), IDLE),
+        ((FAILING, IDLE), FAILING),
+        ((FAILING, CONNECTING, IDLE), CONNECTING),
+        ((FAILING, CONNECTING, READY), READY),
+    ],
+)
+def test_the_state_of_several(states, shown):
+    """PO-4: READY if any is; else CONNECTING if any is; else TRANSIENT_FAILURE if any is; else IDLE."""
+    assert aggregate(states) is shown

@@ -1,0 +1,51 @@
+"""What both APIs' pools have in common. `tests/aio/test_pool.py` and `tests/sync/test_pool.py` step them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from grpc_backoff import Closed, Connected, Reconnect, State
+from grpc_backoff.policy.presets import CONNECT
+from grpc_backoff.sharing.pool import Seat, endpoint_key, pool_machine
+
+
+class Pool:
+    def __init__(self):
+        self.pending, self.told = [1, 2], []
+
+    def serves(self, number):
+        self.told.append(number)
+
+    feed = hear = changed = lambda self, *told: self.told.append(told)
+
+
+def test_a_seat_without_a_pool():
+    """PO-12: what a manager reports after its slot was closed goes nowhere, so that it keeps nothing alive."""
+    pool = Pool()
+    seat = Seat(pool, 3, "a")
+    assert len(seat) == 2
+    for pool_now in (pool, None):
+        seat.pool = pool_now
+        seat.release()
+        seat.fail()
+        seat.ended()
+        seat.changed(State.READY)
+        seat.hear(Closed(target="t", at=0.0, attempt=1, lived=None))
+        seat.hear(Connected(target="t", at=0.0, attempt=1, took=0.0, connections=1))
+    assert (len(seat), len(pool.told)) == (0, 6)
+
+
+def test_the_key_of_an_endpoint():
+    """PO-1: the schedule of an endpoint is that of the channel's key and the endpoint; without a key, it is its own."""
+    assert endpoint_key("key", "") == "key"
+    assert endpoint_key(None, "a") is None
+    assert len({endpoint_key("key", "a"), endpoint_key("key", "b"), endpoint_key("other", "a")}) == 3
+
+
+@pytest.mark.parametrize("reconnect", Reconnect)
+def test_the_machine_of_a_policy(reconnect):
+    """PO-3: the machine's numbers come from the connect policy."""
+    machine = pool_machine("target", replace(CONNECT, reconnect=reconnect))
+    assert (machine.initial_backoff, machine.eager) == (1.0, reconnect is Reconnect.EAGER)
