@@ -6,6 +6,7 @@ repeats some of them.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -102,3 +103,8 @@ def is_stand_in(error: BaseException) -> bool:
         and error.code() is grpc.StatusCode.INTERNAL
         and (error.debug_error_string() or "").startswith(_WRITE_FAILED)
     )
+
+
+def running_server_calls(loop: asyncio.AbstractEventLoop) -> int:
+    """Return how many calls the grpc.aio servers of an event loop are handling; grpcio has a task for each."""
+    return sum(task.get_name() == "rpc_task" for task in asyncio.all_tasks(loop))

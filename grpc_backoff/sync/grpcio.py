@@ -130,3 +130,10 @@ def exclude_service(name: str) -> None:
         observability._SERVICES_TO_EXCLUDE.append(name.encode())  # noqa: SLF001
     except (ImportError, AttributeError):  # a release of grpcio that does not count calls, or does it differently
         return
+
+
+def running_server_calls(server: Any) -> int:
+    """Return how many calls a server of grpc is handling."""
+    state = server._state  # noqa: SLF001
+    with state.lock:
+        return len(state.rpc_states)

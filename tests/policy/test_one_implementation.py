@@ -16,11 +16,13 @@ from grpc_backoff.policy.presets import PRESETS
 PACKAGE = Path(grpc_backoff.__file__).parent
 SOURCES = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
 EXCEPTIONS = {
+    ("pool/machine.py", "UNUSED_FOR"),  # PO-8: seconds without a call, which has no preset
     # (module, function or variable that contains the number): why it is not a default
     ("calls/decision.py", "_LONGEST"): "hours and minutes to seconds",
     ("cli/live.py", "_BAR_WIDTH"): "characters on a screen",
     ("cli/plot.py", "(_WIDTH, _ROW, _LAST)"): "inches on paper",
     ("cli/simulate.py", "simulate"): "the length of an outage that nobody gave",
+    ("policy/pool.py", "PoolPolicy"): "the defaults of a pool, which the presets take from there",
     ("policy/checks.py", "_SECONDS"): "so many seconds has a minute",
     ("probe/diagnosis.py", "_UNTRUSTED"): "OpenSSL's numbers for what is wrong with a certificate",
     ("probe/dial.py", "CLOSED_WITHIN"): "how soon a socket is closed (CB-3)",
