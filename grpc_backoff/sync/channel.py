@@ -18,9 +18,10 @@ from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
 from grpc_backoff.config.arguments import Listener, check_listener
 from grpc_backoff.config.channel import ChannelSettings, Options, read_channel
+from grpc_backoff.config.pool import endpoint_options, endpoint_target, read_place
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.sharing.key import key_of
-from grpc_backoff.sharing.pool import REFRESHED, pool_machine
+from grpc_backoff.sharing.pool import REFRESHED, pool_machine, resolver_of
 from grpc_backoff.sync import forks
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import CONDUCTOR
@@ -70,7 +71,7 @@ class Channel(Factories, grpc.Channel):
         self.target = target
         self.single_threaded = is_single_threaded(core_options)
         shares = setup.clock is None and setup.rng is None  # SH-1: one clock
-        key = key_of(target, credentials, policy, core_options, compression) if shares else None
+        key = key_of(target, credentials, (policy, setup.pool), core_options, compression) if shares else None
         clock, rng = setup.clock or CONDUCTOR, setup.rng or _CHANCE
         hooks = Hooks(setup.hooks, target, clock.now)
         self._generation = generation()
@@ -80,23 +81,31 @@ class Channel(Factories, grpc.Channel):
         pending = PendingCalls(target, self._conductor.post)
         conductor = self._conductor
 
-        def make_connector(_endpoint: str) -> CoreConnector:
-            connector = CoreConnector(target, credentials, core_options, compression, policy, conductor)
+        place = read_place(target, setup.pool, core_options)
+
+        def make_connector(endpoint: str) -> CoreConnector:
+            dialled, options = target, core_options
+            if endpoint:
+                dialled, options = endpoint_target(endpoint), endpoint_options(core_options, place.authority)
+            connector = CoreConnector(dialled, credentials, options, compression, policy, conductor)
             connector.made = forks.note
             return connector
 
         self._pool = ConnectionPool(
-            pool_machine(target, policy),
+            pool_machine(target, policy, place),
             policy,
             pending,
             self._listeners,
             connector=make_connector,
+            resolver=resolver_of(place),
             conductor=conductor,
             clock=clock,
             rng=rng,
             key=key,
         )
         pending.manager = self._pool
+        self.picks = self._pool.picks
+        """Whether each call asks which connection to take."""
         self.calls = Calls(
             setup,
             pending=pending,
@@ -230,8 +239,12 @@ class Channel(Factories, grpc.Channel):
 
     # For calls.
 
+    def has_connection(self) -> bool:
+        """Return whether there is a connection, as far as is currently known."""
+        return self._pool.has_connection and not self.closing and not self._is_inherited
+
     def connection(self) -> CoreConnection | None:
-        """Return the connection that calls may use, as far as is currently known; None if there is none."""
+        """Return the connection for the next call, as far as is currently known; None if there is none."""
         return None if self.closing or self._generation is not generation() else self._pool.connection()
 
     def refuse(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, CoreRedial, Disconnected, State
 from grpc_backoff.aio.pool import ConnectionPool
+from grpc_backoff.config.pool import Place
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.pool.events import SlotClosed, SlotOpened, SlotRetiring, SlotServing
@@ -24,7 +25,7 @@ class Parts:
         self.connectors, self.gate, self.events = [], Gate(), []
         self.script = list(script)
         self.pool = ConnectionPool(
-            pool_machine("target", CONNECT, PoolPolicy(**pool)),
+            pool_machine("target", CONNECT, Place(PoolPolicy(**pool))),
             CONNECT,
             self.gate,
             connector=self.connect,
