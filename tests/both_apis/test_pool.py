@@ -19,6 +19,7 @@ from grpc_backoff.pool.events import SlotOpened, SlotRetiring, SlotServing
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close
 from tests.both_apis.log import Log
 from tests.both_apis.test_restarts import CODE
+from tests.certificates import client_credentials, server_credentials
 from tests.sync.service import Echo, dialled, front, place, until
 
 INITIAL = 0.05
@@ -292,3 +293,35 @@ def test_a_core_that_does_it_all(ours):
         channel.ready()
         assert channel.unary(timeout=20) == "a"
         assert [slot.endpoint for slot in channel.own.connection_status().connections] == [""]
+
+
+@pytest.mark.parametrize("retry", [None, "retry: 3, delay: 10ms"])
+def test_condemned(ours, cancellable, retry):
+    """PO-2: the calls of a condemned connection end at once, whatever their arity, and are not repeated."""
+    service = Echo()
+    with place(service) as server, ours.channel(server.target, FAST) as channel:
+        channel.ready()
+        call = channel.begin(cancellable, ["hang"], retry=retry, timeout=20)
+        assert service.hanging.wait(20)
+        condemn = partial(channel.own._pool.condemn, 0, "no answer")
+        if ours.name == "threads":
+            channel.own._conductor.post(condemn)
+        else:
+            run(ours, condemn)
+        assert call.outcome().code is CODE.CANCELLED
+        assert channel.unary(timeout=20, wait_for_ready=True) == "a"
+        assert len(service.got) == 2, "the call was not repeated"
+        until(lambda: roles(channel) == ["serving"])
+
+
+@pytest.mark.parametrize("options", [ROUND_ROBIN, []], ids=["round robin", "pick first"])
+def test_tls(ours, log, options):
+    """PO-6, PO-3: TLS verifies the name of the target for each address, and for a replacement."""
+    with place(Echo(), server_credentials(), address="localhost:0") as server:
+        target = f"localhost:{server.bound}"
+        with ours.channel(target, [*FAST, *options], credentials=client_credentials(), listeners=[log.hear]) as channel:
+            channel.ready()
+            assert channel.unary(timeout=20, wait_for_ready=True) == "a"
+            channel.own.refresh_connection()
+            until(lambda: log.of(SlotRetiring))
+            assert channel.unary(timeout=20, wait_for_ready=True) == "a"
