@@ -360,10 +360,11 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         return any(manager.last_asked() > since for manager in self._live())
 
     def _live(self) -> list[ManagerT]:
-        held = self._held
-        if self.is_closed:
-            return [each.manager for each in tuple(held.values())]
-        return [held[slot.number].manager for slot in self._state.live if slot.number in held]
+        """Return the managers of the live slots, or of all if none is left; any thread may call this."""
+        held = dict(self._held)
+        live = [held[slot.number].manager for slot in self._state.live if slot.number in held]
+        # In a step that exchanges all slots, the new ones are not made yet.
+        return live or [each.manager for each in held.values()]
 
     # Driving the machine.
 

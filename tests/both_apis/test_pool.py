@@ -10,7 +10,7 @@ import weakref
 from collections import Counter
 from contextlib import ExitStack
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_replaced_under_load(ours, times):
 
     def requests():
         yield "a"
-        yield end
+        yield from repeat(end, 30)  # a threaded stream waits 20 seconds for each
 
     service = Echo()
     with place(service, threads=64) as server, ours.channel(server.target, FAST, listeners=[log.hear]) as channel:
