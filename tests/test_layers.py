@@ -36,7 +36,6 @@ WITHOUT = {
     "ledger/records.py": "records without behaviour; the stores' one suite, test_store.py, reads every field",
     "status.py": "records without behaviour; the tests of events and errors make and read them all",
     "version.py": "test_package.py compares the version with the changelog",
-    "policy/pool.py": "a record; test_machine.py of `pool` reads every field",
     "pool/events.py": "records without behaviour; the machine's tests make and read them all",
     "names.py": "what test_exports.py looks at",
     "connection/events.py": "records without behaviour; the machine's and the listeners' tests make and read them all",

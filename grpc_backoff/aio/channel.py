@@ -36,9 +36,10 @@ from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.sharing.credentials import ROTATED, security_of
 from grpc_backoff.sharing.key import Key, key_of
-from grpc_backoff.sharing.pool import pool_machine
+from grpc_backoff.sharing.pool import dialled, find_place, pool_machine, resolver_of
 from grpc_backoff.telemetry.log import log_event
 
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
@@ -115,7 +116,7 @@ class Channel(Factories, grpc.aio.Channel):
         key = self._key(setup, credentials, compression) if shares else None
         self._clock = clock = setup.clock or LoopClock(loop)
         rng = setup.rng or _chance()
-        how = target, credentials, core_options, compression, policy
+        how = target, credentials, core_options, compression, policy, setup.pool
         # SH-2: channels with TLS have separate pools, as in grpcio.
         shared = shared_pool(
             None if credentials is not None else key,
@@ -155,7 +156,7 @@ class Channel(Factories, grpc.aio.Channel):
         if credentials is None and compression in setup.derived:
             key = setup.derived[compression]
             return key
-        key = key_of(setup.target, credentials, setup.policy, setup.core_options, compression)
+        key = key_of(setup.target, credentials, (setup.policy, setup.pool), setup.core_options, compression)
         if credentials is None:
             setup.derived[compression] = key
         return key
@@ -438,6 +439,7 @@ def _make_pool(
     options: Options,
     compression: grpc.Compression | None,
     policy: ConnectPolicy,
+    pool_policy: PoolPolicy,
     connector: Any,
     clock: Clock,
     rng: Random,
@@ -445,19 +447,22 @@ def _make_pool(
     key: Key | None,
 ) -> SharedPool:
     """Return the connections of one or more channels, with the channels' shares in them."""
+    place = find_place(target, pool_policy, options)
 
-    def make_connector(_endpoint: str) -> Connector[CallConnection]:
+    def make_connector(endpoint: str) -> Connector[CallConnection]:
         if connector is not None:
             made: Connector[CallConnection] = connector
             return made
-        return core.CoreConnector(target, credentials, options, compression, policy, clock, loop)
+        there, how = dialled(place, endpoint, target, options)
+        return core.CoreConnector(there, credentials, how, compression, policy, clock, loop)
 
-    machine, shares = pool_machine(target, policy), Shares()
+    machine, shares = pool_machine(target, policy, pool_policy, place), Shares()
     pool = ConnectionPool(
         machine,
         policy,
         shares,
         connector=make_connector,
+        resolver=resolver_of(place),
         listeners=(log_event, shares.hear),
         clock=clock,
         rng=rng,

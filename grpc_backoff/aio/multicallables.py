@@ -88,6 +88,7 @@ class MultiCallable(Method):
         self._interceptors = LISTS[self.arity]
         self._connection: CallConnection | None = None
         self._core: CoreChannel | None = None
+        self._several: dict[CallConnection, Callable[..., grpc.aio.Call]] = {}
         self._direct: Callable[..., grpc.aio.Call]
         self._intercepted: Callable[..., grpc.aio.Call] | None = None
         self._plain = policy is None and not channel._interceptor_channel.always and not self._config.wait_for_ready
@@ -117,13 +118,20 @@ class MultiCallable(Method):
         if connection is None:
             self._connection = self._core = None
         elif connection is not self._connection:
-            direct = self._on_core(connection.core)  # first, because it raises if the method's name is invalid
-            if connection.on_end is not None:
-                direct = _with_end(direct, connection.on_end)
+            direct = self._several.get(connection) or self._bind_to(connection)
             self._direct, self._connection = direct, connection
-            # Otherwise, each call asks which connection to take (PO-6, PO-8).
-            self._core = None if channel._pool.picks else connection.core
+            if not channel._pool.picks:  # otherwise, each call asks which connection to take (PO-6, PO-8)
+                self._core = connection.core
         return connection
+
+    def _bind_to(self, connection: CallConnection) -> Callable[..., grpc.aio.Call]:
+        direct = self._on_core(connection.core)  # first, because it raises if the method's name is invalid
+        if connection.on_end is not None:
+            direct = _with_end(direct, connection.on_end)
+        if self._channel._pool.picks:
+            self._several = {each: method for each, method in self._several.items() if not each.core.retired}
+            self._several[connection] = direct
+        return direct
 
     # The other paths.
 

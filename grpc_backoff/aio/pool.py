@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from contextvars import Context
 from functools import partial
 from typing import Any
+from weakref import ref
 
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.listeners import tell
@@ -15,17 +16,64 @@ from grpc_backoff.aio.loops import is_here
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection.clock import Clock, TimerHandle
-from grpc_backoff.connection.connector import Connector
-from grpc_backoff.connection.events import ConnectionEvent, State
+from grpc_backoff.connection.connector import ConnectError, Connector
+from grpc_backoff.connection.events import ConnectionEvent, Failure, State
 from grpc_backoff.connection.machine import ConnectionLost, Machine
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.pool.machine import PoolMachine
 from grpc_backoff.sharing.manager import Pending
-from grpc_backoff.sharing.pool import Held, Seat, SteppedPool, endpoint_key
+from grpc_backoff.sharing.pool import HANGS, WITHIN_LIMIT, Held, Seat, SteppedPool, endpoint_key, resolves_nothing
 from grpc_backoff.sharing.registry import Membership
+from grpc_backoff.sharing.resolver import Addresses, Tell
 
 Manager = ConnectionManager[CallConnection]
+
+
+class Resolution:
+    """The connector of the slot that stands for a target whose name is not resolved yet (PO-7).
+
+    An attempt fails if the name cannot be resolved. If it can, the pool retires the slot, which abandons the attempt.
+    """
+
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = ref(pool)
+
+    async def connect(self, limit: float) -> CallConnection:
+        """Resolve the name; see `Connector.connect`."""
+        loop, pool = asyncio.get_running_loop(), self._pool()
+        outcome: asyncio.Future[Addresses | Failure] = loop.create_future()
+
+        def tell(found: Addresses | Failure) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_settle, outcome, found)
+
+        if pool is not None:
+            pool.resolver(tell)
+        await asyncio.wait([outcome], timeout=limit * WITHIN_LIMIT)
+        found = outcome.result() if outcome.done() else HANGS
+        if isinstance(found, Failure):
+            raise ConnectError(found)
+        if pool is not None:
+            loop.call_soon(pool.resolved, found)
+        del pool
+        never: asyncio.Future[CallConnection] = loop.create_future()
+        return await never
+
+    def decided(self) -> bool:
+        """Return False, because an attempt ends before its limit."""
+        return False
+
+    async def end_calls(self, owner: object, grace: float | None) -> None:
+        """Do nothing: there are no calls."""
+
+    async def close(self, grace: float | None) -> None:
+        """Do nothing: there are no connections."""
+
+
+def _settle(outcome: asyncio.Future[Addresses | Failure], found: Addresses | Failure) -> None:
+    if not outcome.done():
+        outcome.set_result(found)
 
 
 class ConnectionPool(SteppedPool[Manager]):
@@ -38,6 +86,7 @@ class ConnectionPool(SteppedPool[Manager]):
         pending: Pending,
         *,
         connector: Callable[[str], Connector[CallConnection]],
+        resolver: Callable[[Tell], None] = resolves_nothing,
         listeners: tuple[Listener, ...],
         clock: Clock,
         rng: Random,
@@ -46,9 +95,11 @@ class ConnectionPool(SteppedPool[Manager]):
     ) -> None:
         """Make the first slot; nothing happens before a connection is wanted.
 
-        `connector` returns the connector for an endpoint. `key` is that of the schedule for the whole target (SH-1).
+        `connector` returns the connector for an endpoint, and `resolver` resolves the target's name. `key` is that of
+        the schedule for the whole target (SH-1).
         """
         self._connector = connector
+        self.resolver = resolver
         self.listeners = listeners
         self._rng = rng
         self._loop = loop
@@ -132,7 +183,7 @@ class ConnectionPool(SteppedPool[Manager]):
     # Driving the machine.
 
     def _make(self, seat: Seat, beside: Membership | None) -> tuple[Manager, Any]:
-        connector = self._connector(seat.endpoint)
+        connector: Any = Resolution(self) if self.resolves(seat.endpoint) else self._connector(seat.endpoint)
         manager: Manager = ConnectionManager(
             Machine(self._machine.target, self._policy, self._machine.channel),
             connector,
@@ -159,7 +210,11 @@ class ConnectionPool(SteppedPool[Manager]):
         return self._clock.call_at(at, self._timer_fired)
 
     def _resolve(self) -> None:
-        raise NotImplementedError
+        self.resolver(self._tell_resolved)
+
+    def _tell_resolved(self, outcome: Addresses | Failure) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self.resolved, outcome)
 
     def _calls(self, connection: CallConnection) -> int:
         return connection.core.running

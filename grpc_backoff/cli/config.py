@@ -21,7 +21,15 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.retry import RetryPolicy
 
-_TIMES = {checks.duration, checks.pause, checks.limit, checks.idle_timeout, checks.stable_after}
+_TIMES = {
+    checks.duration,
+    checks.pause,
+    checks.limit,
+    checks.idle_timeout,
+    checks.stable_after,
+    checks.resolve_every,
+    checks.min_resolve_interval,
+}
 
 _SETTINGS: Mapping[type, Sequence[Setting]] = {
     ConnectPolicy: CONNECTING,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from grpc_backoff.policy.backoff import Random
     from grpc_backoff.policy.budget import RetryBudget
     from grpc_backoff.policy.connect import ConnectPolicy
+    from grpc_backoff.policy.pool import PoolPolicy
 
 Options = Sequence[tuple[str, Any]]
 
@@ -70,7 +72,8 @@ class ChannelSetup(NamedTuple):
     Attributes:
         target: the server's address, as passed to grpcio's core.
         policy: how the channel connects.
-        policy_values: the policy's values by name, each with its source (BP-3).
+        pool: how many connections it has.
+        policy_values: the values of both policies by name, each with its source (BP-3).
         call_policies: the retry policies for calls, by method.
         core_options: the options that are passed on to grpcio.
         listeners: called with every event.
@@ -84,6 +87,7 @@ class ChannelSetup(NamedTuple):
 
     target: str
     policy: ConnectPolicy
+    pool: PoolPolicy
     policy_values: Mapping[str, Effective]
     call_policies: CallPolicies
     core_options: Options
@@ -141,6 +145,7 @@ def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settin
     """Return a channel's settings without its own objects."""
     from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415 - as above
     from grpc_backoff.config.options import read_options  # noqa: PLC0415
+    from grpc_backoff.config.pool import asks_for_round_robin  # noqa: PLC0415
 
     for name in settings:
         if name not in ChannelSettings.__annotations__:
@@ -151,6 +156,7 @@ def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settin
     return ChannelSetup(
         target=target,
         policy=read.policy,
+        pool=replace(read.pool, round_robin=asks_for_round_robin(calls.core)),
         policy_values=MappingProxyType({value.part: value for value in read.effective}),
         call_policies=calls,
         core_options=calls.core,

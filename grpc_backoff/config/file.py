@@ -13,6 +13,10 @@ Every key is optional. A time is a number of seconds, or a string such as "500ms
     stable_after = 0.0
     reconnect = "lazy"
     idle_timeout = 1800.0       # inf means never
+    max_connections = 1         # for each endpoint
+    streams_per_connection = 100
+    resolve_every = 0           # never
+    min_resolve_interval = 30.0
 
     [targets."*.example:443"]   # the same settings, for targets that match this pattern and none before it
     max_backoff = "30s"
@@ -60,6 +64,7 @@ from grpc_backoff.config.settings import (
     resolve_budget,
     resolve_connect,
     resolve_ledger,
+    resolve_pool,
     resolve_retry,
 )
 from grpc_backoff.config.sources import ResolvedPolicy, Source
@@ -117,8 +122,15 @@ class Config:
         return [self.connection] if pattern is None else [self.targets[pattern], self.connection]
 
     def connect_policy(self, target: str = "") -> ResolvedPolicy[ConnectPolicy]:
-        """Return the connect policy for a target, before options and arguments override it."""
-        return resolve_connect(self.connecting(target), self.policies)
+        """Return the connect policy for a target, before options and arguments override it.
+
+        The effective values include those of the pool policy.
+        """
+        return self._connection(self.connecting(target))
+
+    def _connection(self, sources: list[Source]) -> ResolvedPolicy[ConnectPolicy]:
+        resolved, pool = resolve_connect(sources, self.policies), resolve_pool(sources, self.policies)
+        return resolved._replace(effective=resolved.effective + pool.effective)
 
     def retry_policy(self, method: str) -> ResolvedPolicy[RetryPolicy] | None:
         """Return the policy for a method, given as `package.Service/Method`; None if the file has none for it.
@@ -142,9 +154,9 @@ class Config:
 
     def sections(self) -> Iterator[tuple[str, Section]]:
         """Yield every policy that the file describes, with the path of its table."""
-        yield "connection", resolve_connect([self.connection], self.policies)
+        yield "connection", self._connection([self.connection])
         for pattern, source in self.targets.items():
-            yield f"targets.{_key(pattern)}", resolve_connect([source, self.connection], self.policies)
+            yield f"targets.{_key(pattern)}", self._connection([source, self.connection])
         for name, source in self.policies.items():
             changed = begin_with(name) if name in PRESETS else source
             yield f"policies.{_key(name)}", resolve_retry([changed], self.policies)

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.file import Config, find_config
 from grpc_backoff.config.pairs import Pairs, first_values, key_text
-from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect
+from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect, resolve_pool
 from grpc_backoff.config.sources import Effective, Said, Source, describe
 from grpc_backoff.policy.checks import CHECKS, Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
+from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import REPLAY_LIMIT
 from grpc_backoff.policy.spelling import suggestion
 from grpc_backoff.record import record
@@ -32,6 +33,7 @@ from grpc_backoff.record import record
 CONFIG = PREFIX + "config"
 FIXED_BACKOFF_MS = "grpc.testing.fixed_reconnect_backoff_ms"
 IDLE_TIMEOUT_MS = "grpc.client_idle_timeout_ms"
+_RESOLVE_INTERVAL_MS = "grpc.dns_min_time_between_resolutions_ms"
 
 _BY_OPTION = {setting.option: setting for setting in CONNECTING if setting.option is not None}
 
@@ -58,7 +60,8 @@ class Options(NamedTuple):
 
     Attributes:
         policy: the connect policy.
-        effective: the policy's values, each with its source.
+        pool: the pool policy, without round_robin, which depends on what is passed on to grpcio.
+        effective: the values of both policies, each with its source.
         core: the options that are passed on to grpcio.
         config: the configuration file; None if there is none.
         replay_limit: how many bytes of a stream's requests are buffered for replay (RT-8).
@@ -66,6 +69,7 @@ class Options(NamedTuple):
     """
 
     policy: ConnectPolicy
+    pool: PoolPolicy
     effective: tuple[Effective, ...]
     core: Pairs
     config: Config | None
@@ -85,7 +89,8 @@ def read_options(
     Options take precedence over the file. The file is `config`, or else the one named by the option
     `grpc_backoff.config`, or else the one named by the environment. An explicit `policy` overrides options and file,
     but they are still checked. grpcio's options are passed on unchanged and in order. An option for the resulting idle
-    timeout is appended, because grpcio itself closes unused connections (CB-14).
+    timeout is appended, because grpcio itself closes unused connections (CB-14); and so is the shortest time between
+    two resolutions, if it is set, for targets that grpcio resolves.
 
     Raises:
         OptionError: an option of this library is unknown or has an invalid value.
@@ -95,17 +100,20 @@ def read_options(
     source = _source(given)
     file = find_config(config, CONFIG, given)
     sources = [source, *(file.connecting(target) if file else ())]
-    resolved = resolve_connect(sources, file.policies if file else {})
+    named = file.policies if file else {}
+    resolved, pool = resolve_connect(sources, named), resolve_pool(sources, named)
     if policy is None:
         policy, effective = resolved.policy, resolved.effective
     elif isinstance(policy, ConnectPolicy):
         effective = describe(policy, "argument")
     else:
         raise OptionError("policy", policy, "a ConnectPolicy")
-    idle = IDLE_TIMEOUT_MS, _milliseconds(policy.idle_timeout)
+    core += ((IDLE_TIMEOUT_MS, _milliseconds(policy.idle_timeout)),)
+    if any("min_resolve_interval" in source for source in sources):
+        core += ((_RESOLVE_INTERVAL_MS, _milliseconds(pool.policy.min_resolve_interval)),)
     limit = first_values(core).get(_REPLAY_LIMIT)
     replay_limit = max(0, limit) if isinstance(limit, int) else REPLAY_LIMIT  # as in the core
-    return Options(policy, effective, (*core, idle), file, replay_limit, remarks)
+    return Options(policy, pool.policy, effective + pool.effective, core, file, replay_limit, remarks)
 
 
 def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, ...]]:

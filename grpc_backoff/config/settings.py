@@ -9,6 +9,7 @@ in the presets.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import NamedTuple
 
 from grpc_backoff.base_errors import OptionError
@@ -28,6 +29,7 @@ from grpc_backoff.policy.checks import CHECKS, Check, Unit
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Jitter, parse_jitter
 from grpc_backoff.policy.ledger import LEDGER_CHECKS, LedgerSettings
+from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET, KIND_PRESETS, LEDGER, RETRY_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.spelling import suggestion
@@ -105,8 +107,15 @@ CONNECTING = (
     Setting("jitter_first", PREFIX + "jitter_first"),
     Setting("stable_after", PREFIX + "stable_after"),
     Setting("reconnect", PREFIX + "reconnect"),
+    Setting("max_connections", PREFIX + "max_connections"),
+    Setting("streams_per_connection", PREFIX + "streams_per_connection"),
+    Setting("resolve_every", PREFIX + "resolve_every"),
+    Setting("min_resolve_interval", "grpc.dns_min_time_between_resolutions_ms", Unit.MILLISECONDS),
 )
-"""All settings for a connect policy, in both options and files."""
+"""All settings for a connect policy and a pool policy, in both options and files."""
+
+_POOLING = tuple(part.name for part in fields(PoolPolicy) if part.name != "round_robin")
+"""The parts of a pool policy that have settings; whether it has round_robin is up to grpc's own options (PO-6)."""
 
 RETRYING = (
     Setting("preset"),
@@ -201,6 +210,21 @@ def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -
     """
     chain = _chain(sources, policies, CONNECT_PRESET)
     return compose(ConnectPolicy, chain)
+
+
+def resolve_pool(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[PoolPolicy]:
+    """Return the pool policy described by these sources, without round_robin; the arguments are as for a connection.
+
+    Raises:
+        OptionError: a named policy does not exist.
+    """
+    said: dict[str, Said] = {}
+    for source in reversed(_chain(sources, policies, CONNECT_PRESET)):
+        said.update(source)
+    return ResolvedPolicy(
+        PoolPolicy(**{part: said[part].value for part in _POOLING}),
+        tuple(Effective(part, said[part].value, str(said[part])) for part in _POOLING),
+    )
 
 
 def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[RetryPolicy]:

@@ -17,13 +17,14 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.parts import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES, build
+from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import AT_ONCE, PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated
 from grpc_backoff.record import record
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
-ResolvedT = TypeVar("ResolvedT", ConnectPolicy, RetryPolicy, RetryBudget, LedgerSettings)
+ResolvedT = TypeVar("ResolvedT", ConnectPolicy, PoolPolicy, RetryPolicy, RetryBudget, LedgerSettings)
 
 _NEEDED = {"delay": "a delay", "steps": "steps"}
 

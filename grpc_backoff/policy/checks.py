@@ -39,6 +39,8 @@ STATUS_CODES = (
 """The names of gRPC's status codes for failed calls, in the order of their numbers from 1."""
 
 _MAX_INT32 = 2**31 - 1
+_MOST_CONNECTIONS = 1000
+_LEAST_RESOLVE_EVERY = 1.0
 _LEAST_IDLE_TIMEOUT = 1.0
 _LARGEST_FACTOR = 1000
 _MOST_TOKENS = 1000
@@ -93,6 +95,30 @@ def idle_timeout(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
 def stable_after(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
     """Check how long a connection must last to count as stable, and return it in seconds; 0 turns this off (CB-8)."""
     return pause(key, value, unit)
+
+
+def resolve_every(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
+    """Check how often a name is resolved, and return it in seconds: at least 1 s, or 0 for never (PO-7)."""
+    allowed = f"0 (never), or a finite number of seconds of at least {_LEAST_RESOLVE_EVERY:g}"
+    return _time(key, value, unit, allowed, lambda number: number == 0 or _LEAST_RESOLVE_EVERY <= number < math.inf)
+
+
+def min_resolve_interval(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
+    """Check the shortest time between two resolutions, and return it in seconds (PO-7)."""
+    if unit is Unit.MILLISECONDS:
+        allowed = f"a whole number of milliseconds from 0 to {_MAX_INT32}"
+        return _number(key, value, allowed, lambda number: 0 <= number <= _MAX_INT32, int) / 1000
+    return pause(key, value, unit)
+
+
+def max_connections(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
+    """Check the largest number of connections for an endpoint, and return it (PO-8)."""
+    return _whole(key, value, least=1, most=_MOST_CONNECTIONS)
+
+
+def streams(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
+    """Check how many calls a connection carries before another one is opened, and return it (PO-8)."""
+    return _whole(key, value, least=1)
 
 
 def steps(key: str, value: object, unit: Unit = Unit.SECONDS) -> tuple[float, ...]:
@@ -187,11 +213,13 @@ def _code(key: str, name: object) -> str:
     return choice(key, name, STATUS_CODES)
 
 
-def _whole(key: str, value: object, least: int, beside: str = "") -> int:
+def _whole(key: str, value: object, least: int, beside: str = "", most: float = math.inf) -> int:
     allowed = f"a whole number of at least {least}{beside}"
+    if most < math.inf:
+        allowed = f"a whole number from {least} to {most:g}"
     if not isinstance(value, int):
         raise OptionError(key, value, allowed)
-    _number(key, value, allowed, lambda number: number >= least)
+    _number(key, value, allowed, lambda number: least <= number <= most)
     return value
 
 
@@ -263,6 +291,12 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "jitter_first": flag,
         "stable_after": stable_after,
         "idle_timeout": idle_timeout,
+        # Pools.
+        "max_connections": max_connections,
+        "streams_per_connection": streams,
+        "resolve_every": resolve_every,
+        "min_resolve_interval": min_resolve_interval,
+        "round_robin": flag,
         # Retries.
         "retry": retries,
         "max_attempts": attempts,

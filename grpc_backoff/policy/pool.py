@@ -1,8 +1,10 @@
-"""How many connections a channel has, as a frozen value."""
+"""How many connections a channel has, and when it resolves its target's name, as one frozen value."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from grpc_backoff.policy import checks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -10,12 +12,17 @@ class PoolPolicy:
     """Which connections a channel has (PO-5 to PO-8). Times are in seconds."""
 
     max_connections: int = 1
-    """The largest number of connections for each endpoint."""
+    """The largest number of connections for each endpoint, from 1 to 1,000."""
     streams_per_connection: int = 100
-    """How many calls a connection has before one more is opened."""
+    """How many calls a connection carries before another one is opened. Most servers allow 100."""
     resolve_every: float = 0.0
-    """How often the target's name is resolved while there is a connection; 0 means never."""
+    """How often the target's name is resolved while there is a connection: at least 1 s; 0 means never."""
     min_resolve_interval: float = 30.0
-    """The shortest time between two resolutions that are due to lost connections or failed attempts."""
+    """The shortest time between two resolutions that lost connections or failed attempts cause."""
     round_robin: bool = False
-    """Whether there is a slot for each address of the target."""
+    """Whether each address of the target has a connection of its own (PO-6)."""
+
+    def __post_init__(self) -> None:
+        """Apply the same checks as to channel options and files; OptionError if a value is invalid."""
+        checks.hold(self, "max_connections", "streams_per_connection", "resolve_every", "min_resolve_interval")
+        checks.hold(self, "round_robin")

@@ -8,6 +8,7 @@ builds its own policy from the parts and does not need them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Additive, Equal, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.parts import build
+from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.retry import RetryPolicy
 
 __all__ = [
@@ -40,6 +42,9 @@ _CONNECTING = {
     "idle_timeout": 1800.0,
 }
 """The settings of gRPC's connections other than the backoff itself, such as MIN_CONNECT_TIMEOUT."""
+
+_POOLING = asdict(PoolPolicy())
+"""The settings of a channel's pool: by default, one connection, which grpcio's core resolves."""
 
 _RETRYING = {
     "max_attempts": None,
@@ -112,7 +117,7 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
 }
 
 PRESETS: Mapping[str, Mapping[str, object]] = MappingProxyType(
-    {name: MappingProxyType({**_CONNECTING, **_RETRYING, **parts}) for name, parts in _TABLE.items()}
+    {name: MappingProxyType({**_CONNECTING, **_POOLING, **_RETRYING, **parts}) for name, parts in _TABLE.items()}
 )
 """The parts of each preset, by name. The last three leave the delay to the user."""
 

@@ -10,7 +10,6 @@ import grpc
 
 from grpc_backoff.config.credentials import CredentialsSource
 from grpc_backoff.config.pairs import first_values
-from grpc_backoff.policy.connect import ConnectPolicy
 
 _LOCAL_POOL = "grpc.use_local_subchannel_pool"
 _PEMS = ("_pem_root_certificates", "_private_key", "_certificate_chain")
@@ -53,15 +52,16 @@ class Key:
 def key_of(
     target: str,
     credentials: grpc.ChannelCredentials | CredentialsSource | None,
-    policy: ConnectPolicy,
+    policy: Hashable,
     options: Sequence[tuple[Any, Any]],
     compression: grpc.Compression | None,
 ) -> Key | None:
     """Return a channel's key; None if the channel shares nothing with others.
 
     It shares nothing if it has a separate pool of subchannels, as in grpcio, or if the value of one of its options
-    cannot be hashed. The order of the options does not matter; if a name occurs twice, only the first option counts
-    (CH-9). `credentials` are grpc's, or a source of credentials, which itself is part of the key (PO-10).
+    cannot be hashed. `credentials` are grpc's, or a source of credentials, which itself is part of the key (PO-10).
+    `policy` is how the channel connects, and how many connections it has. The order of the options does not matter; if
+    a name occurs twice, only the first option counts (CH-9).
     """
     held = first_values(options)
     if held.get(_LOCAL_POOL):

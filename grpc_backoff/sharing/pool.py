@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from grpc_backoff import stepping
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
-from grpc_backoff.connection.events import Closed, ConnectionEvent, ConnectionStatus, Role, SlotStatus, State
+from grpc_backoff.connection.events import (
+    Closed,
+    ConnectionEvent,
+    ConnectionStatus,
+    Failure,
+    Role,
+    SlotStatus,
+    Stage,
+    State,
+)
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool import machine as p
@@ -24,24 +34,60 @@ from grpc_backoff.pool.pick import aggregate, pick
 from grpc_backoff.record import record
 from grpc_backoff.sharing.manager import Pending, SteppedManager
 from grpc_backoff.sharing.registry import Membership
+from grpc_backoff.sharing.resolver import RESOLVER, Addresses, Tell
 from grpc_backoff.stepping import Stepper
 
+if TYPE_CHECKING:
+    from grpc_backoff.config.pool import Place
+
+Options = Sequence[tuple[Any, Any]]
 ManagerT = TypeVar("ManagerT", bound=SteppedManager[Any])
 
 REFRESHED = "refresh_connection() was called"
 """Why a connection is replaced that the program asks to be replaced (PO-9)."""
 
-_DEFAULT = PoolPolicy()
 _CLOSED = p.PoolPhase.CLOSED
 _TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
+WITHIN_LIMIT = 0.99
+"""The part of an attempt's time limit after which a resolution counts as hanging, so that its stage is known."""
+HANGS = Failure(Stage.RESOLVE, "the name was not resolved within the attempt's time limit")
 _FULL = 2**62
 """The load of a connection that has just ended."""
 
 
-def pool_machine(target: str, policy: ConnectPolicy, pool: PoolPolicy = _DEFAULT, **how: Any) -> p.PoolMachine:
-    """Return the machine of a channel's pool; `how` has further arguments of `PoolMachine`."""
+def find_place(target: str, pool: PoolPolicy, options: Options) -> Place | None:
+    """Return what the slots of a channel dial; None if they dial the whole target, as by default."""
+    if not (pool.round_robin or pool.resolve_every):
+        return None
+    from grpc_backoff.config.pool import read_place  # noqa: PLC0415 - few channels need it
+
+    return read_place(target, pool, options)
+
+
+def dialled(place: Place | None, endpoint: str, target: str, options: Options) -> tuple[str, Options]:
+    """Return the target with which the core dials an endpoint, and the options for it."""
+    if place is None or not endpoint:
+        return target, options
+    from grpc_backoff.config.pool import endpoint_options, endpoint_target  # noqa: PLC0415 - as above
+
+    return endpoint_target(endpoint), endpoint_options(options, place.authority)
+
+
+def pool_machine(target: str, policy: ConnectPolicy, pool: PoolPolicy, place: Place | None) -> p.PoolMachine:
+    """Return the machine of a channel's pool, whose slots dial what `place` says."""
     eager = policy.reconnect is Reconnect.EAGER
-    return p.PoolMachine(target, pool, policy.initial_backoff, eager=eager, **how)
+    if place is None:
+        return p.PoolMachine(target, pool, policy.initial_backoff, eager=eager)
+    return p.PoolMachine(target, place.policy, policy.initial_backoff, eager=eager, addresses=place.addresses)
+
+
+def resolver_of(place: Place | None) -> Callable[[Tell], None]:
+    """Return a function that resolves the name of a place."""
+    return resolves_nothing if place is None or place.name is None else partial(RESOLVER.resolve, *place.name)
+
+
+def resolves_nothing(_tell: Tell) -> None:
+    """Do nothing: there is no name."""
 
 
 class Seat:
@@ -280,6 +326,16 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             if (connection := held.manager.connection) is not None
         )
 
+    # Names.
+
+    def resolves(self, endpoint: str) -> bool:
+        """Return whether the slot of this endpoint stands for a target whose name is to be resolved (PO-7)."""
+        return not endpoint and self._machine.policy.round_robin and self._machine.addresses is None
+
+    def resolved(self, outcome: Addresses | Failure) -> None:
+        """Handle the outcome of a resolution."""
+        self.feed(p.ResolutionFailed() if isinstance(outcome, Failure) else p.NameResolved(outcome))
+
     # From the slots.
 
     def serves(self, number: int) -> None:
@@ -304,10 +360,11 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         return any(manager.last_asked() > since for manager in self._live())
 
     def _live(self) -> list[ManagerT]:
-        held = self._held
-        if self.is_closed:
-            return [each.manager for each in tuple(held.values())]
-        return [held[slot.number].manager for slot in self._state.live if slot.number in held]
+        """Return the managers of the live slots, or of all if none is left; any thread may call this."""
+        held = dict(self._held)
+        live = [held[slot.number].manager for slot in self._state.live if slot.number in held]
+        # In a step that exchanges all slots, the new ones are not made yet.
+        return live or [each.manager for each in held.values()]
 
     # Driving the machine.
 

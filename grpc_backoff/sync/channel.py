@@ -22,7 +22,7 @@ from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.sharing.credentials import ROTATED, security_of
 from grpc_backoff.sharing.key import key_of
-from grpc_backoff.sharing.pool import REFRESHED, pool_machine
+from grpc_backoff.sharing.pool import REFRESHED, dialled, find_place, pool_machine, resolver_of
 from grpc_backoff.sync import forks
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import CONDUCTOR
@@ -72,7 +72,7 @@ class Channel(Factories, grpc.Channel):
         self.target = target
         self.single_threaded = is_single_threaded(core_options)
         shares = setup.clock is None and setup.rng is None  # SH-1: one clock
-        key = key_of(target, credentials, policy, core_options, compression) if shares else None
+        key = key_of(target, credentials, (policy, setup.pool), core_options, compression) if shares else None
         clock, rng = setup.clock or CONDUCTOR, setup.rng or _CHANCE
         hooks = Hooks(setup.hooks, target, clock.now)
         self._generation = generation()
@@ -82,23 +82,29 @@ class Channel(Factories, grpc.Channel):
         pending = PendingCalls(target, self._conductor.post)
         conductor = self._conductor
 
-        def make_connector(_endpoint: str) -> CoreConnector:
-            connector = CoreConnector(target, credentials, core_options, compression, policy, conductor)
+        place = find_place(target, setup.pool, core_options)
+
+        def make_connector(endpoint: str) -> CoreConnector:
+            there, how = dialled(place, endpoint, target, core_options)
+            connector = CoreConnector(there, credentials, how, compression, policy, conductor)
             connector.made = forks.note
             return connector
 
         self._pool = ConnectionPool(
-            pool_machine(target, policy),
+            pool_machine(target, policy, setup.pool, place),
             policy,
             pending,
             self._listeners,
             connector=make_connector,
+            resolver=resolver_of(place),
             conductor=conductor,
             clock=clock,
             rng=rng,
             key=key,
         )
         pending.manager = self._pool
+        self.picks = self._pool.picks
+        """Whether each call asks which connection to take."""
         self.calls = Calls(
             setup,
             pending=pending,
@@ -242,8 +248,12 @@ class Channel(Factories, grpc.Channel):
 
     # For calls.
 
+    def has_connection(self) -> bool:
+        """Return whether there is a connection, as far as is currently known."""
+        return self._pool.has_connection and not self.closing and not self._is_inherited
+
     def connection(self) -> CoreConnection | None:
-        """Return the connection that calls may use, as far as is currently known; None if there is none."""
+        """Return the connection for the next call, as far as is currently known; None if there is none."""
         return None if self.closing or self._generation is not generation() else self._pool.connection()
 
     def refuse(self) -> None:

@@ -36,10 +36,15 @@ class CallingChannel(Protocol):
     """What a method's calls need from their channel."""
 
     calls: Calls
+    picks: bool
     single_threaded: bool
 
     def connection(self) -> CoreConnection | None:
         """Return the connection that calls may use, as far as is currently known; None if there is none."""
+        ...
+
+    def has_connection(self) -> bool:
+        """Return whether there is a connection, as far as is currently known."""
         ...
 
     def refuse(self) -> None:
@@ -72,6 +77,8 @@ class MultiCallable(Method):
         # Keep both in one tuple, because a reader in another thread must never see a connection with another one's
         # multicallable.
         self._bound: tuple[CoreConnection, Any] | None = None
+        self._several: dict[CoreConnection, Any] = {}
+        """grpc's multicallables on the connections among which each call picks (PO-6, PO-8); replaced, not changed."""
 
     # The path of a call on a READY channel.
 
@@ -87,12 +94,25 @@ class MultiCallable(Method):
     def _bind(self, before: tuple[CoreConnection, Any] | None) -> tuple[CoreConnection, Any] | None:
         """Return the current connection with grpc's multicallable on it; None if there is no new connection."""
         connection = self._channel.connection()
+        if connection is not None and self._channel.picks:
+            return connection, self._several.get(connection) or self._bind_several(connection)
         if connection is None or (before is not None and connection is before[0]):
             return None
         with self._binding:
             if self._bound is None or self._bound[0] is not connection:
-                self._bound = connection, getattr(connection.channel, self.arity)(self._method, *self._signature)
+                self._bound = connection, self._on(connection)
             return self._bound
+
+    def _bind_several(self, connection: CoreConnection) -> Any:
+        """Return grpc's multicallable on one of several connections, and keep it; forget those on retired ones."""
+        with self._binding:
+            kept = {each: method for each, method in self._several.items() if not each.retired}
+            kept[connection] = method = self._on(connection)
+            self._several = kept
+        return method
+
+    def _on(self, connection: CoreConnection) -> Any:
+        return getattr(connection.channel, self.arity)(self._method, *self._signature)
 
     def _follow(self, entry: Entry, style: str, request: Any, arguments: Arguments) -> Any:
         """Make a call that runs in the background, on the connection that it has entered."""
@@ -118,7 +138,7 @@ class MultiCallable(Method):
         policy = None if single else self._policy
         # A wait-for-ready call is repeated if the connection breaks just as the call is assigned to it. A call that has
         # to wait first gets a connection that was just observed, so it is spared the cost of being repeatable.
-        repeatable = wait_for_ready and not single and (policy is not None or channel.connection() is not None)
+        repeatable = wait_for_ready and not single and (policy is not None or channel.has_connection())
         machine = self._machines[policy is not None, wait_for_ready, given is None, repeatable]
         # Copy the metadata and serialize the request now, because the caller may reuse both before there is a
         # connection. A plain call would already have been sent.

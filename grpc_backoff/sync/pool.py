@@ -10,19 +10,69 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from grpc_backoff.connection.clock import Clock, TimerHandle
-from grpc_backoff.connection.events import ConnectionEvent, State
+from grpc_backoff.connection.events import ConnectionEvent, Failure, State
 from grpc_backoff.connection.machine import ConnectionLost, Machine
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.pool.machine import PoolMachine
 from grpc_backoff.sharing.manager import Pending
-from grpc_backoff.sharing.pool import Held, Seat, SteppedPool, endpoint_key
+from grpc_backoff.sharing.pool import HANGS, WITHIN_LIMIT, Held, Seat, SteppedPool, endpoint_key, resolves_nothing
 from grpc_backoff.sharing.registry import Membership
-from grpc_backoff.sync.conductor import Conductor
+from grpc_backoff.sharing.resolver import Addresses, Tell
+from grpc_backoff.sync.conductor import Conductor, Timer
 from grpc_backoff.sync.core import CoreConnection, CoreConnector
 from grpc_backoff.sync.manager import ConnectionManager, Receiver
 
 Manager = ConnectionManager[CoreConnection]
+
+
+class Resolution:
+    """The connector of the slot that stands for a target whose name is not resolved yet (PO-7).
+
+    An attempt fails if the name cannot be resolved. If it can, the pool retires the slot, which abandons the attempt.
+    """
+
+    def __init__(self, pool: ConnectionPool, conductor: Conductor) -> None:
+        self._pool = pool
+        self._conductor = conductor
+        self._tell: Callable[[Any], None] | None = None
+        self._timer: Timer | None = None
+        self.open: frozenset[CoreConnection] = frozenset()
+
+    def connect(self, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> Resolution:
+        """Resolve the name; see `ThreadedConnector.connect`."""
+        self._tell = tell
+        self._timer = self._conductor.call_at(
+            self._conductor.now() + limit * WITHIN_LIMIT, lambda: self._ended(tell, HANGS)
+        )
+        self._pool.resolver(lambda outcome: self._conductor.post(lambda: self._ended(tell, outcome)))
+        return self
+
+    def _ended(self, tell: Callable[[Any], None], outcome: Addresses | Failure) -> None:
+        if self._tell is not tell:
+            return  # it came too late
+        self.abandon()
+        if isinstance(outcome, Failure):
+            tell(outcome)
+        else:
+            self._pool.resolved(outcome)
+
+    def decided(self) -> bool:
+        """Return False, because an attempt ends before its limit."""
+        return False
+
+    def abandon(self) -> None:
+        """Abandon the attempt; the resolution may go on."""
+        self._tell = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def close(self) -> list[threading.Thread]:
+        """Do nothing: there are no connections."""
+        return []
+
+    def retire(self) -> None:
+        """Do nothing: there are no connections."""
 
 
 class ConnectionPool(SteppedPool[Manager]):
@@ -36,6 +86,7 @@ class ConnectionPool(SteppedPool[Manager]):
         listeners: Receiver,
         *,
         connector: Callable[[str], CoreConnector],
+        resolver: Callable[[Tell], None] = resolves_nothing,
         conductor: Conductor,
         clock: Clock,
         rng: Random,
@@ -43,9 +94,11 @@ class ConnectionPool(SteppedPool[Manager]):
     ) -> None:
         """Make the first slot; nothing happens before a connection is wanted. Thread-safe.
 
-        `connector` returns the connector for an endpoint. `key` is that of the schedule for the whole target (SH-1).
+        `connector` returns the connector for an endpoint, and `resolver` resolves the target's name. `key` is that of
+        the schedule for the whole target (SH-1).
         """
         self._connector = connector
+        self.resolver = resolver
         self._listeners = listeners
         self._conductor = conductor
         self._rng = rng
@@ -57,8 +110,14 @@ class ConnectionPool(SteppedPool[Manager]):
     def connection(self) -> CoreConnection | None:
         """Return the connection for the next call, as far as is currently known; None if there is none. Thread-safe."""
         only = self._only
-        manager = self._pick() if only is None or self.picks else only
-        return None if manager is None else manager.connection
+        if only is not None and not self.picks:
+            return only.connection
+        for _ in range(1 + len(self._held)):  # a connection that was just lost may still be picked
+            manager = self._pick()
+            connection = None if manager is None else manager.connection
+            if manager is None or connection is not None:
+                return connection
+        return None
 
     def close_connections(self) -> list[threading.Thread]:
         """Close every connection of a closed pool; return the threads that are still closing them."""
@@ -72,7 +131,8 @@ class ConnectionPool(SteppedPool[Manager]):
     # Driving the machine.
 
     def _make(self, seat: Seat, beside: Membership | None) -> tuple[Manager, Any]:
-        connector = self._connector(seat.endpoint)
+        resolves = self.resolves(seat.endpoint)
+        connector: Any = Resolution(self, self._conductor) if resolves else self._connector(seat.endpoint)
         manager: Manager = ConnectionManager(
             Machine(self._machine.target, self._policy, self._machine.channel),
             connector,
@@ -103,7 +163,7 @@ class ConnectionPool(SteppedPool[Manager]):
             super()._timer_fired()
 
     def _resolve(self) -> None:
-        raise NotImplementedError
+        self.resolver(lambda outcome: self._conductor.post(lambda: self.resolved(outcome)))
 
     def _calls(self, connection: CoreConnection) -> int:
         return len(connection.calls)

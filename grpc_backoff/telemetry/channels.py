@@ -1,8 +1,9 @@
 """Tracks the connections and the planned attempts of observed channels.
 
-Each event describes the current state of its channel completely, so only the latest one is kept, under the channel's
-key. It is discarded when the channel is closed or garbage-collected. A connection that several channels share counts
-once, and so does an attempt that several of them report (SH-7); both are identified by the attempt's id.
+Each event describes the current state of its channel's slot completely, so only the latest one is kept, under the
+channel's key and the slot's number. It is discarded when the channel is closed or garbage-collected. A connection that
+several channels share counts once, and so does an attempt that several of them report (SH-7); both are identified by
+the attempt's id.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from grpc_backoff.connection import events
-from grpc_backoff.connection.events import ChannelKey, ConnectionEvent
+from grpc_backoff.connection.events import ChannelKey, ConnectionEvent, Role
+from grpc_backoff.pool.events import SlotClosed, SlotCondemned, SlotEvent, SlotRetiring, SlotServing
 
 _MOST_TOLD = 4096
 """How many events are remembered, so that none is counted twice. This is more than can be on their way to other event
@@ -30,6 +32,10 @@ class _Channel:
     connected: bool = False
     connection: str = ""
     next_start: float | None = None
+    role: Role = Role.SERVING
+
+
+_ROLES = {SlotServing: Role.SERVING, SlotRetiring: Role.RETIRING, SlotCondemned: Role.CONDEMNED}
 
 
 class Channels:
@@ -39,7 +45,7 @@ class Channels:
         """Start without channels; `now` is a monotonic clock shared by all threads, unlike a channel's (CB-12)."""
         self._now = now
         self._lock = threading.Lock()  # never held while foreign code runs
-        self._known: WeakKeyDictionary[ChannelKey, _Channel] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[ChannelKey, dict[int, _Channel]] = WeakKeyDictionary()
         self._told: OrderedDict[tuple[type, str], None] = OrderedDict()
 
     def is_news(self, event: ConnectionEvent) -> bool:
@@ -59,6 +65,9 @@ class Channels:
         match event:
             case events.BackoffReset(retry_in=None) | events.CoreRedial():
                 return  # neither changes the channel's connection or plan
+            case SlotEvent() if not isinstance(event, SlotClosed):
+                self._note_role(event)
+                return
             case events.AttemptFailed() | events.Disconnected() | events.BackoffReset() if event.retry_in is not None:
                 known = _Channel(target, next_start=self._now() + event.retry_in)
             case events.Connected() if not event.elsewhere:
@@ -66,21 +75,40 @@ class Channels:
             case _:
                 known = _Channel(target)
         with self._lock:
-            before = self._known.get(event.channel)
-            if event.elsewhere and before is not None and before.connected:
-                return
             if isinstance(event, events.Closed):
                 self._known.pop(event.channel, None)
+                return
+            slots = self._known.setdefault(event.channel, {})
+            before = slots.get(event.slot)
+            if event.elsewhere and before is not None and before.connected:
+                return
+            if isinstance(event, SlotClosed):
+                slots.pop(event.slot, None)
             else:
-                self._known[event.channel] = known
+                slots[event.slot] = known
+
+    def _note_role(self, event: SlotEvent) -> None:
+        """Record what a slot's connection is for."""
+        role = _ROLES.get(type(event))
+        with self._lock:
+            slots = self._known.get(event.channel, {})
+            if role is not None and event.slot in slots:
+                slots[event.slot] = replace(slots[event.slot], role=role)
 
     def open_connections(self) -> Mapping[str, int]:
         """Return the number of open connections for each target that an open channel has dialled."""
         count: Counter[str] = Counter()
+        for (target, _), connections in self.roles().items():
+            count[target] += connections
+        return count
+
+    def roles(self) -> Mapping[tuple[str, Role], int]:
+        """Return the number of open connections for each target that an open channel has dialled, by role (PO-11)."""
+        count: Counter[tuple[str, Role]] = Counter()
         seen = set()
         for channel in self._all():
             shared = channel.connection in seen
-            count[channel.target] += channel.connected and not shared
+            count[channel.target, channel.role] += channel.connected and not shared
             if channel.connection:
                 seen.add(channel.connection)
         return count
@@ -100,4 +128,4 @@ class Channels:
 
     def _all(self) -> list[_Channel]:
         with self._lock:
-            return list(self._known.values())
+            return [slot for slots in self._known.values() for slot in slots.values()]

@@ -15,6 +15,7 @@ from typing import Final
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent
+from grpc_backoff.pool.events import SlotCondemned, SlotEvent, SlotRetiring
 
 _LOG = logging.getLogger("grpc_backoff")
 
@@ -31,6 +32,8 @@ def log_event(event: ConnectionEvent | CallEvent) -> None:
     """Log one event of a call or a connection; another channel's connection is logged by that channel (SH-7)."""
     if isinstance(event, CallEvent):
         _log_call(event)
+    elif isinstance(event, SlotEvent):
+        _log_slot(event)
     elif not event.elsewhere:
         _log_connection(event)
 
@@ -64,6 +67,13 @@ def _log_connection(event: ConnectionEvent) -> None:
             _log(logging.DEBUG, event, "backoff reset; next in %.3g s", event.retry_in, delay=event.retry_in)
         case events.Closed():
             _log(logging.DEBUG, event, "closed")
+
+
+def _log_slot(event: SlotEvent) -> None:
+    level = logging.INFO if isinstance(event, SlotRetiring | SlotCondemned) else logging.DEBUG
+    what = type(event).__name__.removeprefix("Slot").lower()
+    endpoint = f" ({event.endpoint})" if event.endpoint else ""
+    _log(level, event, "slot %d%s: %s, because %s", event.slot, endpoint, what, event.why)
 
 
 def _log_call(event: CallEvent) -> None:

@@ -20,7 +20,8 @@ from weakref import WeakKeyDictionary
 from grpc_backoff.base_errors import MissingExtra
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.connection import events
-from grpc_backoff.connection.events import ConnectionEvent
+from grpc_backoff.connection.events import ConnectionEvent, Role
+from grpc_backoff.pool.events import SlotClosed
 from grpc_backoff.telemetry.channels import Channels
 from grpc_backoff.version import __version__
 
@@ -36,6 +37,7 @@ SUCCEEDED: Final = "grpc_backoff.subchannel.connection_attempts_succeeded"
 FAILED: Final = "grpc_backoff.subchannel.connection_attempts_failed"
 DISCONNECTIONS: Final = "grpc_backoff.subchannel.disconnections"
 OPEN_CONNECTIONS: Final = "grpc_backoff.subchannel.open_connections"
+CONNECTIONS: Final = "grpc_backoff.channel.connections"
 BACKOFF_DELAY: Final = "grpc_backoff.subchannel.backoff_delay"
 NEXT_ATTEMPT_IN: Final = "grpc_backoff.subchannel.next_attempt_in"
 RETRIES: Final = "grpc_backoff.client.call.retries"
@@ -51,6 +53,7 @@ TARGET: Final = "grpc.target"
 METHOD: Final = "grpc.method"
 STATUS: Final = "grpc.status"
 DISCONNECT_ERROR: Final = "grpc.disconnect_error"
+ROLE: Final = "grpc_backoff.role"
 ATTEMPT: Final = "grpc_backoff.attempt"
 SOURCE: Final = "grpc_backoff.source"
 REASON: Final = "grpc_backoff.reason"
@@ -98,6 +101,12 @@ class _Connections:
         meter.create_observable_up_down_counter(
             OPEN_CONNECTIONS, [lambda _: _observed(channels.open_connections())], "{connection}", "Open connections."
         )
+        meter.create_observable_up_down_counter(
+            CONNECTIONS,
+            [lambda _: _by_role(channels.roles())],
+            "{connection}",
+            "Open connections, by what they are for.",
+        )
         meter.create_observable_gauge(
             NEXT_ATTEMPT_IN, [lambda _: _observed(channels.next_attempts())], "s", "Time to the next planned attempt."
         )
@@ -118,6 +127,8 @@ class _Connections:
                 self._disconnections.add(1, labels | {DISCONNECT_ERROR: UNKNOWN})
                 if event.counted_as_failure and event.retry_in is not None:
                     self._delay.record(event.retry_in, labels)
+            case SlotClosed() if event.lived is not None:
+                self._disconnections.add(1, labels | {DISCONNECT_ERROR: SHUTDOWN})
             case events.Closed() if event.lived is not None:
                 self._disconnections.add(1, labels | {DISCONNECT_ERROR: SHUTDOWN})
 
@@ -178,6 +189,10 @@ def delay_histogram(meter: Meter, name: str, description: str) -> Histogram:
 
 def _observed(values: Mapping[str, float]) -> Iterable[Observation]:
     return [Observation(value, {TARGET: target}) for target, value in values.items()]
+
+
+def _by_role(values: Mapping[tuple[str, Role], int]) -> Iterable[Observation]:
+    return [Observation(value, {TARGET: target, ROLE: role.value}) for (target, role), value in values.items()]
 
 
 def canonical_target(target: str) -> str:

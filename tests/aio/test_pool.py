@@ -24,7 +24,7 @@ class Parts:
         self.connectors, self.gate, self.events = [], Gate(), []
         self.script = list(script)
         self.pool = ConnectionPool(
-            pool_machine("target", CONNECT, PoolPolicy(**pool)),
+            pool_machine("target", CONNECT, PoolPolicy(**pool), None),
             CONNECT,
             self.gate,
             connector=self.connect,

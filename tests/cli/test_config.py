@@ -73,6 +73,10 @@ def test_check_says_what_holds_and_why(file):
         "stable_after": (0.0, "preset grpc"),
         "reconnect": ("lazy", "preset grpc"),
         "idle_timeout": ("inf", "file backoff.toml: connection.idle_timeout"),
+        "max_connections": (1, "preset grpc"),
+        "streams_per_connection": (100, "preset grpc"),
+        "resolve_every": (0.0, "preset grpc"),
+        "min_resolve_interval": (30.0, "preset grpc"),
     }
     assert values(document, 'targets."*.example:443"')["reconnect"] == (
         "eager",

@@ -18,6 +18,7 @@ from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import Reconnect
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional
+from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT, RETRY
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed, Steps
@@ -26,7 +27,8 @@ TIME = 'a finite number of seconds above 0, or a string such as "500ms", "1s" or
 CONNECTION_KEYS = (
     "connection.preset, connection.initial_backoff, connection.max_backoff, connection.min_connect_timeout, "
     "connection.idle_timeout, connection.multiplier, connection.jitter, connection.jitter_first, "
-    "connection.stable_after, connection.reconnect"
+    "connection.stable_after, connection.reconnect, connection.max_connections, connection.streams_per_connection, "
+    "connection.resolve_every, connection.min_resolve_interval"
 )
 METHOD_KEYS = (
     'methods."*".preset, methods."*".retry, methods."*".max_attempts, methods."*".delay, methods."*".backoff, '
@@ -442,6 +444,10 @@ def test_every_setting(file):
         ("jitter_first = true", ("grpc_backoff.jitter_first", True)),
         ("stable_after = 5", ("grpc_backoff.stable_after", 5)),
         ('reconnect = "eager"', ("grpc_backoff.reconnect", "eager")),
+        ("max_connections = 4", ("grpc_backoff.max_connections", 4)),
+        ("streams_per_connection = 250", ("grpc_backoff.streams_per_connection", 250)),
+        ('resolve_every = "1m"', ("grpc_backoff.resolve_every", 60)),
+        ('min_resolve_interval = "5s"', ("grpc.dns_min_time_between_resolutions_ms", 5000)),
         *((f'preset = "{name}"', ("grpc_backoff.preset", name)) for name in RETRY),
     ],
 )
@@ -451,8 +457,9 @@ def test_same_as_option(file, line, option):
 
     by_file, by_option = read_options([("grpc_backoff.config", file)]), read_options([option])
 
-    assert (by_file.policy, by_file.core) == (by_option.policy, by_option.core)
-    assert option == ("grpc_backoff.preset", "grpc") or by_option.policy != CONNECT
+    assert (by_file.policy, by_file.pool, by_file.core) == (by_option.policy, by_option.pool, by_option.core)
+    changed = (by_option.policy, by_option.pool) != (CONNECT, PoolPolicy())
+    assert option == ("grpc_backoff.preset", "grpc") or changed
 
 
 def test_every_option_is_compared():

@@ -29,8 +29,15 @@ ALL = (
     "one of: grpc_backoff.preset, grpc.initial_reconnect_backoff_ms, "
     "grpc.max_reconnect_backoff_ms, grpc.min_reconnect_backoff_ms, grpc.client_idle_timeout_ms, "
     "grpc_backoff.multiplier, grpc_backoff.jitter, grpc_backoff.jitter_first, grpc_backoff.stable_after, "
-    "grpc_backoff.reconnect, grpc_backoff.config"
+    "grpc_backoff.reconnect, grpc_backoff.max_connections, grpc_backoff.streams_per_connection, "
+    "grpc_backoff.resolve_every, grpc.dns_min_time_between_resolutions_ms, grpc_backoff.config"
 )
+POOL = {
+    "max_connections": (1, "preset grpc"),
+    "streams_per_connection": (100, "preset grpc"),
+    "resolve_every": (0.0, "preset grpc"),
+    "min_resolve_interval": (30.0, "preset grpc"),
+}
 
 
 class Unshowable:
@@ -66,6 +73,16 @@ BAD_VALUES = [
     ("grpc_backoff.jitter_first", 2, "2"),
     ("grpc_backoff.stable_after", "5s", "'5s'"),
     ("grpc_backoff.reconnect", "Lazy", "'Lazy'"),
+    ("grpc_backoff.max_connections", 0, "0"),
+    ("grpc_backoff.max_connections", -1, "-1"),
+    ("grpc_backoff.max_connections", 1001, "1001"),
+    ("grpc_backoff.max_connections", 2.0, "2.0"),
+    ("grpc_backoff.max_connections", True, "True"),
+    ("grpc_backoff.streams_per_connection", 0, "0"),
+    ("grpc_backoff.resolve_every", 0.5, "0.5"),
+    ("grpc_backoff.resolve_every", -1, "-1"),
+    ("grpc_backoff.resolve_every", math.inf, "inf"),
+    ("grpc.dns_min_time_between_resolutions_ms", -1, "-1"),
     ("grpc_backoff.preset", "gprc", "'gprc'"),
     ("grpc_backoff.preset", None, "None"),
     ("grpc_backoff.config", "", "''"),
@@ -344,8 +361,17 @@ def test_no_policy(policy):
 
 def test_keys_listed():
     """CH-9: `OPTION_KEYS` lists each option that the library interprets exactly once."""
-    assert len(OPTION_KEYS) == len(set(OPTION_KEYS)) == 12
+    assert len(OPTION_KEYS) == len(set(OPTION_KEYS)) == 16
     assert {INITIAL, MAX, MIN, IDLE, FIXED, "grpc_backoff.config"} < set(OPTION_KEYS)
+
+
+def test_interval_is_passed_on():
+    """PO-7, CH-9: grpcio also gets the shortest time between two resolutions, but only if it was set."""
+    key = "grpc.dns_min_time_between_resolutions_ms"
+
+    assert dict(read_options([(key, 1500)]).core)[key] == 1500
+    assert read_options([(key, 1500)]).pool.min_resolve_interval == 1.5
+    assert key not in dict(read_options([]).core)
 
 
 @pytest.fixture
@@ -498,6 +524,7 @@ def test_precedence_part_by_part(file):
         "stable_after": (0.5, f'file {file}: targets."*.example:443".stable_after'),
         "reconnect": (Reconnect.LAZY, "preset grpc"),
         "idle_timeout": (1800.0, "preset grpc"),
+        **POOL,
     }
 
 
@@ -532,7 +559,7 @@ def test_effective_of_an_argument():
     policies = [CONNECT, *(replace(CONNECT, backoff=retry.backoff) for retry in RETRY.values())]
     for policy in policies:
         effective = read_options([(INITIAL, 100)], policy).effective
-        assert {value.origin for value in effective} == {"argument"}
+        assert {value.origin for value in effective if value.part not in POOL} == {"argument"}
         assert told(effective)["max_delay"] == (policy.backoff.cap, "argument")
     assert told(read_options([], CONNECT).effective)["multiplier"] == (1.6, "argument")
 

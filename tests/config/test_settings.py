@@ -29,6 +29,7 @@ from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import CHECKS, Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import Full, Proportional
+from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.spelling import suggestion
@@ -43,8 +44,9 @@ def parts(table):
 
 
 def test_connecting_is_complete():
-    """BP-3: every part of a connect policy has exactly one setting and one channel option."""
-    assert parts(CONNECTING) - BACKOFF == {field.name for field in fields(ConnectPolicy)} - {"backoff"}
+    """BP-3: every part of a connect policy or a pool policy has exactly one setting and one channel option."""
+    named = {field.name for policy in (ConnectPolicy, PoolPolicy) for field in fields(policy)}
+    assert parts(CONNECTING) - BACKOFF == named - {"backoff", "round_robin"}
     assert len(parts(CONNECTING)) == len({setting.option for setting in CONNECTING}) == len(CONNECTING)
     assert all(setting.option.startswith(("grpc.", PREFIX)) for setting in CONNECTING)
 
@@ -268,6 +270,10 @@ WRONG = {
     "jitter_first": (2, lambda wrong: replace(CONNECT, jitter_first=wrong), None),
     "stable_after": (-1, lambda wrong: replace(CONNECT, stable_after=wrong), None),
     "idle_timeout": (-1, lambda wrong: replace(CONNECT, idle_timeout=wrong), None),
+    "max_connections": (1001, lambda wrong: PoolPolicy(max_connections=wrong), None),
+    "streams_per_connection": (0, lambda wrong: PoolPolicy(streams_per_connection=wrong), None),
+    "resolve_every": (0.5, lambda wrong: PoolPolicy(resolve_every=wrong), None),
+    "min_resolve_interval": (-1, lambda wrong: PoolPolicy(min_resolve_interval=wrong), None),
     "max_tokens": (1001, lambda wrong: RetryBudget(wrong, 0.1), "maxTokens"),
     "token_ratio": (0, lambda wrong: RetryBudget(10, wrong), "tokenRatio"),
 }
@@ -324,4 +330,4 @@ def test_every_number_stands_in_the_table():
 
     assert all(setting.check in CHECKS.values() for setting in numbers)
     assert {setting.part or setting.name for setting in numbers} == set(WRONG)
-    assert set(CHECKS) - set(WRONG) == {"retry", "no_delay", "jitter", "then_cap", "spread"}
+    assert set(CHECKS) - set(WRONG) == {"retry", "no_delay", "jitter", "then_cap", "spread", "round_robin"}

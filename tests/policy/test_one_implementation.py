@@ -21,6 +21,8 @@ EXCEPTIONS = {
     ("cli/live.py", "_BAR_WIDTH"): "characters on a screen",
     ("cli/plot.py", "(_WIDTH, _ROW, _LAST)"): "inches on paper",
     ("cli/simulate.py", "simulate"): "the length of an outage that nobody gave",
+    ("policy/pool.py", "PoolPolicy"): "the defaults of a pool, which the presets take from there",
+    ("pool/machine.py", "UNUSED_FOR"): "how long a connection that is not needed waits for a call",
     ("policy/checks.py", "_SECONDS"): "so many seconds has a minute",
     ("probe/diagnosis.py", "_UNTRUSTED"): "OpenSSL's numbers for what is wrong with a certificate",
     ("probe/dial.py", "CLOSED_WITHIN"): "how soon a socket is closed (CB-3)",

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from grpc_backoff import Closed, Connected, Reconnect, State
+from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.sharing.pool import Seat, endpoint_key, pool_machine
 
@@ -47,5 +48,5 @@ def test_the_key_of_an_endpoint():
 @pytest.mark.parametrize("reconnect", Reconnect)
 def test_the_machine_of_a_policy(reconnect):
     """PO-3: the machine's numbers come from the connect policy."""
-    machine = pool_machine("target", replace(CONNECT, reconnect=reconnect))
+    machine = pool_machine("target", replace(CONNECT, reconnect=reconnect), PoolPolicy(), None)
     assert (machine.initial_backoff, machine.eager) == (1.0, reconnect is Reconnect.EAGER)

@@ -9,7 +9,8 @@ import threading
 import pytest
 
 from grpc_backoff.connection import events
-from grpc_backoff.connection.events import ChannelKey, Failure, Stage
+from grpc_backoff.connection.events import ChannelKey, Failure, Role, Stage
+from grpc_backoff.pool.events import SlotClosed, SlotRetiring, SlotServing
 from grpc_backoff.telemetry.channels import Channels
 
 REFUSED = Failure(Stage.TCP, "refused")
@@ -176,3 +177,19 @@ def test_readers_and_loops_side_by_side(told):
         thread.join()
     assert errors == []
     assert told.both() == ({"t": 40}, {})
+
+
+def test_the_slots_of_a_channel(told):
+    """PO-11: each slot's connection counts, under its role, until the slot is closed or loses it."""
+    key = ChannelKey()
+    about = {"took": 0.0, "connections": 1}
+    told.tell(events.Connected, key, **about)
+    told.tell(events.Connected, key, slot=1, **about, attempt_id="2.1")
+    told.tell(SlotServing, key, slot=1, why="it has a connection")
+    told.tell(SlotRetiring, key, slot=0, why="it was replaced")
+    assert dict(told.channels.roles()) == {("t", Role.RETIRING): 1, ("t", Role.SERVING): 1}
+    assert dict(told.channels.open_connections()) == {"t": 2}
+    told.tell(SlotClosed, key, slot=0, why="its last call has ended", lived=1.0)
+    assert dict(told.channels.roles()) == {("t", Role.SERVING): 1}
+    told.closed(key)
+    assert dict(told.channels.roles()) == {}

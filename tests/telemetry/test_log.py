@@ -13,6 +13,8 @@ from grpc_backoff.calls import events as calls
 from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.pool import events as slots
+from grpc_backoff.pool.events import SlotClosed, SlotCondemned, SlotOpened, SlotRetiring, SlotServing
 from grpc_backoff.telemetry.log import FIELDS, log_event
 
 PAGE = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text("utf-8")
@@ -24,6 +26,31 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 LOST = {"failure": Failure(Stage.ESTABLISHED, "reset"), "lived": 9.0}
 
 LINES = [
+    (
+        SlotOpened(**COMMON, attempt=0, slot=1, endpoint="192.0.2.1:443", why="the name has this address"),
+        logging.DEBUG,
+        "dns:///shop:443: slot 1 (192.0.2.1:443): opened, because the name has this address",
+    ),
+    (
+        SlotRetiring(**COMMON, attempt=0, why="it was replaced"),
+        logging.INFO,
+        "dns:///shop:443: slot 0: retiring, because it was replaced",
+    ),
+    (
+        SlotServing(**COMMON, attempt=0, slot=1, why="it has a connection"),
+        logging.DEBUG,
+        "dns:///shop:443: slot 1: serving, because it has a connection",
+    ),
+    (
+        SlotCondemned(**COMMON, attempt=0, slot=1, why="no answer"),
+        logging.INFO,
+        "dns:///shop:443: slot 1: condemned, because no answer",
+    ),
+    (
+        SlotClosed(**COMMON, attempt=0, slot=1, why="its last call has ended", lived=2.0),
+        logging.DEBUG,
+        "dns:///shop:443: slot 1: closed, because its last call has ended",
+    ),
     (
         events.AttemptStarted(**COMMON, attempt=3, limit=20.0),
         logging.DEBUG,
@@ -103,7 +130,7 @@ def kinds(module, base):
     return {kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, base)} - {base}
 
 
-KINDS = kinds(events, events.ConnectionEvent) | kinds(calls, calls.CallEvent)
+KINDS = kinds(events, events.ConnectionEvent) | kinds(slots, slots.SlotEvent) | kinds(calls, calls.CallEvent)
 
 
 @pytest.mark.parametrize(("event", "level", "line"), LINES)
@@ -187,7 +214,7 @@ def test_percent_signs(caplog):
 def test_nothing_sensitive(kind):
     """RT-11: events have no fields for sensitive data."""
     connections = {"channel", "limit", "failure", "retry_in", "connections", "lived", "counted_as_failure", "joined"}
-    shared = {"attempt_id", "elsewhere", "endpoint", "slot"}
+    shared = {"attempt_id", "elsewhere", "endpoint", "slot", "why"}
     of_calls = {"method", "code", "delay", "server_delay", "source", "reason", "trace_id", "call_id"}
 
     assert {field.name for field in fields(kind)} <= {

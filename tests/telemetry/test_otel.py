@@ -234,7 +234,7 @@ def test_providers_are_apart(reading, metrics):
     silent = Metrics(other.provider)
     assert other.metrics() == {}
     tell(silent, events.AttemptStarted(**about(channels[0], "elsewhere:1"), limit=20.0))
-    assert set(other.metrics()) == {otel.OPEN_CONNECTIONS}
+    assert set(other.metrics()) == {otel.OPEN_CONNECTIONS, otel.CONNECTIONS}
     other.provider.shutdown()
 
 
@@ -288,7 +288,7 @@ def test_the_global_provider():
         print(*reading.values(OPEN_CONNECTIONS).values(), *reading.values(SUCCEEDED).values())
         print(len(reading.metrics()), len(reading.values(NEXT_ATTEMPT_IN)))
         """)
-    assert said == ["2", "2", "13", "1"]
+    assert said == ["2", "2", "14", "1"]
 
 
 def test_without_the_extra(monkeypatch):

@@ -1,0 +1,157 @@
+"""What the slots of a channel dial: the whole target, or each of its addresses (PO-5, PO-6).
+
+An address is dialled by a channel of grpcio's core that knows nothing else: no name, no policy for several connections,
+and no proxy. The name of the target stays the one that TLS verifies and that `:authority` carries.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from grpc_backoff.base_errors import OptionError
+from grpc_backoff.config.pairs import Pairs, first_values, key_text
+from grpc_backoff.config.proxies import DIRECT, proxy_applies
+from grpc_backoff.config.service_config import read_json
+from grpc_backoff.config.target import Address, Target, parse_target
+from grpc_backoff.core.options import resolver_configures
+from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.record import record
+
+_POLICY = "grpc.lb_policy_name"
+_SERVICE_CONFIG = "grpc.service_config"
+_CONFIG_POLICIES = ("loadBalancingConfig", "loadBalancingPolicy")
+_HEALTH = "healthCheckConfig"
+_AUTHORITY = "grpc.default_authority"
+_OVERRIDE = "grpc.ssl_target_name_override"
+_ROUND_ROBIN = "round_robin"
+_KNOWN = frozenset(
+    {
+        _ROUND_ROBIN,
+        "grpclb",
+        "outlier_detection_experimental",
+        "pick_first",
+        "priority_experimental",
+        "ring_hash_experimental",
+        "rls_experimental",
+        "weighted_round_robin",
+        "weighted_target_experimental",
+    }
+)
+"""The policies that grpcio's core may know. It takes the first one that it knows."""
+_NUMERIC = r"ipv[46]:.*"
+_WITH_PORTS = r"ipv4:/{0,3}[\d.]+:\d+(,[\d.]+:\d+)*|ipv6:/{0,3}\[[^\]]+\]:\d+(,\[[^\]]+\]:\d+)*"
+
+
+@record
+class Place(NamedTuple):
+    """What a channel's slots dial.
+
+    Attributes:
+        policy: which connections there are; with round_robin only if this library finds the addresses of the target.
+        addresses: the addresses that a target for round_robin names; None if it has a name.
+        name: the host and port to resolve; None if there is nothing to resolve.
+        authority: the name that servers are told, and that their certificates are for; empty if the options say it.
+    """
+
+    policy: PoolPolicy
+    addresses: tuple[str, ...] | None = None
+    name: tuple[str, int] | None = None
+    authority: str = ""
+
+
+def asks_for_round_robin(core: Pairs) -> bool:
+    """Return whether grpcio's options ask for round_robin, and for nothing beside it that only the core can do.
+
+    Health checks that the service config asks for stay with the core.
+    """
+    named = first_values(core)
+    if not {_POLICY, _SERVICE_CONFIG} & named.keys():
+        return False
+    config = read_json(named.get(_SERVICE_CONFIG, "{}"))
+    if not isinstance(config, dict) or _HEALTH in config:
+        return False
+    return _policy(config, named) == _ROUND_ROBIN
+
+
+def read_place(target: str, policy: PoolPolicy, core: Sequence[tuple[Any, Any]]) -> Place:
+    """Return what the slots of a channel to this target dial; what only the core can resolve, the core dials whole."""
+    if not (policy.round_robin or policy.resolve_every):
+        return Place(policy)
+    named, read = first_values(core), _parse(target)
+    if read is None or resolver_configures(target, named) or _is_proxied(read, named):
+        return Place(replace(policy, round_robin=False, resolve_every=0.0))
+    authority = "" if {_AUTHORITY, _OVERRIDE} & named.keys() else _authority(target)
+    if read.addresses:
+        addresses = endpoints(read.addresses) if policy.round_robin else None
+        return Place(replace(policy, resolve_every=0.0), addresses, authority=authority)
+    return Place(policy, name=(read.host, read.port), authority=authority)
+
+
+def endpoints(addresses: Iterable[Address]) -> tuple[str, ...]:
+    """Return addresses as endpoints, such as `192.0.2.1:443` or `[::1]:443`: in their order, each once."""
+    return tuple(dict.fromkeys(map(_endpoint, addresses)))
+
+
+def endpoint_target(endpoint: str) -> str:
+    """Return the target with which the core dials one endpoint."""
+    scheme = "ipv6" if endpoint.startswith("[") else "ipv4"
+    return f"{scheme}:{endpoint.replace('%', '%25')}"
+
+
+def endpoint_options(core: Iterable[tuple[Any, Any]], authority: str) -> Pairs:
+    """Return the core's options for one endpoint, from the channel's options and the name of its target."""
+    kept = ((key, _without_policy(key_text(key), value)) for key, value in core if key_text(key) != _POLICY)
+    return (DIRECT, *kept, *(((_AUTHORITY, authority),) if authority else ()))
+
+
+def _parse(target: str) -> Target | None:
+    """Parse a target whose addresses this library can find; None if only the core can."""
+    if re.fullmatch(_NUMERIC, target) and not re.fullmatch(_WITH_PORTS, target):
+        return None  # the core rejects an address without a port
+    try:
+        read = parse_target(target)
+    except OptionError:
+        return None
+    return read if all(address.family in (socket.AF_INET, socket.AF_INET6) for address in read.addresses) else None
+
+
+def _is_proxied(read: Target, named: Mapping[str, Any]) -> bool:
+    hosts = [str(address.sockaddr[0]) for address in read.addresses] or [read.host]
+    return any(proxy_applies(host, named, os.environ) for host in hosts)
+
+
+def _authority(target: str) -> str:
+    """Return the `:authority` that the core sends for a target: the target without its scheme."""
+    scheme, _, rest = target.partition(":")
+    return re.sub(r"^/{0,3}", "", rest) if scheme in ("dns", "ipv4", "ipv6") else target
+
+
+def _endpoint(address: Address) -> str:
+    host, port = address.sockaddr[:2]
+    if address.family is socket.AF_INET:
+        return f"{host}:{port}"
+    scope = address.sockaddr[3]
+    return f"[{host.partition('%')[0]}%{scope}]:{port}" if scope else f"[{host}]:{port}"
+
+
+def _policy(config: Mapping[str, Any], named: Mapping[str, Any]) -> object:
+    listed, deprecated, name = config.get("loadBalancingConfig"), config.get("loadBalancingPolicy"), named.get(_POLICY)
+    if isinstance(listed, list):
+        found = [name for entry in listed if isinstance(entry, dict) for name in entry if name in _KNOWN]
+        return found[0] if found else None
+    if isinstance(deprecated, str) and deprecated:
+        return deprecated.lower()
+    return key_text(name) if isinstance(name, str | bytes) else None
+
+
+def _without_policy(key: str, value: Any) -> Any:
+    config = read_json(value) if key == _SERVICE_CONFIG else None
+    if not isinstance(config, dict) or not any(policy in config for policy in _CONFIG_POLICIES):
+        return value
+    return json.dumps({name: each for name, each in config.items() if name not in _CONFIG_POLICIES})

@@ -1,0 +1,51 @@
+"""Whether grpcio's core would connect through an HTTP proxy, which only the core can do (PO-6).
+
+The core looks for a proxy in channel options and in the environment. Where it is not certain that it would connect
+directly, this module says that a proxy applies.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Any
+
+_ENABLED = "grpc.enable_http_proxy"
+_OPTION = "grpc.http_proxy"
+_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
+_SPARED = ("no_grpc_proxy", "no_proxy")
+_FOR_ADDRESSES = "grpc.address_http_proxy"
+_FOR_ADDRESSES_VARIABLE = "GRPC_ADDRESS_HTTP_PROXY"
+
+DIRECT = (_ENABLED, 0)
+"""The option that makes the core connect directly."""
+
+
+def proxy_applies(host: str, options: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
+    """Return whether a proxy may apply to a host; `options` are grpcio's own.
+
+    The first of these applies, even if it is empty, which means no proxy: `grpc.http_proxy`, `grpc_proxy`,
+    `https_proxy`, `http_proxy`. Hosts in `no_grpc_proxy`, or else in `no_proxy`, are dialled directly.
+    """
+    if options.get(_FOR_ADDRESSES) or environment.get(_FOR_ADDRESSES_VARIABLE):
+        return True
+    if not options.get(_ENABLED, True):
+        return False
+    named = (options.get(_OPTION), *(environment.get(name) for name in _VARIABLES))
+    if not next((proxy for proxy in named if proxy is not None), ""):
+        return False
+    spared = next((environment[name] for name in _SPARED if name in environment), "")
+    return not any(_covers(entry.strip(), host) for entry in spared.split(","))
+
+
+def _covers(entry: str, host: str) -> bool:
+    """Return whether an entry of `no_proxy` is the host, a domain of it, or a network that contains it."""
+    if not entry:
+        return False
+    name, domain = host.lower(), entry.lower().removeprefix(".")
+    if name == domain or name.endswith(f".{domain}"):
+        return True
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return False

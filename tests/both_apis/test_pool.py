@@ -1,0 +1,327 @@
+"""Channels with several connections: replacement, round_robin, stream limits and their end. Runs in real time."""
+
+from __future__ import annotations
+
+import gc
+import json
+import threading
+import time
+import weakref
+from collections import Counter
+from contextlib import ExitStack
+from functools import partial
+from itertools import pairwise, repeat
+
+import pytest
+
+from grpc_backoff import AttemptStarted, Closed, Connected, OptionError
+from grpc_backoff.pool.events import SlotOpened, SlotRetiring, SlotServing
+from grpc_backoff.testing.front import accept_close, healthy, settings_then_close
+from tests.both_apis.log import Log
+from tests.both_apis.test_restarts import CODE
+from tests.certificates import client_credentials, server_credentials
+from tests.sync.service import Echo, dialled, front, place, until
+
+INITIAL = 0.05
+FAST = [("grpc.initial_reconnect_backoff_ms", round(INITIAL * 1000)), ("grpc.max_reconnect_backoff_ms", 100)]
+ROUND_ROBIN = [("grpc.lb_policy_name", "round_robin")]
+IN_CONFIG = [("grpc.service_config", json.dumps({"loadBalancingConfig": [{"round_robin": {}}]}))]
+
+
+def calls(stop, codes, pause=0.005, **how):
+    """Make calls until `stop` is set, and count their codes."""
+    while not stop.is_set():
+        outcome = yield "a", {"timeout": 20, **how}
+        codes[outcome.code] += 1
+        yield pause
+
+
+def roles(channel):
+    return [slot.role.value for slot in channel.own.connection_status().connections]
+
+
+class Counting(Echo):
+    """A server that counts its calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def Unary(self, request, context):  # noqa: N802
+        self.count += 1
+        return request
+
+
+# Replacement (PO-3, PO-9).
+
+
+@pytest.mark.parametrize("times", [20, pytest.param(1000, marks=pytest.mark.slow)])
+def test_replaced_under_load(ours, times):
+    """PO-3, PO-9: with calls and open streams, no replacement loses, repeats or hangs a call; nothing accumulates."""
+    log, codes, stop, end = Log(), Counter(), threading.Event(), threading.Event()
+
+    def requests():
+        yield "a"
+        yield from repeat(end, 30)  # a threaded stream waits 20 seconds for each
+
+    service = Echo()
+    with place(service, threads=64) as server, ours.channel(server.target, FAST, listeners=[log.hear]) as channel:
+        channel.ready()
+        streams = [channel.begin("Both", requests(), timeout=600) for _ in range(20)]
+        assert [stream.read() for stream in streams] == ["a"] * 20
+        join = channel.start([calls(stop, codes) for _ in range(4)])
+        for number in range(times):
+            channel.own.refresh_connection()
+            until(lambda number=number: len(log.of(SlotRetiring)) > number)
+        stop.set()
+        join()
+        assert not any(stream.done() for stream in streams), "each goes on to its own end"
+        assert len(channel.own.connection_status().connections) == 2, "one with the streams, one for new calls"
+        end.set()
+        assert {stream.outcome().code for stream in streams} == {CODE.OK}
+        until(lambda: roles(channel) == ["serving"])
+        starts = [event.at for event in log.of(AttemptStarted)]
+        assert set(codes) == {CODE.OK}
+        assert len(service.got) == codes[CODE.OK] + 20, "nothing was sent twice"
+    assert min(later - earlier for earlier, later in pairwise(starts)) >= INITIAL
+    assert len(starts) == times + 1
+    assert dialled() == []
+
+
+def test_a_replacement_that_cannot_connect(ours, log):
+    """PO-3: while the replacement backs off, the old connection serves; then the replacement takes over."""
+    with (
+        place() as server,
+        front(healthy, server.port) as peer,
+        ours.channel(peer.target, FAST, listeners=[log.hear]) as channel,
+    ):
+        channel.ready()
+        peer.behave(accept_close)
+        channel.own.refresh_connection()
+        until(lambda: len(log.of(AttemptStarted)) >= 4)
+        assert channel.unary(timeout=20) == "a"
+        assert channel.own.connection_status().state.name == "READY"
+        peer.behave(healthy)
+        until(lambda: len(log.of(SlotRetiring)) == 1)
+        assert channel.unary(timeout=20) == "a"
+        until(lambda: roles(channel) == ["serving"])
+
+
+def test_the_old_connection_breaks(ours, log):
+    """PO-3: if the old connection breaks while its replacement backs off, calls wait for the replacement."""
+    with (
+        place() as server,
+        front(healthy, server.port) as peer,
+        ours.channel(peer.target, FAST, listeners=[log.hear]) as channel,
+    ):
+        channel.ready()
+        peer.behave(accept_close)
+        channel.own.refresh_connection()
+        until(lambda: len(log.of(AttemptStarted)) >= 3)
+        peer.break_all()
+        call = channel.begin(wait_for_ready=True, timeout=20)
+        peer.behave(healthy)
+        assert call.outcome().code is CODE.OK
+        until(lambda: roles(channel) == ["serving"])
+        slots = {event.slot for event in log.of(AttemptStarted)}
+        assert slots == {0, 1}, "the old slot has not dialled again"
+
+
+# round_robin (PO-6).
+
+
+@pytest.mark.parametrize("options", [ROUND_ROBIN, IN_CONFIG], ids=["option", "service config"])
+def test_a_bad_backend_beside_a_good_one(ours, log, options):
+    """PO-6, CB-7: a backend that sends SETTINGS and hangs up is dialled once per INITIAL_BACKOFF; no call fails."""
+    codes, stop = Counter(), threading.Event()
+    with place() as good, front(settings_then_close(0.0)) as bad:
+        target = f"ipv4:{good.target},{bad.target}"
+        with ours.channel(target, options, listeners=[log.hear]) as channel:
+            channel.ready()
+            join = channel.start([calls(stop, codes, 0.04, wait_for_ready=True) for _ in range(2)])
+            time.sleep(6)
+            stop.set()
+            join()
+        assert len(bad.visits) <= 7
+        announced = [event for event in log.of(AttemptStarted) if event.endpoint == bad.target]
+        assert len(announced) == len(bad.visits)
+        assert set(codes) == {CODE.OK}
+
+
+def load(channel, services, times=300):
+    """Make calls one after another; return how many each server got."""
+    before = [service.count for service in services]
+    for _ in range(times):
+        channel.unary(timeout=20, wait_for_ready=True)
+    return [service.count - count for service, count in zip(services, before, strict=True)]
+
+
+def test_one_of_three_is_killed_and_comes_back(ours, log):
+    """PO-6: calls go to the others meanwhile, and are spread evenly again once the server is back."""
+    services = [Counting() for _ in range(3)]
+    with ExitStack() as stack:
+        servers = [stack.enter_context(place(service)) for service in services]
+        target = "ipv4:" + ",".join(server.target for server in servers)
+        channel = stack.enter_context(ours.channel(target, [*FAST, *ROUND_ROBIN], listeners=[log.hear]))
+        channel.ready()
+        until(lambda: roles(channel) == ["serving"] * 3)
+        assert load(channel, services) == [100] * 3
+        for _ in range(3):
+            servers[1].kill()
+            until(lambda: roles(channel).count("serving") == 2)
+            assert load(channel, services, 30) == [15, 0, 15]
+            servers[1].start()
+            until(lambda: roles(channel) == ["serving"] * 3)
+            assert load(channel, services) == [100] * 3
+
+
+def test_a_name(ours, log):
+    """PO-6, PO-7: a name is resolved first, and each of its addresses is dialled as a literal, with the name kept."""
+    service = Echo()
+    with place(service) as server:
+        named = f"localhost:{server.port}"
+        with ours.channel(named, [*FAST, *ROUND_ROBIN], listeners=[log.hear]) as channel:
+            channel.ready()
+            assert channel.unary(timeout=20, wait_for_ready=True) == "a"
+        assert {event.endpoint for event in log.of(Connected)} == {server.target}
+        assert {event.target for event in log.of(Connected)} == {named}
+
+
+def test_a_name_that_does_not_resolve(ours, log):
+    """PO-7: until addresses are known, a resolution that fails is a failed attempt, on the target's schedule."""
+    with ours.channel("nowhere.invalid:1", [*FAST, *ROUND_ROBIN], listeners=[log.hear]) as channel:
+        outcome = channel.begin(timeout=20).outcome()
+        assert outcome.code is CODE.UNAVAILABLE
+        assert "no connection to nowhere.invalid:1; last error: resolve: " in outcome.details
+        until(lambda: len(log.of(AttemptStarted)) >= 3)
+        starts = [event.at for event in log.of(AttemptStarted)]
+        assert starts[1] - starts[0] >= INITIAL
+
+
+# Several connections for one endpoint (PO-8).
+
+
+def test_more_connections_for_more_streams(ours, log):
+    """PO-8: beyond a server's limit of streams, more connections are opened; then no call of a burst fails."""
+    options = [*FAST, ("grpc_backoff.max_connections", 4), ("grpc_backoff.streams_per_connection", 100)]
+    with place(threads=400) as server, ours.channel(server.target, options, listeners=[log.hear]) as channel:
+        channel.ready()
+        held = []
+        while len(log.of(Connected)) < 4:
+            held += [channel.begin("Down", ["then hang"], timeout=60) for _ in range(20)]
+            assert len(held) <= 400
+            time.sleep(0.02)
+        for call in held:
+            call.cancel()
+        until(lambda: sum(slot.calls for slot in channel.own.connection_status().connections) == 0)
+        burst = [channel.begin("Down", ["then hang"], timeout=60) for _ in range(300)]
+        assert [slot.calls for slot in channel.own.connection_status().connections] == [75] * 4
+        assert {call.read() for call in burst} == {"then hang"}
+        assert not any(call.done() for call in burst)
+        server.servicer.end()
+        assert len(log.of(SlotOpened)) == len(log.of(SlotServing)) == 3
+
+
+# The end (PO-12), and what is refused.
+
+
+@pytest.mark.parametrize("options", [ROUND_ROBIN, [("grpc_backoff.max_connections", 2)], []])
+def test_close_leaves_nothing(ours, log, options):
+    """PO-12, CB-10: `close` ends all connections and attempts; `Closed` comes last, once; no core channel is left."""
+    with place() as one, front(accept_close) as bad:
+        with ours.channel(f"ipv4:{one.target},{bad.target}", [*FAST, *options], listeners=[log.hear]) as channel:
+            channel.ready()
+            stream = channel.begin("Down", ["then hang"], timeout=20)
+            stream.read()
+            channel.own.refresh_connection()
+            until(lambda: "retiring" in roles(channel))
+        assert stream.outcome().code is CODE.CANCELLED
+        until(lambda: log.of(Closed))
+        heard, visits = len(log), len(bad.visits)
+        time.sleep(0.3)
+        assert (len(log), len(bad.visits)) == (heard, visits)
+        assert type(log[-1]) is Closed
+        assert len(log.of(Closed)) == 1
+    until(lambda: dialled() == [])
+
+
+def run(api, work):
+    """Run a function where the API's channels belong."""
+    return work() if api.name == "threads" else api._loop.do(work)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_dropped_channel(ours):
+    """PO-12, CB-10: a channel that is dropped stops dialling at every address."""
+    with place() as one, front(accept_close) as bad:
+        log = Log()
+        target, options = f"ipv4:{one.target},{bad.target}", [*FAST, *ROUND_ROBIN]
+        channel = run(ours, lambda: ours.make(target, options, listeners=[log.hear]))
+        if ours.name == "threads":
+            channel.subscribe(lambda _: None, try_to_connect=True)
+        else:
+            run(ours, partial(channel.get_state, try_to_connect=True))
+        until(lambda: len(bad.visits) >= 2)
+        gone = weakref.ref(channel)
+        del channel
+        gc.collect()
+        assert gone() is None
+        until(lambda: log.of(Closed))
+        visits = len(bad.visits)
+        time.sleep(0.3)
+        assert len(bad.visits) <= visits + 1, "an attempt may have been on its way"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("max_connections", value) for value in (0, -1, 1001, 1.5, "4", True)]
+    + [("streams_per_connection", 0), ("resolve_every", 0.5), ("resolve_every", -1), ("resolve_every", "2s")],
+)
+def test_what_is_refused(ours, key, value):
+    """PO-8, PO-7, CH-10: a bad value is refused when the channel is created, with what was expected."""
+    with (
+        pytest.raises(OptionError, match=rf"^grpc_backoff\.{key}=.*: expected "),
+        ours.channel("localhost:1", [(f"grpc_backoff.{key}", value)]),
+    ):
+        pass
+
+
+def test_a_core_that_does_it_all(ours):
+    """PO-5: a policy that only the core knows stays the core's, with one slot for the whole target."""
+    config = json.dumps({"loadBalancingConfig": [{"weighted_round_robin": {}}]})
+    with place() as server, ours.channel(server.target, [("grpc.service_config", config)]) as channel:
+        channel.ready()
+        assert channel.unary(timeout=20) == "a"
+        assert [slot.endpoint for slot in channel.own.connection_status().connections] == [""]
+
+
+@pytest.mark.parametrize("retry", [None, "retry: 3, delay: 10ms"])
+def test_condemned(ours, cancellable, retry):
+    """PO-2: the calls of a condemned connection end at once, whatever their arity, and are not repeated."""
+    service = Echo()
+    with place(service) as server, ours.channel(server.target, FAST) as channel:
+        channel.ready()
+        call = channel.begin(cancellable, ["hang"], retry=retry, timeout=20)
+        assert service.hanging.wait(20)
+        condemn = partial(channel.own._pool.condemn, 0, "no answer")
+        if ours.name == "threads":
+            channel.own._conductor.post(condemn)
+        else:
+            run(ours, condemn)
+        assert call.outcome().code is CODE.CANCELLED
+        assert channel.unary(timeout=20, wait_for_ready=True) == "a"
+        assert len(service.got) == 2, "the call was not repeated"
+        until(lambda: roles(channel) == ["serving"])
+
+
+@pytest.mark.parametrize("options", [ROUND_ROBIN, []], ids=["round robin", "pick first"])
+def test_tls(ours, log, options):
+    """PO-6, PO-3: TLS verifies the name of the target for each address, and for a replacement."""
+    with place(Echo(), server_credentials(), address="localhost:0") as server:
+        target = f"localhost:{server.bound}"
+        with ours.channel(target, [*FAST, *options], credentials=client_credentials(), listeners=[log.hear]) as channel:
+            channel.ready()
+            assert channel.unary(timeout=20, wait_for_ready=True) == "a"
+            channel.own.refresh_connection()
+            until(lambda: log.of(SlotRetiring))
+            assert channel.unary(timeout=20, wait_for_ready=True) == "a"

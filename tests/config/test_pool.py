@@ -1,0 +1,190 @@
+"""What the slots of a channel dial."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+
+from grpc_backoff.config.pool import (
+    Place,
+    asks_for_round_robin,
+    endpoint_options,
+    endpoint_target,
+    endpoints,
+    read_place,
+)
+from grpc_backoff.config.target import Address, parse_target
+from grpc_backoff.policy.pool import PoolPolicy
+
+AROUND = PoolPolicy(round_robin=True)
+BY_NAME = ("grpc.lb_policy_name", "round_robin")
+PROXY = "http://proxy.invalid:3128"
+
+
+@pytest.fixture(autouse=True)
+def no_proxy_from_outside(monkeypatch):
+    for name in ("grpc_proxy", "https_proxy", "http_proxy", "no_proxy", "no_grpc_proxy", "GRPC_ADDRESS_HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def config(**content):
+    return ("grpc.service_config", json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [BY_NAME],
+        [("grpc.lb_policy_name", b"round_robin")],
+        [config(loadBalancingConfig=[{"round_robin": {}}])],
+        [config(loadBalancingConfig=[{"unheard_of": {}}, {"round_robin": {}}, {"pick_first": {}}])],
+        [config(loadBalancingPolicy="ROUND_ROBIN")],
+        [config(methodConfig=[]), BY_NAME],
+        [config(loadBalancingPolicy="round_robin"), ("grpc.lb_policy_name", "pick_first")],
+    ],
+)
+def test_round_robin(options):
+    """PO-6: the service config or `grpc.lb_policy_name` asks for round_robin, with the core's precedence."""
+    assert asks_for_round_robin(tuple(options))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        [("grpc.lb_policy_name", "pick_first")],
+        [("grpc.lb_policy_name", 3)],
+        [("grpc.lb_policy_name", "pick_first"), BY_NAME],
+        [config(loadBalancingConfig=[{"weighted_round_robin": {}}, {"round_robin": {}}])],
+        [config(loadBalancingConfig=[{"outlier_detection_experimental": {}}]), BY_NAME],
+        [config(loadBalancingConfig=[{"round_robin": {}}], healthCheckConfig={"serviceName": ""})],
+        [("grpc.service_config", "{"), BY_NAME],
+        [("grpc.service_config", "[]"), BY_NAME],
+    ],
+)
+def test_policies_of_the_core(options):
+    """PO-5: other policies, health checks, and service configs that the core rejects stay with the core."""
+    assert not asks_for_round_robin(tuple(options))
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "authority"),
+    [
+        ("a.example:50051", ("a.example", 50051), "a.example:50051"),
+        ("a.example", ("a.example", 443), "a.example"),
+        ("dns:a.example:50051", ("a.example", 50051), "a.example:50051"),
+        ("dns:///a.example:50051", ("a.example", 50051), "a.example:50051"),
+    ],
+)
+def test_names(target, name, authority):
+    """PO-6, PO-7: a name is resolved here, with port 443 if there is none, and stays the authority."""
+    assert read_place(target, AROUND, ()) == Place(AROUND, None, name, authority)
+
+
+@pytest.mark.parametrize(
+    ("target", "addresses"),
+    [
+        ("ipv4:127.0.0.1:1,127.0.0.2:2", ("127.0.0.1:1", "127.0.0.2:2")),
+        ("ipv4:127.0.0.1:1,127.0.0.1:1", ("127.0.0.1:1",)),
+        ("ipv6:[::1]:1,[::2]:1", ("[::1]:1", "[::2]:1")),
+        ("127.0.0.1:1", ("127.0.0.1:1",)),
+        ("dns:///[::1]:1", ("[::1]:1",)),
+    ],
+)
+def test_addresses(target, addresses):
+    """PO-6: a target that lists addresses needs no resolution."""
+    place = read_place(target, AROUND, ())
+
+    assert (place.policy, place.addresses, place.name) == (AROUND, addresses, None)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "xds:///a.example",
+        "dns://192.0.2.1/a.example",
+        "unix:/tmp/socket",
+        "unix-abstract:socket",
+        "ipv4:127.0.0.1",
+        "ipv6:::1",
+        "a.example:http",
+        "",
+    ],
+)
+def test_targets_of_the_core(target):
+    """PO-5: what only the core can resolve, the core dials, with its own round_robin."""
+    assert read_place(target, AROUND, ()) == Place(PoolPolicy())
+    assert read_place(target, PoolPolicy(resolve_every=1.0), ()) == Place(PoolPolicy())
+
+
+def test_proxy(monkeypatch):
+    """PO-6: where an HTTP proxy applies, the core connects, and resolves nothing."""
+    monkeypatch.setenv("http_proxy", PROXY)
+    monkeypatch.setenv("no_proxy", "b.example,127.0.0.1")
+
+    assert not read_place("a.example:1", AROUND, ()).policy.round_robin
+    assert read_place("b.example:1", AROUND, ()).policy.round_robin
+    assert read_place("ipv4:127.0.0.1:1", AROUND, ()).policy.round_robin
+    assert not read_place("ipv4:127.0.0.1:1,127.0.0.2:1", AROUND, ()).policy.round_robin
+    assert read_place("a.example:1", AROUND, (("grpc.enable_http_proxy", 0),)).policy.round_robin
+
+
+def test_resolver_that_configures():
+    """PO-5: if the core may find a service config in DNS, it resolves the name."""
+    options = (("grpc.service_config_disable_resolution", 0),)
+
+    assert not read_place("a.example:1", AROUND, options).policy.round_robin
+
+
+def test_one_slot():
+    """PO-5, PO-7: without round_robin, a name is resolved only for `resolve_every`, and an address never is."""
+    assert read_place("a.example:1", PoolPolicy(), ()) == Place(PoolPolicy())
+    every = PoolPolicy(resolve_every=2.0)
+    assert read_place("a.example:1", every, ()).name == ("a.example", 1)
+    place = read_place("127.0.0.1:1", every, ())
+    assert (place.policy, place.addresses, place.name) == (PoolPolicy(), None, None)
+
+
+@pytest.mark.parametrize("option", ["grpc.default_authority", "grpc.ssl_target_name_override"])
+def test_given_authority(option):
+    """PO-6: an authority from the options, or the core's from a name for TLS, is not replaced."""
+    given = ((option, "b.example"),)
+    place = read_place("a.example:1", AROUND, given)
+
+    assert place.authority == ""
+    assert dict(endpoint_options(given, place.authority)) == {"grpc.enable_http_proxy": 0, option: "b.example"}
+
+
+def test_options_of_an_endpoint():
+    """PO-6: an endpoint's core channel gets everything but the policy for several connections and a proxy."""
+    options = (
+        ("grpc.primary_user_agent", "x"),
+        BY_NAME,
+        config(loadBalancingConfig=[{"round_robin": {}}], loadBalancingPolicy="x", methodConfig=[{"timeout": "1s"}]),
+    )
+
+    assert endpoint_options(options, "a.example:1") == (
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.primary_user_agent", "x"),
+        config(methodConfig=[{"timeout": "1s"}]),
+        ("grpc.default_authority", "a.example:1"),
+    )
+
+
+def test_service_config_without_a_policy():
+    """CH-9: a service config without a policy is passed on as it was written."""
+    written = ("grpc.service_config", '{ "methodConfig" : [] }')
+
+    assert written in endpoint_options((written,), "a.example:1")
+
+
+def test_endpoints():
+    """PO-6: an address becomes an endpoint, and that becomes a target that the core does not resolve."""
+    zoned = Address(socket.AF_INET6, ("fe80::1", 1, 0, 2))
+    found = endpoints([Address(socket.AF_INET, ("192.0.2.1", 1)), zoned, zoned])
+
+    assert found == ("192.0.2.1:1", "[fe80::1%2]:1")
+    assert [endpoint_target(each) for each in found] == ["ipv4:192.0.2.1:1", "ipv6:[fe80::1%252]:1"]
+    assert str(parse_target(endpoint_target(found[0])).addresses[0]) == found[0]
