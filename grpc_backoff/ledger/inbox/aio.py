@@ -23,6 +23,8 @@ from grpc_backoff.ledger.inbox.handling import (
     no_scope,
     path_of,
 )
+from grpc_backoff.policy import checks
+from grpc_backoff.policy.checks import Unit
 
 
 class AioInbox(grpc.aio.ServerInterceptor):
@@ -111,8 +113,11 @@ class AioInbox(grpc.aio.ServerInterceptor):
 
         Raises:
             LedgerUnavailableError: the database cannot be used.
+            OptionError: `older_than` is not a number of seconds.
         """
-        deleted: int = await asyncio.to_thread(self._database.prune, older_than)
+        deleted: int = await asyncio.to_thread(
+            self._database.prune, checks.pause("older_than", older_than, Unit.SECONDS)
+        )
         return deleted
 
     async def intercept_service(

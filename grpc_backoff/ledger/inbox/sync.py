@@ -20,6 +20,8 @@ from grpc_backoff.ledger.inbox.handling import (
     no_scope,
     path_of,
 )
+from grpc_backoff.policy import checks
+from grpc_backoff.policy.checks import Unit
 
 
 class SyncInbox(grpc.ServerInterceptor):
@@ -81,8 +83,9 @@ class SyncInbox(grpc.ServerInterceptor):
 
         Raises:
             LedgerUnavailableError: the database cannot be used.
+            OptionError: `older_than` is not a number of seconds.
         """
-        deleted: int = self._database.prune(older_than)
+        deleted: int = self._database.prune(checks.pause("older_than", older_than, Unit.SECONDS))
         return deleted
 
     def intercept_service(

@@ -339,6 +339,16 @@ def test_prune(shop):
     assert shop.effects() == ["a", "a"]
 
 
+@pytest.mark.parametrize("older_than", [-1.0, float("nan"), "a week"])
+def test_prune_refuses_what_is_no_time(shop, older_than):
+    """IB-7: a time that is negative or no number is an error, and nothing is deleted."""
+    shop.call()
+
+    with pytest.raises(OptionError, match=r"older_than=.*: expected "):
+        shop.place.prune(shop.inbox, older_than)
+    assert shop.recorded() == 1
+
+
 def test_a_newer_table(api, url):
     """LG-13: a table that a newer version has upgraded is rejected, and so is a missing one without `migrate`."""
     place = servers.PLACES[api]()
