@@ -28,7 +28,7 @@ ALONE = {
     "docs/contention.md": ("tests/docs/test_code.py", 1),
     "docs/get-started.md": ("tests/docs/test_get_started.py", 3),
     "docs/interop.md": ("tests/docs/test_code.py", 1),
-    "docs/ledger.md": ("tests/docs/test_code.py", 2),
+    "docs/ledger.md": ("tests/docs/test_code.py", 3),
     "docs/policies.md": ("tests/test_policies_page.py", 2),
     "docs/retries.md": ("tests/test_retries_page.py", 5),
     "docs/threads.md": ("tests/docs/test_code.py", 1),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import socket
 
 import grpc
 import psycopg
+import pytest
 
 from examples.protos import counters, counters_services
 from grpc_backoff import aio
@@ -52,6 +54,35 @@ async def test_the_ledger_within_a_transaction(shop, server):
         code = block("ledger.md", "within=connection").replace("orders ...", "orders VALUES ('order-1')")
         await run(code, "ledger.md", names)
         assert (await ledger.queue()).length == 1
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        assert await (await connection.execute("SELECT id FROM orders")).fetchall() == [("order-1",)]
+
+
+async def test_the_inbox(shop, server):
+    """IB-1: the page's server answers a repeat from its record, and the application's row is there once."""
+    url, services, pb = server.database(), importlib.import_module("shop_pb2_grpc"), importlib.import_module("shop_pb2")
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        await connection.execute("CREATE TABLE orders (id text)")
+    names = {
+        "OrdersServicer": services.OrdersServicer,
+        "add_OrdersServicer_to_server": services.add_OrdersServicer_to_server,
+        "Receipt": pb.Receipt,
+    }
+    await run(block("ledger.md", "AioInbox"), "ledger.md", names)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    serving = asyncio.create_task(names["serve"](url, address))
+    async with grpc.aio.insecure_channel(address) as channel:
+        place = services.OrdersStub(channel).Place
+        for _ in range(2):
+            sent = {"metadata": [("idempotency-key", "order-1")], "wait_for_ready": True, "timeout": 20}
+            assert (await place(pb.Order(id="order-1"), **sent)).id == "order-1"
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await place(pb.Order(id="order-2"))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    serving.cancel()
+    await asyncio.wait({serving})
     async with await psycopg.AsyncConnection.connect(url) as connection:
         assert await (await connection.execute("SELECT id FROM orders")).fetchall() == [("order-1",)]
 

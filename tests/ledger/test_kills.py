@@ -34,6 +34,20 @@ def test_kills(kind, request):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("api", ["asyncio", "threads"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_servers_with_an_inbox_are_killed(kind, api, request):
+    """IB-1, IB-6: kills of a server in its handler and in COMMIT leave one effect of each delivered operation."""
+    if kind == "postgres":
+        request.getfixturevalue("server")
+
+    tally = measured("inbox", "--database", kind, "--api", api, "--moments", "8")
+
+    assert tally["repeated"] > 0
+    assert (tally["twice"], tally["missing"], tally["stuck"]) == (0, 0, 0)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_processes_share(kind, request):
     """LG-6: when several processes claim, every operation is claimed, and not again while its lease lasts."""

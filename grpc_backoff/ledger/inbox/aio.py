@@ -1,0 +1,188 @@
+"""The inbox for `grpc.aio` servers."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Awaitable, Callable, Collection
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from grpc_backoff.ledger.inbox.decision import HANDLE, ErrorStatus, NotRecorded, Query, Refused, Steps
+from grpc_backoff.ledger.inbox.handling import (
+    Passage,
+    Settings,
+    admitted,
+    code_of,
+    handing_out,
+    handler_like,
+    no_scope,
+    path_of,
+)
+from grpc_backoff.policy import checks
+from grpc_backoff.policy.checks import Unit
+
+
+class AioInbox(grpc.aio.ServerInterceptor):
+    """A server interceptor that executes each call with an `idempotency-key` once, also when clients repeat it.
+
+    ::
+
+        inbox = await AioInbox.open("postgresql://...")
+        server = grpc.aio.server(interceptors=[authentication, inbox])
+
+    The key is recorded in the transaction that the handler gets from `connection`, together with the response. A repeat
+    is answered with that response; its trailing metadata is not recorded. While the first call runs, a repeat waits.
+    A call that fails is rolled back and not recorded, so a repeat executes it again. Interceptors that come before this
+    one see requests and responses as bytes, so place it last, and in any case after authentication.
+    """
+
+    def __init__(self, database: Any, settings: Settings) -> None:
+        """Create an inbox on an open database; use `open` instead."""
+        self._database = database
+        self._settings = settings
+
+    @classmethod
+    async def open(
+        cls,
+        url: str | os.PathLike[str],
+        *,
+        required: bool | Collection[str] = False,
+        scope: Callable[[grpc.aio.ServicerContext[Any, Any]], str] = no_scope,
+        hold: float = 30.0,
+        connections: int = 10,
+        migrate: bool = True,
+    ) -> Self:
+        """Open a database, and create its table if necessary.
+
+        Args:
+            url: the path of an SQLite file, or a `postgresql://` URL.
+            required: whether unary-unary calls without a key are refused; or the full names of the methods for which
+                they are, such as `/shop.Orders/Place`. All other calls without a key pass through.
+            scope: returns the name of the caller, so that the keys of different callers are different keys.
+            hold: how long a repeat waits for the first call, in seconds. After that, it fails with UNAVAILABLE, so that
+                the client repeats it.
+            connections: how many connections to PostgreSQL are used, and so how many calls are handled at a time;
+                SQLite handles one at a time.
+            migrate: whether the table is created; if False, a database without it is rejected.
+
+        Raises:
+            LedgerUnavailableError: the database cannot be used.
+            LedgerSchemaError: the table is newer than this library, or missing with `migrate=False` (LG-13).
+            MissingExtra: PostgreSQL needs the extra `postgres`.
+            OptionError: an argument has an invalid value.
+        """
+        settings = Settings(required, scope, hold, connections)
+        path = path_of(url)
+        database: Any
+        if path is None:
+            from grpc_backoff.ledger.inbox.postgres import AioPostgres  # noqa: PLC0415 - an optional package
+
+            database = AioPostgres(os.fspath(url), connections)
+        else:
+            from grpc_backoff.ledger.inbox.sqlite import AioSQLite  # noqa: PLC0415 - like the other
+
+            database = AioSQLite(path)
+        await asyncio.to_thread(database.migrate, apply=migrate)
+        await database.open()
+        return cls(database, settings)
+
+    async def __aenter__(self) -> Self:
+        """Return the inbox."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the inbox."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. Stop the server first; calls that arrive later fail with UNAVAILABLE."""
+        await self._database.close()
+
+    async def prune(self, older_than: float) -> int:
+        """Delete the records that are older than this many seconds; return how many there were.
+
+        A call whose record is deleted is executed again if it is repeated. So keep records for longer than any client
+        repeats a call; a ledger's default policy repeats for three days.
+
+        Raises:
+            LedgerUnavailableError: the database cannot be used.
+            OptionError: `older_than` is not a number of seconds.
+        """
+        deleted: int = await asyncio.to_thread(
+            self._database.prune, checks.pause("older_than", older_than, Unit.SECONDS)
+        )
+        return deleted
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Return the handler of a call, which goes through the inbox if it has a key."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        key = admitted(handler, handler_call_details, self._settings, usable=inspect.iscoroutinefunction)
+        if key is None:
+            return handler
+
+        async def refuse(_request: Any, context: Any) -> None:
+            assert isinstance(key, ErrorStatus)
+            await _abort(context, key)
+
+        async def answer(request: bytes, context: Any) -> Any:
+            assert isinstance(key, str)
+            return await self._answer(handler, key, handler_call_details.method, request, context)
+
+        return handler_like(handler, refuse if isinstance(key, ErrorStatus) else answer)
+
+    async def _answer(self, handler: Any, key: str, method: str, request: bytes, context: Any) -> Any:
+        passage = Passage(self._database.statements, self._settings, key, method, request, context)
+        try:
+            message = handler.request_deserializer(request) if handler.request_deserializer else request
+        except Exception:  # noqa: BLE001 - as in grpc itself
+            await _abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
+
+        async def handle(connection: Any) -> bytes | None:
+            with handing_out(connection):
+                response = await handler.unary_unary(message, context)
+            return passage.returned(response, context, handler.response_serializer)
+
+        while True:
+            try:
+                async with self._database.transaction(passage.limit()) as (connection, execute):
+                    return await _follow(passage.entry.steps(), connection, execute, handle)
+            except NotRecorded:
+                return passage.response
+            except Refused as refused:
+                refusal: ErrorStatus | None = refused.refusal
+            except self._database.errors as error:
+                refusal = passage.after(self._database.trouble(error), error)
+            if refusal is not None:
+                await _abort(context, refusal)
+
+
+async def _follow(
+    steps: Steps,
+    connection: Any,
+    execute: Callable[[Query], Awaitable[Any]],
+    handle: Callable[[Any], Awaitable[bytes | None]],
+) -> bytes:
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(await handle(connection) if step is HANDLE else await execute(step))
+    except StopIteration as end:
+        response: bytes = end.value
+        return response
+
+
+async def _abort(context: Any, refusal: ErrorStatus) -> None:
+    await context.abort(code_of(refusal), refusal.details)

@@ -1,0 +1,204 @@
+"""What an inbox decides about a call: execute it, answer it from the record, let it wait, or refuse it.
+
+Everything here is pure. `InboxEntry.steps` is one transaction, as a generator: it yields statements and `HANDLE`, and
+receives rows and the handler's response. The shells for both APIs run it.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Collection, Generator, Sequence
+from typing import Any, NamedTuple
+
+from grpc_backoff.record import record
+
+KEY = "idempotency-key"
+_LONGEST_KEY = 1024  # characters; the same as a ledger's
+
+
+@record
+class ErrorStatus(NamedTuple):
+    """The status of a call that is neither executed nor answered from the record."""
+
+    code: str
+    details: str
+
+
+class Refused(Exception):  # noqa: N818 - not an error of the program
+    """Ends the transaction of a call that is refused."""
+
+    def __init__(self, refusal: ErrorStatus) -> None:
+        """Store the refusal."""
+        super().__init__(refusal)
+        self.refusal = refusal
+
+
+class NotRecorded(Exception):  # noqa: N818 - not an error of the program
+    """Ends the transaction of a call whose handler set an error status, so that it is rolled back."""
+
+
+class Busy(Exception):  # noqa: N818 - not an error of the program
+    """Says that another call of this process holds the database."""
+
+
+class Trouble(enum.Enum):
+    """What an error of the database means."""
+
+    BUSY = "another transaction holds what this one needs, or the database asks for this one to be repeated"
+    UNAVAILABLE = "the database cannot be used now, or did not answer"
+    OTHER = "repeating does not help"
+
+
+class InboxStage(enum.Enum):
+    """How far a call has come."""
+
+    CLAIMING = "until it is known whether the key is new"
+    HANDLING = "while the handler runs"
+    RECORDING = "from the handler's return to the end of COMMIT"
+
+
+class Next(enum.Enum):
+    """What follows an error of the database, if the call is not refused."""
+
+    AGAIN = "begin again"
+    RAISE = "raise the error, which is the handler's own"
+
+
+@record
+class Query(NamedTuple):
+    """A statement and its parameters."""
+
+    text: str
+    given: tuple[Any, ...] = ()
+
+
+@record
+class Statements(NamedTuple):
+    """The statements of an inbox, as one database writes them.
+
+    Attributes:
+        claim: inserts a row and returns it; returns no row if the key is taken. It waits for a transaction that is
+            inserting the same key.
+        claimed: ends the limit on the claim's wait, before the handler runs; empty if there is none.
+        find: returns the digest and the response of a key.
+        finish: stores a response.
+        prune: deletes up to `PRUNED` rows that are older than a number of seconds.
+    """
+
+    claim: str
+    claimed: str
+    find: str
+    finish: str
+    prune: str
+
+
+class Handle(enum.Enum):
+    """The step in which the handler runs."""
+
+    HANDLE = "handle"
+
+
+HANDLE = Handle.HANDLE
+PRUNED = 10_000
+"""How many rows one statement deletes, so that none runs for long."""
+Steps = Generator[Query | Handle, Any, bytes]
+
+
+def statements(table: str, mark: str, before: str, claimed: str = "") -> Statements:
+    """Return the statements for a table; `before` is the time a number of seconds ago."""
+    identity = f"scope = {mark} AND method = {mark} AND key = {mark}"
+    return Statements(
+        claim=(
+            f"INSERT INTO {table} (scope, method, key, digest) VALUES ({mark}, {mark}, {mark}, {mark}) "
+            "ON CONFLICT DO NOTHING RETURNING 1"
+        ),
+        claimed=claimed,
+        find=f"SELECT digest, response FROM {table} WHERE {identity}",
+        finish=f"UPDATE {table} SET response = {mark} WHERE {identity} RETURNING 1",
+        prune=(
+            f"DELETE FROM {table} WHERE (scope, method, key) IN (SELECT scope, method, key FROM {table} "
+            f"WHERE recorded < {before} ORDER BY recorded LIMIT {PRUNED})"
+        ),
+    )
+
+
+def read_key(
+    metadata: Sequence[tuple[str, str | bytes]], method: str, required: bool | Collection[str]
+) -> str | ErrorStatus | None:
+    """Return the key of a call; None if it has none and needs none."""
+    keys = [value for key, value in metadata if key == KEY]
+    if not keys:
+        needed = required if isinstance(required, bool) else method in required
+        return ErrorStatus("INVALID_ARGUMENT", f"expected the metadata {KEY}") if needed else None
+    [key, *others] = keys
+    if others:
+        return ErrorStatus("INVALID_ARGUMENT", f"expected the metadata {KEY} once, got {len(keys)} values")
+    if not isinstance(key, str) or not (key.isascii() and key.isprintable() and 0 < len(key) <= _LONGEST_KEY):
+        return ErrorStatus("INVALID_ARGUMENT", f"{KEY}: expected 1 to {_LONGEST_KEY} printable ASCII characters")
+    return key
+
+
+class InboxEntry:
+    """One call on its way through the inbox.
+
+    Attributes:
+        stage: how far it has come.
+    """
+
+    def __init__(self, sql: Statements, scope: str, method: str, key: str, request: bytes) -> None:
+        """Prepare a call; of the request, only a digest is kept."""
+        self.stage = InboxStage.CLAIMING
+        self._sql = sql
+        self._identity = (scope, method, key)
+        self._digest = hashlib.sha256(request).digest()
+
+    def steps(self) -> Steps:
+        """Yield the steps of one transaction; return the response.
+
+        `HANDLE` is answered with the handler's response, or with None if the handler set an error status.
+
+        Raises:
+            Refused: the call is refused.
+            NotRecorded: the handler set an error status.
+        """
+        self.stage = InboxStage.CLAIMING
+        while not (yield Query(self._sql.claim, (*self._identity, self._digest))):
+            found = yield Query(self._sql.find, self._identity)
+            if found:
+                return self._recorded(*found[0])
+            # The row was pruned after the claim, so claim again.
+        if self._sql.claimed:
+            yield Query(self._sql.claimed)
+        self.stage = InboxStage.HANDLING
+        response: bytes | None = yield HANDLE
+        if response is None:
+            raise NotRecorded
+        self.stage = InboxStage.RECORDING
+        if not (yield Query(self._sql.finish, (response, *self._identity))):
+            raise Refused(ErrorStatus("INTERNAL", "the handler ended the inbox's transaction"))
+        return response
+
+    def _recorded(self, digest: bytes, response: bytes | None) -> bytes:
+        if bytes(digest) != self._digest:
+            raise Refused(ErrorStatus("ALREADY_EXISTS", f"another request has the same {KEY}"))
+        if response is None:
+            raise Refused(ErrorStatus("INTERNAL", "the handler ended the transaction, so the response is unknown"))
+        return bytes(response)
+
+    def after(self, trouble: Trouble, *, late: bool) -> ErrorStatus | Next:
+        """Return what follows an error of the database; `late` says that the call has waited long enough.
+
+        A repeated call finds out what happened, so whatever repeating can mend is UNAVAILABLE, also when the answer to
+        COMMIT is lost.
+        """
+        match self.stage, trouble:
+            case InboxStage.CLAIMING, Trouble.BUSY if not late:
+                return Next.AGAIN
+            case InboxStage.CLAIMING, Trouble.BUSY:
+                return ErrorStatus("UNAVAILABLE", f"another call holds this {KEY} or the database; repeat later")
+            case InboxStage.HANDLING, Trouble.OTHER:
+                return Next.RAISE
+            case _, Trouble.OTHER:
+                return ErrorStatus("INTERNAL", "the database rejected the transaction; nothing was recorded")
+        return ErrorStatus("UNAVAILABLE", f"the database did not answer; repeat this call with the same {KEY}")

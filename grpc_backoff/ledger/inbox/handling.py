@@ -1,0 +1,162 @@
+"""What the interceptors of both APIs share: options, the handler's connection, and the calls that they refuse."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import grpc
+
+from grpc_backoff.base_errors import OptionError
+from grpc_backoff.ledger.errors import LedgerStateError
+from grpc_backoff.ledger.inbox.decision import ErrorStatus, InboxEntry, Next, Statements, Trouble, read_key
+from grpc_backoff.policy import checks
+from grpc_backoff.policy.checks import Unit
+
+SLICE = 0.5
+"""How long a call waits for another at a time, in seconds. In between, it gives its connection to others."""
+_URLS = "a path, sqlite:///path or postgresql://..."
+_SQLITE = "sqlite:///"
+_LOG = logging.getLogger("grpc_backoff")
+_CONNECTION: ContextVar[Any] = ContextVar("grpc_backoff_inbox_connection")
+
+
+def connection() -> Any:
+    """Return the connection whose transaction the running handler shares with the inbox.
+
+    It is a `psycopg.AsyncConnection` under `AioInbox` and a `psycopg.Connection` under `SyncInbox`; with SQLite, both
+    give a `sqlite3.Connection`. The inbox commits when the handler returns, and rolls back when it fails. A handler
+    must not end the transaction itself, or use the connection after it has returned.
+
+    Raises:
+        LedgerStateError: this code does not run in the handler of a call that has an idempotency key.
+    """
+    found = _CONNECTION.get(None)
+    if found is None:
+        raise LedgerStateError("there is no connection here: the call has no idempotency key, or no inbox received it")
+    return found
+
+
+@contextlib.contextmanager
+def handing_out(made: Any) -> Iterator[None]:
+    """Make a connection the one that `connection` returns in the block."""
+    token = _CONNECTION.set(made)
+    try:
+        yield
+    finally:
+        _CONNECTION.reset(token)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """An inbox's options; see `AioInbox.open`."""
+
+    required: bool | Collection[str]
+    scope: Callable[[Any], str]
+    hold: float
+    connections: int
+
+    def __post_init__(self) -> None:
+        """Check the options; OptionError if one is invalid."""
+        if isinstance(self.required, str) or not isinstance(self.required, bool | Collection):
+            raise OptionError("required", self.required, "True, False, or a collection of full method names")
+        if not callable(self.scope):
+            raise OptionError("scope", self.scope, "a function that takes the servicer context and returns a string")
+        object.__setattr__(self, "hold", checks.duration("hold", self.hold, Unit.SECONDS))
+        whole = isinstance(self.connections, int) and not isinstance(self.connections, bool)
+        if not whole or self.connections < 1:
+            raise OptionError("connections", self.connections, "a whole number of at least 1")
+
+
+def no_scope(_context: Any) -> str:
+    """Return the same scope for all callers."""
+    return ""
+
+
+def path_of(url: str | os.PathLike[str]) -> str | None:
+    """Return the path of an SQLite file; None for a URL of PostgreSQL.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    text = os.fspath(url)
+    if text.startswith(("postgresql://", "postgres://")):
+        return None
+    path = text.removeprefix(_SQLITE)
+    if "://" in path or path in ("", ":memory:") or path.startswith("file:"):
+        raise OptionError("url", f"{path.partition('://')[0]}...", _URLS)
+    return path
+
+
+def admitted(
+    handler: Any, details: grpc.HandlerCallDetails, settings: Settings, *, usable: Callable[[Any], bool]
+) -> str | ErrorStatus | None:
+    """Return the key with which a call goes through the inbox, its refusal, or None if the inbox lets it pass."""
+    unary = not handler.request_streaming and not handler.response_streaming
+    key = read_key(details.invocation_metadata or (), details.method, settings.required if unary else False)
+    if isinstance(key, ErrorStatus) or key is None:
+        return key
+    if not unary:
+        return ErrorStatus("UNIMPLEMENTED", "an idempotency key is accepted only by unary-unary methods")
+    if not usable(handler.unary_unary):
+        return ErrorStatus("UNIMPLEMENTED", "an idempotency key is accepted only by methods that are `async def`")
+    return key
+
+
+def handler_like(handler: Any, behaviour: Any) -> Any:
+    """Return a handler with the arity of another, which takes and returns bytes."""
+    arity = ("stream_" if handler.request_streaming else "unary_") + (
+        "stream" if handler.response_streaming else "unary"
+    )
+    return getattr(grpc, f"{arity}_rpc_method_handler")(behaviour)
+
+
+class Passage:
+    """One call on its way through an inbox: its entry, its time limit and what its handler returned."""
+
+    def __init__(
+        self, sql: Statements, settings: Settings, key: str, method: str, request: bytes, context: Any
+    ) -> None:
+        """Prepare a call; the scope function gets the context, and may abort."""
+        scope = settings.scope(context)
+        if not isinstance(scope, str):
+            raise OptionError("scope", type(scope).__name__, "a function that returns a string")
+        self.entry = InboxEntry(sql, scope, method, key, request)
+        self.response: Any = None
+        self._method = method
+        self._until = time.monotonic() + settings.hold
+
+    def limit(self) -> float:
+        """Return how long the next transaction may wait, in seconds."""
+        return min(max(self._until - time.monotonic(), 0.001), SLICE)
+
+    def returned(self, response: Any, context: Any, serialize: Callable[[Any], bytes] | None) -> bytes | None:
+        """Return the serialized response; None if the handler set an error status."""
+        self.response = response if serialize is None else serialize(response)
+        code = context.code()
+        fine = code in (None, 0, grpc.StatusCode.OK)
+        return self.response if fine else None
+
+    def after(self, trouble: Trouble, error: Exception) -> ErrorStatus | None:
+        """Return the refusal after an error of the database, or None to begin again; raise the handler's own error."""
+        following = self.entry.after(trouble, late=time.monotonic() >= self._until)
+        if following is Next.AGAIN:
+            return None
+        if following is Next.RAISE:
+            raise error
+        assert isinstance(following, ErrorStatus)
+        # The text of the error may show values, so it is not logged.
+        kind = f"{type(error).__name__} {getattr(error, 'sqlstate', None) or ''}".strip()
+        _LOG.warning("inbox: %s: %s while %s: %s", self._method, kind, self.entry.stage.name.lower(), following.details)
+        return following
+
+
+def code_of(refusal: ErrorStatus) -> grpc.StatusCode:
+    """Return a refusal's code as grpc has it."""
+    return grpc.StatusCode[refusal.code]

@@ -1,0 +1,190 @@
+"""An inbox's table in PostgreSQL, and the transactions of both APIs. Needs psycopg 3 with its pool."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+from grpc_backoff.base_errors import MissingExtra
+from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
+from grpc_backoff.ledger.inbox.decision import Busy, Query, Trouble, statements
+from grpc_backoff.ledger.schema import migrations
+from grpc_backoff.ledger.store import check_version
+
+try:
+    import psycopg
+    import psycopg_pool
+    from psycopg.rows import tuple_row
+except ImportError as error:
+    raise MissingExtra("postgres") from error
+
+_LOCK = 0x6772_7063  # the key of the lock for migrations, also the ledger's own
+_TIMEOUT = 5
+"""How long a call waits for a connection, in seconds."""
+_BUSY = frozenset({"55P03", "40001", "40P01"})
+"""A lock that was not acquired, a serialization failure and a deadlock."""
+_UNAVAILABLE = frozenset({"08", "40", "53", "57", "58"})
+"""Classes of errors: connections, transactions that were rolled back, resources, the operator, the system."""
+_READ_ONLY = "25006"  # a standby, or a server that is being replaced
+_OPTIONS: dict[str, Any] = {"autocommit": True, "prepare_threshold": None, "connect_timeout": _TIMEOUT}
+
+
+def trouble_of(error: Exception) -> Trouble:
+    """Return what an error of psycopg or its pool means."""
+    state = getattr(error, "sqlstate", None)
+    if state in _BUSY or isinstance(error, Busy):
+        return Trouble.BUSY
+    if state is None:  # it comes from the client
+        lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        return Trouble.UNAVAILABLE if lost else Trouble.OTHER
+    return Trouble.UNAVAILABLE if state[:2] in _UNAVAILABLE or state == _READ_ONLY else Trouble.OTHER
+
+
+class _Postgres:
+    """What both APIs share: the statements, the table and its pruning."""
+
+    statements = statements(
+        "grpc_backoff.inbox",
+        "%s",
+        "now() - make_interval(secs => %s)",
+        "SELECT set_config('lock_timeout', NULL, true)",  # back to the database's own
+    )
+    errors = (psycopg.Error, Busy)
+    trouble = staticmethod(trouble_of)
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Any]:
+        try:
+            with psycopg.connect(self._url, row_factory=tuple_row, **_OPTIONS) as connection:
+                yield connection
+        except psycopg.ProgrammingError as error:
+            if error.sqlstate is not None:
+                raise LedgerUnavailableError(f"inbox: {_first_line(error)}") from error
+            # libpq's own message quotes what it cannot parse, which may be part of a password.
+            raise LedgerUnavailableError("database URL: expected a URL that libpq can parse") from None
+        except psycopg.Error as error:
+            raise LedgerUnavailableError(f"inbox: {_first_line(error)}") from error
+
+    def migrate(self, *, apply: bool) -> None:
+        """Bring the table to this library's version (LG-13)."""
+        known = migrations("inbox_postgres")
+        newest = known[-1].number
+        with self._connected() as connection:
+            before = _version(connection)
+            if before == newest:
+                return
+            if before < newest and not apply:
+                raise LedgerSchemaError(f"inbox: schema={before}: expected {newest}; open it with migrate=True")
+            check_version("inbox", before, newest, apply=apply)
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+                before = _version(connection)  # another process may have migrated already
+                if not connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'").fetchall():
+                    connection.execute("CREATE SCHEMA grpc_backoff")
+                connection.execute("CREATE TABLE IF NOT EXISTS grpc_backoff.inbox_schema (version integer NOT NULL)")
+                for migration in known[before:]:
+                    connection.execute(migration.sql)
+                    connection.execute("DELETE FROM grpc_backoff.inbox_schema")
+                    connection.execute("INSERT INTO grpc_backoff.inbox_schema VALUES (%s)", (migration.number,))
+
+    def prune(self, older_than: float) -> int:
+        """Delete old records; return how many there were."""
+        total = 0
+        with self._connected() as connection:
+            while deleted := connection.execute(self.statements.prune, (older_than,)).rowcount:
+                total += deleted
+        return total
+
+
+class SyncPostgres(_Postgres):
+    """The transactions of a threaded server."""
+
+    def __init__(self, url: str, connections: int) -> None:
+        """Prepare a pool of up to this many connections."""
+        super().__init__(url)
+        self._pool = psycopg_pool.ConnectionPool(
+            url,
+            min_size=0,
+            max_size=connections,
+            open=False,
+            kwargs=_OPTIONS,
+            check=psycopg_pool.ConnectionPool.check_connection,
+        )
+
+    def open(self) -> None:
+        """Open the pool."""
+        self._pool.open()
+
+    def close(self) -> None:
+        """Close the pool."""
+        self._pool.close()
+
+    @contextlib.contextmanager
+    def transaction(self, seconds: float) -> Iterator[tuple[Any, Callable[[Query], Any]]]:
+        """Run the block in a transaction, whose claim waits for up to this many seconds for another's."""
+        with self._pool.connection(timeout=_TIMEOUT) as connection, connection.transaction():
+            connection.execute(_limit(seconds))
+
+            def execute(statement: Query) -> Any:
+                return _cursor(psycopg.Cursor, connection).execute(*statement).fetchall()
+
+            yield connection, execute
+
+
+class AioPostgres(_Postgres):
+    """The transactions of an asyncio server."""
+
+    def __init__(self, url: str, connections: int) -> None:
+        """Prepare a pool of up to this many connections."""
+        super().__init__(url)
+        self._pool = psycopg_pool.AsyncConnectionPool(
+            url,
+            min_size=0,
+            max_size=connections,
+            open=False,
+            kwargs=_OPTIONS,
+            check=psycopg_pool.AsyncConnectionPool.check_connection,
+        )
+
+    async def open(self) -> None:
+        """Open the pool."""
+        await self._pool.open()
+
+    async def close(self) -> None:
+        """Close the pool."""
+        await self._pool.close()
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, seconds: float) -> AsyncIterator[tuple[Any, Callable[[Query], Awaitable[Any]]]]:
+        """Run the block in a transaction, whose claim waits for up to this many seconds for another's."""
+        async with self._pool.connection(timeout=_TIMEOUT) as connection, connection.transaction():
+            await connection.execute(_limit(seconds))
+
+            async def execute(statement: Query) -> Any:
+                return await (await _cursor(psycopg.AsyncCursor, connection).execute(*statement)).fetchall()
+
+            yield connection, execute
+
+
+def _limit(seconds: float) -> str:
+    return f"SET LOCAL lock_timeout TO {max(1, round(seconds * 1000))}"
+
+
+def _cursor(kind: Any, connection: Any) -> Any:
+    return kind(connection, row_factory=tuple_row)  # the handler may have set another
+
+
+def _version(connection: Any) -> int:
+    there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = 'grpc_backoff' AND tablename = 'inbox_schema'"
+    if not connection.execute(there).fetchall():
+        return 0
+    row = connection.execute("SELECT version FROM grpc_backoff.inbox_schema").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -1,0 +1,237 @@
+"""An inbox's table in an SQLite file, and the transactions of both APIs.
+
+SQLite has one writer at a time. So an inbox has one connection, its calls take turns, and each takes the file's lock
+for as long as its handler runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
+from grpc_backoff.ledger.inbox.decision import Busy, Query, Trouble, statements
+from grpc_backoff.ledger.schema import migrations
+from grpc_backoff.ledger.store import check_version
+
+ResultT = TypeVar("ResultT")
+_TIMEOUT = 5.0
+"""How long migrations and pruning wait for the file's lock, in seconds."""
+_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
+_UNAVAILABLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_NOMEM", "SQLITE_PROTOCOL")
+
+
+class _Unusable(Exception):  # noqa: N818 - internal
+    """The file was deleted or replaced, or the inbox is closed."""
+
+
+def trouble_of(error: Exception) -> Trouble:
+    """Return what an error of sqlite3 means."""
+    name = getattr(error, "sqlite_errorname", None) or ""
+    if isinstance(error, Busy) or name.startswith(_BUSY):
+        return Trouble.BUSY
+    return Trouble.UNAVAILABLE if isinstance(error, _Unusable) or name.startswith(_UNAVAILABLE) else Trouble.OTHER
+
+
+def _authorize(action: int, *_about: str | None) -> int:
+    """Deny BEGIN, COMMIT and ROLLBACK to the handler. Savepoints are another action, and allowed."""
+    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
+
+
+class _SQLite:
+    """What both APIs share: the statements, the table and the connection."""
+
+    statements = statements("ledger_inbox", "?", "(julianday('now') - 2440587.5) * 86400.0 - ?")
+    errors = (sqlite3.Error, Busy, _Unusable)
+    trouble = staticmethod(trouble_of)
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with contextlib.closing(sqlite3.connect(self._path, timeout=_TIMEOUT, isolation_level=None)) as connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise LedgerUnavailableError(f"{self._path}: {error}") from error
+
+    def migrate(self, *, apply: bool) -> None:
+        """Bring the table to this library's version (LG-13)."""
+        known = migrations("inbox_sqlite")
+        newest = known[-1].number
+        if not apply and not self._path.exists():  # connecting would create it
+            raise LedgerSchemaError(f"{self._path}: expected a database, but there is no such file")
+        with self._connected() as connection:
+            before = _version(connection)
+            if before < newest and not apply:
+                raise LedgerSchemaError(f"{self._path}: schema={before}: expected {newest}; open it with migrate=True")
+            check_version(str(self._path), before, newest, apply=apply)
+            connection.execute("PRAGMA journal_mode = WAL")
+            if before == newest:
+                return
+            connection.execute("BEGIN IMMEDIATE")
+            before = _version(connection)  # another process may have migrated already
+            connection.execute("CREATE TABLE IF NOT EXISTS ledger_inbox_schema (version INTEGER NOT NULL)")
+            for migration in known[before:]:
+                for statement in migration.sql.split(";"):
+                    connection.execute(statement)
+                connection.execute("DELETE FROM ledger_inbox_schema")
+                connection.execute("INSERT INTO ledger_inbox_schema (version) VALUES (?)", (migration.number,))
+            connection.execute("COMMIT")
+
+    def prune(self, older_than: float) -> int:
+        """Delete old records; return how many there were."""
+        total = 0
+        with self._connected() as connection:
+            while deleted := connection.execute(self.statements.prune, (older_than,)).rowcount:
+                total += deleted
+        return total
+
+    def _open(self) -> None:
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA synchronous = FULL")
+        self._identity = self._found()
+        self._connection = connection
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _found(self) -> tuple[int, int] | None:
+        found = self._path.stat() if self._path.exists() else None
+        return found and (found.st_dev, found.st_ino)
+
+    def _check(self) -> sqlite3.Connection:
+        """Return the connection, unless nothing written to it would last."""
+        if self._connection is None or self._found() != self._identity:
+            raise _Unusable(f"{self._path}: closed, or moved or deleted while it was open")
+        return self._connection
+
+    def _begin(self, seconds: float) -> sqlite3.Connection:
+        connection = self._check()
+        connection.execute(f"PRAGMA busy_timeout = {max(1, round(seconds * 1000))}")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.set_authorizer(_authorize)
+        return connection
+
+    def _commit(self) -> None:
+        connection = self._check()
+        connection.set_authorizer(None)
+        connection.execute("COMMIT")
+
+    def _roll_back(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.set_authorizer(None)
+            if connection.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+
+
+class SyncSQLite(_SQLite):
+    """The transactions of a threaded server."""
+
+    def __init__(self, path: str) -> None:
+        """Prepare to open the file."""
+        super().__init__(path)
+        self._turn = threading.Lock()
+
+    def open(self) -> None:
+        """Open the file."""
+        self._open()
+
+    def close(self) -> None:
+        """Close the file when the running call has ended."""
+        with self._turn:
+            self._close()
+
+    @contextlib.contextmanager
+    def transaction(self, seconds: float) -> Iterator[tuple[Any, Callable[[Query], Any]]]:
+        """Run the block in a transaction, which waits for up to this many seconds for its turn."""
+        if not self._turn.acquire(timeout=seconds):
+            raise Busy
+        try:
+            connection = self._begin(seconds)
+            yield connection, lambda statement: _rows(connection, statement)
+            self._commit()
+        except BaseException:
+            self._roll_back()
+            raise
+        finally:
+            self._turn.release()
+
+
+class AioSQLite(_SQLite):
+    """The transactions of an asyncio server. Taking the file's lock and COMMIT run in a thread."""
+
+    def __init__(self, path: str) -> None:
+        """Prepare to open the file."""
+        super().__init__(path)
+        self._turn = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Open the file."""
+        self._open()
+
+    async def close(self) -> None:
+        """Close the file when the running call has ended."""
+        async with self._turn:
+            self._close()
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, seconds: float) -> AsyncIterator[tuple[Any, Callable[[Query], Awaitable[Any]]]]:
+        """Run the block in a transaction, which waits for up to this many seconds for its turn."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise Busy from None
+        try:
+            connection = await _in_thread(lambda: self._begin(seconds))
+
+            async def execute(statement: Query) -> Any:
+                return _rows(connection, statement)
+
+            yield connection, execute
+            await _in_thread(self._commit)
+        except BaseException:
+            await _in_thread(self._roll_back)
+            raise
+        finally:
+            self._turn.release()
+
+
+async def _in_thread(work: Callable[[], ResultT]) -> ResultT:
+    """Run a function in a thread; return only when it has ended, even if the caller is cancelled."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    cancelled = False
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        running.exception()  # mark it as read
+        raise asyncio.CancelledError
+    return running.result()
+
+
+def _rows(connection: sqlite3.Connection, statement: Query) -> Any:
+    cursor = connection.cursor()
+    cursor.row_factory = None  # the handler may have set another
+    return cursor.execute(*statement).fetchall()
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'ledger_inbox_schema'").fetchone()
+    row = connection.execute("SELECT version FROM ledger_inbox_schema").fetchone() if found else None
+    return 0 if row is None else int(row[0])

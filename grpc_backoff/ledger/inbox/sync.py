@@ -1,0 +1,152 @@
+"""The inbox for `grpc` servers, which run handlers in threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from grpc_backoff.ledger.inbox.decision import HANDLE, ErrorStatus, NotRecorded, Query, Refused, Steps
+from grpc_backoff.ledger.inbox.handling import (
+    Passage,
+    Settings,
+    admitted,
+    code_of,
+    handing_out,
+    handler_like,
+    no_scope,
+    path_of,
+)
+from grpc_backoff.policy import checks
+from grpc_backoff.policy.checks import Unit
+
+
+class SyncInbox(grpc.ServerInterceptor):
+    """A server interceptor like `AioInbox`, for `grpc.server`."""
+
+    def __init__(self, database: Any, settings: Settings) -> None:
+        """Create an inbox on an open database; use `open` instead."""
+        self._database = database
+        self._settings = settings
+
+    @classmethod
+    def open(
+        cls,
+        url: str | os.PathLike[str],
+        *,
+        required: bool | Collection[str] = False,
+        scope: Callable[[grpc.ServicerContext], str] = no_scope,
+        hold: float = 30.0,
+        connections: int = 10,
+        migrate: bool = True,
+    ) -> Self:
+        """Open a database, and create its table if necessary; arguments, times and errors are those of `AioInbox.open`.
+
+        A repeat that waits, for up to `hold` seconds, occupies a thread of the server.
+        """
+        settings = Settings(required, scope, hold, connections)
+        path = path_of(url)
+        database: Any
+        if path is None:
+            from grpc_backoff.ledger.inbox.postgres import SyncPostgres  # noqa: PLC0415 - an optional package
+
+            database = SyncPostgres(os.fspath(url), connections)
+        else:
+            from grpc_backoff.ledger.inbox.sqlite import SyncSQLite  # noqa: PLC0415 - like the other
+
+            database = SyncSQLite(path)
+        database.migrate(apply=migrate)
+        database.open()
+        return cls(database, settings)
+
+    def __enter__(self) -> Self:
+        """Return the inbox."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the inbox."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. Stop the server first; calls that arrive later fail with UNAVAILABLE."""
+        self._database.close()
+
+    def prune(self, older_than: float) -> int:
+        """Delete the records that are older than this many seconds; return how many there were.
+
+        A call whose record is deleted is executed again if it is repeated.
+
+        Raises:
+            LedgerUnavailableError: the database cannot be used.
+            OptionError: `older_than` is not a number of seconds.
+        """
+        deleted: int = self._database.prune(checks.pause("older_than", older_than, Unit.SECONDS))
+        return deleted
+
+    def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Any], handler_call_details: grpc.HandlerCallDetails
+    ) -> Any:
+        """Return the handler of a call, which goes through the inbox if it has a key."""
+        handler = continuation(handler_call_details)
+        if handler is None:
+            return None
+        key = admitted(handler, handler_call_details, self._settings, usable=callable)
+        if key is None:
+            return handler
+
+        def refuse(_request: Any, context: Any) -> None:
+            assert isinstance(key, ErrorStatus)
+            _abort(context, key)
+
+        def answer(request: bytes, context: Any) -> Any:
+            assert isinstance(key, str)
+            return self._answer(handler, key, handler_call_details.method, request, context)
+
+        return handler_like(handler, refuse if isinstance(key, ErrorStatus) else answer)
+
+    def _answer(self, handler: Any, key: str, method: str, request: bytes, context: Any) -> Any:
+        passage = Passage(self._database.statements, self._settings, key, method, request, context)
+        try:
+            message = handler.request_deserializer(request) if handler.request_deserializer else request
+        except Exception:  # noqa: BLE001 - as in grpc itself
+            _abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
+
+        def handle(connection: Any) -> bytes | None:
+            with handing_out(connection):
+                response = handler.unary_unary(message, context)
+            return passage.returned(response, context, handler.response_serializer)
+
+        while context.is_active():
+            try:
+                with self._database.transaction(passage.limit()) as (connection, execute):
+                    return _follow(passage.entry.steps(), connection, execute, handle)
+            except NotRecorded:
+                return passage.response
+            except Refused as refused:
+                refusal: ErrorStatus | None = refused.refusal
+            except self._database.errors as error:
+                refusal = passage.after(self._database.trouble(error), error)
+            if refusal is not None:
+                _abort(context, refusal)
+        return None  # the client has cancelled, so no response is sent
+
+
+def _follow(
+    steps: Steps, connection: Any, execute: Callable[[Query], Any], handle: Callable[[Any], bytes | None]
+) -> bytes:
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(handle(connection) if step is HANDLE else execute(step))
+    except StopIteration as end:
+        response: bytes = end.value
+        return response
+
+
+def _abort(context: Any, refusal: ErrorStatus) -> None:
+    context.abort(code_of(refusal), refusal.details)

@@ -1,0 +1,400 @@
+"""What an inbox does for servers of both APIs, on both databases."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from grpc_backoff.errors import OptionError
+from grpc_backoff.ledger import LedgerSchemaError
+from tests.echo import Message
+from tests.ledger.inbox import servers
+from tests.ledger.inbox.servers import Abort, Sql, once
+
+Code = grpc.StatusCode
+
+
+def test_a_repeat_gets_the_recorded_response(shop):
+    """IB-1: the handler runs once for a key, and a repeat gets the same response."""
+    first = shop.call()
+
+    assert [shop.call(), shop.call()] == [first, first]
+    assert shop.effects() == ["a"]
+    assert shop.service.begun["a"] == 1
+    assert shop.recorded() == 1
+
+
+def test_other_keys_are_other_calls(shop):
+    """IB-1: another key is another call, even if the request is the same."""
+    assert shop.call("1") != shop.call("2")
+    assert shop.effects() == ["a", "a"]
+
+
+def test_the_record_outlives_the_server(api, url):
+    """IB-1: a repeat is answered from the record, also by another process that opens the database later."""
+    with servers.shop(api, url) as shop:
+        first = shop.call()
+    with servers.shop(api, url) as shop:
+        assert shop.call() == first
+        assert shop.effects() == ["a"]
+
+
+def test_twenty_at_once(shop):
+    """IB-2: of twenty concurrent calls with one key, one is executed; the others wait, and get its response."""
+
+    def slowly(text, context):
+        yield 0.3
+        return (yield from once(text, context))
+
+    shop.service.handler = slowly
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda _: shop.call(), range(20)))
+
+    assert len(set(answers)) == 1
+    assert shop.effects() == ["a"]
+    assert shop.service.begun["a"] == 1
+
+
+def test_two_servers_share_a_database(api, url):
+    """IB-2: a repeat that reaches another server waits for the first call, too."""
+    open_, reached = threading.Event(), threading.Event()
+
+    def held(text, context):
+        reached.set()
+        yield open_
+        return (yield from once(text, context))
+
+    with servers.shop(api, url) as one, servers.shop(api, url) as other, ThreadPoolExecutor(2) as pool:
+        one.service.handler = held
+        first = pool.submit(one.call)
+        assert reached.wait(20)
+        second = pool.submit(other.call)
+        time.sleep(0.8)  # longer than one slice of waiting; a slow machine only shortens the wait that is tested
+        assert not second.done()
+        open_.set()
+
+        assert first.result(20) == second.result(20)
+        assert other.service.begun["a"] == 0
+        assert one.effects() == ["a"]
+
+
+@pytest.mark.parametrize("how", ["raises", "aborts", "sets a code"])
+def test_a_failure_is_rolled_back(shop, how):
+    """IB-3: if the handler fails, its effects are rolled back, nothing is recorded, and a repeat executes it again."""
+
+    def fails(text, context):
+        yield from once(text, context)
+        if how == "raises":
+            raise RuntimeError
+        if how == "aborts":
+            yield Abort(Code.NOT_FOUND)
+        context.set_code(Code.NOT_FOUND)
+        context.set_details("as scripted")
+        return text
+
+    shop.service.handler = fails
+    error = shop.refused()
+
+    assert error.code() == (Code.UNKNOWN if how == "raises" else Code.NOT_FOUND)
+    assert (shop.effects(), shop.recorded()) == ([], 0)
+
+    shop.service.handler = once
+    assert shop.call().startswith("a ")
+    assert shop.effects() == ["a"]
+
+
+def test_a_waiting_repeat_takes_over_after_a_failure(shop):
+    """IB-3: when the first call fails, a repeat that waited for it is executed."""
+    reached, open_ = threading.Event(), threading.Event()
+
+    def fails(text, context):
+        reached.set()
+        yield open_
+        yield Abort(Code.ABORTED)
+
+    shop.service.handler = fails
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(shop.refused)
+        assert reached.wait(20)
+        second = pool.submit(shop.call)
+        time.sleep(0.1)
+        shop.service.handler = once
+        open_.set()
+
+        assert first.result(20).code() is Code.ABORTED
+        assert second.result(20).startswith("a ")
+    assert shop.effects() == ["a"]
+
+
+def test_another_request_with_the_same_key(shop):
+    """IB-4: the same key with another request is ALREADY_EXISTS, and is not executed."""
+    shop.call("k", "a")
+    error = shop.refused("k", "b")
+
+    assert error.code() is Code.ALREADY_EXISTS
+    assert error.details() == "another request has the same idempotency-key"
+    assert shop.effects() == ["a"]
+
+
+def test_scope(opening):
+    """IB-4: the same key of two callers is two keys, if the scope function says so."""
+    shop = opening(scope=lambda context: dict(context.invocation_metadata()).get("tenant", ""))
+
+    for tenant, text in [("one", "a"), ("two", "b"), ("one", "a")]:
+        assert shop.call("k", text, metadata=[("tenant", tenant)]).startswith(text)
+    assert shop.effects() == ["a", "b"]
+
+
+def test_a_scope_that_is_no_string(opening):
+    """IB-4: a scope function that returns no string is an error of the server, and the call is not executed."""
+    shop = opening(scope=lambda context: None)
+
+    assert shop.refused().code() is Code.UNKNOWN
+    assert shop.service.begun["a"] == 0
+
+
+def test_without_a_key(shop):
+    """IB-5: a call without a key passes through, and has no connection."""
+
+    def plain(text, context):
+        return text
+        yield
+
+    shop.service.handler = plain
+    assert shop.call(None) == "a"
+    shop.service.handler = once
+    error = shop.refused(None)
+    assert error.code() is Code.UNKNOWN
+    assert "no idempotency key" in error.details()
+    assert shop.recorded() == 0
+
+
+@pytest.mark.parametrize("required", [True, ["/echo.v1.Echo/Unary"]])
+def test_a_key_may_be_required(opening, required):
+    """IB-5: with `required`, a call without a key is INVALID_ARGUMENT; streams pass."""
+    shop = opening(required=required)
+
+    error = shop.refused(None)
+    assert (error.code(), error.details()) == (Code.INVALID_ARGUMENT, "expected the metadata idempotency-key")
+    assert shop.call("k").startswith("a ")
+    assert [each.text for each in shop.stub.Down(Message(text="b", count=1))] == ["b"]
+
+
+@pytest.mark.parametrize("keys", [["x" * 1025], [""], ["1", "2"]])
+def test_keys_that_are_none(shop, keys):
+    """IB-5: a key that is empty, too long or sent twice is INVALID_ARGUMENT."""
+    error = shop.refused(None, metadata=[("idempotency-key", key) for key in keys])
+
+    assert error.code() is Code.INVALID_ARGUMENT
+    assert shop.effects() == []
+
+
+def test_the_longest_key(shop):
+    """IB-5: a key may have 1,024 characters."""
+    assert shop.call("x" * 1024) == shop.call("x" * 1024)
+
+
+def test_streams_with_a_key(shop):
+    """IB-5: a stream with a key is UNIMPLEMENTED, because it would be executed again."""
+    sent = [("idempotency-key", "k")]
+    down = shop.stub.Down(Message(text="b"), metadata=sent)
+    with pytest.raises(grpc.RpcError) as caught:
+        list(down)
+    assert caught.value.code() is Code.UNIMPLEMENTED
+    with pytest.raises(grpc.RpcError) as caught:
+        shop.stub.Up(iter([Message(text="b")]), metadata=sent)
+    assert caught.value.code() is Code.UNIMPLEMENTED
+    with pytest.raises(grpc.RpcError) as caught:
+        list(shop.stub.Both(iter([Message(text="b")]), metadata=sent))
+    assert caught.value.code() is Code.UNIMPLEMENTED
+
+
+def test_a_request_that_cannot_be_read(shop):
+    """IB-5: a request that is no message is INTERNAL, as on a server without an inbox."""
+    call = shop.channel.unary_unary("/echo.v1.Echo/Unary")
+    with pytest.raises(grpc.RpcError) as caught:
+        call(b"\xff\xff", metadata=[("idempotency-key", "k")], timeout=20)
+
+    assert caught.value.code() is Code.INTERNAL
+    assert shop.recorded() == 0
+
+
+def test_a_deadline_passes_while_a_repeat_waits(shop):
+    """IB-2: a repeat whose deadline passes while it waits ends, and the first call is unharmed."""
+    reached, open_ = threading.Event(), threading.Event()
+
+    def held(text, context):
+        reached.set()
+        yield open_
+        return (yield from once(text, context))
+
+    shop.service.handler = held
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(shop.call)
+        assert reached.wait(20)
+        assert shop.refused(timeout=0.3).code() is Code.DEADLINE_EXCEEDED
+        cancelled = shop.future()
+        time.sleep(0.1)
+        cancelled.cancel()
+        open_.set()
+        answer = first.result(20)
+
+    assert shop.call() == answer
+    assert shop.effects() == ["a"]
+
+
+def test_a_repeat_waits_for_hold_at_most(opening):
+    """IB-2: after `hold`, a waiting repeat is UNAVAILABLE, so that the client repeats it later."""
+    shop = opening(hold=0.2)
+    reached, open_ = threading.Event(), threading.Event()
+
+    def held(text, context):
+        reached.set()
+        yield open_
+        return (yield from once(text, context))
+
+    shop.service.handler = held
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(shop.call)
+        assert reached.wait(20)
+        error = shop.refused()
+        open_.set()
+        answer = first.result(20)
+
+    assert error.code() is Code.UNAVAILABLE
+    assert shop.call() == answer
+    assert shop.effects() == ["a"]
+
+
+def test_a_client_cancels_while_the_handler_runs(shop):
+    """IB-3: a cancelled call is executed to its end or rolled back; either way, the repeat leaves one effect."""
+    reached = threading.Event()
+
+    def slowly(text, context):
+        yield from once(text, context)
+        reached.set()
+        yield 0.3
+        return text
+
+    shop.service.handler = slowly
+    call = shop.future()
+    assert reached.wait(20)
+    call.cancel()
+
+    assert shop.call().startswith("a")
+    assert shop.effects() == ["a"]
+
+
+def test_the_handler_cannot_commit_half_of_it(shop):
+    """IB-6: what a handler does after it has ended the transaction itself is never answered as if it were recorded."""
+
+    def commits(text, context):
+        yield from once(text, context)
+        yield Sql("ROLLBACK")
+        return text
+
+    shop.service.handler = commits
+    assert shop.refused().code() in (Code.INTERNAL, Code.UNKNOWN)
+    assert shop.effects() == []
+
+    shop.service.handler = once
+    shop.call()
+    assert shop.effects() == ["a"]
+
+
+def test_a_statement_that_fails_unnoticed(shop):
+    """IB-6: if a handler hides an error of the database, it answers OK only if its transaction can be committed."""
+
+    def hides(text, context):
+        yield from once(text, context)
+        with contextlib.suppress(*servers.DATABASES):
+            yield Sql("INSERT INTO missing VALUES (1)")
+        return text
+
+    shop.service.handler = hides
+    if shop.url.startswith("postgresql:"):  # the error ends the transaction
+        assert shop.refused().code() is Code.INTERNAL
+        assert (shop.effects(), shop.recorded()) == ([], 0)
+    else:  # it undoes only the statement
+        assert shop.call() == "a"
+        assert (shop.effects(), shop.recorded()) == (["a"], 1)
+
+
+def test_prune(shop):
+    """IB-7: records older than the given time are deleted, and only these; a repeat is then executed again."""
+    first = shop.call()
+    prune = shop.place.prune
+
+    assert prune(shop.inbox, 3600) == 0
+    assert shop.call() == first
+    time.sleep(0.05)
+    assert prune(shop.inbox, 0.01) == 1
+    assert shop.call() != first
+    assert shop.effects() == ["a", "a"]
+
+
+@pytest.mark.parametrize("older_than", [-1.0, float("nan"), "a week"])
+def test_prune_refuses_what_is_no_time(shop, older_than):
+    """IB-7: a time that is negative or no number is an error, and nothing is deleted."""
+    shop.call()
+
+    with pytest.raises(OptionError, match=r"older_than=.*: expected "):
+        shop.place.prune(shop.inbox, older_than)
+    assert shop.recorded() == 1
+
+
+def test_a_newer_table(api, url):
+    """LG-13: a table that a newer version has upgraded is rejected, and so is a missing one without `migrate`."""
+    place = servers.PLACES[api]()
+    try:
+        with pytest.raises(LedgerSchemaError, match=r"migrate|no such file"):
+            place.open(url, migrate=False)
+        place.end(place.open(url))
+        place.end(place.open(url, migrate=False))
+        table = "grpc_backoff.inbox_schema" if url.startswith("postgresql:") else "ledger_inbox_schema"
+        servers.query(url, f"UPDATE {table} SET version = 99")
+        with pytest.raises(LedgerSchemaError, match="schema=99: expected at most"):
+            place.open(url)
+    finally:
+        place.close()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"required": "/echo.v1.Echo/Unary"},
+        {"required": 1},
+        {"scope": "tenant"},
+        {"hold": -1.0},
+        {"connections": 0},
+        {"connections": True},
+    ],
+)
+def test_invalid_options(api, url, how):
+    """IB-5: an invalid option is an error that says what is expected."""
+    place = servers.PLACES[api]()
+    try:
+        with pytest.raises(OptionError, match=f"{next(iter(how))}=.*: expected "):
+            place.open(url, **how)
+    finally:
+        place.close()
+
+
+def test_nothing_secret_is_logged(shop, caplog):
+    """LG-11: no log record contains a request, a response or a key."""
+    caplog.set_level(logging.DEBUG, "grpc_backoff")
+
+    def deadlocks(text, context):
+        yield Sql("INSERT INTO missing VALUES ({})", (text,))
+
+    shop.service.handler = deadlocks
+    shop.refused("secret-key", "secret-request")
+    shop.refused(None, metadata=[("idempotency-key", "secret-key" * 200)])
+
+    assert not [each for each in caplog.records if each.name == "grpc_backoff" and "secret" in each.getMessage()]

@@ -1,0 +1,135 @@
+"""What is SQLite's own in an inbox: its errors, and a file that goes away."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from grpc_backoff.errors import OptionError
+from grpc_backoff.ledger import LedgerUnavailableError
+from grpc_backoff.ledger.inbox.decision import Busy, Trouble
+from grpc_backoff.ledger.inbox.sqlite import trouble_of
+from tests.ledger.inbox.servers import PLACES, Sql, once
+from tests.ledger.inbox.servers import shop as opened
+
+Code = grpc.StatusCode
+
+
+@pytest.fixture
+def url(tmp_path):
+    """Only SQLite."""
+    return str(tmp_path / "inbox.db")
+
+
+def named(name):
+    error = sqlite3.OperationalError()
+    error.sqlite_errorname = name
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (Busy(), Trouble.BUSY),
+        (named("SQLITE_BUSY"), Trouble.BUSY),
+        (named("SQLITE_BUSY_SNAPSHOT"), Trouble.BUSY),
+        (named("SQLITE_FULL"), Trouble.UNAVAILABLE),
+        (named("SQLITE_IOERR_WRITE"), Trouble.UNAVAILABLE),
+        (named("SQLITE_CONSTRAINT_UNIQUE"), Trouble.OTHER),
+        (sqlite3.ProgrammingError(), Trouble.OTHER),
+    ],
+)
+def test_trouble(error, expected):
+    """IB-6: errors that a repeat can mend are told from those that it cannot."""
+    assert trouble_of(error) is expected
+
+
+@pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK", "BEGIN"])
+def test_the_handler_cannot_end_the_transaction(api, url, statement):
+    """IB-6: SQLite refuses the handler's own COMMIT, so nothing can be committed without its record."""
+
+    def ends(text, context):
+        yield from once(text, context)
+        yield Sql(statement)
+        return text
+
+    with opened(api, url) as shop:
+        shop.service.handler = ends
+        assert shop.refused().code() is Code.UNKNOWN
+        assert (shop.effects(), shop.recorded()) == ([], 0)
+
+
+def test_savepoints_are_allowed(api, url):
+    """IB-6: a handler may use savepoints."""
+
+    def saves(text, context):
+        yield Sql("SAVEPOINT a")
+        yield from once(text, context)
+        yield Sql("ROLLBACK TO a")
+        yield Sql("RELEASE a")
+        return text
+
+    with opened(api, url) as shop:
+        shop.service.handler = saves
+        assert shop.call() == "a"
+        assert (shop.effects(), shop.recorded()) == ([], 1)
+
+
+def test_another_program_holds_the_file(api, url):
+    """IB-2: a call waits for another program's lock on the file, and then is executed."""
+    with opened(api, url) as shop, ThreadPoolExecutor(1) as pool:
+        other = sqlite3.connect(url, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        call = pool.submit(shop.call)
+        with pytest.raises(TimeoutError):
+            call.result(0.8)
+        other.execute("COMMIT")
+        other.close()
+
+        assert call.result(20).startswith("a ")
+
+
+def test_the_file_is_deleted(api, url, tmp_path):
+    """IB-6: a file that is deleted before COMMIT makes the call UNAVAILABLE, because nothing in it would last."""
+    reached, open_ = threading.Event(), threading.Event()
+
+    def held(text, context):
+        yield from once(text, context)
+        reached.set()
+        yield open_
+        return text
+
+    with opened(api, url) as shop, ThreadPoolExecutor(1) as pool:
+        shop.service.handler = held
+        call = pool.submit(shop.refused)
+        assert reached.wait(20)
+        (tmp_path / "inbox.db").unlink()
+        open_.set()
+
+        assert call.result(20).code() is Code.UNAVAILABLE
+        assert shop.refused().code() is Code.UNAVAILABLE
+
+
+@pytest.mark.parametrize("url", ["", ":memory:", "mysql://host/name", "file:inbox.db?mode=ro"])
+def test_urls_that_are_none(api, url):
+    """IB-5: a URL that is neither a file nor PostgreSQL is an error that says what is expected."""
+    place = PLACES[api]()
+    try:
+        with pytest.raises(OptionError, match=r"url=.*: expected a path"):
+            place.open(url)
+    finally:
+        place.close()
+
+
+def test_a_directory(api, tmp_path):
+    """IB-6: a file that cannot be opened is a LedgerUnavailableError."""
+    place = PLACES[api]()
+    try:
+        with pytest.raises(LedgerUnavailableError):
+            place.open(tmp_path)
+    finally:
+        place.close()
