@@ -55,6 +55,7 @@ PUBLIC = {
     "grpc_backoff.connection.connector",
     "grpc_backoff.errors",
     "grpc_backoff.ledger",
+    "grpc_backoff.ledger.sync",
     "grpc_backoff.policy.presets",
     "grpc_backoff.simulation",
     "grpc_backoff.telemetry.otel",

@@ -22,11 +22,11 @@ from typing import Any, Self
 import grpc
 
 from grpc_backoff.aio.channel import Channel
-from grpc_backoff.aio.multicallables import MultiCallable
 from grpc_backoff.base_errors import OptionError, PolicyWarning
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint, read_hint
+from grpc_backoff.channel.method import Method
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
 from grpc_backoff.config.methods import Retry, read_retry
 from grpc_backoff.config.remarks import doubts, warn_of
@@ -266,7 +266,7 @@ class Ledger:
         """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`."""
         if not prepared:
             return []
-        await self._make_room(len(prepared))
+        await self.make_room(len(prepared))
         if within is not None:
             answer = self.store.submit_within(within, prepared)
             told: list[Submitted] = await answer if inspect.isawaitable(answer) else answer
@@ -362,8 +362,12 @@ class Ledger:
         read = policy if isinstance(policy, RetryPolicy) else self.policy_of(policy)
         warn_of(doubts(read, bounded=read.deadline is not None))
 
-    async def _make_room(self, number: int) -> None:
-        """Enforce the limit on waiting operations (LG-11); those from other processes are counted some seconds late."""
+    async def make_room(self, number: int) -> None:
+        """Enforce the limit on waiting operations (LG-11); those from other processes are counted some seconds late.
+
+        Raises:
+            LedgerLimitError: no room is left for this many more.
+        """
         now = asyncio.get_running_loop().time()
         most = self.settings.max_rows
         if now >= self._counted_at + _RECOUNT or self._waiting + number > most:
@@ -652,7 +656,7 @@ class Ledger:
 
 def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
     """Return the target, the method and the serialized request."""
-    if isinstance(call, MultiCallable):
+    if isinstance(call, Method):
         if call.arity != "unary_unary":
             raise TypeError(
                 f"{call.method}={call.arity}: expected a unary-unary method, because a stream cannot be stored"
@@ -668,8 +672,8 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
     else:
         kind = type(call)
         raise TypeError(
-            f"{kind.__module__}.{kind.__name__}: expected a unary-unary method of a stub on a channel of "
-            "grpc_backoff.aio and a request, or target, method and bytes"
+            f"{kind.__module__}.{kind.__name__}: expected a unary-unary method of a stub on a channel of this library "
+            "and a request, or target, method and bytes"
         )
     _check_bytes(content)
     return bare_target(target), method, content

@@ -166,6 +166,7 @@ class PostgresStore(Store):
         self._free: list[Session] = []
         self._places = asyncio.Semaphore(_CONNECTIONS)
         self._listener: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     # Execution.
 
@@ -212,9 +213,16 @@ class PostgresStore(Store):
         connection is cut; the server then rolls back anything uncommitted, and nothing here waits for it.
         """
         self._check_usable()
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if loop is not self._loop:
+            raise LedgerUnavailableError(
+                f"{self._name}: the ledger belongs to another event loop; "
+                "threads share a grpc_backoff.ledger.sync.Ledger"
+            )
         request = _Request()
         task = asyncio.ensure_future(self._work(work, request))
-        limit = asyncio.get_running_loop().call_later(seconds, request.expire, task)
+        limit = loop.call_later(seconds, request.expire, task)
         task.add_done_callback(lambda _: limit.cancel())
         task.add_done_callback(_ignore)
         either: set[asyncio.Future[Any]] = {task, request.expired}

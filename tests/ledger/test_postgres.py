@@ -698,3 +698,10 @@ async def test_a_timeout_without_files_to_open(url):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert await store.find(Filter(), 9) == []
     await store.close()
+
+
+async def test_another_event_loop(url):
+    """LG-9: a ledger that is used on a second event loop says what to use instead."""
+    async with await Ledger.open(url) as ledger:
+        with pytest.raises(LedgerUnavailableError, match=r"another event loop; threads share a .*sync\.Ledger"):
+            await asyncio.to_thread(lambda: asyncio.run(ledger.find()))
