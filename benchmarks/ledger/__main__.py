@@ -8,7 +8,7 @@ import json
 import logging
 from dataclasses import asdict
 
-from benchmarks.ledger import claims, kills, orchestrators, rates
+from benchmarks.ledger import claims, kills, orchestrators, orders, rates
 from benchmarks.ledger.databases import KINDS, database
 
 
@@ -23,10 +23,11 @@ def main() -> None:
     logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # each killed deliverer causes a warning
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ledger", description=__doc__)
     parser.add_argument(
-        "what", choices=["kills", "orchestrators", "unlocked", "claims", "submits", "latency", "deliveries"]
+        "what", choices=["kills", "orders", "orchestrators", "unlocked", "claims", "submits", "latency", "deliveries"]
     )
     parser.add_argument("--database", choices=KINDS, action="append", help="default: every one that WHAT applies to")
     parser.add_argument("--moments", type=int, default=1000, help="kills of each process")
+    parser.add_argument("--keys", type=int, default=1000, help="order keys")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--processes", type=int, help="default: 64 on PostgreSQL, 8 on SQLite")
     parser.add_argument("--operations", type=int, help="default: 10,000 deliveries, 100,000 of everything else")
@@ -39,6 +40,9 @@ def main() -> None:
             match chosen.what:
                 case "kills":
                     _tell(chosen.what, kind, asyncio.run(kills.kill(url, chosen.moments)))
+                case "orders":
+                    each = (chosen.operations or 10 * chosen.keys) // chosen.keys
+                    _tell(chosen.what, kind, asyncio.run(orders.order(url, chosen.keys, each, chosen.moments)))
                 case "orchestrators":
                     _tell(chosen.what, kind, asyncio.run(orchestrators.locked(url, chosen.rounds)))
                 case "unlocked":
