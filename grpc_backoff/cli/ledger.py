@@ -160,7 +160,7 @@ def _show_queue(queue: Queue) -> None:
     if queue.estimated:
         click.echo("These numbers are estimates, because there are many operations.")
     if queue.held_keys:
-        click.echo(f"{queue.held_keys} order keys are held by an operation that failed or is in conflict.")
+        click.echo(f"Order keys held by an operation that failed or is in conflict: {queue.held_keys}.")
     if queue.paused:
         click.echo(f"Paused: {', '.join(queue.paused)}.")
 
