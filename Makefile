@@ -17,7 +17,7 @@ PART_interop_suite = tests/interop_suite
 PART_rest = tests $(patsubst %,--ignore=%,$(PART_channels) $(PART_interop_suite))
 PART ?= rest
 
-LEDGER = kills inbox orchestrators unlocked claims submits latency deliveries
+LEDGER = kills inbox orders orchestrators unlocked claims submits latency deliveries
 
 .PHONY: help demo test test-part test-modes test-oldest test-pythons test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full endurance wheel clean
 

@@ -8,7 +8,7 @@ import json
 import logging
 from dataclasses import asdict
 
-from benchmarks.ledger import claims, inbox, kills, orchestrators, rates
+from benchmarks.ledger import claims, inbox, kills, orchestrators, orders, rates
 from benchmarks.ledger.databases import KINDS, database
 
 
@@ -23,12 +23,14 @@ def main() -> None:
     logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # each killed deliverer causes a warning
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ledger", description=__doc__)
     parser.add_argument(
-        "what", choices=["kills", "inbox", "orchestrators", "unlocked", "claims", "submits", "latency", "deliveries"]
+        "what",
+        choices=["kills", "inbox", "orders", "orchestrators", "unlocked", "claims", "submits", "latency", "deliveries"],
     )
     parser.add_argument("--database", choices=KINDS, action="append", help="default: every one that WHAT applies to")
     parser.add_argument("--moments", type=int, default=1000, help="kills of each process")
     parser.add_argument("--api", choices=inbox.APIS, default="asyncio", help="the API of the servers in inbox")
     parser.add_argument("--without", action="store_true", help="inbox: without the inbox, for comparison")
+    parser.add_argument("--keys", type=int, default=1000, help="order keys")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--processes", type=int, help="default: 64 on PostgreSQL, 8 on SQLite")
     parser.add_argument("--operations", type=int, help="default: 10,000 deliveries, 100,000 of everything else")
@@ -44,6 +46,9 @@ def main() -> None:
                 case "inbox":
                     made = inbox.kill(url, chosen.api, chosen.moments, guarded=not chosen.without)
                     _tell(chosen.what, kind, asyncio.run(made))
+                case "orders":
+                    each = (chosen.operations or 10 * chosen.keys) // chosen.keys
+                    _tell(chosen.what, kind, asyncio.run(orders.order(url, chosen.keys, each, chosen.moments)))
                 case "orchestrators":
                     _tell(chosen.what, kind, asyncio.run(orchestrators.locked(url, chosen.rounds)))
                 case "unlocked":

@@ -24,10 +24,10 @@ from grpc_backoff import aio
 from grpc_backoff.ledger import Filter, Ledger, LedgerSettings, OperationState
 from grpc_backoff.policy.presets import LEDGER
 
-__all__ = ["Verdict", "kill"]
+__all__ = ["LIVES", "SETTINGS", "Verdict", "deliverer", "kill", "kill_repeatedly"]
 
 _METHOD = "/shop.Orders/Place"
-_SETTINGS = replace(
+SETTINGS = replace(
     LedgerSettings(**LEDGER),
     policy="max_attempts: unlimited, deadline: 1d, delay: 50ms",
     lease=1.0,
@@ -37,7 +37,7 @@ _SETTINGS = replace(
     timeout=30.0,
     lock_timeout=20.0,
 )
-_LIVES = (0.03, 0.35)  # seconds from a process being ready to its kill
+LIVES = (0.03, 0.35)  # seconds from a process being ready to its kill
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Verdict:
 
 def _submitter(url: str, target: str, run: int, pipe: int) -> None:
     async def submit() -> None:
-        ledger = await Ledger.open(url, settings=_SETTINGS)
+        ledger = await Ledger.open(url, settings=SETTINGS)
         os.write(pipe, b"ready\n")
         number = 0
         while True:
@@ -69,9 +69,9 @@ def _submitter(url: str, target: str, run: int, pipe: int) -> None:
     asyncio.run(submit())
 
 
-def _deliverer(url: str, target: str, _run: int, pipe: int) -> None:
+def deliverer(url: str, target: str, _run: int, pipe: int) -> None:
     async def deliver() -> None:
-        ledger = await Ledger.open(url, settings=_SETTINGS)
+        ledger = await Ledger.open(url, settings=SETTINGS)
         async with aio.insecure_channel(target) as channel:
             await channel.channel_ready()
             os.write(pipe, b"ready\n")
@@ -95,9 +95,7 @@ class _Server(grpc.GenericRpcHandler):
         return request
 
 
-async def _kill_again_and_again(
-    work, url: str, target: str, moments: int, written: set[str], rng: random.Random
-) -> None:
+async def kill_repeatedly(work, url: str, target: str, moments: int, written: set[str], rng: random.Random) -> None:
     context = multiprocessing.get_context("forkserver")
     for run in range(moments):
         reading, writing = context.Pipe(duplex=False)
@@ -106,7 +104,7 @@ async def _kill_again_and_again(
         writing.close()
         fd = reading.fileno()
         await asyncio.to_thread(_line, fd)  # "ready"
-        await asyncio.sleep(rng.uniform(*_LIVES))
+        await asyncio.sleep(rng.uniform(*LIVES))
         process.kill()
         await asyncio.to_thread(process.join)
         written.update(line for line in _all(fd).split("\n") if line)
@@ -136,7 +134,7 @@ async def kill(url: str, moments: int, seed: int = 0) -> Verdict:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["grpc_backoff.ledger", "grpc_backoff.aio", "benchmarks.ledger.kills", "psycopg"])
     rng = random.Random(seed)
-    ledger = await Ledger.open(url, settings=_SETTINGS)
+    ledger = await Ledger.open(url, settings=SETTINGS)
     handler = _Server()
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((handler,))
@@ -145,8 +143,8 @@ async def kill(url: str, moments: int, seed: int = 0) -> Verdict:
     written: set[str] = set()
     try:
         await asyncio.gather(
-            _kill_again_and_again(_submitter, url, target, moments, written, rng),
-            _kill_again_and_again(_deliverer, url, target, moments, set(), rng),
+            kill_repeatedly(_submitter, url, target, moments, written, rng),
+            kill_repeatedly(deliverer, url, target, moments, set(), rng),
         )
         async with aio.insecure_channel(target) as channel:
             last = asyncio.ensure_future(ledger.deliver(channel))

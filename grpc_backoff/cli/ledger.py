@@ -98,10 +98,8 @@ def _told(run: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
             raise Refusal(str(error), 1) from error
 
 
-def _filter(state: Sequence[str], target: str | None, method: str | None, older_than: float | None) -> Filter:
-    return Filter(
-        states=tuple(OperationState(name) for name in state), target=target, method=_path(method), older_than=older_than
-    )
+def _filter(state: Sequence[str], method: str | None, **which: Any) -> Filter:
+    return Filter(states=tuple(OperationState(name) for name in state), method=_path(method), **which)
 
 
 def _path(method: str | None) -> str | None:
@@ -149,6 +147,9 @@ def _queue(queue: Queue) -> dict[str, Any]:
         "states": {state.value: queue.counts.get(state, 0) for state in OperationState},
         "length": queue.length,
         "oldest_age": queue.oldest,
+        "held_keys": queue.held_keys,
+        "paused": list(queue.paused),
+        "estimated": queue.estimated,
     }
 
 
@@ -156,6 +157,12 @@ def _show_queue(queue: Queue) -> None:
     rows = [(state.value, str(queue.counts.get(state, 0))) for state in OperationState]
     show_table("operations", ("state", "number"), rows)
     click.echo(f"{queue.length} unfinished; the oldest is {seconds(queue.oldest)} old.")
+    if queue.estimated:
+        click.echo("These numbers are estimates, because there are many operations.")
+    if queue.held_keys:
+        click.echo(f"Order keys held by an operation that failed or is in conflict: {queue.held_keys}.")
+    if queue.paused:
+        click.echo(f"Paused: {', '.join(queue.paused)}.")
 
 
 @ledger.command("list")
@@ -163,11 +170,26 @@ def _show_queue(queue: Queue) -> None:
 @click.option(
     "--limit", default=100, show_default=True, type=click.IntRange(1), help="List at most this many operations."
 )
+@click.option("--key", "idempotency_key", metavar="KEY", help="Only operations with this idempotency key.")
+@click.option("--order-key", metavar="KEY", help="Only operations with this order key.")
+@click.option("--code", metavar="CODE", help="Only operations whose last failure had this status code, or LOST.")
+@click.option("--newest-first", is_flag=True, help="List the newest operations first.")
+@click.option("--after", metavar="ID", help="Begin after this operation, the last one of the previous page.")
 @_JSON
 @click.pass_context
-def list_command(context: click.Context, /, limit: int, as_json: bool, **which: Any) -> None:
+def list_command(
+    context: click.Context,
+    /,
+    limit: int,
+    code: str | None,
+    newest_first: bool,
+    after: str | None,
+    as_json: bool,
+    **which: Any,
+) -> None:
     """List operations, oldest first."""
-    found = _within(context, lambda opened: opened.find(_filter(**which), limit=limit))
+    chosen = _filter(code=code and code.upper(), **which)
+    found = _within(context, lambda opened: opened.find(chosen, limit=limit, newest_first=newest_first, after=after))
     if as_json:
         write_json([_document(operation) for operation in found])
         return
@@ -347,6 +369,25 @@ def resolve(context: click.Context, id_: str, request: Path | None) -> None:
     content = None if request is None else request.read_bytes()
     _within(context, lambda opened: opened.resolve(id_, request=content))
     click.echo("1 resolved.")
+
+
+@ledger.command(short_help="Stop claiming operations for a target.")
+@click.argument("target")
+@click.pass_context
+def pause(context: click.Context, target: str) -> None:
+    """Let no deliverer claim operations for TARGET until `resume`. Running attempts continue."""
+    _within(context, lambda opened: opened.pause(target))
+    click.echo("1 paused.")
+
+
+@ledger.command(short_help="End the pause of a target.")
+@click.argument("target")
+@click.pass_context
+def resume(context: click.Context, target: str) -> None:
+    """Let deliverers claim operations for TARGET again."""
+    if not _within(context, lambda opened: opened.resume(target)):
+        raise Refusal(f"not paused: {target}", 1)
+    click.echo("1 resumed.")
 
 
 @ledger.command(short_help="Move operations to another target.")

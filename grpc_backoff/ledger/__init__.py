@@ -2,7 +2,7 @@
 
 `docs/ledger.md` says what it guarantees and what it does not. PostgreSQL needs the extra `postgres`; SQLite needs none.
 
-Internal: programs import from `grpc_backoff.ledger`.
+Internal, but for `sync`: programs import from `grpc_backoff.ledger`.
 """
 
 from __future__ import annotations

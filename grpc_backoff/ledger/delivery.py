@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
@@ -32,6 +34,7 @@ from grpc_backoff.ledger.hooks import LedgerHooks, call_hook, run_hook
 from grpc_backoff.ledger.records import (
     FINISHED,
     LOST,
+    WELL,
     AttemptReport,
     Filter,
     Lease,
@@ -99,6 +102,9 @@ class Delivery:
         self._grace = grace
         self._window = AttemptWindow(concurrency)
         self._running: dict[asyncio.Task[None], Lease] = {}
+        self._limits = dict(ledger.settings.method_concurrency)
+        self._by_method: Counter[str] = Counter()
+        """The running attempts of the methods that have a limit of their own."""
         self._ended: list[tuple[AttemptReport, Operation]] = []
         self._held: set[Lease] = set()
         self._methods: dict[str, Any] = {}
@@ -191,7 +197,7 @@ class Delivery:
     def _room(self) -> int:
         """Return how many more operations may be claimed, given the running attempts and the backlog of hooks."""
         hooks, behind = self._ledger.hooks, len(self._hooks)
-        if hooks.on_exhausted is not None or hooks.on_conflict is not None:
+        if any((hooks.on_exhausted, hooks.on_conflict, hooks.on_blocked)):
             behind += sum(report.failure is not None for report, _ in self._ended)
         return min(self._window.size, self._window.limit - behind) - len(self._running)
 
@@ -201,7 +207,7 @@ class Delivery:
         if self._channel.get_state() is not grpc.ChannelConnectivity.READY:
             self._channel.refuse_if_closed()
             self._window = self._window.closed()
-            due = await self._store.next_due(self.target, self._unknown)
+            due = await self._next_due()
             if due is None or due > 0:
                 await self._pause(due)
             else:  # waits in slices: while nothing is due, the channel may stop dialling (CB-14)
@@ -209,9 +215,7 @@ class Delivery:
                     async with asyncio.timeout(self._settings.poll):
                         await self._channel.channel_ready()
             return []
-        claim = asyncio.ensure_future(
-            self._store.claim(self.target, free, self._ledger.owner, self._settings.lease, tuple(self._unknown))
-        )
+        claim = asyncio.ensure_future(self._claim_up_to(free))
         try:
             taken = await asyncio.shield(claim)
         except asyncio.CancelledError:  # give back what was claimed
@@ -219,9 +223,31 @@ class Delivery:
                 self._held.update(Lease(operation.id, operation.lease_token) for operation in await claim)
             raise
         if not taken:
-            due = await self._store.next_due(self.target, self._unknown)
+            due = await self._next_due()
             await self._pause(None if due is None else due or _CROWDED)
         return taken
+
+    async def _claim_up_to(self, free: int) -> list[Operation]:
+        """Claim operations: first those of methods with a limit of their own, which cannot take all of the room."""
+        claim = functools.partial(
+            self._store.claim,
+            self.target,
+            owner=self._ledger.owner,
+            lease=self._settings.lease,
+            without=tuple(self._unknown),
+        )
+        taken: list[Operation] = []
+        for method, limit in self._limits.items():
+            room = min(limit - self._by_method[method], free - len(taken))
+            if room > 0:
+                taken += await claim(limit=room, method=method)
+        if len(taken) < free:
+            taken += await claim(limit=free - len(taken), methods_without=tuple(self._limits))
+        return taken
+
+    async def _next_due(self) -> float | None:
+        full = [method for method, limit in self._limits.items() if self._by_method[method] >= limit]
+        return await self._store.next_due(self.target, self._unknown, full)
 
     async def _pause(self, due: float | None) -> None:
         """Wait until an operation is due, a notification arrives, or it is time to poll (LG-12)."""
@@ -237,10 +263,12 @@ class Delivery:
         self._held.add(lease)
         task = asyncio.ensure_future(self._attempt(operation))
         self._running[task] = lease
-        task.add_done_callback(self._done)
+        self._by_method[operation.method] += operation.method in self._limits
+        task.add_done_callback(functools.partial(self._done, operation))
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, operation: Operation, task: asyncio.Task[None]) -> None:
         lease = self._running.pop(task)
+        self._by_method[operation.method] -= operation.method in self._limits
         error: BaseException | None
         if task.cancelled():
             error = None if self._ending is not None else asyncio.CancelledError()  # for example, by an interceptor
@@ -416,8 +444,8 @@ class Delivery:
                 self._held.discard(lease)
                 self._doubted.discard(lease)
                 self._tell(operation, recorded)
-        if any(report.failure is not None for report, _ in batch):
-            self._wake.set()  # there may be room again
+        if any(report.failure is not None or operation.order_key is not None for report, operation in batch):
+            self._wake.set()  # there may be room again, or the next operation of an order key
         if self._ended:
             self._unrecorded.set()
 
@@ -465,25 +493,27 @@ class Delivery:
         self._extended_at = began
 
     async def _housekeeping(self) -> None:
-        """End the leases of dead owners, and prune, each at its interval."""
-        prune_at = time.monotonic()
+        """End the leases of dead owners, keep order keys in order, and prune, each at its interval."""
+        prune_at = look_at = time.monotonic()
         pause = min(self._settings.poll, self._settings.lease / _BEATS)
         while True:
             with contextlib.suppress(LedgerError):  # as above
                 if len(self._hooks) < self._window.limit:
                     if time.monotonic() - self._extended_at >= self._settings.lease:
                         await self._extend()  # after an outage, this process's leases have expired but are not lost
-                    await self._find_lost()
+                    await self._find_lost(first=time.monotonic() < look_at)
+                await self._store.set_aside(self.target, _MANY)
+                if time.monotonic() >= look_at:
+                    await self._store.take_up()
+                    look_at = time.monotonic() + self._settings.lease
                 await self._store.retarget(self.target, self.target, _MANY, due=True)  # previous versions' spellings
                 if time.monotonic() >= prune_at:
-                    pruned = await self._store.prune(
-                        self._settings.keep, [OperationState.SUCCEEDED, OperationState.DISCARDED], _MANY
-                    )
+                    pruned = await self._store.prune(self._settings.keep, [*WELL], _MANY)
                     prune_at = time.monotonic() + (0 if pruned == _MANY else _PRUNE_EVERY)
             await asyncio.sleep(pause)
 
-    async def _find_lost(self) -> None:
-        self._lost += await self._store.lost(self.target, self._ledger.policy_of_any, _MANY)
+    async def _find_lost(self, *, first: bool) -> None:
+        self._lost += await self._store.lost(self.target, self._ledger.policy_of_any, _MANY, first=first)
         if not self._lost:
             return
         self._wake.set()

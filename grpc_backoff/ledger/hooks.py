@@ -19,7 +19,8 @@ _LOG = logging.getLogger("grpc_backoff")
 class LedgerHooks:
     """Functions or coroutine functions that a deliverer calls. Their exceptions are logged and otherwise ignored.
 
-    `on_exhausted` and `on_conflict` run alongside the deliveries. They are also called by `Ledger.record_failure`.
+    `on_exhausted`, `on_conflict` and `on_blocked` run alongside the deliveries. They are also called by
+    `Ledger.record_failure`.
     """
 
     on_success: Callable[[Operation, bytes], Any] | None = None
@@ -31,6 +32,9 @@ class LedgerHooks:
     """Called when the policy has given up and this has been recorded (LG-7), for example to notify an operator."""
     on_conflict: Callable[[Operation], Any] | None = None
     """Called after ABORTED or ALREADY_EXISTS is recorded as a conflict (LG-8), for example to reconcile data."""
+    on_blocked: Callable[[Operation], Any] | None = None
+    """Called after `on_exhausted` or `on_conflict` for an operation with an order key, which now holds back the later
+    operations of its key until it is replayed, resolved or discarded."""
     refresh_credentials: Callable[[Operation], Any] | None = None
     """Called on UNAUTHENTICATED (RT-4). It may return metadata pairs, which this deliverer sends with all further
     attempts and keeps only in memory."""

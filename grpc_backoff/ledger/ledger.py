@@ -22,11 +22,11 @@ from typing import Any, Self
 import grpc
 
 from grpc_backoff.aio.channel import Channel
-from grpc_backoff.aio.multicallables import MultiCallable
 from grpc_backoff.base_errors import OptionError, PolicyWarning
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint, read_hint
+from grpc_backoff.channel.method import Method
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
 from grpc_backoff.config.methods import Retry, read_retry
 from grpc_backoff.config.remarks import doubts, warn_of
@@ -46,6 +46,7 @@ from grpc_backoff.ledger.log import log_operation
 from grpc_backoff.ledger.metadata import metadata_bytes, unsendable
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import (
+    WELL,
     AttemptReport,
     Filter,
     Metadata,
@@ -229,6 +230,8 @@ class Ledger:
         idempotency_key: str | None = None,
         metadata: Iterable[tuple[str, str | bytes]] = (),
         policy: Retry | None = None,
+        order_key: str | None = None,
+        not_before: float | None = None,
         within: Any = None,
     ) -> Submitted:
         """Store an operation; it is durable when this returns (LG-9).
@@ -246,6 +249,10 @@ class Ledger:
                 the settings allow.
             policy: the retry policy; by default, the `policy` of the file's `[ledger]` or, if that table has `methods =
                 true`, the one in `[methods]`.
+            order_key: operations of one target with the same order key are attempted one after the other, in the order
+                in which their transactions commit. One that failed or is in conflict holds back those after it until
+                it is replayed, resolved or discarded. The key is locked until the transaction ends.
+            not_before: the earliest time of the first attempt, in seconds since the epoch on the database's clock.
             within: a database connection; the insert becomes part of its current transaction, so if that is rolled
                 back, nothing is submitted. Pass a psycopg connection, sync or async, or a sqlite3 connection, to match
                 the ledger's database. With a sqlite3 connection, the insert blocks the event loop, and so does waiting
@@ -259,14 +266,22 @@ class Ledger:
             LedgerBusyError, LedgerUnavailableError: the database did not accept the operation; the error says whether
                 anything was stored.
         """
-        prepared = self.prepared(call, *request, idempotency_key=idempotency_key, metadata=metadata, policy=policy)
+        prepared = self.prepared(
+            call,
+            *request,
+            idempotency_key=idempotency_key,
+            metadata=metadata,
+            policy=policy,
+            order_key=order_key,
+            not_before=not_before,
+        )
         return (await self.submit_many([prepared], within=within))[0]
 
     async def submit_many(self, prepared: Sequence[Submission], *, within: Any = None) -> list[Submitted]:
         """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`."""
         if not prepared:
             return []
-        await self._make_room(len(prepared))
+        await self.make_room(len(prepared))
         if within is not None:
             answer = self.store.submit_within(within, prepared)
             told: list[Submitted] = await answer if inspect.isawaitable(answer) else answer
@@ -285,6 +300,8 @@ class Ledger:
         idempotency_key: str | None = None,
         metadata: Iterable[tuple[str, str | bytes]] = (),
         policy: Retry | None = None,
+        order_key: str | None = None,
+        not_before: float | None = None,
     ) -> Submission:
         """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`.
 
@@ -299,6 +316,8 @@ class Ledger:
             raise OptionError(
                 "idempotency_key", idempotency_key, "visible ASCII characters, because it is sent as metadata"
             )
+        if order_key is not None and (not isinstance(order_key, str) or not 0 < len(order_key) <= _LONGEST_KEY):
+            raise OptionError("order_key", order_key, f"text of 1 to {_LONGEST_KEY} characters")
         return Submission(
             str(uuid.uuid4()),
             target,
@@ -308,6 +327,8 @@ class Ledger:
             self._policy_text(method, policy),
             current_trace_id(),
             idempotency_key,
+            order_key,
+            None if not_before is None else checks.pause("not_before", not_before),
         )
 
     def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
@@ -362,8 +383,12 @@ class Ledger:
         read = policy if isinstance(policy, RetryPolicy) else self.policy_of(policy)
         warn_of(doubts(read, bounded=read.deadline is not None))
 
-    async def _make_room(self, number: int) -> None:
-        """Enforce the limit on waiting operations (LG-11); those from other processes are counted some seconds late."""
+    async def make_room(self, number: int) -> None:
+        """Enforce the limit on waiting operations (LG-11); those from other processes are counted some seconds late.
+
+        Raises:
+            LedgerLimitError: no room is left for this many more.
+        """
         now = asyncio.get_running_loop().time()
         most = self.settings.max_rows
         if now >= self._counted_at + _RECOUNT or self._waiting + number > most:
@@ -452,14 +477,15 @@ class Ledger:
         if not recorded.live or recorded.state is None:
             return None
         self.emit(event_of(operation, recorded))
-        hooks = {OperationState.FAILED: self.hooks.on_exhausted, OperationState.CONFLICT: self.hooks.on_conflict}
-        hook = hooks.get(recorded.state)
-        if hook is None:
+        its = {OperationState.FAILED: self.hooks.on_exhausted, OperationState.CONFLICT: self.hooks.on_conflict}
+        blocks = recorded.state in its and operation.order_key is not None
+        hooks = [hook for hook in (its.get(recorded.state), self.hooks.on_blocked if blocks else None) if hook]
+        if not hooks:
             return None
         after = dataclasses.replace(
             operation, state=recorded.state, attempts=recorded.attempts, code=recorded.code, next_attempt_at=None
         )
-        return functools.partial(run_hook, operation.target, hook, after)
+        return functools.partial(_run_hooks, hooks, after)
 
     def emit(self, event: OperationEvent) -> None:
         """Call the listeners; their exceptions are logged and otherwise ignored."""
@@ -558,9 +584,24 @@ class Ledger:
             raise LedgerStateError(f"id={id!r}: expected the id of an operation in this ledger")
         return found[0]
 
-    async def find(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Operation]:
-        """Return operations, oldest first; `Filter(states=(OperationState.FAILED,))` selects those that have failed."""
-        return await self.store.find(which or Filter(), limit)
+    async def find(
+        self,
+        which: Filter | None = None,
+        *,
+        limit: int = _MANY,
+        newest_first: bool = False,
+        after: str | None = None,
+    ) -> list[Operation]:
+        """Return operations, oldest first; `Filter(states=(OperationState.FAILED,))` selects those that have failed.
+
+        Args:
+            which: the operations to return; by default, all.
+            limit: the maximum number of operations to return.
+            newest_first: whether the newest operations come first.
+            after: the id of the last operation of the previous page.
+        """
+        after = None if after is None else (await self.get(after)).id
+        return await self.store.find(which or Filter(), limit, after=after, newest_first=newest_first)
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts in order, over all its series."""
@@ -574,7 +615,26 @@ class Ledger:
         """Return how many operations there are in each state, how many are waiting, and the age of the oldest."""
         return await self.store.queue(target)
 
+    async def queues(self) -> dict[str, Queue]:
+        """Return the same as `queue` for each target."""
+        return await self.store.queues()
+
     # Manual actions (LG-7, LG-8).
+
+    async def pause(self, target: str) -> None:
+        """Stop claiming operations for a target, in all processes, until `resume`; running attempts continue.
+
+        Raises:
+            OptionError: the target cannot be dialled.
+        """
+        await self.store.pause(_target(target))
+
+    async def resume(self, target: str) -> bool:
+        """End the pause of a target; return whether it was paused."""
+        resumed = await self.store.resume(_target(target))
+        await self.store.notify(bare_target(target))
+        self._wake(target)
+        return resumed
 
     async def replay(self, *ids: str) -> list[str]:
         """Retry failed operations, with new attempts but the same history; return the ids of those that were reset."""
@@ -637,8 +697,7 @@ class Ledger:
         The default is the setting `keep`. Failed operations and conflicts are deleted only with `failed=True`.
         """
         states = [
-            OperationState.SUCCEEDED,
-            OperationState.DISCARDED,
+            *WELL,
             *([OperationState.FAILED, OperationState.CONFLICT] if failed else []),
         ]
         keep = self.settings.keep if older_than is None else older_than
@@ -650,9 +709,14 @@ class Ledger:
                 return pruned
 
 
+async def _run_hooks(hooks: Sequence[Callable[[Operation], Any]], operation: Operation) -> None:
+    for hook in hooks:
+        await run_hook(operation.target, hook, operation)
+
+
 def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
     """Return the target, the method and the serialized request."""
-    if isinstance(call, MultiCallable):
+    if isinstance(call, Method):
         if call.arity != "unary_unary":
             raise TypeError(
                 f"{call.method}={call.arity}: expected a unary-unary method, because a stream cannot be stored"
@@ -668,8 +732,8 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
     else:
         kind = type(call)
         raise TypeError(
-            f"{kind.__module__}.{kind.__name__}: expected a unary-unary method of a stub on a channel of "
-            "grpc_backoff.aio and a request, or target, method and bytes"
+            f"{kind.__module__}.{kind.__name__}: expected a unary-unary method of a stub on a channel of this library "
+            "and a request, or target, method and bytes"
         )
     _check_bytes(content)
     return bare_target(target), method, content

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from grpc_backoff.base_errors import MissingExtra
@@ -63,14 +63,14 @@ class LedgerMetrics:
     def __init__(self, meter_provider: MeterProvider | None = None) -> None:
         """Record with this meter provider; with the global one by default."""
         meter = (meter_provider or get_meter_provider()).get_meter("grpc_backoff.ledger", __version__)
-        self._queue: Queue | None = None
+        self._queues: Mapping[str, Queue] = {}
         self._delivered = meter.create_counter(DELIVERED, "{operation}", "Operations delivered, by attempt.")
         self._retries = meter.create_counter(RETRIES, "{retry}", "Failed attempts that are followed by a retry.")
         self._lost = meter.create_counter(LOST, "{attempt}", "Attempts whose deliverer disappeared.")
         self._exhausted = meter.create_counter(EXHAUSTED, "{operation}", "Operations whose policy gave up.")
         self._conflicts = meter.create_counter(CONFLICTS, "{operation}", "Operations in conflict.")
         self._delay = delay_histogram(meter, RETRY_DELAY, "Waits before retries.")
-        meter.create_observable_gauge(QUEUE_LENGTH, [self._lengths], "{operation}", "Operations, by state.")
+        meter.create_observable_gauge(QUEUE_LENGTH, [self._lengths], "{operation}", "Operations, by target and state.")
         meter.create_observable_gauge(OLDEST_AGE, [self._age], "s", "Age of the oldest waiting operation.")
 
     def __call__(self, event: events.OperationEvent) -> None:
@@ -98,12 +98,15 @@ class LedgerMetrics:
     async def _look(self, ledger: Ledger, every: float) -> None:
         while True:
             with contextlib.suppress(LedgerError):  # the values stay as they were
-                self._queue = await ledger.queue()
+                self._queues = await ledger.queues()
             await asyncio.sleep(every)
 
     def _lengths(self, _options: CallbackOptions) -> Iterable[Observation]:
-        queue = self._queue
-        return [Observation(number, {_STATE: state.value}) for state, number in queue.counts.items()] if queue else []
+        return [
+            Observation(number, {TARGET: canonical_target(target), _STATE: state.value})
+            for target, queue in self._queues.items()
+            for state, number in queue.counts.items()
+        ]
 
     def _age(self, _options: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(self._queue.oldest)] if self._queue else []
+        return [Observation(queue.oldest, {TARGET: canonical_target(target)}) for target, queue in self._queues.items()]

@@ -68,10 +68,14 @@ _TYPES = {
     **dict.fromkeys(("request",), "bytea"),
     **dict.fromkeys(("token",), "bigint"),
     **dict.fromkeys(("attempts", "recorded", "number", "step"), "integer"),
-    **dict.fromkeys(("started", "ended", "began", "finished", "previous", "delay"), "double precision"),
+    **dict.fromkeys(("started", "ended", "began", "finished", "previous", "delay", "not_before"), "double precision"),
     **dict.fromkeys(("refreshed",), "boolean"),
 }
 """The types of the columns that `_table` passes in; those of all others are text."""
+
+
+_IDENTITY = Statement("SELECT id FROM grpc_backoff.identity", {})
+"""The id of the ledger in a database."""
 
 
 class _Seconds(Loader):
@@ -145,6 +149,7 @@ class PostgresStore(Store):
     dialect = Dialect(
         operations="grpc_backoff.operations",
         attempts="grpc_backoff.attempts",
+        paused="grpc_backoff.paused",
         now="now()",
         clock="clock_timestamp()",
         lock=" FOR UPDATE OF o",
@@ -152,7 +157,16 @@ class PostgresStore(Store):
         at="to_timestamp({})",
         later="{0} + make_interval(secs => {1})",
         style="format",
-        disturbed="lease_until <= now()",
+        # No index contains the ends of leases, but operations are claimed in the order of this one.
+        expired=(
+            "o.seq IN (SELECT h.seq FROM grpc_backoff.operations h WHERE h.open AND h.target = :target "
+            "AND h.due <= now() ORDER BY h.due, h.seq LIMIT :head) AND o.lease_until <= now()"
+        ),
+        key_lock="pg_advisory_xact_lock(hashtextextended({} || ' ' || {}, 0))",
+        sizes=(
+            "SELECT relname = 'operations_due', reltuples FROM pg_class c "
+            "WHERE c.oid IN ('grpc_backoff.operations_due'::regclass, 'grpc_backoff.operations_finished'::regclass)"
+        ),
     )
 
     def __init__(self, url: str, settings: LedgerSettings) -> None:
@@ -166,6 +180,8 @@ class PostgresStore(Store):
         self._free: list[Session] = []
         self._places = asyncio.Semaphore(_CONNECTIONS)
         self._listener: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._identity: str | None = None
 
     # Execution.
 
@@ -200,6 +216,9 @@ class PostgresStore(Store):
             await session.write("COMMIT")
         return result
 
+    def _typed(self, new: str) -> str:
+        return re.sub(PARAMETER, lambda match: f"{match[0]}::{_TYPES.get(match[1], 'text')}", new)
+
     def _table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
         arrays = ", ".join(f":{column}_s::{_TYPES.get(column, 'text')}[]" for column in columns)
         lists = zip(*rows, strict=True) if rows else [()] * len(columns)
@@ -212,9 +231,16 @@ class PostgresStore(Store):
         connection is cut; the server then rolls back anything uncommitted, and nothing here waits for it.
         """
         self._check_usable()
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if loop is not self._loop:
+            raise LedgerUnavailableError(
+                f"{self._name}: the ledger belongs to another event loop; "
+                "threads share a grpc_backoff.ledger.sync.Ledger"
+            )
         request = _Request()
         task = asyncio.ensure_future(self._work(work, request))
-        limit = asyncio.get_running_loop().call_later(seconds, request.expire, task)
+        limit = loop.call_later(seconds, request.expire, task)
         task.add_done_callback(lambda _: limit.cancel())
         task.add_done_callback(_ignore)
         either: set[asyncio.Future[Any]] = {task, request.expired}
@@ -312,10 +338,12 @@ class PostgresStore(Store):
             return before, newest
 
         before = await self._connected(_version, self._settings.timeout)
-        if before == newest:
-            return before, before
-        check_version(self._name, before, newest, apply=apply)
-        return await self._connected(migrate, _MIGRATING)
+        told = before, before
+        if before != newest:
+            check_version(self._name, before, newest, apply=apply)
+            told = await self._connected(migrate, _MIGRATING)
+        [(self._identity,)] = await self._run(lambda: one(_IDENTITY), Access.READ)
+        return told
 
     # Submitting.
 
@@ -353,7 +381,13 @@ class PostgresStore(Store):
         return follow(self._submitting_and_waking(submissions), functools.partial(_execute_sync, connection))
 
     def _submitting_and_waking(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
-        yield [Statement("SAVEPOINT grpc_backoff", {}, answers=False)]  # all or none, however the caller handles errors
+        _, [(identity,)] = yield [
+            Statement("SAVEPOINT grpc_backoff", {}, answers=False),  # all or none, however the caller handles errors
+            _IDENTITY,
+        ]
+        if self._identity not in (None, identity):
+            yield [Statement("RELEASE SAVEPOINT grpc_backoff", {}, answers=False)]
+            raise OptionError("within", "a connection to another ledger", f"a connection to {self._name}")
         try:
             answers = yield from self._submitting(submissions)
         except LedgerError:

@@ -38,6 +38,8 @@ class OperationState(enum.StrEnum):
     """The operation was discarded manually."""
 
 
+WELL = frozenset({OperationState.SUCCEEDED, OperationState.DISCARDED})
+"""The states of operations that nothing remains to be done for, which are pruned."""
 CLAIMABLE = frozenset({OperationState.PENDING, OperationState.WAITING})
 FINISHED = frozenset(
     {OperationState.SUCCEEDED, OperationState.FAILED, OperationState.CONFLICT, OperationState.DISCARDED}
@@ -69,6 +71,7 @@ class Operation:
         lease_until: when the lease expires, unless it is extended.
         lease_token: a number that increases with each claim, by which late reports are recognized.
         idempotency_key: unique for a target and a method; sent to the server as `idempotency-key` unless it is None.
+        order_key: operations of one target with the same order key are attempted one after the other.
         created: when it was submitted.
         began: when its current series began: with its first attempt or, before that, when it was submitted, replayed or
             resolved.
@@ -99,6 +102,7 @@ class Operation:
     created: float
     began: float
     finished: float | None
+    order_key: str | None = None
     problem: str | None = None
 
 
@@ -135,6 +139,8 @@ class Submission(NamedTuple):
     policy: str
     trace_id: str | None
     idempotency_key: str | None
+    order_key: str | None = None
+    not_before: float | None = None
 
     def __repr__(self) -> str:
         """Return all fields except the request and the metadata (RT-11)."""
@@ -199,6 +205,7 @@ class Recorded(NamedTuple):
         source: what determined the wait, as a value of `WaitSource`.
         reason: why there is no further attempt, as a value of `Reason`; None if that does not apply.
         live: False for a report that arrived after its lease had expired, or after the operation had finished.
+        order_key: the operation's order key.
     """
 
     id: str
@@ -209,6 +216,7 @@ class Recorded(NamedTuple):
     source: str | None = None
     reason: str | None = None
     live: bool = False
+    order_key: str | None = None
 
 
 @record
@@ -238,6 +246,9 @@ class Filter:
         target: only operations for this target.
         method: only operations for the method with this path.
         older_than: only operations submitted at least this many seconds ago.
+        idempotency_key: only operations with this idempotency key.
+        order_key: only operations with this order key.
+        code: only operations whose last failure had this status code, or `LOST`.
     """
 
     ids: tuple[str, ...] | None = None
@@ -245,6 +256,9 @@ class Filter:
     target: str | None = None
     method: str | None = None
     older_than: float | None = None
+    idempotency_key: str | None = None
+    order_key: str | None = None
+    code: str | None = None
 
 
 @record
@@ -255,8 +269,14 @@ class Queue(NamedTuple):
         counts: how many operations there are in each state.
         length: how many are unfinished.
         oldest: the age of the oldest unfinished operation, in seconds; 0 if there is none.
+        held_keys: how many order keys are held by an operation that failed or is in conflict.
+        paused: the targets that are paused.
+        estimated: whether some of the numbers are estimates, because there are many operations.
     """
 
     counts: dict[OperationState, int]
     length: int
     oldest: float
+    held_keys: int = 0
+    paused: tuple[str, ...] = ()
+    estimated: bool = False

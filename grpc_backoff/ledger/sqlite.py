@@ -40,6 +40,7 @@ class SQLiteStore(Store):
     dialect = Dialect(
         operations="ledger_operations",
         attempts="ledger_attempts",
+        paused="ledger_paused",
         now=":now",
         clock=":now",
         lock="",  # the transaction locks the file
@@ -48,9 +49,14 @@ class SQLiteStore(Store):
         later="{0} + {1}",
         style="qmark",
         leased=", lease_seconds = :lease",
+        expired="o.lease_until <= :now",
+        sizes=(
+            "SELECT true, count(*) FROM ledger_operations WHERE open "
+            "UNION ALL SELECT false, count(*) FROM ledger_operations WHERE NOT open"
+        ),
         disturbed=(
-            "EXISTS (SELECT 1 FROM ledger_operations WHERE lease_until <= :now) OR EXISTS (SELECT 1 FROM "
-            "ledger_operations WHERE next_attempt_at IS NOT NULL AND last_attempted_at > :soon) "
+            " OR EXISTS (SELECT 1 FROM ledger_operations "
+            "WHERE next_attempt_at IS NOT NULL AND last_attempted_at > :soon) "
             "OR EXISTS (SELECT 1 FROM ledger_operations WHERE state = 'pending' AND began > :soon) OR EXISTS (SELECT 1 "
             "FROM ledger_operations WHERE lease_until IS NOT NULL AND lease_until - lease_seconds > :soon)"
         ),
@@ -61,7 +67,8 @@ class SQLiteStore(Store):
                 "WHERE next_attempt_at IS NOT NULL AND last_attempted_at > :soon"
             ),
             (
-                "UPDATE ledger_operations SET created = min(created, :now), began = :now, next_attempt_at = :now "
+                "UPDATE ledger_operations SET created = min(created, :now), began = :now, "
+                "next_attempt_at = CASE WHEN next_attempt_at <= began THEN :now ELSE next_attempt_at END "
                 "WHERE state = 'pending' AND began > :soon"
             ),
             (

@@ -9,6 +9,7 @@ and says in its `Dialect` how the database writes times and locks; see `sqlite` 
 from __future__ import annotations
 
 import abc
+import contextlib
 import enum
 import functools
 import math
@@ -21,6 +22,7 @@ from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.ledger.errors import (
     LedgerBusyError,
+    LedgerError,
     LedgerSchemaError,
     LedgerStateError,
     LedgerUnavailableError,
@@ -29,6 +31,7 @@ from grpc_backoff.ledger.metadata import decode_metadata, encode_metadata
 from grpc_backoff.ledger.records import (
     CLAIMABLE,
     LOST,
+    WELL,
     AttemptReport,
     Filter,
     Lease,
@@ -89,6 +92,7 @@ _COLUMNS = (
     "created",
     "began",
     "finished",
+    "order_key",
 )
 _OPERATION = ", ".join(_COLUMNS)
 _READY = (
@@ -122,19 +126,24 @@ _NULLABLE = frozenset(
         "lease_began",
         "lease_until",
         "idempotency_key",
+        "order_key",
         "finished",
         "previous",
     }
 )
 _STATES: Mapping[object, OperationState] = {state.value: state for state in OperationState}
-_GIVEN = ", ".join(Submission._fields)
+_GIVEN = ", ".join(name for name in Submission._fields if name != "not_before")
 _INITIAL = "state, attempts, recorded, step, refreshed, lease_token, next_attempt_at, created, began"
-_NEW = "'pending', 0, 0, 0, false, 0, {now}, {now}, {now}"
+_NEW = "'pending', 0, 0, 0, false, 0, CASE WHEN {at} > {now} THEN {at} ELSE {now} END, {now}, {now}"
 _NO_LEASE = "lease_owner = NULL, lease_began = NULL, lease_until = NULL, claimed_from = NULL"
 _UNFINISHED = CLAIMABLE | {OperationState.IN_PROGRESS}
 """The states of operations that are waiting or in progress."""
 _MANY = 1000
 """How many rows are passed to one statement; SQLite limits the number of its parameters to 32,766."""
+_SAMPLE = 20_000
+"""How many rows are counted exactly; beyond that, numbers of operations are estimates."""
+_HEAD = 1000
+"""How many of the first operations of a target are examined for expired leases; see `Store.lost`."""
 _SOON = 0.5
 """The share of the setting `timeout` that is allowed for requests that deliverers repeat anyway."""
 
@@ -167,6 +176,7 @@ class Dialect(NamedTuple):
     Attributes:
         operations: the table of operations.
         attempts: the table of their attempts.
+        paused: the table of paused targets.
         now: the time at which the statement began.
         clock: the time at which the expression is evaluated, thus after a lock was acquired.
         lock: locks the rows of the table `o`, and waits for those that are locked.
@@ -174,13 +184,17 @@ class Dialect(NamedTuple):
         at: the stored form of a time `{}` in seconds.
         later: the time `{0}` plus `{1}` seconds.
         style: how the usual driver writes parameters.
-        disturbed: whether a lease has expired, or stored times must be corrected.
+        expired: whether the lease of the row `o` has expired; it may look at the first `:head` rows of `:target` only.
+        sizes: a query for the numbers of operations that are open and that are not, which may be estimates.
+        key_lock: locks the order key `{1}` of a target `{0}` until the transaction ends, unless that is locked anyway.
+        disturbed: also whether stored times must be corrected.
         leased: what else is written when a lease begins or is extended.
         corrections: the statements that correct stored times after the clock was set back, with the parameter `:now`.
     """
 
     operations: str
     attempts: str
+    paused: str
     now: str
     clock: str
     lock: str
@@ -188,7 +202,10 @@ class Dialect(NamedTuple):
     at: str
     later: str
     style: ParameterStyle
-    disturbed: str
+    expired: str
+    sizes: str
+    key_lock: str = ""
+    disturbed: str = ""
     leased: str = ""
     corrections: tuple[str, ...] = ()
 
@@ -209,6 +226,7 @@ class _Locked(NamedTuple):
     began: float
     lease_began: float | None
     lease_until: float | None
+    order_key: str | None
     now: float
 
     @classmethod
@@ -277,7 +295,7 @@ class _End(NamedTuple):
 
     def told(self) -> Recorded:
         state, _, _, _, delay, source, reason, live = self.change
-        return Recorded(self.row.id, state, self.attempts, self.code, delay, source, reason, live)
+        return Recorded(self.row.id, state, self.attempts, self.code, delay, source, reason, live, self.row.order_key)
 
 
 class Store(abc.ABC):
@@ -344,6 +362,7 @@ class Store(abc.ABC):
     def _submitting(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
         new: set[str] = set()
         stored: dict[Any, str] = {}
+        yield self._key_locks(submissions)
         left = list(submissions)
         while left:  # once, unless what was there is pruned before it is looked up
             inserted = yield [self._insert(some) for some in _batches(left)]
@@ -366,19 +385,41 @@ class Store(abc.ABC):
 
     def _insert(self, submissions: Sequence[Submission]) -> Statement:
         rows, given = self._table(Submission._fields, [*map(_stored, submissions)])
-        new = f"SELECT {_GIVEN}, {_NEW.format(now=self.dialect.now)} FROM r WHERE true"
-        return Statement(f"WITH r ({_GIVEN}) AS ({rows}) {self._inserting(new)} RETURNING id", given)
+        new = f"SELECT {_GIVEN}, {self._new('not_before')} FROM r WHERE true"
+        return Statement(
+            f"WITH r ({', '.join(Submission._fields)}) AS ({rows}) {self._inserting(new)} RETURNING id", given
+        )
+
+    def _new(self, not_before: str) -> str:
+        return _NEW.format(now=self.dialect.now, at=self.dialect.at.format(not_before))
+
+    def _key_locks(self, submissions: Sequence[Submission]) -> list[Statement]:
+        """Return the statement that locks the order keys, so that operations of a key are numbered as they commit."""
+        keys = sorted({(each.target, each.order_key) for each in submissions if each.order_key is not None})
+        if not keys or not self.dialect.key_lock:
+            return []
+        rows, given = self._table(("target", "order_key"), keys)
+        lock = self.dialect.key_lock.format("r.target", "r.order_key")
+        return [Statement(f"WITH r (target, order_key) AS ({rows}) SELECT {lock} FROM r", given, answers=False)]
 
     def statement(self, submission: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
         """Return the SQL that stores an operation and its parameters, for the caller's own driver (LG-9)."""
         mark = _MARKS.get(style or self.dialect.style)
         if mark is None:
             raise OptionError("style", style, f"one of: {', '.join(_MARKS)}")
-        insert = self._inserting(f"VALUES (:{_GIVEN.replace(', ', ', :')}, {_NEW.format(now=self.dialect.now)})")
+        new = f":{_GIVEN.replace(', ', ', :')}, {self._new(':not_before')}"
+        insert = self._inserting(f"VALUES ({new})")
+        if submission.order_key is not None and self.dialect.key_lock:
+            lock = self.dialect.key_lock.format(":target", ":order_key")
+            insert = self._inserting(f"SELECT {self._typed(new)} FROM (SELECT {lock}) locked")
         given = {**_stored(submission)._asdict(), **self._times()}
         names = re.findall(PARAMETER, insert)
         numbers = iter(range(1, len(names) + 1))
         return re.sub(PARAMETER, lambda _: mark.format(next(numbers)), insert), tuple(given[name] for name in names)
+
+    def _typed(self, new: str) -> str:
+        """Return a list of parameters with their types, which some databases need in a SELECT."""
+        return new
 
     def _times(self) -> dict[str, float]:
         """Return the parameters of statements that stand for the time, if the database has no clock of its own."""
@@ -404,18 +445,29 @@ class Store(abc.ABC):
     # Delivering.
 
     async def claim(
-        self, target: str, limit: int, owner: str, lease: float, without: Collection[str] = ()
+        self,
+        target: str,
+        limit: int,
+        owner: str,
+        lease: float,
+        without: Collection[str] = (),
+        *,
+        method: str | None = None,
+        methods_without: Collection[str] = (),
     ) -> list[Operation]:
         """Claim ready operations for a target, oldest first, each for a single owner; `lease` is in seconds (LG-6).
 
-        Operations `without` are left to others: those whose policy has one of these texts.
+        Operations `without` are left to others: those whose policy has one of these texts. If `method` is given, only
+        its operations are claimed; none of `methods_without` are.
         """
         d = self.dialect
-        others, given = self._without(without)
+        others, given = self._without(without, methods_without)
+        if method is not None:
+            others, given = f"{others} AND o.method = :method", given | {"method": method}
         due = (
             f"SELECT o.seq AS key FROM {d.operations} o "
-            f"WHERE o.target = :target AND o.next_attempt_at <= {d.now}{others} "
-            f"ORDER BY o.next_attempt_at, o.seq LIMIT :limit{d.skip}"
+            f"WHERE o.open AND o.target = :target AND o.due <= {d.now} AND o.next_attempt_at <= {d.now}{others} "
+            f"AND {self._unheld()} ORDER BY o.due, o.seq LIMIT :limit{d.skip}"
         )
         claim = Statement(
             f"UPDATE {d.operations} AS o SET state = 'in_progress', lease_owner = :owner, lease_began = {d.clock}, "
@@ -427,12 +479,74 @@ class Store(abc.ABC):
         rows = await self._run(lambda: one(claim), Access.STATEMENT, _SOON)
         return [operation_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
 
-    def _without(self, policies: Collection[str]) -> tuple[str, dict[str, Any]]:
-        """Return a condition that excludes operations `o` with these policies, and its parameters."""
-        if not policies:
-            return "", {}
-        rows, given = self._table(("policy",), [(policy,) for policy in policies])
-        return f" AND o.policy NOT IN ({rows})", given
+    def _without(self, policies: Collection[str], methods: Collection[str]) -> tuple[str, dict[str, Any]]:
+        """Return a condition that excludes operations `o` with these policies and methods, and its parameters."""
+        text, given = "", dict[str, Any]()
+        for column, values in (("policy", policies), ("method", methods)):
+            if values:
+                rows, its = self._table((column,), [(value,) for value in values])
+                text, given = f"{text} AND o.{column} NOT IN ({rows})", given | its
+        return text, given
+
+    def _unheld(self) -> str:
+        """Return whether an operation `o` of `:target` is neither paused nor behind another of its order key."""
+        return (
+            f"NOT EXISTS (SELECT 1 FROM {self.dialect.paused} WHERE target = :target) "
+            f"AND (o.order_key IS NULL OR NOT {self._behind()})"
+        )
+
+    def _behind(self) -> str:
+        """Return whether an operation `o` is behind another one of its order key that has not ended well."""
+        return (
+            f"EXISTS (SELECT 1 FROM {self.dialect.operations} p "
+            "WHERE p.target = o.target AND p.order_key = o.order_key AND p.seq < o.seq AND p.open)"
+        )
+
+    async def set_aside(self, target: str, limit: int) -> None:
+        """Set operations aside that are behind others of their order keys, so that claims need not pass over them.
+
+        This is not what keeps the order: claims do. So at worst an operation that is wrongly set aside waits for
+        `take_up`, and nothing needs to be locked.
+        """
+        d = self.dialect
+        behind = (
+            f"SELECT o.seq AS key FROM {d.operations} o WHERE o.open AND o.target = :target AND o.order_key >= '' "
+            f"AND o.next_attempt_at <= {d.now} AND {self._behind()} LIMIT :limit{d.skip}"
+        )
+        text = (
+            f"UPDATE {d.operations} AS o SET claimed_from = o.next_attempt_at, next_attempt_at = NULL "
+            f"FROM ({behind}) behind WHERE o.seq = behind.key RETURNING id"
+        )
+        statement = Statement(text, {"target": target, "limit": limit})
+        aside = await self._run(lambda: one(statement), Access.STATEMENT, _SOON)
+        if aside:  # what was ahead of them may have ended meanwhile
+            await self.take_up([id_ for (id_,) in aside])
+
+    async def take_up(self, ids: Sequence[str] | None = None) -> None:
+        """Take up the first operation of each order key, if it was set aside; with `ids`, for their keys only."""
+        d = self.dialect
+        rows, given = ("", {}) if ids is None else self._table(("id",), [(id_,) for id_ in ids])
+        keys = f"JOIN {d.operations} k ON k.target = p.target AND k.order_key = p.order_key WHERE k.id IN ({rows})"
+        heads = (
+            f"SELECT min(p.seq) AS key FROM {d.operations} p {keys if rows else 'WHERE true'} "
+            "AND p.open AND p.order_key >= '' GROUP BY p.target, p.order_key"
+        )
+        text = (
+            f"UPDATE {d.operations} AS o SET next_attempt_at = o.claimed_from, claimed_from = NULL FROM ({heads}) head "
+            "WHERE o.seq = head.key AND o.next_attempt_at IS NULL AND o.lease_owner IS NULL AND o.finished IS NULL "
+            "RETURNING seq"
+        )
+        await self._run(lambda: one(Statement(text, given)), Access.STATEMENT, _SOON)
+
+    async def pause(self, target: str) -> None:
+        """Let no operations of a target be claimed until `resume`."""
+        text = f"INSERT INTO {self.dialect.paused} VALUES (:target) ON CONFLICT DO NOTHING RETURNING target"
+        await self._run(lambda: one(Statement(text, {"target": bare_target(target)})), Access.STATEMENT)
+
+    async def resume(self, target: str) -> bool:
+        """End a pause; return whether the target was paused."""
+        text = f"DELETE FROM {self.dialect.paused} WHERE target = :target RETURNING target"
+        return bool(await self._run(lambda: one(Statement(text, {"target": bare_target(target)})), Access.STATEMENT))
 
     async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
         """Extend leases to `lease` seconds from now; return the ids of those still held (LG-6)."""
@@ -464,8 +578,12 @@ class Store(abc.ABC):
 
     async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError]:
         """Record the ends of attempts, each under the lock of its row (LG-2)."""
-        told: list[Recorded | LedgerBusyError] = [*await self._run(lambda: self._record(reports), Access.TRANSACTION)]
-        return told
+        told = await self._run(lambda: self._record(reports), Access.TRANSACTION)
+        ended = [each.id for each in told if each.order_key is not None and each.state in WELL]
+        if ended:
+            with contextlib.suppress(LedgerError):  # it is recorded; the next operations are taken up somewhat later
+                await self.take_up(ended)
+        return [*told]
 
     def _record(self, reports: Sequence[AttemptReport]) -> Plan[list[Recorded]]:
         told: dict[int, Recorded] = {}
@@ -492,19 +610,30 @@ class Store(abc.ABC):
             f"SELECT {', '.join(names)}, {self.dialect.clock} FROM locked"
         )
 
-    async def lost(self, target: str | None, policy_of: PolicyOf, limit: int) -> list[Recorded]:
-        """End the leases that have expired, and record their attempts as lost (LG-6)."""
-        look = Statement(f"SELECT 1 FROM {self.dialect.operations} WHERE {self.dialect.disturbed} LIMIT 1", {})
+    async def lost(self, target: str | None, policy_of: PolicyOf, limit: int, *, first: bool = False) -> list[Recorded]:
+        """End the leases that have expired, and record their attempts as lost (LG-6).
+
+        With `first`, only the first operations of the target are examined where there is no index of leases. Since
+        operations are claimed in this order, that finds all but those that were claimed in spite of others before them.
+        """
+        d = self.dialect
+        expired = d.expired if first else f"o.open AND o.lease_until <= {d.now}"
+        its = {"target": target, "head": _HEAD}
+        look = Statement(
+            f"SELECT 1 WHERE EXISTS (SELECT 1 FROM {d.operations} o WHERE {expired}){d.disturbed}",
+            {name: value for name, value in its.items() if f":{name}" in expired},
+        )
         if not await self._run(lambda: one(look), Access.READ):
             return []
-        return await self._run(lambda: self._lose(target, policy_of, limit), Access.TRANSACTION)
+        return await self._run(lambda: self._lose(target, policy_of, limit, expired), Access.TRANSACTION)
 
-    def _lose(self, target: str | None, policy_of: PolicyOf, limit: int) -> Plan[list[Recorded]]:
+    def _lose(self, target: str | None, policy_of: PolicyOf, limit: int, expired: str) -> Plan[list[Recorded]]:
         d = self.dialect
         yield [Statement(text, {}, answers=False) for text in d.corrections]
         its = "" if target is None else "AND o.target = :target "
-        which = f"WHERE o.lease_until <= {d.now} {its}ORDER BY o.lease_until LIMIT :limit{d.skip}"
-        [found] = yield [Statement(f"WITH {self._locked(which)}", {"target": target, "limit": limit})]
+        which = f"WHERE {expired} {its}ORDER BY o.lease_until LIMIT :limit{d.skip}"
+        given = {"target": target, "limit": limit, "head": _HEAD}
+        [found] = yield [Statement(f"WITH {self._locked(which)}", given)]
         ends = []
         for row in _Locked.read(found):
             ended = row.now if row.lease_until is None else row.lease_until  # from when `ready` counts as well
@@ -575,16 +704,19 @@ class Store(abc.ABC):
         table, given = self._table(tuple(rows[0]), [tuple(row.values()) for row in rows])
         return [Statement(f"WITH r ({', '.join(rows[0])}) AS ({table}) {text}", given, answers=False)]
 
-    async def next_due(self, target: str, without: Collection[str] = ()) -> float | None:
+    async def next_due(
+        self, target: str, without: Collection[str] = (), methods_without: Collection[str] = ()
+    ) -> float | None:
         """Return the seconds until the next operation for a target may be claimed; None if there is none."""
-        others, given = self._without(without)
+        others, given = self._without(without, methods_without)
         text = (
-            f"SELECT min(o.next_attempt_at), {self.dialect.now} FROM {self.dialect.operations} o "
-            f"WHERE o.target = :target AND o.next_attempt_at IS NOT NULL{others}"
+            f"SELECT o.next_attempt_at, {self.dialect.now} FROM {self.dialect.operations} o WHERE o.open "
+            f"AND o.target = :target AND o.due IS NOT NULL AND o.next_attempt_at IS NOT NULL{others} "
+            f"AND {self._unheld()} ORDER BY o.due, o.seq LIMIT 1"
         )
         plan = functools.partial(one, Statement(text, {"target": target, **given}))
-        [(due, now)] = await self._run(plan, Access.READ, _SOON)
-        return max(0.0, due - now) if _is_readable("began", due) else None
+        rows = await self._run(plan, Access.READ, _SOON)
+        return max(0.0, rows[0][0] - rows[0][1]) if rows and _is_readable("began", rows[0][0]) else None
 
     async def set_backoff(self, id: str, seconds: float, policy_of: PolicyOf) -> bool:  # noqa: A002 - an operation's
         """Write a backoff in seconds, and its timestamp, atomically; return whether a waiting operation had this id.
@@ -610,40 +742,64 @@ class Store(abc.ABC):
 
     async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
         """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
-        columns = f"{', '.join(_READY)}, {self.dialect.now}"
+        held = (
+            f"CASE WHEN o.state NOT IN ({_texts(CLAIMABLE)}) THEN NULL "
+            f"WHEN EXISTS (SELECT 1 FROM {self.dialect.paused} p WHERE p.target = o.target) THEN 'paused' "
+            f"WHEN {self._behind()} THEN 'blocked' END"
+        )
+        columns = f"{', '.join(f'o.{name}' for name in _READY)}, {held}, {self.dialect.now}"
         rows = await self._run(lambda: one(self._select(columns, which, limit)), Access.READ)
         return [readiness(row, policy_of) for row in rows]
 
-    async def find(self, which: Filter, limit: int) -> list[Operation]:
-        """Return the operations that match a filter, oldest first."""
-        rows = await self._run(lambda: one(self._select(_OPERATION, which, limit)), Access.READ)
-        return [operation_of(row) for row in rows]
+    async def find(
+        self, which: Filter, limit: int, *, after: str | None = None, newest_first: bool = False
+    ) -> list[Operation]:
+        """Return the operations that match a filter, oldest or newest first, from the one that follows `after`."""
+        select = self._select(_OPERATION, which, limit, after_id=after, newest_first=newest_first)
+        return [operation_of(row) for row in await self._run(lambda: one(select), Access.READ)]
 
-    def _select(self, columns: str, which: Filter, limit: int, after: int | None = None) -> Statement:
+    def _select(
+        self,
+        columns: str,
+        which: Filter,
+        limit: int,
+        after: int | None = None,
+        after_id: str | None = None,
+        *,
+        newest_first: bool = False,
+    ) -> Statement:
         d = self.dialect
         given: dict[str, Any] = {"limit": limit}
         begins, terms = "", ["true"]
         if which.ids is not None:
             rows, ids = self._table(("id",), [(id_,) for id_ in which.ids])
             begins, given = f"WITH r (key) AS ({rows}) ", given | ids
-            terms.append("id IN (SELECT key FROM r)")
+            terms.append("o.id IN (SELECT key FROM r)")
         if which.states:
-            terms.append(f"state IN ({_texts(which.states)})")
+            terms.append(f"o.state IN ({_texts(which.states)})")
+            terms += ["o.open"] if WELL.isdisjoint(which.states) else []  # which an index knows
         if which.target is not None:
             rows, its = self._spelled(which.target)
-            terms.append(f"target IN ({rows})")
+            terms.append(f"o.target IN ({rows})")
             given |= its
-        if which.method is not None:
-            terms.append("method = :method")
-            given["method"] = which.method
+        for name in ("method", "idempotency_key", "order_key", "code"):
+            if getattr(which, name) is not None:
+                terms.append(f"o.{name} = :{name}")
+                given[name] = getattr(which, name)
+        beyond = "<" if newest_first else ">"
         if after is not None:
-            terms.append("seq > :after")
+            terms.append(f"o.seq {beyond} :after")
             given["after"] = after
+        if after_id is not None:
+            terms.append(f"o.seq {beyond} (SELECT a.seq FROM {d.operations} a WHERE a.id = :after_id)")
+            given["after_id"] = after_id
         if which.older_than is not None:
-            terms.append(f"created <= {d.later.format(d.now, '-:older_than')}")
+            terms.append(f"o.created <= {d.later.format(d.now, '-:older_than')}")
             given["older_than"] = which.older_than
         return Statement(
-            f"{begins}SELECT {columns} FROM {d.operations} WHERE {' AND '.join(terms)} ORDER BY seq LIMIT :limit", given
+            f"{begins}SELECT {columns} FROM {d.operations} o WHERE {' AND '.join(terms)} "
+            f"ORDER BY o.seq {'DESC' if newest_first else 'ASC'} LIMIT :limit",
+            given,
         )
 
     def _spelled(self, target: str) -> tuple[str, dict[str, Any]]:
@@ -652,7 +808,7 @@ class Store(abc.ABC):
 
     async def ids(self, which: Filter, limit: int, after: int | None = None) -> tuple[list[str], int | None]:
         """Return the ids of operations that match a filter, oldest first, and what to pass as `after` for the next."""
-        rows = await self._run(lambda: one(self._select("id, seq", which, limit, after)), Access.READ)
+        rows = await self._run(lambda: one(self._select("o.id, o.seq", which, limit, after)), Access.READ)
         return [id_ for id_, _ in rows], rows[-1][1] if rows else None
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
@@ -664,22 +820,60 @@ class Store(abc.ABC):
 
     async def queue(self, target: str | None) -> Queue:
         """Return how many operations there are in each state, and the age of the oldest unfinished one."""
-        rows, given = ("", {}) if target is None else self._spelled(target)
-        its = f" WHERE target IN ({rows})" if rows else ""
-        text = (
-            f"SELECT state, count(*), min(created), {self.dialect.now} FROM {self.dialect.operations}{its} "
-            "GROUP BY state"
+        queues = await self.queues()
+        if target is None:
+            return combined(queues.values())
+        return queues.get(bare_target(target), Queue({}, 0, 0.0))
+
+    async def queues(self) -> dict[str, Queue]:
+        """Return the same for each target.
+
+        Beyond 20,000 rows, the numbers are estimates: from those rows, and the database's own estimate of all.
+        """
+        return await self._run(self._queues, Access.READ)
+
+    def _queues(self) -> Plan[dict[str, Queue]]:
+        d = self.dialect
+        some = f"SELECT o.target, o.state, o.created, o.finished FROM {d.operations} o WHERE"
+        counted = f"SELECT target, state, count(*), min(created), {d.now} FROM"
+        rows_open, rows_done, held, paused = yield [
+            Statement(f"{counted} ({some} o.open LIMIT :most) s GROUP BY target, state", {"most": _SAMPLE}),
+            Statement(
+                f"{counted} ({some} NOT o.open ORDER BY o.finished DESC LIMIT :most) s GROUP BY target, state",
+                {"most": _SAMPLE},
+            ),
+            Statement(
+                f"SELECT o.target, count(DISTINCT o.order_key) FROM {d.operations} o WHERE o.open "
+                "AND o.order_key >= '' AND o.finished IS NOT NULL GROUP BY o.target",
+                {},
+            ),
+            Statement(f"SELECT target FROM {d.paused}", {}),
+        ]
+        groups = {True: rows_open, False: rows_done}
+        full = {is_open: sum(row[2] for row in rows) >= _SAMPLE for is_open, rows in groups.items()}
+        if any(full.values()):
+            [sizes] = yield [Statement(d.sizes, {})]
+            for is_open, size in sizes:
+                if full[bool(is_open)]:
+                    groups[bool(is_open)] = _scaled(groups[bool(is_open)], size)
+        return _queues(
+            [*groups[True], *groups[False]],
+            {target: int(number) for target, number in held},
+            [name for (name,) in paused],
+            estimated=any(full.values()),
         )
-        return _queue(await self._run(lambda: one(Statement(text, given)), Access.READ))
 
     async def waiting(self, limit: int) -> int:
-        """Return how many operations are unfinished, counting at most `limit`."""
+        """Return how many operations are unfinished, at most `limit`; beyond 20,000, this is an estimate."""
+        most = min(limit, _SAMPLE)
         text = (
-            f"SELECT count(*) FROM (SELECT 1 FROM {self.dialect.operations} WHERE state IN ({_texts(_UNFINISHED)}) "
+            f"SELECT count(*) FROM (SELECT 1 FROM {self.dialect.operations} o WHERE o.open AND o.finished IS NULL "
             "LIMIT :limit) w"
         )
-        [(number,)] = await self._run(lambda: one(Statement(text, {"limit": limit})), Access.READ)
-        return int(number)
+        [(number,)] = await self._run(lambda: one(Statement(text, {"limit": most})), Access.READ)
+        if number < most or most == limit:
+            return int(number)
+        return min(limit, (await self.queue(None)).length)
 
     # Manual actions.
 
@@ -700,9 +894,9 @@ class Store(abc.ABC):
     async def discard(self, ids: Sequence[str]) -> list[str]:
         """Discard operations that have not succeeded; return their ids (LG-7)."""
         changes = f"state = 'discarded', finished = {self.dialect.now}, next_attempt_at = NULL, {_NO_LEASE}"
-        return await self._changed(
-            ids, changes, set(OperationState) - {OperationState.SUCCEEDED, OperationState.DISCARDED}
-        )
+        discarded = await self._changed(ids, changes, set(OperationState) - WELL)
+        await self.take_up(discarded)
+        return discarded
 
     async def _changed(
         self,
@@ -737,10 +931,10 @@ class Store(abc.ABC):
         d = self.dialect
         others = [each for each in _spellings(old) if each != bare_target(new)]
         rows, given = self._table(("target",), [(each,) for each in others])
-        states = CLAIMABLE if due else set(OperationState) - {OperationState.SUCCEEDED, OperationState.DISCARDED}
-        its = "AND o.next_attempt_at IS NOT NULL " if due else ""
+        states = CLAIMABLE if due else set(OperationState) - WELL
+        its = "AND o.due IS NOT NULL AND o.next_attempt_at IS NOT NULL " if due else ""
         moved = (
-            f"SELECT o.seq AS key FROM {d.operations} o WHERE o.target IN ({rows}) {its}"
+            f"SELECT o.seq AS key FROM {d.operations} o WHERE o.open AND o.target IN ({rows}) {its}"
             f"AND o.state IN ({_texts(states)}) AND NOT EXISTS (SELECT 1 FROM {d.operations} k "
             "WHERE k.target = :new AND k.method = o.method AND k.idempotency_key = o.idempotency_key) "
             f"LIMIT :limit{d.skip}"
@@ -755,8 +949,9 @@ class Store(abc.ABC):
         """Delete operations in these states that finished more than `keep` seconds ago; return how many (LG-11)."""
         d = self.dialect
         old = (
-            f"SELECT o.seq FROM {d.operations} o WHERE o.state IN ({_texts(states)}) "
-            f"AND o.finished <= {d.later.format(d.now, '-:keep')} LIMIT :limit{d.skip}"
+            f"SELECT o.seq FROM {d.operations} o WHERE {'NOT o.open' if WELL.issuperset(states) else 'true'} "
+            f"AND o.state IN ({_texts(states)}) AND o.finished <= {d.later.format(d.now, '-:keep')} "
+            f"LIMIT :limit{d.skip}"
         )
         prune = Statement(
             f"DELETE FROM {d.operations} WHERE seq IN ({old}) RETURNING seq", {"keep": keep, "limit": limit}
@@ -874,18 +1069,44 @@ def _is_readable(name: str, value: object) -> bool:
     return isinstance(value, kind)
 
 
-def _queue(rows: Iterable[Row]) -> Queue:
-    """Return the queue from rows that each have a state, its number of operations, the first's creation, and now."""
-    counts, length, oldest = {}, 0, 0.0
-    for name, count, created, now in rows:
+def _scaled(rows: Sequence[Row], size: float) -> list[Row]:
+    """Return the counts of a sample, scaled to the number of all rows."""
+    sampled = sum(row[2] for row in rows)
+    return [(*row[:2], round(row[2] * max(size, sampled) / sampled), *row[3:]) for row in rows]
+
+
+def _queues(
+    rows: Iterable[Row], held: Mapping[str, int], paused: Collection[str], *, estimated: bool
+) -> dict[str, Queue]:
+    """Return queues from rows that each have a target, a state, its number of operations, the oldest, and now."""
+    queues = {target: Queue({}, 0, 0.0, paused=(target,)) for target in paused}
+    for target, name, count, created, now in rows:
         state = _STATES.get(name)
         if state is None:  # unreadable
             continue
-        counts[state] = count
-        if state in _UNFINISHED:
-            age = now - created if _is_readable("created", created) else 0.0
-            length, oldest = length + count, max(oldest, age)
-    return Queue(counts, length, oldest)
+        age = now - created if state in _UNFINISHED and _is_readable("created", created) else 0.0
+        new = Queue({state: count}, count if state in _UNFINISHED else 0, age, estimated=estimated)
+        bare = bare_target(target)
+        queues[bare] = combined([queues[bare], new]) if bare in queues else new
+    for target, number in held.items():
+        queues[bare_target(target)] = queues[bare_target(target)]._replace(held_keys=number)
+    return queues
+
+
+def combined(queues: Iterable[Queue]) -> Queue:
+    """Return the queue of all of these together."""
+    total = Queue({}, 0, 0.0)
+    for queue in queues:
+        counts = total.counts | {state: total.counts.get(state, 0) + n for state, n in queue.counts.items()}
+        total = Queue(
+            counts,
+            total.length + queue.length,
+            max(total.oldest, queue.oldest),
+            total.held_keys + queue.held_keys,
+            (*total.paused, *queue.paused),
+            total.estimated or queue.estimated,
+        )
+    return total
 
 
 def check_process(where: str, opener: int) -> None:
@@ -907,11 +1128,12 @@ def check_version(where: str, found: int, newest: int, *, apply: bool) -> None:
 def readiness(row: Row, policy_of: PolicyOf) -> Readiness:
     """Return whether a row's operation is ready (LG-5).
 
-    The row contains the operation's id, state, policy, step, backoff, last and next attempt, the end of its lease, and
-    the time now. After a failure, the operation is ready at `last_attempted_at + backoff_request_seconds`. If the owner
-    died before it could record these, the operation is ready min(growth, cap) after the end of the lease.
+    The row contains the operation's id, state, policy, step, backoff, last and next attempt, the end of its lease, what
+    holds it, and the time now. After a failure, the operation is ready at `last_attempted_at +
+    backoff_request_seconds`. If the owner died before it could record these, the operation is ready min(growth, cap)
+    after the end of the lease.
     """
-    operation, name, policy, step, backoff, last, due, lease_until, now = row
+    operation, name, policy, step, backoff, last, due, lease_until, held, now = row
     if not all(map(_is_readable, _READY, row)) or name not in _STATES:
         return Readiness(operation, ready=False, at=None, why="unreadable")
     state = OperationState(name)
@@ -920,8 +1142,8 @@ def readiness(row: Row, policy_of: PolicyOf) -> Readiness:
             return Readiness(operation, ready=False, at=lease_until, why="in progress")
         at = lease_until + fallback(ledger_policy(policy_of(policy)), step + 1)
         return Readiness(operation, at <= now, at, "its owner is gone")
-    if state not in CLAIMABLE:
-        return Readiness(operation, ready=False, at=None, why=name)
+    if state not in CLAIMABLE or held is not None:
+        return Readiness(operation, ready=False, at=None, why=held or name)
     if state is OperationState.WAITING and backoff is not None and last is not None:
         due = last + backoff
     return Readiness(operation, due <= now, due, "due" if due <= now else "backoff")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 from grpc_backoff.base_errors import OptionError
@@ -45,6 +46,13 @@ def _metadata(key: str, given: object, _unit: Unit = Unit.SECONDS) -> tuple[str,
     return tuple(names)
 
 
+def _method_counts(key: str, given: object, _unit: Unit = Unit.SECONDS) -> tuple[tuple[str, int], ...]:
+    pairs = given.items() if isinstance(given, Mapping) else given
+    if not isinstance(pairs, Iterable) or isinstance(given, str):
+        raise OptionError(key, given, 'a table such as { "shop.Orders/Place" = 2 }')
+    return tuple((f"/{str(name).removeprefix('/')}", _count(f"{key}.{name}", number)) for name, number in pairs)
+
+
 LEDGER_CHECKS = {
     "policy": _name,
     "methods": checks.flag,
@@ -56,6 +64,7 @@ LEDGER_CHECKS = {
     "keep": checks.duration,
     "grace": checks.pause,
     "concurrency": _count,
+    "method_concurrency": _method_counts,
     "max_rows": _count,
     "max_request_bytes": _count,
     "metadata": _metadata,
@@ -78,6 +87,7 @@ class LedgerSettings:
         keep: how long succeeded and discarded operations are kept (LG-11).
         grace: how long running attempts may continue when a delivery stops (LG-10).
         concurrency: how many attempts one delivery makes at a time.
+        method_concurrency: how many of them may be of one method, for each method that has a limit of its own.
         max_rows: how many operations may be waiting; `submit` raises `LedgerLimitError` beyond that (LG-11).
         max_request_bytes: the maximum size of one request, including its metadata (LG-11).
         metadata: the metadata keys that may be stored with an operation (LG-11).
@@ -93,6 +103,7 @@ class LedgerSettings:
     keep: float
     grace: float
     concurrency: int
+    method_concurrency: tuple[tuple[str, int], ...]
     max_rows: int
     max_request_bytes: int
     metadata: tuple[str, ...]

@@ -145,6 +145,7 @@ LEDGER: Mapping[str, object] = MappingProxyType(
         "keep": 7 * 86_400.0,
         "grace": 10.0,
         "concurrency": 16,
+        "method_concurrency": (),
         "max_rows": 1_000_000,
         "max_request_bytes": 1024 * 1024,
         "metadata": (),

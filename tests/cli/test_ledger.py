@@ -247,3 +247,41 @@ def test_help(command):
 
     assert (shown.exit_code, f"ledger {command} [OPTIONS]" in shown.output) == (0, True)
     assert (refused.exit_code, "Missing option '--db'" in refused.output) == (2, True)
+
+
+def test_pause(url):
+    """LG-16: `pause` and `resume` stop and continue a target, and `status` shows it; a second `resume` says so."""
+    filled(url)
+
+    assert run(url, "pause", "shop:443").stdout == "1 paused.\n"
+    assert read(url, "status")["paused"] == ["shop:443"]
+    assert "Paused: shop:443." in run(url, "status").stdout
+    assert run(url, "resume", "shop:443").stdout == "1 resumed.\n"
+    again = run(url, "resume", "shop:443")
+    assert (again.exit_code, "not paused: shop:443" in again.output) == (1, True)
+
+
+def test_list_by_page(url):
+    """LG-7: `list` finds by key and code, and goes from page to page, newest first."""
+    ids = filled(url)
+
+    def listed(*arguments):
+        return [operation["id"] for operation in read(url, "list", *arguments)]
+
+    assert listed("--key", "b") == listed("--code", "aborted") == [ids[1]]
+    assert listed("--order-key", "none") == []
+    assert listed("--newest-first", "--limit", "2") == ids[:1:-1]
+    assert listed("--newest-first", "--after", ids[2]) == ids[1::-1]
+
+
+def test_held_keys(url):
+    """LG-15: `status` shows how many order keys are held."""
+
+    async def fill():
+        async with await Ledger.open(url) as ledger:
+            told = await ledger.submit("shop:443", "/shop.Orders/Place", b"", order_key="a")
+            await ledger.record_failure(told.id, "INVALID_ARGUMENT")
+
+    asyncio.run(fill())
+    assert read(url, "status")["held_keys"] == 1
+    assert "in conflict: 1." in run(url, "status").stdout

@@ -8,6 +8,12 @@ import psycopg
 
 SCHEMAS = {"postgres": 3, "sqlite": 2}
 """The versions of its tables."""
+NOW = {"postgres": "now()", "sqlite": "0"}
+INSERT = (
+    "INSERT INTO {} (id, target, method, request, metadata, policy, state, attempts, recorded, step, refreshed, "
+    "lease_token, next_attempt_at, created, began) VALUES ({}, 'shop:443', '/shop.Orders/Place', '', '[]', 'steps', "
+    "'pending', 0, 0, 0, false, 0, {now}, {now}, {now})"
+)
 _CLAIM = (
     "WITH taken AS (UPDATE grpc_backoff.operations o SET state = 'in_progress', lease_owner = %(owner)s, "
     "lease_began = clock_timestamp(), lease_until = clock_timestamp() + make_interval(secs => %(lease)s), "

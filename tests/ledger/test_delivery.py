@@ -577,10 +577,10 @@ async def test_a_claim_that_was_under_way_is_given_back(url, shop):
         told = await ledger.submit(unary(channel), Message(text="a"))
         claim, claiming = ledger.store.claim, asyncio.Event()
 
-        async def slow(*given):
+        async def slow(*given, **named):
             claiming.set()
             await asyncio.sleep(0.2)
-            return await claim(*given)
+            return await claim(*given, **named)
 
         ledger.store.claim = slow
         async with delivering(ledger, channel):
@@ -661,10 +661,10 @@ async def test_cancelled_twice_while_a_claim_ends(url, shop):
         told = await ledger.submit(unary(channel), Message(text="a"))
         claim, claiming = ledger.store.claim, asyncio.Event()
 
-        async def slow(*given):
+        async def slow(*given, **named):
             claiming.set()
             await asyncio.sleep(0.5)
-            return await claim(*given)
+            return await claim(*given, **named)
 
         ledger.store.claim = slow
         task = asyncio.ensure_future(ledger.deliver(channel))
@@ -800,7 +800,7 @@ async def test_a_loss_is_told_though_the_database_fails(url, shop):
         await ledger.store.claim(shop.target, 1, "dead", 0.001)
         find, failed = ledger.store.find, []
 
-        async def failing(*given):
+        async def failing(*given, **named):
             if not failed:
                 failed.append(given)
                 raise LedgerUnavailableError("gone")
@@ -909,8 +909,8 @@ async def test_its_own_leases_after_an_outage(url, shop):
             setattr(store, name, failing(name))
         claim_or_fail = store.claim
 
-        async def claim(*given):
-            taken = await claim_or_fail(*given)
+        async def claim(*given, **named):
+            taken = await claim_or_fail(*given, **named)
             if taken and not looked.is_set():
                 down.set()
             return taken
@@ -937,8 +937,8 @@ async def test_a_connection_that_breaks_behind_a_claim(url):
             await channel.channel_ready()
             claim, claimed = ledger.store.claim, asyncio.Event()
 
-            async def breaking(*given):
-                taken = await claim(*given)
+            async def breaking(*given, **named):
+                taken = await claim(*given, **named)
                 if taken and not claimed.is_set():
                     claimed.set()
                     await server.aclose()
@@ -958,3 +958,42 @@ async def test_a_connection_that_breaks_behind_a_claim(url):
     assert (given_back.lease_token, given_back.attempts, given_back.recorded) == (1, 0, 0)
     assert (after.attempts, [attempt.code for attempt in attempts]) == (1, ["OK"])
     assert shop.executed == {"a": 1}
+
+
+async def test_a_key_is_held(url, shop):
+    """LG-15: when an operation fails, `on_blocked` is called for its order key, whose later ones wait for `replay`."""
+    shop.script["a"] = [S.INVALID_ARGUMENT]
+    heard = []
+    hooks = LedgerHooks(on_exhausted=lambda each: heard.append("exhausted"), on_blocked=heard.append)
+    async with (
+        opened(url, hooks=hooks) as ledger,
+        aio.insecure_channel(shop.target) as channel,
+        delivering(ledger, channel),
+    ):
+        first = await ledger.submit(unary(channel), Message(text="a"), order_key="customer 7")
+        second = await ledger.submit(unary(channel), Message(text="b"), order_key="customer 7")
+        other = await ledger.submit(unary(channel), Message(text="c"), order_key="customer 8")
+        await until(ledger, first.id, OperationState.FAILED)
+        await until(ledger, other.id, OperationState.SUCCEEDED)
+        held = await ledger.get(second.id)
+        await ledger.replay(first.id)
+        await until(ledger, second.id, OperationState.SUCCEEDED)
+
+    assert held.state is OperationState.PENDING
+    assert heard[0] == "exhausted"
+    assert [(each.id, each.order_key) for each in heard[1:]] == [(first.id, "customer 7")]
+    assert shop.executed == {"a": 2, "b": 1, "c": 1}
+
+
+async def test_a_method_with_a_limit(url, shop):
+    """LG-10: a method with a limit of its own has no more attempts at a time, and leaves room for the others."""
+    shop.script["*"] = [0.3] * 6
+    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
+        method = unary(channel).method
+        ledger.settings = replace(FAST, method_concurrency={method: 2})
+        told = await ledger.submit_many([ledger.prepared(unary(channel), Message(text=str(n))) for n in range(6)])
+        async with delivering(ledger, channel):
+            for each in told:
+                await until(ledger, each.id, OperationState.SUCCEEDED)
+
+    assert max(shop.levels) == 2

@@ -49,6 +49,18 @@ def test_servers_with_an_inbox_are_killed(kind, api, request):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_order_survives_kills(kind, request):
+    """LG-15: two deliverers are killed again and again, and the operations of each order key still arrive in order."""
+    if kind == "postgres":
+        request.getfixturevalue("server")
+
+    verdict = measured("orders", "--database", kind, "--keys", "20", "--operations", "200", "--moments", "6")
+
+    assert (verdict["kills"], verdict["out_of_order"], verdict["missed"]) == (6, 0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_processes_share(kind, request):
     """LG-6: when several processes claim, every operation is claimed, and not again while its lease lasts."""
     if kind == "postgres":

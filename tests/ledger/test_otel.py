@@ -85,6 +85,7 @@ async def test_queue(reader, metrics, tmp_path):
     """LG-7, seed 003: metrics report the number of queued operations by state, and the age of the oldest one."""
     async with await Ledger.open(tmp_path / "ledger.db") as ledger:
         await ledger.submit("t", "/m/m", b"")
+        await ledger.pause("u")
         await asyncio.sleep(0.05)
         task = metrics.observe(ledger)
         for _ in range(200):
@@ -95,4 +96,7 @@ async def test_queue(reader, metrics, tmp_path):
         task.cancel()
 
     assert found["queue_length", "pending"] == 1
-    assert 0.05 <= found["oldest_age",] < 60
+    points = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics[-1].data.data_points
+    ages = {point.attributes["grpc.target"]: point.value for point in points}
+    assert ages.keys() == {"dns:///t", "dns:///u"}
+    assert 0.05 <= ages["dns:///t"] < 60

@@ -26,7 +26,7 @@ from grpc_backoff.ledger import (
     OperationState,
     postgres,
 )
-from grpc_backoff.ledger.records import AttemptReport
+from grpc_backoff.ledger.records import AttemptReport, Lease
 from grpc_backoff.ledger.schema import Migration
 from grpc_backoff.policy.presets import RETRY
 from tests.echo import Message, serving
@@ -647,10 +647,10 @@ async def test_what_is_due_and_locked(url):
         told = await ledger.submit(channel.target, METHOD, Message(text="a").SerializeToString())
         claim = ledger.store.claim
 
-        async def counted(*given):
+        async def counted(*given, **named):
             nonlocal claims
             claims += 1
-            return await claim(*given)
+            return await claim(*given, **named)
 
         ledger.store.claim = counted
         async with await psycopg.AsyncConnection.connect(url) as other:
@@ -698,3 +698,60 @@ async def test_a_timeout_without_files_to_open(url):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert await store.find(Filter(), 9) == []
     await store.close()
+
+
+async def test_another_event_loop(url):
+    """LG-9: a ledger that is used on a second event loop says what to use instead."""
+    async with await Ledger.open(url) as ledger:
+        with pytest.raises(LedgerUnavailableError, match=r"another event loop; threads share a .*sync\.Ledger"):
+            await asyncio.to_thread(lambda: asyncio.run(ledger.find()))
+
+
+async def test_within_another_ledger(server, url):
+    """LG-9: a connection to the database of another ledger is refused, and its transaction goes on."""
+    another = server.database()
+    async with await Ledger.open(url) as ledger, await Ledger.open(another) as other:
+        async with await psycopg.AsyncConnection.connect(another) as connection:
+            with pytest.raises(OptionError, match=r"within=.*expected a connection to postgresql://"):
+                await ledger.submit("t", "/m/m", b"", within=connection)
+            told = await other.submit("t", "/m/m", b"", within=connection)
+        assert [each.id for each in await other.find()] == [told.id]
+        assert await ledger.find() == []
+
+
+async def test_a_key_is_locked_until_the_transaction_ends(url):
+    """LG-15: operations of one order key are numbered in the order in which their transactions commit."""
+    async with await Ledger.open(url) as ledger, await psycopg.AsyncConnection.connect(url) as connection:
+        first = await ledger.submit("t", "/m/m", b"", order_key="a", within=connection)
+        second = asyncio.ensure_future(ledger.submit("t", "/m/m", b"", order_key="a"))
+        other = await ledger.submit("t", "/m/m", b"", order_key="b")
+        await asyncio.sleep(0.2)
+        waits = not second.done()
+        await connection.commit()
+        found = [each.id for each in await ledger.find()]
+        await second
+        text, given = ledger.statement(ledger.prepared("t", "/m/m", b"", order_key="a", not_before=2e9))
+        await connection.execute(text, given)
+        await connection.commit()
+        last = (await ledger.find(newest_first=True, limit=1))[0]
+
+    assert waits
+    assert found == [first.id, other.id]
+    assert (last.order_key, last.next_attempt_at) == ("a", 2e9)
+
+
+async def test_claims_are_hot_updates(url):
+    """LG-6: claims, and extensions of leases, change no indexed column, so that PostgreSQL need not touch indexes."""
+    async with await Ledger.open(url) as ledger:
+        await ledger.submit_many([ledger.prepared("t", "/m/m", b"") for _ in range(5)])
+        taken = await ledger.store.claim("t", 5, "me", 30.0)
+        await ledger.store.extend([Lease(each.id, each.lease_token) for each in taken], 60.0)
+    counted = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'operations'"
+    with psycopg.connect(url, autocommit=True) as connection:
+        for _ in range(100):  # a server process reports its numbers when it ends
+            [numbers] = connection.execute(counted).fetchall()
+            if numbers[0] == 10:
+                break
+            await asyncio.sleep(0.05)
+
+    assert numbers == (10, 10)

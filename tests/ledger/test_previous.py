@@ -30,7 +30,8 @@ async def test_tables_of_the_previous_version(url, monkeypatch):
         patch.setattr(module, "migrations", lambda _: migrations(kind)[: previous.SCHEMAS[kind]])
         store = open_store(url)
         assert await store.migrate(apply=True) == (0, previous.SCHEMAS[kind])
-        await store.submit([submission(1, target="shop:443"), submission(2)])
+        for number in (1, 2):
+            execute(url, previous.INSERT.replace("{now}", previous.NOW[kind]), submission(number).id)
         execute(url, "UPDATE {} SET state = 'failed', next_attempt_at = NULL WHERE id = {}", submission(2).id)
         await store.close()
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import sqlite3
+import time
 from dataclasses import replace
 
 import psycopg
@@ -15,6 +16,7 @@ from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.config.policy_string import parse_policy
+from grpc_backoff.ledger import store as store_module
 from grpc_backoff.ledger.records import FINISHED, LOST, AttemptReport, Filter, Lease, OperationState
 from grpc_backoff.policy.presets import RETRY
 from tests.ledger.conftest import execute, open_store, submission
@@ -69,7 +71,7 @@ async def test_a_row_has_every_field(store):
         "finished",
     )
     assert [getattr(operation, name) for name in nothing] == [None] * len(nothing)
-    assert "order" not in repr(operation)
+    assert "b'order'" not in repr(operation)
 
 
 async def test_one_key_is_one_operation(store):
@@ -447,7 +449,7 @@ async def test_prune(store):
 
 async def test_what_pruning_looks_at(store, url):
     """LG-11: pruning finds the operations to delete through an index of finished operations."""
-    where = "WHERE state IN ('succeeded', 'discarded') AND finished <= {}"
+    where = "WHERE NOT open AND state IN ('succeeded', 'discarded') AND finished <= {}"
     if url.startswith("postgresql:"):
         where = where.format("now()")
         with psycopg.connect(url) as connection:
@@ -574,3 +576,132 @@ async def test_one_bad_row(store, url, column, value, where):
     assert due == 0
     assert queue.length >= 1
     assert [each.state for each in told] == [OperationState.SUCCEEDED]
+
+
+async def test_one_after_the_other(store):
+    """LG-15: of the operations of one order key, only the oldest unfinished one is claimed; keys do not hold others."""
+    first, second, other, free = [
+        (await submitted(store, number, order_key=key))[0] for number, key in enumerate(["a", "a", "b", None], 1)
+    ]
+    [told] = await store.ready(Filter(ids=(second,)), 1, policy_of)
+    taken = await claimed(store, 10)
+    assert (told.ready, told.at, told.why) == (False, None, "blocked")
+    assert [each.id for each in taken] == [first, other, free]
+    assert await store.next_due(SHOP) is None
+
+    await failed(store, taken[0], QUICK)
+    assert second not in [each.id for each in await claimed(store, 10)]
+
+
+@pytest.mark.parametrize("code", ["INVALID_ARGUMENT", "ABORTED"])
+@pytest.mark.parametrize("aside", [False, True])
+async def test_what_holds_its_key(store, code, aside):
+    """LG-15: a failed or conflicting operation holds its order key until it is discarded; `queue` counts such keys."""
+    first, second = await submitted(store, 1, 2, order_key="a")
+    [operation] = await claimed(store, 10)
+    await failed(store, operation, failure=FailedAttempt(code))
+    if aside:
+        await store.set_aside(SHOP, 10)
+    held = (await store.queue(SHOP)).held_keys
+    none = await claimed(store, 10)
+    await store.discard([first])
+
+    assert (held, none) == (1, [])
+    assert [each.id for each in await claimed(store, 10)] == [second]
+    assert (await store.queue(SHOP)).held_keys == 0
+
+
+async def test_what_is_set_aside_is_taken_up(store):
+    """LG-15: operations behind others are set aside, and taken up when those before them have succeeded or are gone."""
+    ids = await submitted(store, 1, 2, 3, order_key="a")
+    await store.set_aside(SHOP, 10)
+    aside = [(await one(store, id_)).next_attempt_at is None for id_ in ids]
+    order = []
+    while taken := await claimed(store, 10):
+        order += [each.id for each in taken]
+        await store.record([AttemptReport(each.id, each.lease_token, STEPS) for each in taken])
+
+    assert aside == [False, True, True]
+    assert order == ids
+
+
+async def test_what_is_before_was_deleted(store, url):
+    """LG-15: if the operation before was deleted by other means, the next one is taken up by a look at all keys."""
+    first, second = await submitted(store, 1, 2, order_key="a")
+    await store.set_aside(SHOP, 10)
+    execute(url, "DELETE FROM {} WHERE id = {}", first)
+    assert await claimed(store) == []
+    await store.take_up()
+    assert [each.id for each in await claimed(store)] == [second]
+
+
+async def test_not_before(store):
+    """LG-9: an operation is not claimed before the time that was given with it."""
+    [told] = await store.submit([submission(1, not_before=time.time() + 60)])
+    await submitted(store, 2, not_before=1.0)
+
+    assert [each.id for each in await claimed(store, 10)] == [submission(2).id]
+    assert 50 < await store.next_due(SHOP) <= 60
+    assert (await store.ready(Filter(ids=(told.id,)), 1, policy_of))[0].ready is False
+
+
+async def test_paused(store):
+    """LG-16: nothing is claimed for a paused target, and `ready` and `queue` say so; after `resume`, it is."""
+    [id_] = await submitted(store, 1)
+    await store.pause(f"dns:///{SHOP}")
+    await store.pause(SHOP)
+    [told] = await store.ready(Filter(), 1, policy_of)
+
+    assert await claimed(store) == []
+    assert (await store.next_due(SHOP), told.ready, told.why) == (None, False, "paused")
+    assert (await store.queue(SHOP)).paused == (await store.queue(None)).paused == (SHOP,)
+    assert [await store.resume(SHOP), await store.resume(SHOP)] == [True, False]
+    assert [each.id for each in await claimed(store)] == [id_]
+
+
+async def test_claims_of_one_method(store):
+    """LG-6: a claim can be limited to one method, or leave methods out."""
+    await submitted(store, 1)
+    await submitted(store, 2, method="/shop.Orders/Cancel")
+    no_others = await store.next_due(SHOP, (), ["/shop.Orders/Place", "/shop.Orders/Cancel"])
+    [place] = await store.claim(SHOP, 9, "me", 30.0, method="/shop.Orders/Place")
+    [cancel] = await store.claim(SHOP, 9, "me", 30.0, methods_without=["/shop.Orders/Place"])
+
+    assert (no_others, place.method, cancel.method) == (None, "/shop.Orders/Place", "/shop.Orders/Cancel")
+
+
+async def test_pages(store):
+    """LG-7: operations are found by keys and code, newest first if wanted, and page by page."""
+    ids = await submitted(store, *range(1, 6), order_key="a")
+    [keyed] = await submitted(store, 6, key="k")
+    [operation] = [each for each in await claimed(store, 2) if each.id == ids[0]]
+    await failed(store, operation)
+
+    async def found(limit=10, **how):
+        which = {name: how.pop(name) for name in ("order_key", "idempotency_key", "code") if name in how}
+        return [each.id for each in await store.find(Filter(**which), limit, **how)]
+
+    assert await found(order_key="a") == ids
+    assert await found(idempotency_key="k") == [keyed]
+    assert await found(code="UNAVAILABLE") == ids[:1]
+    assert await found(3, newest_first=True) == [keyed, ids[4], ids[3]]
+    assert await found(3, newest_first=True, after=ids[3]) == ids[2::-1]
+    assert await found(2, after=ids[0]) == ids[1:3]
+
+
+async def test_numbers_of_many(store, monkeypatch):
+    """LG-11: beyond the rows that are counted, the numbers are estimates, and say so."""
+    monkeypatch.setattr(store_module, "_SAMPLE", 10)
+    await submitted(store, *range(25))
+    few, many = await store.waiting(5), await store.queue(None)
+
+    assert few == 5
+    assert many.estimated
+    assert many.length >= 10
+
+
+def test_samples_are_scaled():
+    """LG-11: the counts of a sample are scaled to the size of the table."""
+    rows = [("a", "pending", 30, 0.0, 0.0), ("b", "failed", 10, 0.0, 0.0)]
+    assert [row[2] for row in store_module._scaled(rows, 400)] == [300, 100]
+    assert [row[2] for row in store_module._scaled(rows, -1)] == [30, 10]

@@ -36,3 +36,24 @@ def test_metadata_that_may_not_be_stored(name):
     """LG-11: credentials and invalid keys cannot be added to the allowed metadata."""
     with pytest.raises(OptionError, match=r"LedgerSettings\.metadata"):
         replace(LedgerSettings(**LEDGER), metadata=("x-tenant", name))
+
+
+@pytest.mark.parametrize("value", [{"/shop.Orders/Place": 2}, {"shop.Orders/Place": 2}, [("shop.Orders/Place", 2)]])
+def test_limits_of_methods(value):
+    """LG-14: a limit of attempts at a time can be set for each method."""
+    settings = replace(LedgerSettings(**LEDGER), method_concurrency=value)
+    assert settings.method_concurrency == (("/shop.Orders/Place", 2),)
+
+
+@pytest.mark.parametrize("value", [3, "shop.Orders/Place", {"shop.Orders/Place": 0}])
+def test_wrong_limits_of_methods(value):
+    """LG-14: a limit that is no table of whole numbers above 0 is refused."""
+    with pytest.raises(OptionError, match=r"LedgerSettings\.method_concurrency"):
+        replace(LedgerSettings(**LEDGER), method_concurrency=value)
+
+
+@pytest.mark.parametrize("name", [":path", "grpc-previous-rpc-attempts", "te"])
+def test_metadata_that_never_arrives(name):
+    """LG-11: keys of HTTP/2 and gRPC, which the server would never see, cannot be stored."""
+    with pytest.raises(OptionError, match=r"LedgerSettings\.metadata"):
+        replace(LedgerSettings(**LEDGER), metadata=(name,))

@@ -100,18 +100,91 @@ BEGIN
     RETURN least(low + width * draw, bound);
 END $$;
 
+-- Operations with one order key are attempted one after the other, in the order of `seq`. `due` and `open` do not change
+-- when an operation is claimed or its lease is extended, and no index contains what does, so that both are HOT updates.
+-- An operation behind another of its order key is set aside: it has neither a next attempt nor a lease.
+ALTER TABLE grpc_backoff.operations
+ADD COLUMN order_key text,
+ADD COLUMN due timestamptz GENERATED ALWAYS AS (
+    coalesce(next_attempt_at, CASE WHEN lease_owner IS NOT NULL THEN claimed_from END)
+) STORED,
+ADD COLUMN open boolean GENERATED ALWAYS AS (state NOT IN ('succeeded', 'discarded')) STORED,
+SET (fillfactor = 70);
+
+DROP INDEX grpc_backoff.operations_due, grpc_backoff.operations_leased, grpc_backoff.operations_state,
+grpc_backoff.operations_finished;
+CREATE INDEX operations_due ON grpc_backoff.operations (target, due, seq) WHERE open;
+CREATE INDEX operations_order ON grpc_backoff.operations (target, order_key, seq) WHERE open AND order_key IS NOT NULL;
+CREATE INDEX operations_finished ON grpc_backoff.operations (finished) WHERE NOT open;
+
+-- The targets whose operations are not claimed.
+CREATE TABLE grpc_backoff.paused (target text PRIMARY KEY);
+
+-- By which a connection to another ledger is recognized.
+CREATE TABLE grpc_backoff.identity (id uuid NOT NULL);
+INSERT INTO grpc_backoff.identity VALUES (gen_random_uuid());
+
+-- Why a waiting operation is not attempted although its time has come; NULL if nothing holds it.
+CREATE FUNCTION grpc_backoff.held(o grpc_backoff.operations) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE
+        WHEN o.state NOT IN ('pending', 'waiting_for_retry') THEN NULL
+        WHEN EXISTS (SELECT FROM grpc_backoff.paused p WHERE p.target = o.target) THEN 'paused'
+        WHEN EXISTS (
+            SELECT FROM grpc_backoff.operations p
+            WHERE p.target = o.target AND p.order_key = o.order_key AND p.seq < o.seq AND p.open
+        ) THEN 'blocked'
+    END
+$$;
+
+-- Whether operations are ready, when they became or will become ready, and why. `policies` maps the policies that
+-- operations store as text to parameters. Only operations whose owner is gone need them.
+CREATE OR REPLACE FUNCTION grpc_backoff.ready(ids uuid[], policies jsonb, draw double precision)
+RETURNS TABLE (id uuid, ready boolean, at timestamptz, why text)
+LANGUAGE sql STABLE AS $$
+    SELECT o.id,
+        coalesce(t.at <= now() AND (o.next_attempt_at IS NOT NULL OR o.lease_until <= now()), false),
+        t.at,
+        CASE
+            WHEN t.held IS NOT NULL THEN t.held
+            WHEN o.next_attempt_at IS NOT NULL THEN CASE WHEN t.at <= now() THEN 'due' ELSE 'backoff' END
+            WHEN o.lease_until <= now() THEN 'its owner is gone'
+            WHEN o.state = 'in_progress' THEN 'in progress'
+            ELSE o.state
+        END
+    FROM grpc_backoff.operations o
+    CROSS JOIN LATERAL (
+        SELECT grpc_backoff.held(o) AS held, CASE
+            WHEN grpc_backoff.held(o) IS NOT NULL THEN NULL
+            WHEN o.state = 'waiting_for_retry' THEN grpc_backoff.next_attempt_at(
+                o.backoff_request_seconds, o.last_attempted_at, o.next_attempt_at, o.step, policies -> o.policy, draw
+            )
+            WHEN o.next_attempt_at IS NOT NULL THEN o.next_attempt_at
+            WHEN o.lease_until <= now() THEN grpc_backoff.next_attempt_at(
+                NULL, NULL, o.lease_until, o.step + 1, policies -> o.policy, draw
+            )
+            ELSE o.lease_until
+        END AS at
+    ) t
+    WHERE o.id = ANY (ids)
+    ORDER BY o.seq
+$$;
+
 -- Whether operations are ready, when, and why (LG-5), for those who read with SQL and have no policies at hand. When an
 -- operation whose owner is gone becomes ready depends on its policy; `ready` computes that from the parameters.
 CREATE VIEW grpc_backoff.readiness AS
 SELECT
     o.id, o.target, o.method, o.state,
-    coalesce(o.next_attempt_at <= now(), false) AS ready,
-    coalesce(o.next_attempt_at, CASE WHEN o.lease_until > now() THEN o.lease_until END) AS at,
+    coalesce(o.next_attempt_at <= now() AND h.held IS NULL, false) AS ready,
     CASE
+        WHEN h.held IS NULL THEN coalesce(o.next_attempt_at, CASE WHEN o.lease_until > now() THEN o.lease_until END)
+    END AS at,
+    CASE
+        WHEN h.held IS NOT NULL THEN h.held
         WHEN o.next_attempt_at <= now() THEN 'due'
         WHEN o.next_attempt_at IS NOT NULL THEN 'backoff'
         WHEN o.lease_until <= now() THEN 'its owner is gone'
         WHEN o.state = 'in_progress' THEN 'in progress'
         ELSE o.state
     END AS why
-FROM grpc_backoff.operations o;
+FROM grpc_backoff.operations o CROSS JOIN LATERAL (SELECT grpc_backoff.held(o) AS held) h;

@@ -5,3 +5,24 @@ ALTER TABLE ledger_operations ADD COLUMN reason TEXT;
 DROP INDEX ledger_operations_key;
 CREATE UNIQUE INDEX ledger_operations_key ON ledger_operations (target, method, idempotency_key)
 WHERE idempotency_key IS NOT NULL;
+
+-- Operations with one order key are attempted one after the other, in the order of `seq`. An operation behind another of
+-- its order key is set aside: it has neither a next attempt nor a lease.
+ALTER TABLE ledger_operations ADD COLUMN order_key TEXT;
+ALTER TABLE ledger_operations ADD COLUMN due REAL GENERATED ALWAYS AS (
+    coalesce(next_attempt_at, CASE WHEN lease_owner IS NOT NULL THEN claimed_from END)
+) VIRTUAL;
+ALTER TABLE ledger_operations ADD COLUMN open INTEGER GENERATED ALWAYS AS (
+    state NOT IN ('succeeded', 'discarded')
+) VIRTUAL;
+
+DROP INDEX ledger_operations_due;
+DROP INDEX ledger_operations_state;
+DROP INDEX ledger_operations_finished;
+CREATE INDEX ledger_operations_due ON ledger_operations (target, due, seq) WHERE open;
+CREATE INDEX ledger_operations_order ON ledger_operations (target, order_key, seq)
+WHERE open AND order_key IS NOT NULL;
+CREATE INDEX ledger_operations_finished ON ledger_operations (finished) WHERE NOT open;
+
+-- The targets whose operations are not claimed.
+CREATE TABLE ledger_paused (target TEXT PRIMARY KEY) WITHOUT ROWID;

@@ -1,0 +1,224 @@
+"""The ledger for programs without an event loop, such as those with Django, Flask or SQLAlchemy.
+
+It decides and stores nothing itself: it runs the ledger of `ledger.py` on an event loop in a thread of its own. Its
+methods may be called from any thread, and return when the work is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import dataclasses
+import functools
+import inspect
+import os
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+
+from grpc_backoff.aio.channel import Channel
+from grpc_backoff.ledger import ledger as core
+from grpc_backoff.ledger.errors import LedgerUnavailableError
+from grpc_backoff.ledger.hooks import LedgerHooks
+from grpc_backoff.ledger.records import Submission, Submitted
+from grpc_backoff.ledger.store import ParameterStyle, check_process
+
+__all__ = ["Ledger"]
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
+
+
+def _blocking(
+    method: Callable[Concatenate[core.Ledger, P], Coroutine[Any, Any, ResultT]],
+) -> Callable[Concatenate[Ledger, P], ResultT]:
+    """Return the same method as a blocking one."""
+
+    @functools.wraps(method)
+    def call(ledger: Ledger, /, *given: P.args, **named: P.kwargs) -> ResultT:
+        return ledger._wait(method(ledger._ledger, *given, **named))  # noqa: SLF001 - it becomes a method
+
+    return cast("Callable[Concatenate[Ledger, P], ResultT]", call)
+
+
+class Ledger:
+    """A ledger whose methods block. They are those of `grpc_backoff.ledger.Ledger`.
+
+    ::
+
+        with Ledger.open("postgresql://...") as ledger:
+            with psycopg.connect(url) as connection:
+                connection.execute("INSERT INTO orders ...")
+                ledger.submit(stub.Place, order, within=connection)
+
+    Hooks that are not coroutine functions run in threads of their own. Listeners run on the ledger's thread, so they
+    must not call this object.
+    """
+
+    _ledger: core.Ledger
+
+    def __init__(self) -> None:
+        """Start the ledger's thread; use `open` instead."""
+        started: concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
+        started = concurrent.futures.Future()
+        self._thread = threading.Thread(target=_run, args=(started,), name="grpc-backoff-ledger", daemon=True)
+        self._thread.start()
+        self._loop, self._stop = started.result()
+        self._process = os.getpid()
+        self._doing: set[concurrent.futures.Future[Any]] = set()
+
+    @classmethod
+    def open(cls, url: str | os.PathLike[str], *, hooks: LedgerHooks | None = None, **how: Any) -> Self:
+        """Open a database; the arguments and errors are those of `grpc_backoff.ledger.Ledger.open`."""
+        made = cls()
+        try:
+            made._ledger = made._wait(core.Ledger.open(url, hooks=_in_threads(hooks), **how))
+        except BaseException:
+            made._end()
+            raise
+        return made
+
+    def __enter__(self) -> Self:
+        """Return the ledger."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the ledger."""
+        self.close()
+
+    def close(self) -> None:
+        """End the deliveries within their grace period, close the database, and stop the ledger's thread."""
+        if self._loop.is_closed() or os.getpid() != self._process:
+            return
+        try:
+            self._wait(self._ledger.close())
+            concurrent.futures.wait(set(self._doing), self._ledger.settings.timeout)  # deliveries close their channels
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def _wait(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """Run a coroutine on the ledger's thread, and return its result; cancel it if this thread is interrupted."""
+        try:
+            self._check_thread()
+            doing = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException as error:
+            work.close()
+            if self._loop.is_closed():
+                raise LedgerUnavailableError("the ledger is closed") from error
+            raise
+        self._doing.add(doing)
+        doing.add_done_callback(self._doing.discard)
+        try:
+            return doing.result()
+        except concurrent.futures.CancelledError as error:
+            raise LedgerUnavailableError("the ledger was closed", stored=None) from error
+        except BaseException:
+            doing.cancel()
+            raise
+
+    def _check_thread(self) -> None:
+        check_process("ledger", self._process)  # the thread does not exist in the child of a fork
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a listener of the ledger called the ledger, which would wait for itself")
+
+    # Submitting. An operation is prepared in the caller's thread, because only that knows the caller's trace.
+
+    def submit(self, call: Any, *request: Any, within: Any = None, **how: Any) -> Submitted:
+        """Store an operation; it is durable when this returns, or when the transaction of `within` commits (LG-9).
+
+        The arguments and errors are those of `grpc_backoff.ledger.Ledger.submit`. The stub may be one of a channel of
+        either API.
+        """
+        return self.submit_many([self.prepared(call, *request, **how)], within=within)[0]
+
+    def submit_many(self, prepared: Sequence[Submission], *, within: Any = None) -> list[Submitted]:
+        """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`."""
+        if within is None or not prepared:
+            return self._wait(self._ledger.submit_many(prepared))
+        if inspect.iscoroutinefunction(getattr(within, "execute", None)):
+            kind = type(within)
+            raise TypeError(f"within={kind.__module__}.{kind.__name__}: expected a connection that blocks")
+        self._wait(self._ledger.make_room(len(prepared)))
+        stored = self._ledger.store.submit_within(within, prepared)  # in this thread, as SQLite's connections require
+        told: list[Submitted] = self._wait(stored) if inspect.iscoroutine(stored) else stored
+        return told
+
+    def prepared(self, call: Any, *request: Any, **how: Any) -> Submission:
+        """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`."""
+        return self._ledger.prepared(call, *request, **how)
+
+    def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
+        """Return the SQL that stores an operation, and its parameters, for any other driver (LG-9)."""
+        return self._ledger.statement(prepared, style)
+
+    # Delivering.
+
+    def deliver(
+        self, connect: Callable[[], Channel], *, concurrency: int | None = None, grace: float | None = None
+    ) -> None:
+        """Deliver the operations for a channel's target until another thread closes the ledger (LG-10).
+
+        Args:
+            connect: a function that returns the channel, which is one of `grpc_backoff.aio`. It is called on the
+                ledger's thread, and the channel is closed at the end.
+            concurrency: the maximum number of concurrent attempts; by default, the setting `concurrency`.
+            grace: how long running attempts may continue when the delivery ends, in seconds; by default, the
+                setting `grace`.
+
+        Raises:
+            LedgerUnavailableError: the ledger is closed, or was opened before a fork.
+        """
+
+        async def deliver() -> None:
+            async with connect() as channel:
+                await self._ledger.deliver(channel, concurrency=concurrency, grace=grace)
+
+        self._wait(deliver())
+
+    # Everything else is as in asyncio.
+
+    record_failure = _blocking(core.Ledger.record_failure)
+    record_success = _blocking(core.Ledger.record_success)
+    set_backoff = _blocking(core.Ledger.set_backoff)
+    get = _blocking(core.Ledger.get)
+    find = _blocking(core.Ledger.find)
+    attempts = _blocking(core.Ledger.attempts)
+    ready = _blocking(core.Ledger.ready)
+    queue = _blocking(core.Ledger.queue)
+    queues = _blocking(core.Ledger.queues)
+    pause = _blocking(core.Ledger.pause)
+    resume = _blocking(core.Ledger.resume)
+    replay = _blocking(core.Ledger.replay)
+    resolve = _blocking(core.Ledger.resolve)
+    retarget = _blocking(core.Ledger.retarget)
+    discard = _blocking(core.Ledger.discard)
+    prune = _blocking(core.Ledger.prune)
+
+
+def _run(started: concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
+    """Run an event loop until the event is set; tasks that are left are then cancelled, and so are their waiters."""
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        started.set_result((asyncio.get_running_loop(), stop))
+        await stop.wait()
+
+    asyncio.run(serve())
+
+
+def _in_threads(hooks: LedgerHooks | None) -> LedgerHooks | None:
+    """Return hooks that may block and call the ledger: those that are not coroutine functions run in threads."""
+    if not isinstance(hooks, LedgerHooks):
+        return hooks
+    given = {part.name: getattr(hooks, part.name) for part in dataclasses.fields(hooks)}
+    plain = {name: hook for name, hook in given.items() if hook and not inspect.iscoroutinefunction(hook)}
+    return dataclasses.replace(
+        hooks, **{name: functools.partial(asyncio.to_thread, hook) for name, hook in plain.items()}
+    )
