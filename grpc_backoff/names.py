@@ -48,6 +48,7 @@ from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linea
 
 if TYPE_CHECKING:
     from grpc_backoff.channel.errors import ForkError, NoConnectionError, RetriesExhaustedError
+    from grpc_backoff.config.credentials import tls_files
     from grpc_backoff.sync import Channel, insecure_channel, retrying, secure_channel
 
 __all__ = [
@@ -106,11 +107,13 @@ __all__ = [
     "read_config",
     "retrying",
     "secure_channel",
+    "tls_files",
     "uninstall",
 ]
 
 _OF_GRPC = {
     **dict.fromkeys(("Channel", "insecure_channel", "retrying", "secure_channel"), "grpc_backoff.sync"),
+    "tls_files": "grpc_backoff.config.credentials",
     **dict.fromkeys(("ForkError", "NoConnectionError", "RetriesExhaustedError"), "grpc_backoff.channel.errors"),
 }
 """The names whose modules load grpc."""

@@ -22,6 +22,8 @@ class State(enum.Enum):
 class Stage(enum.Enum):
     """The stage at which a connection attempt failed."""
 
+    CREDENTIALS = "credentials"
+    """Reading the credentials, if the channel has a source of them instead of the credentials themselves."""
     RESOLVE = "resolve"
     """Name resolution."""
     TCP = "tcp"

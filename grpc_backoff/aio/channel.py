@@ -30,12 +30,14 @@ from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.forks import CoreUse, at_fork, check_core, generation, refuse_inherited
 from grpc_backoff.config.arguments import Listener, check_listener
 from grpc_backoff.config.channel import ChannelSettings, ChannelSetup, Options, read_channel
+from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.sharing.credentials import ROTATED, security_of
 from grpc_backoff.sharing.key import Key, key_of
 from grpc_backoff.sharing.pool import dialled, find_place, pool_machine, resolver_of
 from grpc_backoff.telemetry.log import log_event
@@ -71,7 +73,7 @@ class Channel(Factories, grpc.aio.Channel):
     def __init__(
         self,
         target: str,
-        credentials: grpc.ChannelCredentials | None,
+        credentials: grpc.ChannelCredentials | CredentialsSource | None,
         options: Options | None,
         compression: grpc.Compression | None,
         interceptors: Interceptors | None,
@@ -91,8 +93,15 @@ class Channel(Factories, grpc.aio.Channel):
         self.policy_values = setup.policy_values
         """The connect policy's values by name, each with its source (BP-3)."""
         self._polling: Polling | None = Polling.shared()
+        source = None if credentials is None or isinstance(credentials, grpc.ChannelCredentials) else credentials
+        self._source = source
         self._interceptor_channel = interceptor_channel.InterceptorChannel(
-            target, credentials, core_options, compression, LAST_INTERCEPTORS
+            target,
+            # This channel never connects, so it needs some credentials, but not those of the source.
+            grpc.ssl_channel_credentials() if source is not None else cast("Any", credentials),
+            core_options,
+            compression,
+            LAST_INTERCEPTORS,
         )
         intercepting = self._interceptor_channel.open(interceptors)  # grpc itself rejects invalid arguments here
         # As on grpc's own channel, clients append to these lists and replace them, so each call reads them again.
@@ -133,10 +142,14 @@ class Channel(Factories, grpc.aio.Channel):
         self.target = target
         self.closing = False
         _channels.add(self)
+        if source is not None:
+            source.watch(self._rotate)
 
     @staticmethod
     def _key(
-        setup: ChannelSetup, credentials: grpc.ChannelCredentials | None, compression: grpc.Compression | None
+        setup: ChannelSetup,
+        credentials: grpc.ChannelCredentials | CredentialsSource | None,
+        compression: grpc.Compression | None,
     ) -> Key | None:
         """Return the channel's key; it is derived only once for all insecure channels with the same settings."""
         key: Key | None
@@ -165,6 +178,10 @@ class Channel(Factories, grpc.aio.Channel):
         """
         if not self._is_inherited:
             self._share.refresh()
+
+    def _rotate(self) -> None:
+        """Replace every connection, because the files of the credentials have changed (PO-10)."""
+        self._pool.refresh(ROTATED)
 
     def reset_connect_backoff(self) -> None:
         """Reset the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
@@ -234,6 +251,8 @@ class Channel(Factories, grpc.aio.Channel):
             await self._close_elsewhere(grace)
             return
         self.closing = True
+        if self._source is not None:
+            self._source.close()
         end = self._clock.now() + (grace or 0.0)
         self._calls.close()
         if not grace and self._interceptor_channel.is_open:
@@ -375,7 +394,7 @@ def insecure_channel(
 
 def secure_channel(
     target: str,
-    credentials: grpc.ChannelCredentials,
+    credentials: ChannelSecurity,
     options: Options | None = None,
     compression: grpc.Compression | None = None,
     interceptors: Interceptors | None = None,
@@ -386,7 +405,8 @@ def secure_channel(
     Args:
         target: the server's address, as in grpc. A URL, or a port above 65535, is rejected, because grpc cannot dial
             it.
-        credentials: as in grpc.
+        credentials: as in grpc; or `grpc_backoff.tls_files(...)`, whose files are watched, or a function that returns
+            `grpc.ChannelCredentials`, which a thread calls for each attempt (PO-10).
         options: channel options; the README lists those that affect the backoff.
         compression: the compression for the channel's calls, as in grpc.
         interceptors: as in grpc. They see the wait for a connection as part of the call.
@@ -397,15 +417,15 @@ def secure_channel(
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
         grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang or crash (FK-1).
-        TypeError: `credentials` are not `grpc.ChannelCredentials`.
+        TypeError: `credentials` are none of these.
     """
     if interceptor_channel.is_being_made():  # this function has replaced grpc's
-        return cast("Channel", interceptor_channel.genuine(target, credentials, options, compression, interceptors))
-    if not isinstance(credentials, grpc.ChannelCredentials):  # None would create a channel without TLS
-        raise TypeError(f"credentials={type(credentials).__name__}: expected grpc.ChannelCredentials")
+        return cast(
+            "Channel", interceptor_channel.genuine(target, cast("Any", credentials), options, compression, interceptors)
+        )
     return Channel(
         target,
-        credentials,
+        security_of(credentials),
         options,
         compression,
         interceptors,
@@ -415,7 +435,7 @@ def secure_channel(
 
 def _make_pool(
     target: str,
-    credentials: grpc.ChannelCredentials | None,
+    credentials: grpc.ChannelCredentials | CredentialsSource | None,
     options: Options,
     compression: grpc.Compression | None,
     policy: ConnectPolicy,

@@ -29,6 +29,7 @@ import grpc.aio
 
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.config.credentials import CredentialsSource, Outcome
 from grpc_backoff.config.pairs import first_values
 from grpc_backoff.config.target import core_target
 from grpc_backoff.connection.clock import Clock
@@ -39,6 +40,7 @@ from grpc_backoff.core.limits import EXPLAIN_TIMEOUT
 from grpc_backoff.core.options import attempt_options, resolver_configures, spreads_calls
 from grpc_backoff.core.texts import EXPLAIN_METHOD, EXPLAIN_SERVICE, MORE_THAN_THE_RETRY_BUFFER, Link, is_answer
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.stepping import Stepper
 
 Options = Sequence[tuple[str, Any]]
@@ -234,13 +236,18 @@ def _derived(target: str, options: Options) -> tuple[str, bool, bool]:
     return dialled, spreads_calls(target, named), "grpc.service_config" in named
 
 
+def _set(read: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    if not read.done():  # otherwise, the attempt was cancelled
+        read.set_result(outcome)
+
+
 class CoreConnector:
     """Creates one C-core channel for each attempt."""
 
     def __init__(
         self,
         target: str,
-        credentials: grpc.ChannelCredentials | None,
+        credentials: grpc.ChannelCredentials | CredentialsSource | None,
         options: Options,
         compression: grpc.Compression | None,
         policy: ConnectPolicy,
@@ -248,7 +255,8 @@ class CoreConnector:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         """Store the arguments for every attempt's channel; `options` are grpcio's own."""
-        self._credentials = credentials
+        self._source = None if isinstance(credentials, grpc.ChannelCredentials) else credentials
+        self._credentials = credentials if isinstance(credentials, grpc.ChannelCredentials) else None
         self._options = tuple(options)
         self._compression = compression
         self.policy = policy
@@ -275,9 +283,31 @@ class CoreConnector:
         This uses a new channel, which is not reused once its attempt has failed or its connection is lost. After a
         failure, a core channel would dial by itself (CB-1), and only the addresses that it already knows (CH-8).
         """
+        if self._source is not None:
+            limit -= await self._read_credentials(self._source, limit)
         connection = self._attempt = CoreConnection(self, limit)
         await connection.made()
         return connection
+
+    async def _read_credentials(self, source: CredentialsSource, limit: float) -> float:
+        """Read the credentials for an attempt of `limit` seconds (PO-10); return how many seconds that took.
+
+        Raises:
+            ConnectError: there are no credentials.
+        """
+        loop, began, most = self.loop, self.loop.time(), time_to_read(limit)
+        read: asyncio.Future[Outcome] = loop.create_future()
+
+        def tell(outcome: Outcome) -> None:
+            loop.call_soon_threadsafe(_set, read, outcome)
+
+        source.read(tell)
+        await asyncio.wait([read], timeout=most)
+        outcome = read.result() if read.done() else too_slow(most)
+        if isinstance(outcome, Failure):
+            raise ConnectError(outcome)
+        self._credentials = outcome
+        return loop.time() - began
 
     def decided(self) -> bool:
         """Return whether the core has an outcome; see `Connector.decided`."""

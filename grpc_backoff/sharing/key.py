@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import grpc
 
+from grpc_backoff.config.credentials import CredentialsSource
 from grpc_backoff.config.pairs import first_values
 
 _LOCAL_POOL = "grpc.use_local_subchannel_pool"
@@ -50,7 +51,7 @@ class Key:
 
 def key_of(
     target: str,
-    credentials: grpc.ChannelCredentials | None,
+    credentials: grpc.ChannelCredentials | CredentialsSource | None,
     policy: Hashable,
     options: Sequence[tuple[Any, Any]],
     compression: grpc.Compression | None,
@@ -59,7 +60,8 @@ def key_of(
 
     It shares nothing if it has a separate pool of subchannels, as in grpcio, or if the value of one of its options
     cannot be hashed. `policy` is how the channel connects, and how many connections it has. The order of the options
-    does not matter; if a name occurs twice, only the first option counts (CH-9).
+    does not matter; if a name occurs twice, only the first option counts (CH-9). `credentials` are grpc's, or a source
+    of credentials, which itself is part of the key (PO-10).
     """
     held = first_values(options)
     if held.get(_LOCAL_POOL):
@@ -71,7 +73,7 @@ def key_of(
         return None
 
 
-def _security(credentials: grpc.ChannelCredentials) -> Hashable:
+def _security(credentials: Any) -> Hashable:
     """Return the part of a key that identifies these credentials.
 
     grpcio keeps the PEMs of `ssl_channel_credentials` in a private attribute, from which they are read. If a release of
@@ -79,6 +81,9 @@ def _security(credentials: grpc.ChannelCredentials) -> Hashable:
     grpcio's inner object is used instead, because after `install` the outer one is made anew for each channel. The key
     does not keep that object alive, but the channels do that use it; after them, the schedule soon ends as well.
     """
+    if not isinstance(credentials, grpc.ChannelCredentials):
+        source: Hashable = credentials.identity
+        return source
     known = _digests.get(credentials)
     if known is None:
         inner = getattr(credentials, "_credentials", credentials)

@@ -18,7 +18,9 @@ from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
 from grpc_backoff.config.arguments import Listener, check_listener
 from grpc_backoff.config.channel import ChannelSettings, Options, read_channel
+from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 from grpc_backoff.connection.events import ConnectionStatus
+from grpc_backoff.sharing.credentials import ROTATED, security_of
 from grpc_backoff.sharing.key import key_of
 from grpc_backoff.sharing.pool import REFRESHED, dialled, find_place, pool_machine, resolver_of
 from grpc_backoff.sync import forks
@@ -52,7 +54,7 @@ class Channel(Factories, grpc.Channel):
     def __init__(
         self,
         target: str,
-        credentials: grpc.ChannelCredentials | None,
+        credentials: grpc.ChannelCredentials | CredentialsSource | None,
         options: Options | None,
         compression: grpc.Compression | None,
         **settings: Unpack[ChannelSettings],
@@ -115,6 +117,10 @@ class Channel(Factories, grpc.Channel):
         """The environment that the channel's calls share."""
         forks.note_calls(self.calls)
         self.closing = False
+        source = None if credentials is None or isinstance(credentials, grpc.ChannelCredentials) else credentials
+        self._source = source
+        if source is not None:
+            source.watch(self._rotate)
 
     # Beyond grpc's interface.
 
@@ -133,6 +139,10 @@ class Channel(Factories, grpc.Channel):
         """
         if not self.closing and not self._is_inherited:
             self._conductor.post(lambda: self._pool.refresh(REFRESHED))
+
+    def _rotate(self) -> None:
+        """Replace every connection, because the files of the credentials have changed (PO-10)."""
+        self._conductor.post(lambda: self._pool.refresh(ROTATED))
 
     def reset_connect_backoff(self) -> None:
         """Reset the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
@@ -183,6 +193,8 @@ class Channel(Factories, grpc.Channel):
             self.closing = True
         if self._is_inherited:
             return  # its threads and sockets belong to the parent
+        if self._source is not None:
+            self._source.close()
         self.calls.close()
         end = time.monotonic() + _CLOSES_WITHIN
         for thread in self._end(_CLOSES_WITHIN / 2):
@@ -292,7 +304,7 @@ def insecure_channel(
 
 def secure_channel(
     target: str,
-    credentials: grpc.ChannelCredentials,
+    credentials: ChannelSecurity,
     options: Options | None = None,
     compression: grpc.Compression | None = None,
     **settings: Unpack[ChannelSettings],
@@ -302,7 +314,8 @@ def secure_channel(
     Args:
         target: the server's address, as in grpc. A URL, or a port above 65535, is rejected, because grpc cannot dial
             it.
-        credentials: as in grpc.
+        credentials: as in grpc; or `grpc_backoff.tls_files(...)`, whose files are watched, or a function that returns
+            `grpc.ChannelCredentials`, which a thread calls for each attempt (PO-10).
         options: channel options; the README lists those that affect the backoff.
         compression: the compression for the channel's calls, as in grpc.
         settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
@@ -312,8 +325,6 @@ def secure_channel(
         grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
         grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang (FK-1).
-        TypeError: `credentials` is not a `grpc.ChannelCredentials`.
+        TypeError: `credentials` are none of these.
     """
-    if not isinstance(credentials, grpc.ChannelCredentials):  # None would create a channel without TLS
-        raise TypeError(f"credentials={type(credentials).__name__}: expected grpc.ChannelCredentials")
-    return Channel(target, credentials, options, compression, **settings)
+    return Channel(target, security_of(credentials), options, compression, **settings)

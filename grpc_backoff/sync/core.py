@@ -20,6 +20,7 @@ from typing import Any
 
 import grpc
 
+from grpc_backoff.config.credentials import CredentialsSource, Outcome
 from grpc_backoff.config.pairs import first_values
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure
@@ -28,6 +29,7 @@ from grpc_backoff.core.limits import EXPLAIN_TIMEOUT
 from grpc_backoff.core.options import attempt_options, resolver_configures, spreads_calls
 from grpc_backoff.core.texts import EXPLAIN_METHOD, EXPLAIN_SERVICE, MORE_THAN_THE_RETRY_BUFFER, Link, is_answer
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.sync.conductor import Conductor, Timer
 from grpc_backoff.sync.grpcio import close_channel, core_channel, exclude_service, state_check
@@ -222,24 +224,69 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             close_channel(self.channel)
 
 
+class ReadingAttempt:
+    """An attempt whose credentials are read first (PO-10). Everything runs on the conductor."""
+
+    def __init__(
+        self,
+        owner: CoreConnector,
+        source: CredentialsSource,
+        limit: float,
+        tell: Callable[[CoreConnection | Failure], None],
+    ) -> None:
+        """Start to read; `limit` is the time limit of the whole attempt, in seconds."""
+        conductor, most = owner.conductor, time_to_read(limit)
+        self._owner = owner
+        self._ends = conductor.now() + limit
+        self._tell = tell
+        self._dial: CoreConnection | None = None
+        self._timer = conductor.call_at(conductor.now() + most, lambda: self._read(too_slow(most)))
+        source.read(lambda outcome: conductor.post(lambda: self._read(outcome)))
+
+    def _read(self, outcome: Outcome) -> None:
+        tell, self._tell = self._tell, _ignore
+        self._timer.cancel()
+        if tell is _ignore:
+            return  # it has timed out, or was abandoned
+        if isinstance(outcome, Failure):
+            tell(outcome)
+        else:
+            self._owner.credentials = outcome
+            self._dial = CoreConnection(self._owner, self._ends - self._owner.conductor.now(), tell)
+
+    def decided(self) -> bool:
+        """Return whether the core has an outcome that has not been polled yet."""
+        return self._dial is not None and self._dial.decided()
+
+    def abandon(self) -> None:
+        """Abandon the attempt; a function of the program that reads credentials may go on."""
+        self._tell = _ignore
+        self._timer.cancel()
+        if self._dial is not None:
+            self._dial.abandon()
+
+
 class CoreConnector:
     """Creates one C-core channel for each attempt."""
 
     def __init__(
         self,
         target: str,
-        credentials: grpc.ChannelCredentials | None,
+        credentials: grpc.ChannelCredentials | CredentialsSource | None,
         options: Options,
         compression: grpc.Compression | None,
         policy: ConnectPolicy,
         conductor: Conductor,
     ) -> None:
         """Store the arguments for every attempt's channel; `options` are grpcio's own."""
-        self._how = target, credentials, tuple(options), compression
+        self._source = None if isinstance(credentials, grpc.ChannelCredentials) else credentials
+        self.credentials = credentials if isinstance(credentials, grpc.ChannelCredentials) else None
+        """The credentials for the next attempt."""
+        self._how = target, tuple(options), compression
         self.policy = policy
         self.conductor = conductor
         self.machine = m.DialMachine(policy.idle_timeout, policy.stable_after)
-        named = first_values(self._how[2])
+        named = first_values(self._how[1])
         self._spreads = spreads_calls(target, named)
         self.has_service_config = "grpc.service_config" in named
         self.fail_fast = False if resolver_configures(target, named) else None
@@ -257,16 +304,20 @@ class CoreConnector:
         self.redialled: Callable[[], None] = _ignore
         """Called on the conductor each time that the core has redialled by itself (CB-16)."""
 
-    def connect(self, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> CoreConnection:
+    def connect(
+        self, limit: float, tell: Callable[[CoreConnection | Failure], None]
+    ) -> CoreConnection | ReadingAttempt:
         """Start one attempt; when it ends, call `tell` on the conductor with its outcome, unless it was abandoned."""
-        return CoreConnection(self, limit, tell)
+        if self._source is None:
+            return CoreConnection(self, limit, tell)
+        return ReadingAttempt(self, self._source, limit, tell)
 
     def make_channel(self, limit: float) -> Any:
         """Return a channel that makes one attempt with a time limit of `limit` seconds."""
-        target, credentials, options, compression = self._how
+        target, options, compression = self._how
         timing = attempt_options(self.policy, limit, spreads=self._spreads)
         return core_channel(
-            target, credentials, (("grpc.use_local_subchannel_pool", 1), *timing, *options), compression
+            target, self.credentials, (("grpc.use_local_subchannel_pool", 1), *timing, *options), compression
         )
 
     def retire(self) -> None:

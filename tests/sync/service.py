@@ -132,7 +132,7 @@ class Place:
 
     def __init__(self, servicer=None, credentials=None, threads=32, address=None):
         self.servicer = servicer or Echo()
-        self._credentials = credentials
+        self.credentials = credentials
         self._threads = threads
         self._server = None
         self._held = socket.socket()
@@ -150,8 +150,8 @@ class Place:
         self._server = grpc.server(pool)
         services.add_EchoServicer_to_server(self.servicer, self._server)
         self.bound = (
-            self._server.add_secure_port(self._address, self._credentials)
-            if self._credentials
+            self._server.add_secure_port(self._address, self.credentials)
+            if self.credentials
             else self._server.add_insecure_port(self._address)
         )
         assert self.bound == self.port or self._address != self.target
