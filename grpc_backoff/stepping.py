@@ -9,7 +9,6 @@ Internal: programs import from `grpc_backoff`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -58,7 +57,7 @@ class Stepper(ABC, Generic[InputT, EffectT]):
 
     def __init__(self) -> None:
         """Start without inputs."""
-        self._inputs: deque[InputT] = deque()
+        self._inputs: list[InputT] = []  # a deque would take a dozen times the memory, for one or two inputs
 
     def feed(self, given: InputT) -> None:
         """Step the machine with an input, or let it wait if a step is in progress."""
@@ -73,7 +72,7 @@ class Stepper(ABC, Generic[InputT, EffectT]):
         inputs, self._stepping = self._inputs, True
         try:
             while inputs:
-                effects = self._step(inputs.popleft())
+                effects = self._step(inputs.pop(0))
                 if effects is None:
                     break
                 for effect in effects:

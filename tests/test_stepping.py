@@ -16,7 +16,7 @@ class Shell(Stepper):
 
     def _step(self, given):
         if self.waits:
-            self._inputs.appendleft(given)
+            self._inputs.insert(0, given)
             return None
         self.done.append(given)
         return self.effects.get(given, ())

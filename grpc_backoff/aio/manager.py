@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextvars import Context
 from typing import Any
@@ -68,7 +67,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._tell_state = changed
         self._ended: Callable[[], None] | None = None
-        self._news: deque[ConnectionEvent | None] = deque(maxlen=_MOST_NEWS)
+        self._news: list[ConnectionEvent | None] = []
         self._news_due = False
         super().__init__(machine, pending, clock=clock, rng=rng, home=loop, key=key, schedules=schedules, beside=beside)
 
@@ -154,6 +153,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         if self._loop.is_closed():
             raise RuntimeError("the event loop is closed")
         self._news.append(news)
+        del self._news[:-_MOST_NEWS]
         if not self._news_due:
             self._news_due = True
             self._loop.call_soon_threadsafe(self._take_in_news, context=Context())
@@ -161,7 +161,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
     def _take_in_news(self) -> None:
         self._news_due = False
         while self._news:
-            self._take_in(self._news.popleft())
+            self._take_in(self._news.pop(0))
         self.feed(m.ScheduleChanged(busy=self._is_busy))
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -169,7 +169,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         entry = self.membership.entry
         with self.membership.lock:
             if entry.stepping:  # a signal handler or a finalizer has interrupted another manager's step in this thread
-                self._inputs.appendleft(given)
+                self._inputs.insert(0, given)
                 self._later(self._drain)
                 return None
             entry.stepping = True

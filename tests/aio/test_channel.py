@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 import weakref
+from dataclasses import fields
 
 import grpc
 import grpc.aio
@@ -19,6 +20,7 @@ from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.connection import events
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.jitter import Proportional
+from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing import FakeClock
 from grpc_backoff.testing.front import FlakyFront, silent
@@ -150,7 +152,9 @@ async def test_a_channel_says_where_its_values_come_from(tmp_path, monkeypatch):
     assert values()["jitter"][0] == Proportional(0.4)
     assert values("other:1")["jitter"] == (Proportional(0.2), "preset grpc")
     assert set(values(policy=CONNECT)) == set(values("other:1"))
-    assert {origin for _, origin in values(policy=CONNECT).values()} == {"argument"}
+    connect, pool = values(policy=CONNECT), {part.name for part in fields(PoolPolicy)}
+    assert {origin for part, (_, origin) in connect.items() if part not in pool} == {"argument"}
+    assert {origin for part, (_, origin) in connect.items() if part in pool} == {"preset grpc"}
     assert channels[0].policy.backoff.jitter == Proportional(0.1)
     with pytest.raises(TypeError):
         channels[0].policy_values["jitter"] = channels[0].policy_values["multiplier"]  # read-only

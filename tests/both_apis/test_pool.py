@@ -14,7 +14,7 @@ from itertools import pairwise, repeat
 
 import pytest
 
-from grpc_backoff import AttemptStarted, Closed, Connected, OptionError
+from grpc_backoff import AttemptStarted, Closed, Connected, Disconnected, OptionError
 from grpc_backoff.pool.events import SlotOpened, SlotRetiring, SlotServing
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close
 from tests.both_apis.log import Log
@@ -119,6 +119,7 @@ def test_the_old_connection_breaks(ours, log):
         channel.own.refresh_connection()
         until(lambda: len(log.of(AttemptStarted)) >= 3)
         peer.break_all()
+        until(lambda: log.of(Disconnected))  # a call before that may be sent on the broken connection (CH-7)
         call = channel.begin(wait_for_ready=True, timeout=20)
         peer.behave(healthy)
         assert call.outcome().code is CODE.OK
