@@ -115,7 +115,7 @@ def simulate(
     resolution: float | None = None,
     draw: Draw | None = None,
 ) -> Recovery:
-    """Simulate an outage for clients with this policy, and return what the server sees.
+    """Simulate an outage for clients with this policy and return what the server sees.
 
     The same seed always gives the same result, regardless of the number of processors.
 

@@ -86,7 +86,7 @@ class Stepper(ABC, Generic[InputT, EffectT]):
 
     @abstractmethod
     def _step(self, given: InputT) -> Sequence[EffectT] | None:
-        """Replace the machine's state, and return the effects; None if the inputs have to wait for another `_drain`."""
+        """Replace the machine's state and return the effects; None if the inputs have to wait for another `_drain`."""
 
     @abstractmethod
     def _carry_out(self, effect: EffectT) -> None:

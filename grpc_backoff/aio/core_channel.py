@@ -130,7 +130,7 @@ class CoreChannel:
             self._changed()
 
     async def close(self, grace: float | None = None) -> None:
-        """Give the calls up to `grace` seconds to finish, and close the channel; nothing of it stays in the core.
+        """Give the calls up to `grace` seconds to finish, then close the channel; nothing of it stays in the core.
 
         Cancelling this ends the grace period but still closes the channel, because nothing else would close it.
         """

@@ -109,7 +109,7 @@ class MultiCallable(Method):
         return None if self._channel.closing else self._bind()
 
     def _bind(self) -> CallConnection | None:
-        """Create grpc's multicallable on the current connection, and return the connection; None if there is none."""
+        """Create grpc's multicallable on the current connection and return the connection; None if there is none."""
         core = self._core
         if core is not None and not core.retired and core.check(False) == READY_NUMBER:
             return self._connection

@@ -588,7 +588,7 @@ class CallMachine:
     # Hooks.
 
     def _ask(self, state: CallState, hook: CallHook) -> Step:
-        """Call a hook, and wait for it until the call's deadline."""
+        """Call a hook and wait for it until the call's deadline."""
         timer: list[Effect] = [] if state.end is None else [ArmTimer(state.end)]
         return state._replace(phase=CallPhase.DECIDING), [*timer, hook]
 

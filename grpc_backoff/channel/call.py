@@ -99,7 +99,7 @@ class CallShell(Stepper[m.Input, m.Effect]):
 
     @abstractmethod
     def _break_off(self, error: Exception) -> None:
-        """End the call with an error that is not an attempt's, and cancel the attempt in flight."""
+        """End the call with an error that is not an attempt's and cancel the attempt in flight."""
 
     def _interrupted(self, error: Exception) -> None:
         """End the call with the error of a step that was interrupted; otherwise, the call would never end."""

@@ -64,7 +64,7 @@ class CallEnvironment:
             warn_of([f"retries of {method}: {'; '.join(doubt for _, doubt in new)}"])
 
     def rests(self, call: AnyCall) -> None:
-        """Store a call, and keep it alive, while it is between two attempts."""
+        """Keep a call alive while it is between two attempts."""
         self._between[call] = None
 
     def goes_on(self, call: AnyCall) -> None:

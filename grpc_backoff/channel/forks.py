@@ -66,7 +66,7 @@ def generation() -> Generation:
 
 
 def at_fork(inherit: Callable[[], CoreUse]) -> None:
-    """Register a function that runs in the child of each fork, and returns how the parent's channels used the core."""
+    """Register a function that runs in the child of each fork and returns how the parent's channels used the core."""
     _inherit.append(inherit)
 
 

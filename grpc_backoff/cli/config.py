@@ -57,7 +57,7 @@ def config() -> None:
 @click.argument("file", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def check(file: str, as_json: bool) -> None:
-    """Check FILE, and show its effective values and where each comes from.
+    """Check FILE and show its effective values and where each comes from.
 
     The exit status is 0 if the file is valid, 1 if it is not, and 2 for a usage error.
     """

@@ -78,7 +78,7 @@ def _given(context: click.Context) -> tuple[str, str | None]:
 
 
 def _within(context: click.Context, work: Callable[[Ledger], Coroutine[Any, Any, ResultT]]) -> ResultT:
-    """Run a function on the ledger that the command line names, and return its result."""
+    """Run a function on the ledger that the command line names and return its result."""
     url, config = _given(context)
 
     from grpc_backoff.ledger import Ledger  # noqa: PLC0415 - after GRPC_VERBOSITY is set

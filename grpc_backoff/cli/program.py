@@ -68,7 +68,7 @@ def find(words: Sequence[str]) -> Program:
 
 
 def run(program: Program) -> None:
-    """Install this library's channels, and run the program as the main program of this process.
+    """Install this library's channels and run the program as the main program of this process.
 
     The program's exceptions and its exit status are passed on.
 

@@ -83,7 +83,7 @@ def simulate(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Simulate N clients that lose their server, and show the attempts that the server sees until all have reconnected.
+    """Simulate N clients that lose their server and show the attempts that the server sees until all have reconnected.
 
     All clients lose the server at the same moment. Each dials immediately, and then again after each gap that its
     policy sets, until it has reconnected. Times are measured from the moment the server comes back; the peak is the

@@ -149,7 +149,7 @@ KEEPING = tuple(Setting(name, checks=LEDGER_CHECKS) for name in LEDGER_CHECKS)
 def read_source(
     table: Sequence[Setting], given: Mapping[str, tuple[str, object]], origin: str, unit: Unit | None = None
 ) -> Source:
-    """Check the settings from one source, and return the source.
+    """Check the settings from one source and return the source.
 
     Args:
         table: the settings that are allowed.

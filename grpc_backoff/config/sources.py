@@ -108,7 +108,7 @@ def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
 
 
 def _settle(sources: Sequence[Source]) -> dict[str, Said]:
-    """Combine the sources into the effective value of each part, and check that they agree."""
+    """Combine the sources into the effective value of each part and check that they agree."""
     said: dict[str, Said] = {}
     for source in reversed(sources):
         said.update(source)

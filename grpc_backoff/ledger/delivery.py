@@ -361,7 +361,7 @@ class Delivery:
         )
 
     async def _renew(self, refresh: Callable[..., Any], operation: Operation) -> bool:
-        """Call the hook for new credentials, and keep them in memory only (LG-11); return whether it succeeded."""
+        """Call the hook for new credentials and keep them in memory only (LG-11); return whether it succeeded."""
         try:
             renewed = await call_hook(refresh, operation)
             self._credentials = tuple((str(key), value) for key, value in renewed or ())
@@ -497,7 +497,7 @@ class Delivery:
     # Trouble with the database.
 
     async def _is_troubled(self, error: LedgerError) -> None:
-        """Log the first of a series of errors as a warning, and wait before trying again."""
+        """Log the first of a series of errors as a warning and wait before trying again."""
         _LOG.log(
             logging.DEBUG if self._troubled else logging.WARNING, "%s: deliveries have paused: %s", self.target, error
         )

@@ -388,7 +388,7 @@ class PostgresStore(Store):
             self._listener = asyncio.ensure_future(self._listen(heard))
 
     async def _listen(self, heard: Callable[[str], None]) -> None:
-        """Listen, and start again whenever the connection is lost."""
+        """Listen and start again whenever the connection is lost."""
         while True:
             with contextlib.suppress(LedgerError, psycopg.Error, TimeoutError, OSError):
                 await self._listen_once(heard)

@@ -493,7 +493,7 @@ class Store(abc.ABC):
         )
 
     async def lost(self, target: str | None, policy_of: PolicyOf, limit: int) -> list[Recorded]:
-        """End the leases that have expired, and record their attempts as lost (LG-6)."""
+        """End the leases that have expired and record their attempts as lost (LG-6)."""
         look = Statement(f"SELECT 1 FROM {self.dialect.operations} WHERE {self.dialect.disturbed} LIMIT 1", {})
         if not await self._run(lambda: one(look), Access.READ):
             return []
@@ -711,7 +711,7 @@ class Store(abc.ABC):
         states: Iterable[OperationState],
         **given: Any,
     ) -> list[str]:
-        """Change operations in these states, and return their ids."""
+        """Change operations in these states and return their ids."""
 
         def change() -> Plan[list[str]]:
             statements = []

@@ -32,7 +32,7 @@ class Plaintext:
 
 
 async def look_in_plaintext(address: Address) -> Plaintext:
-    """Start HTTP/2 without TLS, and return the server's response."""
+    """Start HTTP/2 without TLS and return the server's response."""
     connector = Http2Connector(Target(str(address), str(address), DEFAULT_PORT, (address,)))
     try:
         await connector.connect(_LIMIT)

@@ -147,7 +147,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         return self._loss
 
     def retire(self) -> None:
-        """Accept no new calls, and close once the running ones have ended, as a graceful GOAWAY allows (CH-6)."""
+        """Accept no new calls and close once the running ones have ended, as a graceful GOAWAY allows (CH-6)."""
         self.retired = True
         self.feed(m.Retire())
         self.look()

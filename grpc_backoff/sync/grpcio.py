@@ -78,7 +78,7 @@ def open_channels() -> list[Any]:
 
 
 def forget_channels() -> list[Any]:
-    """Return the open channels, and stop tracking them, because they belong to another process."""
+    """Return the open channels and stop tracking them, because they belong to another process."""
     forgotten = open_channels()
     _open.clear()
     return forgotten

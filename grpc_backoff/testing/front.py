@@ -128,7 +128,7 @@ async def http1_answer(visit: Visit) -> None:
 
 
 async def settings_only(visit: Accepted) -> None:
-    """Send SETTINGS and nothing else, and keep the connection open until the client closes."""
+    """Send only SETTINGS and keep the connection open until the client closes."""
     visit.send_settings()
     await visit.until_closed()
 

@@ -122,7 +122,7 @@ class Echo(Service):
 
 
 class BreakOff(Service):
-    """Starts to answer each request, and then resets its stream."""
+    """Starts to answer each request and then resets its stream."""
 
     def __init__(self, data: bytes, code: ErrorCodes) -> None:
         """Send headers and as much of `data` as the client's window allows, then RST_STREAM with `code`."""

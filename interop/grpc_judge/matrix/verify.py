@@ -86,7 +86,7 @@ def _read(path: Path) -> _Json:
 
 
 async def _fresh(old: _Json) -> _Json:
-    """Repeat the older run, and then rerun each client and clause whose failure was not reproduced."""
+    """Repeat the older run and then rerun each client and clause whose failure was not reproduced."""
     peers = [peer["name"] for peer in old["peers"] if not peer["missing"]]
     new = await _run(peers, [clause["name"] for clause in old["clauses"]], full=old["full"])
     for _ in range(_TRIES):

@@ -17,7 +17,7 @@ class _HangUp(asyncio.Protocol):
         self._accepted = accepted
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Report the time, and close."""
+        """Report the time and close."""
         self._accepted(asyncio.get_running_loop().time())
         transport.close()
 

@@ -127,7 +127,7 @@ class ResetAfterData(_ResetCalls):
 
 @dataclass(frozen=True, slots=True)
 class PingFlood(Behaviour):
-    """Work, and send PINGs continuously, as many as the client reads.
+    """Work and send PINGs continuously, as many as the client reads.
 
     Attributes:
         burst: how many PINGs to send at a time.
