@@ -67,7 +67,7 @@ class Stepper(ABC, Generic[InputT, EffectT]):
             self._drain()
 
     def _drain(self) -> None:
-        """Process the inputs that wait, unless a step is in progress: it does so when it is done."""
+        """Process the waiting inputs; if a step is in progress, they are processed after it."""
         if self._stepping:
             return
         inputs, self._stepping = self._inputs, True
@@ -93,7 +93,7 @@ class Stepper(ABC, Generic[InputT, EffectT]):
         """Execute an effect of the machine."""
 
     def _interrupted(self, error: Exception) -> None:
-        """Handle the error of a step or of an effect. By default, the one who gave the input gets it."""
+        """Handle the error of a step or of an effect. By default, it is raised to whoever gave the input."""
         raise error
 
     def _drained(self) -> None:

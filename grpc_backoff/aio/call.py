@@ -49,7 +49,7 @@ class Sender(Protocol):
 
     @property
     def serializer(self) -> Callable[[Any], bytes] | None:
-        """Serializes the requests of an attempt; None if they are serialized already."""
+        """The serializer of requests; None if they are serialized already."""
         ...
 
     def of_bytes(self) -> Sender:

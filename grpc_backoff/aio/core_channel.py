@@ -95,7 +95,7 @@ class CoreChannel:
         return [(call, owner) for held, owner in owners.items() if (call := held()) is not None]
 
     def retire(self) -> None:
-        """Accept no new calls, and call `drained` once the running ones have ended."""
+        """Accept no new calls and call `drained` once the running ones have ended."""
         if not self.retired:
             self.retired = True
             if not self.running:

@@ -6,7 +6,7 @@ An intercepted call is made on the interceptor channel. The channel's intercepto
 The first one is created through `grpc.aio`'s public names, because tracing libraries replace these with functions
 that add interceptors. Those functions may lead back to this library: a program may have assigned
 `grpc_backoff.aio.insecure_channel` to grpc's name, or called `grpc_backoff.install`. This module tracks which
-constructor is running, and ends such a cycle at grpcio's own class.
+constructor is running and ends such a cycle at grpcio's own class.
 """
 
 from __future__ import annotations

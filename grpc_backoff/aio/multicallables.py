@@ -200,7 +200,7 @@ class MultiCallable(Method):
         return CALLS[self.arity](channel._calls, machine, *frozen, arguments, limit, call_id)
 
     def sends(self, request: Any) -> bool:
-        """Return whether grpc sends this; for None, or if the serializer fails, it sends an empty message."""
+        """Return whether grpc sends this request; for None, or if the serializer fails, it sends an empty message."""
         if self.takes_one_request:
             return self.serializer is not None or request is None or type(request) is bytes
         return request is None or is_stream(request)

@@ -45,7 +45,7 @@ class Status(NamedTuple):
 
 
 class CallShell(Stepper[m.Input, m.Effect]):
-    """The base class for calls: it holds the machine, and makes the machine's inputs."""
+    """The base class for calls: it holds the machine and makes the machine's inputs."""
 
     exhausted_error: ClassVar[Any]
     """The `RetriesExhaustedError` of this API."""

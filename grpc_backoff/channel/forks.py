@@ -71,7 +71,7 @@ def at_fork(inherit: Callable[[], CoreUse]) -> None:
 
 
 def core_stirred() -> None:
-    """Note that the core was asked to create or close a channel, so its own threads may be busy for a while."""
+    """Record that the core was asked to create or close a channel, so its own threads may be busy for a while."""
     global _stirred  # noqa: PLW0603 - a process has one core
     _stirred = time.monotonic()
 

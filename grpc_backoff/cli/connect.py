@@ -1,4 +1,4 @@
-"""`grpc-backoff connect`: connects to a server, and shows every attempt and connection until it is stopped."""
+"""`grpc-backoff connect`: connects to a server and shows every attempt and connection until it is stopped."""
 
 from __future__ import annotations
 

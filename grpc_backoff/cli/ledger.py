@@ -284,7 +284,7 @@ def _decoded(proto: str, request: bytes) -> str:
 )
 @click.pass_context
 def replay(context: click.Context, /, ids: tuple[str, ...], every: bool, **which: Any) -> None:
-    """Retry failed operations: they get new attempts, and keep their history."""
+    """Retry failed operations: they get new attempts and keep their history."""
     _require_choice(ids, every)
     if every:
         failed = _filter((OperationState.FAILED.value,), **which)
@@ -316,7 +316,7 @@ def _require_choice(ids: Sequence[str], every: bool) -> None:
 
 
 async def _in_batches(opened: Ledger, which: Filter, change: Callable[..., Coroutine[Any, Any, list[str]]]) -> int:
-    """Change all operations that match a filter, a batch at a time, so that what is interrupted can be run again."""
+    """Change all operations that match a filter, one batch at a time; an interrupted command can be rerun."""
     counts = (await opened.queue(which.target)).counts  # of which the filter may leave some out
     changed = 0
     length = sum(counts.get(state, 0) for state in which.states)

@@ -82,7 +82,7 @@ def named_policies(text: str) -> list[Named]:
 
 
 def _told(name: str, resolved: ResolvedPolicy[RetryPolicy]) -> Named:
-    """Return a policy that was requested by name, and warn about its settings that have no effect."""
+    """Return a policy that was requested by name and warn about its settings that have no effect."""
     for remark in resolved.remarks:
         warnings.warn(remark, PolicyWarning, stacklevel=2)
     return Named(name, resolved.policy)

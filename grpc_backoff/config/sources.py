@@ -1,4 +1,4 @@
-"""Combines several sources into one policy, and records where each of its values came from.
+"""Combines several sources into one policy and records where each of its values came from.
 
 A source holds the settings from one place: the arguments, the channel options, a table of the file, or a preset. It
 maps the parts of a policy to their values. For each part, the first source that sets it takes precedence (BP-3).

@@ -20,7 +20,7 @@ class Loss(NamedTuple):
     """How an established connection ended, as far as the connector can tell.
 
     Attributes:
-        reason: a description.
+        reason: why it ended, in words.
         graceful: whether the peer sent GOAWAY(NO_ERROR), or the connection was closed because it was idle.
         served: whether an RPC completed on the connection.
     """

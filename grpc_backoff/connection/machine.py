@@ -190,7 +190,7 @@ class ConnectionLost(NamedTuple):
     """The established connection ended.
 
     Attributes:
-        reason: a description.
+        reason: why it ended, in words.
         graceful: whether the peer sent GOAWAY(NO_ERROR).
         served: whether an RPC completed on it.
         used: when an RPC last used it; minus infinity if none did.

@@ -162,7 +162,7 @@ class Ledger:
         rng: Random | None = None,
         migrate: bool = True,
     ) -> Self:
-        """Open a database, and bring its tables to this library's version.
+        """Open a database and bring its tables to this library's version.
 
         Args:
             url: the path of an SQLite file, which is created if necessary, or a `postgresql://` URL.

@@ -258,7 +258,7 @@ class PostgresStore(Store):
             await self._free.pop().close()
 
     async def _told(self, connection: Session, work: Work[ResultT]) -> ResultT:
-        """Run the work, and translate the server's errors."""
+        """Run the work and translate the server's errors."""
         try:
             return await work(connection)
         except psycopg.errors.LockNotAvailable as error:

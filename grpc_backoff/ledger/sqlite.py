@@ -100,7 +100,7 @@ class SQLiteStore(Store):
             return follow(plan(), self._executor(connection.cursor()))
 
     def _executor(self, cursor: sqlite3.Cursor) -> Callable[[list[Statement]], list[list[Row]]]:
-        """Return the function that executes statements, all at the time at which it was made."""
+        """Return a function that executes statements; for all of them, the time is that of this call."""
         times = self._times()
         return lambda statements: [cursor.execute(text, {**times, **given}).fetchall() for text, given, _ in statements]
 

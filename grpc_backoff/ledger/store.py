@@ -1,7 +1,7 @@
 """What all of a ledger's databases have in common: the transactions, as generators of SQL statements.
 
 A transaction decides nothing about retries by itself: it locks the rows, applies `transitions` to them, and writes the
-result back. It yields the statements that it needs, and receives their rows. So the same transaction runs on SQLite's
+result back. It yields the statements that it needs and receives their rows. So the same transaction runs on SQLite's
 thread, on an asynchronous connection, and on a connection of the caller's. A store for a database runs transactions,
 and says in its `Dialect` how the database writes times and locks; see `sqlite` and `postgres`.
 """
@@ -169,7 +169,7 @@ class Dialect(NamedTuple):
         attempts: the table of their attempts.
         now: the time at which the statement began.
         clock: the time at which the expression is evaluated, thus after a lock was acquired.
-        lock: locks the rows of the table `o`, and waits for those that are locked.
+        lock: locks the rows of the table `o` and waits for those that are locked.
         skip: the same, but skips those that are locked.
         at: the stored form of a time `{}` in seconds.
         later: the time `{0}` plus `{1}` seconds.
@@ -195,7 +195,7 @@ class Dialect(NamedTuple):
 
 @record
 class _Locked(NamedTuple):
-    """What is read of an operation when its row is locked, and the time after that."""
+    """The part of an operation that is read when its row is locked, and the time after that."""
 
     id: str
     policy: str
@@ -290,7 +290,7 @@ class Store(abc.ABC):
     dialect: ClassVar[Dialect]
 
     def __init__(self, name: str, settings: LedgerSettings) -> None:
-        """Remember the database's name, which is shown in errors, and this process."""
+        """Store the arguments and this process's id; `name` is the database's name in errors."""
         self._name = name
         self._settings = settings
         self._closed = False
@@ -728,7 +728,7 @@ class Store(abc.ABC):
         return await self._run(change, Access.TRANSACTION)
 
     async def retarget(self, old: str, new: str, limit: int, *, due: bool = False) -> int:
-        """Change the target of operations that have not ended well; return of how many (LG-10).
+        """Change the target of operations that have not succeeded or been discarded; return how many (LG-10).
 
         With `due`, only operations that may be claimed at some time are changed, which an index finds, and only if the
         old target is another spelling of the new one. If the new target already has an operation with the same key, the
@@ -776,7 +776,7 @@ def follow(plan: Plan[ResultT], execute: Callable[[list[Statement]], list[list[R
 
 
 def _found(submission: Submission, stored: Mapping[Any, str]) -> str | None:
-    """Return the id of the operation that a submission has met: the same one, or one with the same key."""
+    """Return the id of the stored operation with a submission's id, or with its idempotency key; None without one."""
     key = submission.target, submission.method, submission.idempotency_key
     return stored.get(submission.id) or (stored.get(key) if key[-1] is not None else None)
 

@@ -289,7 +289,7 @@ def insecure_channel(
     Args:
         target: the server's address, as in grpc. A URL, or a port above 65535, is rejected, because grpc cannot dial
             it.
-        options: channel options; the README lists those that affect the backoff.
+        options: channel options; `docs/reference/options.md` lists those that affect the backoff.
         compression: the compression for the channel's calls, as in grpc.
         settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
             `retry_budget` and `retry_hooks`; see `ChannelSettings`.

@@ -1,7 +1,7 @@
 """One channel's queue of pending calls.
 
 A call adds itself from its own thread and then asks the conductor for a connection. The conductor answers each call
-that has asked, and notifies all pending calls of each connection and each failure. Calls that ask at about the same
+that has asked and notifies all pending calls of each connection and each failure. Calls that ask at about the same
 time are answered together, because each message to the conductor may cost a switch between threads.
 """
 

@@ -39,7 +39,7 @@ cli.add_command(run)
 @cli.command()
 @click.argument("wanted", nargs=-1, metavar="[CLAUSE]...")
 def explain(wanted: tuple[str, ...]) -> None:
-    """Say what these clauses or rules require, where that is written, and how it is seen; without any, of all."""
+    """Show what these clauses or rules (default: all) require, where that is written and how it is measured."""
     with one_line_for(ValueError):
         clauses = choose_clauses(wanted, "CLAUSE")
     for clause in clauses:

@@ -203,7 +203,7 @@ class Channel:
         task.add_done_callback(self._standing.discard)
 
     async def _live(self) -> float:
-        """Wait until the connection ends and tell the backoff about the loss.
+        """Wait until the connection ends and report the loss to the backoff.
 
         Returns how long the connection lasted, in seconds.
         """
