@@ -23,7 +23,7 @@ from grpc_backoff.policy.strategy import Decorrelated
 try:
     import numpy as np
 except ImportError as error:
-    raise MissingExtra("simulate") from error
+    raise MissingExtra("simulate", "the simulation") from error
 
 __all__ = ["Draw", "Outage", "Recovery", "draw_gaps", "limits", "simulate"]
 

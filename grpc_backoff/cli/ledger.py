@@ -73,7 +73,8 @@ def _given(context: click.Context) -> tuple[str, str | None]:
     """Return the database and the file; a missing --db is reported here, because --help works without it."""
     url, config = context.obj
     if not url:
-        raise click.MissingParameter(ctx=context.parent, param_hint="'--db'", param_type="option")
+        hint = "or set the environment variable GRPC_BACKOFF_LEDGER"
+        raise click.MissingParameter(hint, ctx=context.parent, param_hint="'--db'", param_type="option")
     return url, config
 
 
@@ -155,7 +156,8 @@ def _queue(queue: Queue) -> dict[str, Any]:
 def _show_queue(queue: Queue) -> None:
     rows = [(state.value, str(queue.counts.get(state, 0))) for state in OperationState]
     show_table("operations", ("state", "number"), rows)
-    click.echo(f"{queue.length} unfinished; the oldest is {seconds(queue.oldest)} old.")
+    oldest = f"{queue.length} unfinished; the oldest is {seconds(queue.oldest)} old."
+    click.echo(oldest if queue.length else "No operation is unfinished.")
 
 
 @ledger.command("list")
@@ -170,6 +172,9 @@ def list_command(context: click.Context, /, limit: int, as_json: bool, **which: 
     found = _within(context, lambda opened: opened.find(_filter(**which), limit=limit))
     if as_json:
         write_json([_document(operation) for operation in found])
+        return
+    if not found:
+        click.echo("No operation matches.")
         return
     columns = ("id", "state", "target", "method", "attempts", "last code", "next in", "age")
     show_table("operations", columns, [_row(operation) for operation in found], numbers=False)
@@ -387,7 +392,7 @@ def migrate(context: click.Context) -> None:
         async with await Ledger.open(url, config=config) as opened:
             return await opened.store.migrate(apply=True)
 
-    click.echo(f"schema {_told(run)[1]}.")
+    click.echo(f"The tables are there and have version {_told(run)[1]}.")
 
 
 @ledger.command(short_help="Show the operation counts repeatedly.")

@@ -116,14 +116,16 @@ def _naming_flags() -> Iterator[None]:
     try:
         yield
     except OptionError as error:
-        raise OptionError(_FLAGS.get(error.key, error.key), error.value, error.allowed, error.meant) from error
+        raise OptionError(
+            _FLAGS.get(error.key, error.key), error.value, error.allowed, error.meant, error.problem
+        ) from error
 
 
 def _require(plot: Path | None) -> None:
     try:
-        require("simulate", ["numpy"])
+        require("simulate", "simulate", ["numpy"])
         if plot is not None:
-            require("plot", ["matplotlib"])
+            require("plot", "simulate --plot", ["matplotlib"])
     except MissingExtra as missing:
         raise click.ClickException(str(missing)) from missing
     if plot is not None and plot.suffix.lower() not in (".png", ".svg"):

@@ -369,9 +369,8 @@ class Ledger:
         if now >= self._counted_at + _RECOUNT or self._waiting + number > most:
             self._waiting, self._counted_at = await self.store.waiting(most + 1), now
         if self._waiting + number > most:
-            left = max(0, most - self._waiting)
             raise LedgerLimitError(
-                f"operations={number}: expected at most {left}, because {most - left} of {most} (max_rows) are waiting"
+                f"no room for {number} more: {self._waiting} of at most {most} operations (max_rows) are waiting"
             )
 
     # Waking (LG-12).
@@ -425,11 +424,11 @@ class Ledger:
             raise LedgerUnavailableError("the ledger is closed")
         check_process(channel.target, self._process)
         if channel.call_policies.service_config.left_to_core:
-            raise OptionError(
-                "grpc.service_config",
-                "retryPolicy",
-                "a policy that leaves no retries to grpc's core, where they cannot be disabled for a single call",
+            allowed = "a policy that leaves no retries to grpc's core"
+            problem = (
+                "the service config leaves retries to grpc's core, where a ledger cannot turn them off for its calls"
             )
+            raise OptionError("grpc.service_config", "retryPolicy", allowed, problem=problem)
         filed = channel.call_policies.config
         if self._config is None and not self._configured and filed is not None and filed.ledger:
             warnings.warn(
@@ -555,7 +554,7 @@ class Ledger:
         """Return an operation; LedgerStateError if it does not exist."""
         found = await self.store.find(Filter(ids=(_checked(id),)), 1)
         if not found:
-            raise LedgerStateError(f"id={id!r}: expected the id of an operation in this ledger")
+            raise LedgerStateError(f"there is no operation {id} in this ledger")
         return found[0]
 
     async def find(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Operation]:
@@ -591,7 +590,7 @@ class Ledger:
             _check_bytes(request)
             self._check_size(request, (await self.get(id)).metadata)
         if not await self.store.begin_anew([_checked(id)], [OperationState.CONFLICT], request):
-            raise LedgerStateError(f"id={id!r}: expected an operation in conflict")
+            raise LedgerStateError(f"operation {id} is {(await self.get(id)).state.value}, not in conflict")
         self._begun_anew([id])
 
     def _begun_anew(self, ids: list[str]) -> list[str]:
@@ -654,11 +653,9 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
     """Return the target, the method and the serialized request."""
     if isinstance(call, MultiCallable):
         if call.arity != "unary_unary":
-            raise TypeError(
-                f"{call.method}={call.arity}: expected a unary-unary method, because a stream cannot be stored"
-            )
+            raise TypeError(f"{call.method} is a {call.arity} method: only unary-unary methods can be stored")
         if len(request) != 1:
-            raise TypeError(f"{call.method}: expected one request, not {len(request)}")
+            raise TypeError(f"{call.method} takes one request, not {len(request)}")
         content = call.serialized(request[0])
         target, method = call.channel.target, call.method
     elif isinstance(call, str) and len(request) == 2:  # noqa: PLR2004 - method and request
@@ -668,7 +665,7 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
     else:
         kind = type(call)
         raise TypeError(
-            f"{kind.__module__}.{kind.__name__}: expected a unary-unary method of a stub on a channel of "
+            f"call={kind.__module__}.{kind.__name__}: expected a unary-unary method of a stub on a channel of "
             "grpc_backoff.aio and a request, or target, method and bytes"
         )
     _check_bytes(content)

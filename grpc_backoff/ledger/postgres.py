@@ -47,7 +47,7 @@ except ImportError as error:
         raise ImportError(
             "psycopg needs the library libpq: install libpq5, or pip install 'psycopg[binary]'"
         ) from error
-    raise MissingExtra("postgres") from error
+    raise MissingExtra("postgres", "a ledger in PostgreSQL") from error
 
 ResultT = TypeVar("ResultT")
 _IDLE = TransactionStatus.IDLE
@@ -489,11 +489,11 @@ def _name_of(url: str) -> str:
         said = conninfo_to_dict(url)
     except psycopg.Error:
         # libpq's own messages quote what they cannot parse, which may be part of a password.
-        raise LedgerUnavailableError("database URL: expected a URL that libpq can parse; see libpq's manual") from None
+        raise LedgerUnavailableError("the database URL is not valid: libpq cannot parse it") from None
     host, port, name = (str(said.get(part) or "") for part in ("host", "port", "dbname"))
     if "@" in host[1:] + name or not (port.replace(",", "") or "0").isdecimal():  # @ begins an abstract socket's name
         raise LedgerUnavailableError(
-            "database URL: expected percent-encoding for special characters in the password, such as '/', '@' and ':'"
+            "the database URL is not valid: percent-encode special characters in the password, such as '/', '@' and ':'"
         )
     return f"postgresql://{host}/{name}"
 

@@ -354,7 +354,7 @@ class Store(abc.ABC):
             for id_, *key, same in (row for rows in known for row in rows):
                 if not same:
                     raise LedgerStateError(
-                        f"idempotency_key={key[-1]!r}: expected the request of operation {id_}, which has this key"
+                        f"operation {id_} already has the idempotency key {key[-1]!r}, with another request"
                     )
                 stored |= {id_: id_, tuple(key): id_}
             left = [each for each in left if each.id not in new and not _found(each, stored)]
@@ -898,10 +898,11 @@ def check_version(where: str, found: int, newest: int, *, apply: bool) -> None:
     """Reject tables that are newer than this library, or older ones that must not be changed (LG-13)."""
     if found > newest:
         raise LedgerSchemaError(
-            f"{where}: schema={found}: expected at most {newest}; a newer grpc-backoff has upgraded it"
+            f"{where}: a newer grpc-backoff has upgraded the tables to version {found}; this one knows {newest}"
         )
     if found < newest and not apply:
-        raise LedgerSchemaError(f"{where}: schema={found}: expected {newest}; run `grpc-backoff ledger migrate`")
+        problem = f"the tables have version {found} instead of {newest}" if found else "there are no tables yet"
+        raise LedgerSchemaError(f"{where}: {problem}; run `grpc-backoff ledger --db URL migrate`")
 
 
 def readiness(row: Row, policy_of: PolicyOf) -> Readiness:

@@ -22,7 +22,7 @@ try:
     from hyperframe.exceptions import HyperframeError
     from hyperframe.frame import ExtensionFrame, Frame, SettingsFrame
 except ImportError as error:
-    raise MissingExtra("probe") from error
+    raise MissingExtra("probe", "connect --probe") from error
 
 _FRAME_HEADER = 9
 _SETTING = 6

@@ -28,7 +28,7 @@ try:
     from h2.config import H2Configuration
     from h2.connection import H2Connection
 except ImportError as error:
-    raise MissingExtra("testing") from error
+    raise MissingExtra("testing", "grpc_backoff.testing.front") from error
 
 __all__ = [
     "HTTP1_ANSWER",

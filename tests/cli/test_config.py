@@ -233,7 +233,7 @@ def test_show_no_budget(with_budget):
         ),
         (
             "ratio = 1",
-            "retry_budget.ratio=1: expected a valid setting name; did you mean 'retry_budget.token_ratio'?",
+            "unknown setting 'retry_budget.ratio': did you mean 'retry_budget.token_ratio'?",
         ),
     ],
 )

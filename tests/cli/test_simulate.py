@@ -131,8 +131,10 @@ def test_a_picture_that_cannot_be_written():
     assert done.stderr.startswith("Error: --plot: cannot write '/no/such/dir/x.png': No such file")
 
 
-@pytest.mark.parametrize(("missing", "extra"), [("numpy", "simulate"), ("matplotlib", "plot")])
-def test_missing_extra(monkeypatch, missing, extra):
+@pytest.mark.parametrize(
+    ("missing", "extra", "command"), [("numpy", "simulate", "simulate"), ("matplotlib", "plot", "simulate --plot")]
+)
+def test_missing_extra(monkeypatch, missing, extra, command):
     """Without numpy or matplotlib, the command prints one line that says what to install; the status is 1."""
     monkeypatch.setitem(sys.modules, missing, None)
 
@@ -140,7 +142,7 @@ def test_missing_extra(monkeypatch, missing, extra):
 
     assert done.exit_code == 1
     packages = f"pip install 'grpc-backoff[{extra}]', or '.[{extra}]' in a checkout"
-    assert done.stderr == f"Error: this needs optional packages: {packages}\n"
+    assert done.stderr == f"Error: {command} needs the extra '{extra}': {packages}\n"
 
 
 def test_words_for_calls_are_refused():

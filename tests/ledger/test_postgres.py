@@ -192,7 +192,7 @@ async def test_within_autocommit(url, kind):
         await did(mine.execute, "BEGIN")
         prepared = [ledger.prepared("t", "/m/m", b"a", idempotency_key="k")]
         await ledger.submit_many(prepared, within=mine)
-        with pytest.raises(LedgerStateError, match="expected the request of operation"):
+        with pytest.raises(LedgerStateError, match="already has the idempotency key"):
             await ledger.submit_many(
                 [ledger.prepared("t", "/m/m", b"c"), ledger.prepared("t", "/m/m", b"b", idempotency_key="k")],
                 within=mine,
@@ -570,13 +570,13 @@ async def test_a_full_disk(server, url):
 
 async def test_a_newer_schema(server, url):
     """LG-13: a newer schema is refused; so are missing tables with `migrate=False`."""
-    with pytest.raises(LedgerSchemaError, match="run `grpc-backoff ledger migrate`"):
+    with pytest.raises(LedgerSchemaError, match="run `grpc-backoff ledger --db URL migrate`"):
         await Ledger.open(url, migrate=False)
     async with await Ledger.open(url):
         pass
     server.execute("UPDATE grpc_backoff.schema SET version = 99", psycopg.conninfo.conninfo_to_dict(url)["dbname"])
 
-    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 4"):
+    with pytest.raises(LedgerSchemaError, match="to version 99; this one knows 4"):
         await Ledger.open(url)
 
 
