@@ -93,7 +93,7 @@ class Stepper(ABC, Generic[InputT, EffectT]):
         """Execute an effect of the machine."""
 
     def _interrupted(self, error: Exception) -> None:
-        """Handle the error of a step or of an effect. By default, it is raised to whoever gave the input."""
+        """Handle the error of a step or of an effect. By default, it is raised to the caller of `feed`."""
         raise error
 
     def _drained(self) -> None:

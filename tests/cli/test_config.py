@@ -226,7 +226,7 @@ def test_show_no_budget(with_budget):
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
-        ("max_tokens = 10", "retry_budget.max_tokens=10: expected token_ratio to be set as well"),
+        ("max_tokens = 10", "'retry_budget.max_tokens' requires 'token_ratio' as well"),
         (
             "max_tokens = 0\ntoken_ratio = 1",
             "retry_budget.max_tokens=0: expected a number above 0 and at most 1000",

@@ -91,11 +91,11 @@ def test_plot(tmp_path, name):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--policy", "steep"), "Error: --policy: policy='steep': expected a valid policy name"),
-        (("--against", "steep"), "Error: --against: policy='steep': expected a valid policy name"),
+        (("--policy", "steep"), "Error: --policy: policy='steep': expected the name of a policy"),
+        (("--against", "steep"), "Error: --against: policy='steep': expected the name of a policy"),
         (("--policy", "delay: 0s"), "Error: --policy: delay='0s': expected "),
         (("--against", "none.toml"), "Error: --against: none.toml: cannot be read: No such file"),
-        (("--policy", "linear"), "Error: --policy: policy='linear': expected a delay to be set as well"),
+        (("--policy", "linear"), "Error: --policy: policy='linear' requires 'delay' as well"),
         (("--plot", "x.gif"), "Error: --plot='x.gif': expected a .png or .svg file"),
         (("--clients", "100000001"), "Error: --clients=100000001: expected a whole number from 1 to 100000000"),
         (("--outage", "inf"), "Error: --outage=inf: expected "),
@@ -150,7 +150,7 @@ def test_words_for_calls_are_refused():
     done = run("--clients", "10", "--policy", "retry: 2, delay: 1s")
 
     assert done.exit_code == 2
-    assert done.stderr.startswith("Error: --policy: retry=2: expected one of: preset, delay, ")
+    assert done.stderr.startswith("Error: --policy: unknown setting 'retry': expected one of: preset, delay, ")
 
 
 def test_names_that_are_no_formulas(tmp_path):
