@@ -290,7 +290,7 @@ class Channel(Factories, grpc.aio.Channel):
         self._polling = None
 
     def __del__(self) -> None:
-        """Stop dialling, and warn that `close` was not called (CB-10)."""
+        """Stop dialling and warn that `close` was not called (CB-10)."""
         if self.closing or self._is_inherited:
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it has ended

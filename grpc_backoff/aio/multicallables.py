@@ -103,7 +103,7 @@ class MultiCallable(Method):
         return made.__call__ if self.takes_one_request else _ending_requests(made)
 
     def _ready(self) -> CallConnection | None:
-        """Return the connection that calls may use right now, after creating grpc's multicallable on it; else None."""
+        """Return the connection that calls may use right now, with grpc's multicallable on it; None without one."""
         if _get_running_loop() is not self._loop:
             self._channel.refuse_elsewhere()
         return None if self._channel.closing else self._bind()

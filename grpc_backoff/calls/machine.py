@@ -267,7 +267,7 @@ class Begin(NamedTuple):
 
 @record
 class Enqueue(NamedTuple):
-    """Add the call to the pending calls, and request a connection."""
+    """Add the call to the pending calls and request a connection."""
 
 
 @record

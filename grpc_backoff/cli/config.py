@@ -53,7 +53,7 @@ def config() -> None:
     """Check and show a configuration file."""
 
 
-@config.command(short_help="Check FILE, and show its effective values.")
+@config.command(short_help="Check FILE and show its effective values.")
 @click.argument("file", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def check(file: str, as_json: bool) -> None:

@@ -167,7 +167,7 @@ def connect(
 
 
 def _explain(request: Request, failure: Failure | None, view: View) -> None:
-    """Explain a failure as far as its text allows, and say how to find out more."""
+    """Explain a failure as far as its text allows and say how to find out more."""
     try:
         require("probe", "connect --probe", ("h2",))
     except MissingExtra:

@@ -336,10 +336,10 @@ def _say(changed: Sequence[str], asked: Sequence[str], done: str) -> None:
     click.echo(f"{len(changed)} {done}.")
     left = [id_ for id_ in asked if str(UUID(id_)) not in changed]  # in the ledger's form
     if left:
-        raise Refusal(f"not {done} (unknown id, or not possible in its current state): {', '.join(left)}", 1)
+        raise Refusal(f"these operations do not exist, or their state does not allow it: {', '.join(left)}", 1)
 
 
-@ledger.command(short_help="Resolve a conflict, and retry the operation.")
+@ledger.command(short_help="Resolve a conflict and retry the operation.")
 @click.argument("id_", metavar="ID")
 @click.option(
     "--request",

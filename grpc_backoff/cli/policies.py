@@ -38,7 +38,7 @@ _SETTINGS = (
 
 @contextmanager
 def refusing(prefix: str = "", status: int = 2) -> Iterator[None]:
-    """Turn errors of policies and files into refusals, and print their warnings to standard error.
+    """Turn errors of policies and files into refusals and print their warnings to standard error.
 
     Each line starts with `prefix`, such as the name of a flag. `status` is the exit status of a refusal.
     """

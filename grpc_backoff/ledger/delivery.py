@@ -274,7 +274,7 @@ class Delivery:
         self._window = self._window.grown()
 
     async def _leave_to_others(self, operation: Operation, error: OptionError) -> None:
-        """Give back an operation whose policy is unknown here, and claim none with this policy again.
+        """Give back an operation whose policy is unknown here and claim none with this policy again.
 
         A deliverer with a newer file may know it.
         """

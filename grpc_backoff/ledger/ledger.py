@@ -478,7 +478,7 @@ class Ledger:
         return policy
 
     def policy_of_any(self, text: str) -> RetryPolicy:
-        """Like `policy_of`, but return the ledger's default policy if the text names a policy that is unknown."""
+        """Return the policy as `policy_of` does, or the ledger's default policy if the text names an unknown one."""
         try:
             return self.policy_of(text)
         except OptionError:

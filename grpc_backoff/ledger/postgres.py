@@ -333,7 +333,7 @@ class PostgresStore(Store):
             raise
 
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
-        """Store operations in the caller's own transaction, and wake deliverers when it commits."""
+        """Store operations in the caller's own transaction and wake deliverers when it commits."""
         if isinstance(connection, psycopg.AsyncConnection | psycopg.Connection):
             _require_transaction(connection)
         if isinstance(connection, psycopg.AsyncConnection):

@@ -135,7 +135,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Process the data received, and respond."""
+        """Process the data received and respond to it."""
         self._wire.feed(bytes(self._buffer[:nbytes]))
         self._act()
         if nbytes == len(self._buffer):  # there is more, and uvloop would read it all before serving others
@@ -204,7 +204,7 @@ class Http2Connector:
         server_name: str | None = None,
         on_stage: Callable[[StageRecord], object] = lambda _: None,
     ) -> None:
-        """Parse the target, and prepare the TLS context.
+        """Parse the target and prepare the TLS context.
 
         Args:
             target: the server's address, in gRPC's syntax or already parsed.

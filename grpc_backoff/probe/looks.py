@@ -98,7 +98,7 @@ async def _shake_hands(address: Address, server_name: str, tls: ssl.SSLContext) 
 
 
 class _Keeper(asyncio.Protocol):
-    """Records what a handshake negotiated, and hangs up."""
+    """Records what a handshake negotiated and hangs up."""
 
     def __init__(self) -> None:
         self.found: _Handshake | None = None

@@ -221,7 +221,7 @@ class Channel(Factories, grpc.Channel):
         return closing
 
     def __del__(self) -> None:
-        """Stop dialling, and warn that `close` was not called (CB-10); running calls continue."""
+        """Stop dialling and warn that `close` was not called (CB-10); running calls continue."""
         if self.closing or self._is_inherited or sys.is_finalizing():
             return
         self._conductor.post(_dropping(self._pool, self._listeners))

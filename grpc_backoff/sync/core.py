@@ -153,7 +153,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self.look()
 
     def leave_alone(self) -> None:
-        """Accept no calls, and do not touch the core at all, because it belongs to another process."""
+        """Accept no calls and do not touch the core at all, because it belongs to another process."""
         self.retired = True
         self._state = self._state._replace(phase=m.DialPhase.CLOSED)
         self.check = _is_anothers

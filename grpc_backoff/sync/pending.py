@@ -38,7 +38,7 @@ class PendingCalls(pending.PendingCalls):
         return NotConnected(failing=self.manager.state is State.TRANSIENT_FAILURE, resolved=self._resolved)
 
     def add(self, call: AnyCall) -> None:
-        """Store the call until it is removed, and ask for a connection."""
+        """Ask for a connection and keep the call until it is removed."""
         super().add(call)
         self._asking.append(call)
         # Each call posts, even if others already ask: a flag that says so would be set before the work is posted, and
@@ -54,7 +54,7 @@ class PendingCalls(pending.PendingCalls):
     # Called on the conductor.
 
     def _ask(self) -> None:
-        """Ask for a connection for all calls that have asked by now, and answer them at once."""
+        """Ask for a connection for all calls that have asked by now and answer them at once."""
         if not self._asking:
             return  # an earlier one has answered them all
         self.manager.want()

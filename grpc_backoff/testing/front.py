@@ -218,7 +218,7 @@ class FlakyFront:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Stop listening, and reset open connections."""
+        """Stop listening and reset open connections."""
         await self.refuse()
         await self.break_all()
         if self._port is not None:

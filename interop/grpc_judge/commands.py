@@ -30,7 +30,7 @@ PORT = click.IntRange(0, 65535)
 )
 @click.version_option(package_name="grpc-backoff-interop")
 def cli() -> None:
-    """Test gRPC clients against servers that fail, and judge how they connect."""
+    """Test gRPC clients against servers that fail and judge how they connect."""
 
 
 cli.add_command(run)

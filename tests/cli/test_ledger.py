@@ -109,7 +109,7 @@ def test_replay(url):
     refused = run(url, "replay", ids[0], ids[2])
     assert (refused.exit_code, refused.stdout) == (1, "1 replayed.\n")
     assert run(url, "replay", ids[0].upper()).exit_code == 1  # it is already pending
-    assert f"not replayed (unknown id, or not possible in its current state): {ids[2]}" in refused.output
+    assert f"these operations do not exist, or their state does not allow it: {ids[2]}" in refused.output
     assert read(url, "show", ids[0])["state"] == "pending"
     assert run(url, "replay", "--all", "--method", "shop.Orders/Cancel").stdout == "0 replayed.\n"
     assert run(url, "replay").exit_code == run(url, "replay", "--all", ids[0]).exit_code == 2

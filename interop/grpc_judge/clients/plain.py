@@ -78,7 +78,7 @@ def plain_peer(
 
 
 class PlainProcess(ProgramProcess[None]):
-    """One run of such a program. It starts at `begin`, and is ended when it has been observed long enough."""
+    """One run of such a program. It starts at `begin` and is ended when it has been observed long enough."""
 
     error = PeerError
 

@@ -116,7 +116,7 @@ def run(
     at_once: int,
     program: tuple[str, ...],
 ) -> None:
-    """Run clients against servers that fail in every way, and judge rule by rule how they connect.
+    """Run clients against servers that fail in every way and judge rule by rule how they connect.
 
     COMMAND is any program that calls {target} for {seconds} seconds. Without it, --peers and --manifest, all clients
     of this suite are run.

@@ -35,7 +35,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the new verdicts here.")
 @click.pass_context
 def verify(context: click.Context, old: Path, new: Path | None, file: Path | None) -> None:
-    """Repeat the run recorded in the file OLD, and print what differs.
+    """Repeat the run recorded in the file OLD and print what differs.
 
     OLD was written by `run --json` or `run --report`. The new run has the same clients, clauses and length. Some
     failures depend on chance, so if the new run does not show a failure that OLD has, that part runs again, up to three

@@ -51,7 +51,7 @@ class Working(Behaviour):
         return Echo(self.latency)
 
     async def serve(self, connection: Connection) -> None:
-        """Send SETTINGS, and serve until the connection ends."""
+        """Send SETTINGS and serve until the connection ends."""
         connection.send_settings()
         if not self.lives:
             await connection.until_closed()

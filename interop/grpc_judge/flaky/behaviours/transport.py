@@ -69,7 +69,7 @@ class AcceptReset(Behaviour):
         return Handshake.NONE
 
     async def serve(self, connection: Connection) -> None:
-        """Wait, and reset."""
+        """Wait and reset."""
         await asyncio.sleep(self.after)
         await front.accept_reset(connection)
 
