@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import resource
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
@@ -45,6 +47,9 @@ METHOD = "/echo.v1.Echo/Unary"
 @pytest.fixture
 def url(server):
     return server.database()
+
+
+LONG = "timestamp with time zone"
 
 
 class Network:
@@ -698,3 +703,29 @@ async def test_a_timeout_without_files_to_open(url):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert await store.find(Filter(), 9) == []
     await store.close()
+
+
+async def test_sql_on_the_page(url):
+    """LG-1, LG-3, LG-5: the page about the ledger shows every state, and SQL functions as the database has them."""
+    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text("utf-8")
+    section = page.partition("## The states of an operation")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == [state.value for state in OperationState]
+    block = section.partition("```sql\n")[2].partition("```")[0]
+    _, query, *functions = re.sub(r"--.*", "", block).split("grpc_backoff.")
+    shown = {}
+    for function in functions:
+        name, arguments, result = re.fullmatch(r"(\w+)\((.*?)\)\s*RETURNS (.*)", function.strip(), re.DOTALL).groups()
+        shown[name] = (" ".join(arguments.split()), " ".join(result.split()).replace("timestamptz", LONG))
+    async with await Ledger.open(url):
+        pass
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        assert query.startswith("readiness;")
+        await connection.execute(block.partition(";")[0])
+        for name, (arguments, result) in shown.items():
+            cursor = await connection.execute(
+                "SELECT pg_get_function_arguments(oid), pg_get_function_result(oid) FROM pg_proc "
+                "WHERE proname = %s AND pronamespace = 'grpc_backoff'::regnamespace",
+                [name],
+            )
+            assert await cursor.fetchall() == [(arguments.replace("timestamptz", LONG), result)]
+    assert set(shown) == {"delay", "next_attempt_at", "ready"}
