@@ -73,7 +73,7 @@ def _given(context: click.Context) -> tuple[str, str | None]:
     """Return the database and the file; a missing --db is reported here, because --help works without it."""
     url, config = context.obj
     if not url:
-        hint = "or set the environment variable GRPC_BACKOFF_LEDGER"
+        hint = "It can also be given in the environment variable GRPC_BACKOFF_LEDGER."
         raise click.MissingParameter(hint, ctx=context.parent, param_hint="'--db'", param_type="option")
     return url, config
 
