@@ -562,7 +562,7 @@ class Ledger:
         return await self.store.find(which or Filter(), limit)
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
-        """Return an operation's attempts in order, over all its series."""
+        """Return an operation's attempts in order, over all its series; LedgerStateError if `id` is not a UUID."""
         return await self.store.attempts(_checked(id))
 
     async def ready(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Readiness]:

@@ -130,7 +130,7 @@ class BreakOff(Service):
         self._code = code
 
     def handle(self, http2: Http2, event: Event) -> None:
-        """Answer each new request with headers and data and reset its stream."""
+        """Answer each new request with headers and data, then reset its stream."""
         if not isinstance(event, RequestReceived):
             return
         stream = event.stream_id
