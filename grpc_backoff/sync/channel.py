@@ -316,7 +316,7 @@ def secure_channel(
             it.
         credentials: as in grpc; or `grpc_backoff.tls_files(...)`, whose files are watched, or a function that returns
             `grpc.ChannelCredentials`, which a thread calls for each attempt (PO-10).
-        options: channel options; the README lists those that affect the backoff.
+        options: channel options; `docs/reference/options.md` lists those that affect the backoff.
         compression: the compression for the channel's calls, as in grpc.
         settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
             `retry_budget` and `retry_hooks`; see `ChannelSettings`.
