@@ -29,7 +29,7 @@ RULE = re.compile(r"\b(?:BP|CB|CH|RT|SH|TH|FK)-\d+\b")
 DEFINED = re.compile(r"^\*\*((?:BP|CB|CH|RT|SH|TH|FK)-\d+)\.\*\*", re.MULTILINE)
 # Text between tags, as long as it is not inside of one of these.
 UNTOUCHED = re.compile(r"<(a|code|pre|h[1-6]|svg|title)\b.*?</\1>|<[^>]*>", re.DOTALL)
-DIAGRAM = re.compile(r'<img alt="([^"]*)" src="[./]*images/(states|costs)\.svg" ?/?>')
+DIAGRAM = re.compile(r'<img alt="([^"]*)" src="[./]*images/(states|costs|operations)\.svg" ?/?>')
 MATRIX = "conformance/README.md"
 VERDICT = re.compile(r"<td>(?=(pass|<strong>fail|n/a))")
 CLASSES = {"pass": "pass", "<strong>fail": "fail", "n/a": "none"}

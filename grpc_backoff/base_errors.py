@@ -22,28 +22,35 @@ class GrpcBackoffError(Exception):
 class OptionError(GrpcBackoffError, ValueError):
     """A channel option or argument has an invalid value or an unknown name.
 
-    The message reads `grpc_backoff.multiplier=0.5: expected a finite number of at least 1`, followed by a suggestion if
-    there is one: `; did you mean 'grpc_backoff.jitter'?`. Long values are truncated, and a password in a URL is shown
-    as `***`.
+    About a value, the message reads `grpc_backoff.multiplier=0.5: expected a finite number of at least 1`. Any other
+    message is a sentence, such as `unknown option 'grpc_backoff.jiter': did you mean 'grpc_backoff.jitter'?`. Long
+    values are truncated, and a password in a URL is shown as `***`.
 
     Attributes:
         key: the option's full name.
         value: the value as given, neither truncated nor masked.
         allowed: a noun phrase that says what was expected.
         meant: the likely intended key or value, if one was misspelt; None if there is no suggestion.
+        problem: the message, if the error is not about the value alone; otherwise None.
     """
 
-    def __init__(self, key: str, value: object, allowed: str, meant: str | None = None) -> None:
+    def __init__(
+        self, key: str, value: object, allowed: str, meant: str | None = None, problem: str | None = None
+    ) -> None:
         """Store the parts from which the message is built."""
-        super().__init__(key, value, allowed, meant)
+        super().__init__(key, value, allowed, meant, problem)
         self.key = key
         self.value = value
         self.allowed = allowed
         self.meant = meant
+        self.problem = problem
 
     def __str__(self) -> str:
-        """Return the message: the key, the value and what was expected (CH-10)."""
-        hint = "" if self.meant is None else f"; did you mean {_masked(repr(self.meant))}?"
+        """Return the message: the key, the value and what was expected, or the problem (CH-10)."""
+        hint = "" if self.meant is None else f"did you mean {_masked(repr(self.meant))}?"
+        if self.problem is not None:
+            return f"{self.problem}{hint and f': {hint}'}"
+        hint = hint and f"; {hint}"
         return f"{self.key}={shown(self.value)}: expected {self.allowed}{hint}"
 
 
@@ -93,16 +100,17 @@ class IllegalTransition(GrpcBackoffError, RuntimeError):  # noqa: N818 - the est
 class MissingExtra(GrpcBackoffError, ImportError):  # noqa: N818 - named after what is missing
     """A feature needs optional packages that are not installed."""
 
-    def __init__(self, extra: str) -> None:
-        """Store the name of the extra, and build a message that says how to install it."""
+    def __init__(self, extra: str, feature: str) -> None:
+        """Store the name of the extra and build a message that says how to install it."""
         super().__init__(
-            f"this needs optional packages: pip install 'grpc-backoff[{extra}]', or '.[{extra}]' in a checkout"
+            f"{feature} needs the extra '{extra}': pip install 'grpc-backoff[{extra}]', or '.[{extra}]' in a checkout"
         )
         self.extra = extra
+        self.feature = feature
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
-        """Support pickling, because the constructor takes the name of the extra instead of the message."""
-        return type(self), (self.extra,)
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        """Support pickling, because the constructor does not take the message."""
+        return type(self), (self.extra, self.feature)
 
 
 class WrongLoopError(GrpcBackoffError, RuntimeError):

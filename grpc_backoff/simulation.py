@@ -23,7 +23,7 @@ from grpc_backoff.policy.strategy import Decorrelated
 try:
     import numpy as np
 except ImportError as error:
-    raise MissingExtra("simulate") from error
+    raise MissingExtra("simulate", "the simulation") from error
 
 __all__ = ["Draw", "Outage", "Recovery", "draw_gaps", "limits", "simulate"]
 
@@ -115,7 +115,7 @@ def simulate(
     resolution: float | None = None,
     draw: Draw | None = None,
 ) -> Recovery:
-    """Simulate an outage for clients with this policy, and return what the server sees.
+    """Simulate an outage for clients with this policy and return what the server sees.
 
     The same seed always gives the same result, regardless of the number of processors.
 

@@ -66,7 +66,7 @@ class Stepper(ABC, Generic[InputT, EffectT]):
             self._drain()
 
     def _drain(self) -> None:
-        """Process the inputs that wait, unless a step is in progress: it does so when it is done."""
+        """Process the waiting inputs; if a step is in progress, they are processed after it."""
         if self._stepping:
             return
         inputs, self._stepping = self._inputs, True
@@ -85,14 +85,14 @@ class Stepper(ABC, Generic[InputT, EffectT]):
 
     @abstractmethod
     def _step(self, given: InputT) -> Sequence[EffectT] | None:
-        """Replace the machine's state, and return the effects; None if the inputs have to wait for another `_drain`."""
+        """Replace the machine's state and return the effects; None if the inputs have to wait for another `_drain`."""
 
     @abstractmethod
     def _carry_out(self, effect: EffectT) -> None:
         """Execute an effect of the machine."""
 
     def _interrupted(self, error: Exception) -> None:
-        """Handle the error of a step or of an effect. By default, the one who gave the input gets it."""
+        """Handle the error of a step or of an effect. By default, it is raised to the caller of `feed`."""
         raise error
 
     def _drained(self) -> None:

@@ -26,7 +26,10 @@ MESSAGES = [
     ),
     (ConnectError(FAILURE), "tls: certificate has expired"),
     (IllegalTransition("TimerFired in phase IDLE"), "TimerFired in phase IDLE"),
-    (MissingExtra("cli"), "this needs optional packages: pip install 'grpc-backoff[cli]', or '.[cli]' in a checkout"),
+    (
+        MissingExtra("cli", "the demo"),
+        "the demo needs the extra 'cli': pip install 'grpc-backoff[cli]', or '.[cli]' in a checkout",
+    ),
 ]
 
 
@@ -54,15 +57,17 @@ def test_attributes():
     assert (option.key, option.value, option.allowed, option.meant) == ("key", 1, "two", None)
     assert (config.path, config.problem, config.key) == ("a.toml", "is bad", "connection.x")
     assert ConnectError(FAILURE).failure is FAILURE
-    assert MissingExtra("cli").extra == "cli"
+    assert MissingExtra("cli", "the demo").extra == "cli"
 
 
 def test_suggestion():
     """CH-10: if a key was probably misspelt, the message ends with a suggestion."""
-    error = OptionError("grpc_backoff.jiter", 0.1, "a valid option name", "grpc_backoff.jitter")
+    value = OptionError("retry", "standrad", "the name of a policy", "standard")
+    error = OptionError("grpc_backoff.jiter", 0.1, "", "grpc_backoff.jitter", "unknown option 'grpc_backoff.jiter'")
 
+    assert str(value) == "retry='standrad': expected the name of a policy; did you mean 'standard'?"
     assert error.meant == "grpc_backoff.jitter"
-    assert str(error) == "grpc_backoff.jiter=0.1: expected a valid option name; did you mean 'grpc_backoff.jitter'?"
+    assert str(error) == "unknown option 'grpc_backoff.jiter': did you mean 'grpc_backoff.jitter'?"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 

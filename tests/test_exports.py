@@ -46,7 +46,7 @@ def test_docstring(name):
     assert importlib.import_module(name).__doc__
 
 
-INTERNAL = re.compile(r"^Internal(?P<but>, but for [^:]*)?: programs import from `(?P<api>[\w.]+)`\.$", re.MULTILINE)
+INTERNAL = re.compile(r"^Internal(?P<but>, except for [^:]*)?: programs import from `(?P<api>[\w.]+)`\.$", re.MULTILINE)
 PUBLIC = {
     "grpc_backoff",
     "grpc_backoff.aio",

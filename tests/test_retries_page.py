@@ -54,7 +54,7 @@ async def test_channel(block):
 
 async def test_one_call():
     """BP-2: the page's single call with its own policy is retried."""
-    (block,) = [block for block in BLOCKS if "aio.retrying" in block]
+    (block,) = [block for block in BLOCKS if "place = aio.retrying(stub" in block]
     service = FailsFirst()
     service.codes = [grpc.StatusCode.UNAVAILABLE]
     names = {"order": Message(text="hello")}

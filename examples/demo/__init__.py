@@ -39,7 +39,7 @@ def play(*, threads: bool = False) -> bool:
     Raises:
         MissingExtra: a package that the demo needs is not installed.
     """
-    require("cli", ("rich", "h2"))
+    require("cli", "the demo", ("rich", "h2"))
     from rich.console import Console  # noqa: PLC0415 - needs rich
 
     from .channels import ASYNCIO, THREADS  # noqa: PLC0415 - checked above

@@ -49,7 +49,7 @@ class Sender(Protocol):
 
     @property
     def serializer(self) -> Callable[[Any], bytes] | None:
-        """Serializes the requests of an attempt; None if they are serialized already."""
+        """The serializer of requests; None if they are serialized already."""
         ...
 
     def of_bytes(self) -> Sender:
@@ -290,7 +290,7 @@ class Call(CallShell, grpc.aio.Call):
             self.feed(m.Committed())
 
     async def running(self) -> Any:
-        """Wait until an attempt is on a connection, and return it; raise the call's error if it fails before that."""
+        """Return the attempt once it is on a connection; raise the call's error if it fails before that."""
         while self._attempt is None and self._outcome is None:
             await self._change()
         if self._attempt is not None:
@@ -299,7 +299,7 @@ class Call(CallShell, grpc.aio.Call):
         raise AssertionError("a call that made no attempt must end with an error")
 
     async def follows(self, attempt: grpc.aio.Call) -> bool:
-        """Wait until it is decided whether another attempt follows a failed one, and return whether it does.
+        """Return whether another attempt follows a failed one, once that is decided.
 
         Raise the error of a failed call, unless the failed attempt itself reports the outcome.
         """
@@ -442,7 +442,7 @@ class Call(CallShell, grpc.aio.Call):
         return await self._ask("trailing_metadata", grpc.aio.Metadata())  # type: ignore[no-any-return]
 
     async def code(self) -> grpc.StatusCode:
-        """Wait for the status code, and return it."""
+        """Wait for the status code and return it."""
         return await self._ask("code", grpc.StatusCode.CANCELLED)  # type: ignore[no-any-return]
 
     async def details(self) -> str:

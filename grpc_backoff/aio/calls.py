@@ -60,7 +60,7 @@ class Calls(CallEnvironment):
             self.hooks.close()
 
     async def closed(self) -> None:
-        """Cancel the coroutines alongside attempts, and wait until they and the hooks have ended."""
+        """Cancel the coroutines alongside attempts and wait until they and the hooks have ended."""
         others = self._tasks - {asyncio.current_task()} if self._tasks else ()
         for task in others:
             task.cancel()

@@ -290,7 +290,7 @@ class Channel(Factories, grpc.aio.Channel):
         self._polling = None
 
     def __del__(self) -> None:
-        """Stop dialling, and warn that `close` was not called (CB-10)."""
+        """Stop dialling and warn that `close` was not called (CB-10)."""
         if self.closing or self._is_inherited:
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it has ended
@@ -369,7 +369,7 @@ def insecure_channel(
     Args:
         target: the server's address, as in grpc. A URL, or a port above 65535, is rejected, because grpc cannot dial
             it.
-        options: channel options; the README lists those that affect the backoff.
+        options: channel options; `docs/reference/options.md` lists those that affect the backoff.
         compression: the compression for the channel's calls, as in grpc.
         interceptors: as in grpc. They see the wait for a connection as part of the call.
         settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
@@ -407,7 +407,7 @@ def secure_channel(
             it.
         credentials: as in grpc; or `grpc_backoff.tls_files(...)`, whose files are watched, or a function that returns
             `grpc.ChannelCredentials`, which a thread calls for each attempt (PO-10).
-        options: channel options; the README lists those that affect the backoff.
+        options: channel options; `docs/reference/options.md` lists those that affect the backoff.
         compression: the compression for the channel's calls, as in grpc.
         interceptors: as in grpc. They see the wait for a connection as part of the call.
         settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,

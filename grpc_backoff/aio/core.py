@@ -149,7 +149,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self.core.retire()
 
     async def close(self, grace: float | None) -> None:
-        """Give the calls up to `grace` seconds to finish, and close the channel."""
+        """Give the calls up to `grace` seconds to finish, then close the channel."""
         self._closing = True
         self.feed(m.Abandon())
         await self.core.close(grace)
@@ -314,7 +314,7 @@ class CoreConnector:
         return self._attempt is not None and self._attempt.decided()
 
     async def close(self, grace: float | None) -> None:
-        """Give all calls up to `grace` seconds to finish, and close every channel."""
+        """Give all calls up to `grace` seconds to finish, then close every channel."""
         connections, self._open = self._open, set()
         if len(connections) == 1 and not self._tasks:  # the usual case; a task would take turns of the loop
             await connections.pop().close(grace)

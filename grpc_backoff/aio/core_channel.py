@@ -95,7 +95,7 @@ class CoreChannel:
         return [(call, owner) for held, owner in owners.items() if (call := held()) is not None]
 
     def retire(self) -> None:
-        """Accept no new calls, and call `drained` once the running ones have ended."""
+        """Accept no new calls and call `drained` once the running ones have ended."""
         if not self.retired:
             self.retired = True
             if not self.running:
@@ -130,7 +130,7 @@ class CoreChannel:
             self._changed()
 
     async def close(self, grace: float | None = None) -> None:
-        """Give the calls up to `grace` seconds to finish, and close the channel; nothing of it stays in the core.
+        """Give the calls up to `grace` seconds to finish, then close the channel; nothing of it stays in the core.
 
         Cancelling this ends the grace period but still closes the channel, because nothing else would close it.
         """

@@ -52,14 +52,14 @@ def core_channel(
     compression: grpc.Compression | None = None,
     interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None,
 ) -> grpc.aio.Channel:
-    """Return a channel of grpcio's own class; tracing libraries replace the public functions."""
+    """Return a channel of grpcio's own class, even if tracing libraries have replaced the public functions."""
     inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
     made: grpc.aio.Channel = GrpcioChannel(target, options, inner, compression, interceptors)
     return made
 
 
 def state_check(channel: grpc.aio.Channel) -> Callable[[bool], int]:
-    """Return the function that returns the core's number for a channel's state; True makes the core dial."""
+    """Return a function that reads a channel's state as the core's number; called with True, it makes the core dial."""
     check: Callable[[bool], int] = _core_of(channel).check_connectivity_state
     return check
 

@@ -6,7 +6,7 @@ An intercepted call is made on the interceptor channel. The channel's intercepto
 The first one is created through `grpc.aio`'s public names, because tracing libraries replace these with functions
 that add interceptors. Those functions may lead back to this library: a program may have assigned
 `grpc_backoff.aio.insecure_channel` to grpc's name, or called `grpc_backoff.install`. This module tracks which
-constructor is running, and ends such a cycle at grpcio's own class.
+constructor is running and ends such a cycle at grpcio's own class.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class InterceptorChannel:
         any call."""
 
     def open(self, interceptors: Interceptors | None) -> dict[str, list[Any]]:
-        """Let grpc check the arguments, and return the channel's initial interceptors, by arity.
+        """Let grpc check the arguments and return the channel's initial interceptors, by arity.
 
         These are the caller's interceptors, and those that tracing libraries add at this point.
         """
@@ -127,7 +127,7 @@ class InterceptorChannel:
         return self._channel
 
     def arrange(self, arity: str, interceptors: Sequence[Any] | None) -> None:
-        """Make the next call of this arity run through these interceptors, and then through this library's own.
+        """Make the next call of this arity run through these interceptors and then through this library's own.
 
         This changes the list in place, because grpc's multicallables keep the list that their channel had when they
         were created.

@@ -50,7 +50,7 @@ class Listeners:
         tell(self.given, event, self._loop)
 
     def hear_of_call(self, event: Event) -> None:
-        """Log an event of a call, and notify the channel's listeners."""
+        """Log an event of a call and notify the channel's listeners."""
         if not self._closed:
             tell((log_event, *self.given), event, self._loop)
 

@@ -61,7 +61,7 @@ def _raise(error: BaseException) -> None:
 
 
 async def ended_at_home(home: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> bool:
-    """Run `work` on the loop `home`, and return True once it has finished, or False if that loop stops first.
+    """Run `work` on the loop `home` and return True once it has finished, or False if that loop stops first.
 
     Raises:
         Exception: any exception raised by `work`.

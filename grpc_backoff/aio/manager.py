@@ -170,7 +170,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         return self._loop.create_task(work, context=Context())
 
     def _keep(self, task: asyncio.Task[None]) -> None:
-        """Keep a task until it ends, and let `close` cancel it.
+        """Keep a task until it ends and let `close` cancel it.
 
         An attempt that fails is kept as `_attempt` only, because the callback would take a turn of the event loop.
         """

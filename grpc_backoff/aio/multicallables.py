@@ -103,13 +103,13 @@ class MultiCallable(Method):
         return made.__call__ if self.takes_one_request else _ending_requests(made)
 
     def _ready(self) -> CallConnection | None:
-        """Return the connection that calls may use right now, after creating grpc's multicallable on it; else None."""
+        """Return the connection that calls may use right now, with grpc's multicallable on it; None without one."""
         if _get_running_loop() is not self._loop:
             self._channel.refuse_elsewhere()
         return None if self._channel.closing else self._bind()
 
     def _bind(self) -> CallConnection | None:
-        """Create grpc's multicallable on the current connection, and return the connection; None if there is none."""
+        """Create grpc's multicallable on the current connection and return the connection; None if there is none."""
         core = self._core
         if core is not None and not core.retired and core.check(False) == READY_NUMBER:
             return self._connection
@@ -200,7 +200,7 @@ class MultiCallable(Method):
         return CALLS[self.arity](channel._calls, machine, *frozen, arguments, limit, call_id)
 
     def sends(self, request: Any) -> bool:
-        """Return whether grpc sends this; for None, or if the serializer fails, it sends an empty message."""
+        """Return whether grpc sends this request; for None, or if the serializer fails, it sends an empty message."""
         if self.takes_one_request:
             return self.serializer is not None or request is None or type(request) is bytes
         return request is None or is_stream(request)

@@ -203,7 +203,7 @@ class NonOkStatus(NamedTuple):
 
 @record
 class AttemptBroken(NamedTuple):
-    """The attempt could not be made: a serializer or a credentials plugin raised."""
+    """The attempt could not be made: a serializer or a credentials plugin raised an exception."""
 
 
 @record
@@ -267,7 +267,7 @@ class Begin(NamedTuple):
 
 @record
 class Enqueue(NamedTuple):
-    """Add the call to the pending calls, and request a connection."""
+    """Add the call to the pending calls and request a connection."""
 
 
 @record
@@ -572,7 +572,7 @@ class CallMachine:
         return self._attempt(state, now)
 
     def _give_up(self, state: CallState, decision: GiveUp, now: float) -> Step:
-        """Report that the call gives up, and call the hook; the call ends when the hook has returned (RT-6)."""
+        """Report that the call gives up and call the hook; the call ends when the hook has returned (RT-6)."""
         assert decision.reason is not None, "a call that gives up must have a reason"
         exhausted = CallExhausted(
             **self._at(state, now),
@@ -588,7 +588,7 @@ class CallMachine:
     # Hooks.
 
     def _ask(self, state: CallState, hook: CallHook) -> Step:
-        """Call a hook, and wait for it until the call's deadline."""
+        """Call a hook and wait for it until the call's deadline."""
         timer: list[Effect] = [] if state.end is None else [ArmTimer(state.end)]
         return state._replace(phase=CallPhase.DECIDING), [*timer, hook]
 

@@ -88,7 +88,7 @@ def read_hint(trailing: Metadata, initial: Metadata, wall_clock: Callable[[], fl
 
 
 def _read_pushback(value: str | bytes) -> float | None:
-    """Parse a pushback, and return its seconds; None, for no retry, if it is negative or not a 32-bit number."""
+    """Parse a pushback and return its seconds; None, for no retry, if it is negative or not a 32-bit number."""
     if not isinstance(value, str) or not re.fullmatch(_MILLISECONDS, value) or len(value) > len(str(_MAX_INT32)):
         return None
     milliseconds = int(value)

@@ -45,7 +45,7 @@ class Status(NamedTuple):
 
 
 class CallShell(Stepper[m.Input, m.Effect]):
-    """The base class for calls: it holds the machine, and makes the machine's inputs."""
+    """The base class for calls: it holds the machine and makes the machine's inputs."""
 
     exhausted_error: ClassVar[Any]
     """The `RetriesExhaustedError` of this API."""
@@ -99,7 +99,7 @@ class CallShell(Stepper[m.Input, m.Effect]):
 
     @abstractmethod
     def _break_off(self, error: Exception) -> None:
-        """End the call with an error that is not an attempt's, and cancel the attempt in flight."""
+        """End the call with an error that is not an attempt's and cancel the attempt in flight."""
 
     def _interrupted(self, error: Exception) -> None:
         """End the call with the error of a step that was interrupted; otherwise, the call would never end."""

@@ -21,7 +21,7 @@ class CallEnvironment:
     Attributes:
         pending: the pending calls.
         hooks: runs the program's hooks.
-        emit: logs an event of a call, and passes it to the channel's listeners.
+        emit: logs an event of a call and passes it to the channel's listeners.
         now: returns the time on the channel's clock, in seconds.
         rng: the source of jitter.
         tokens: the target's remaining retry budget; None for no limit.
@@ -64,7 +64,7 @@ class CallEnvironment:
             warn_of([f"retries of {method}: {'; '.join(doubt for _, doubt in new)}"])
 
     def rests(self, call: AnyCall) -> None:
-        """Store a call, and keep it alive, while it is between two attempts."""
+        """Keep a call alive while it is between two attempts."""
         self._between[call] = None
 
     def goes_on(self, call: AnyCall) -> None:

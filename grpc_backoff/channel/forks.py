@@ -66,12 +66,12 @@ def generation() -> Generation:
 
 
 def at_fork(inherit: Callable[[], CoreUse]) -> None:
-    """Register a function that runs in the child of each fork, and returns how the parent's channels used the core."""
+    """Register a function that runs in the child of each fork and returns how the parent's channels used the core."""
     _inherit.append(inherit)
 
 
 def core_stirred() -> None:
-    """Note that the core was asked to create or close a channel, so its own threads may be busy for a while."""
+    """Record that the core was asked to create or close a channel, so its own threads may be busy for a while."""
     global _stirred  # noqa: PLW0603 - a process has one core
     _stirred = time.monotonic()
 

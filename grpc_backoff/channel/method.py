@@ -167,7 +167,7 @@ def _is_legal(pair: Any) -> bool:
 
 
 def _text(given: Any) -> Any:
-    """Return a key or a value of metadata as text, if it is any."""
+    """Return a metadata key or value as text; an object that is neither bytes nor None is returned unchanged."""
     return given.decode("latin-1") if isinstance(given, bytes) else "" if given is None else given
 
 

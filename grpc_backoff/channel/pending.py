@@ -54,7 +54,7 @@ class PendingCalls:
         return NoConnection(resolved=self._resolved)
 
     def add(self, call: AnyCall) -> None:
-        """Store the call, and keep it alive, until it is removed."""
+        """Keep the call alive until it is removed."""
         self._waiting[call] = None
 
     def discard(self, call: AnyCall) -> None:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-def require(extra: str, modules: Iterable[str]) -> None:
+def require(extra: str, feature: str, modules: Iterable[str]) -> None:
     """Raise `MissingExtra` if one of the modules is not installed; this imports none of them."""
     import importlib.util  # noqa: PLC0415 - imported late, as in `main`
 
     from grpc_backoff.base_errors import MissingExtra  # noqa: PLC0415
 
     if any(importlib.util.find_spec(module) is None for module in modules):
-        raise MissingExtra(extra)
+        raise MissingExtra(extra, feature)
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def _run() -> None:
     from grpc_backoff.base_errors import MissingExtra  # noqa: PLC0415
 
     try:
-        require("cli", ("click", "rich"))
+        require("cli", "the command line", ("click", "rich"))
     except MissingExtra as missing:
         sys.exit(str(missing))
     # Without this, grpc's core writes about failed handshakes to stderr, in the middle of the table. The core reads

@@ -1,6 +1,6 @@
 """The history of a channel's connections, one record for each attempt, and how a command reports it.
 
-A channel's events number the attempts of one series, and start again at 1 after each success. The log numbers all
+A channel's events number the attempts of one series and start again at 1 after each success. The log numbers all
 attempts consecutively and counts times from its own start.
 """
 

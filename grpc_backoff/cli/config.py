@@ -53,11 +53,11 @@ def config() -> None:
     """Check and show a configuration file."""
 
 
-@config.command(short_help="Check FILE, and show its effective values.")
+@config.command(short_help="Check FILE and show its effective values.")
 @click.argument("file", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def check(file: str, as_json: bool) -> None:
-    """Check FILE, and show its effective values and where each comes from.
+    """Check FILE and show its effective values and where each comes from.
 
     The exit status is 0 if the file is valid, 1 if it is not, and 2 for a usage error.
     """

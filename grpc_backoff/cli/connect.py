@@ -1,4 +1,4 @@
-"""`grpc-backoff connect`: connects to a server, and shows every attempt and connection until it is stopped."""
+"""`grpc-backoff connect`: connects to a server and shows every attempt and connection until it is stopped."""
 
 from __future__ import annotations
 
@@ -167,18 +167,18 @@ def connect(
 
 
 def _explain(request: Request, failure: Failure | None, view: View) -> None:
-    """Explain a failure as far as its text allows, and say how to find out more."""
-    if failure is None:
-        return
+    """Explain a failure as far as its text allows and say how to find out more."""
     try:
-        require("probe", ("h2",))
+        require("probe", "connect --probe", ("h2",))
     except MissingExtra:
         return
     more = "Run connect --probe to see how far an attempt gets."
     from grpc_backoff.probe.diagnosis import read_reason  # noqa: PLC0415 - needs the extra that was just checked
 
-    found = read_reason(failure, tls=request.trust is not None, unix=request.target.startswith("unix"))
-    meaning = found.meaning if found else f"The attempt to connect failed at stage {failure.stage.value}."
+    found, meaning = None, "The attempt has not ended yet: the server sends nothing, or packets to it are dropped."
+    if failure is not None:
+        found = read_reason(failure, tls=request.trust is not None, unix=request.target.startswith("unix"))
+        meaning = found.meaning if found else f"The attempt to connect failed at stage {failure.stage.value}."
     if view.live:
         view.line()
     view.explain(meaning, f"{found.advice} {more}" if found else more)
@@ -186,7 +186,7 @@ def _explain(request: Request, failure: Failure | None, view: View) -> None:
 
 def _probe(target: str, *, as_json: bool, **given: Any) -> bool:
     try:
-        require("probe", ("h2",))
+        require("probe", "connect --probe", ("h2",))
     except MissingExtra as missing:
         raise click.ClickException(str(missing)) from missing
     from grpc_backoff.cli.probe import read_request, run_probe  # noqa: PLC0415 - needs the extra that was just checked

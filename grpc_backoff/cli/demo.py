@@ -16,7 +16,7 @@ from grpc_backoff.base_errors import MissingExtra
 @click.option("--threads", is_flag=True, help="Use the threaded channels, and compare them with plain grpc.")
 @click.pass_context
 def demo(context: click.Context, threads: bool) -> None:
-    """Demonstrate this library against real servers, and check the results.
+    """Demonstrate this library against real servers and check the results.
 
     Several workers place orders continuously over one of this library's channels, while the server refuses
     connections, stalls, drops connections, recovers, is killed, comes back and is restarted. Then the same happens to a

@@ -73,12 +73,13 @@ def _given(context: click.Context) -> tuple[str, str | None]:
     """Return the database and the file; a missing --db is reported here, because --help works without it."""
     url, config = context.obj
     if not url:
-        raise click.MissingParameter(ctx=context.parent, param_hint="'--db'", param_type="option")
+        hint = "It can also be given in the environment variable GRPC_BACKOFF_LEDGER."
+        raise click.MissingParameter(hint, ctx=context.parent, param_hint="'--db'", param_type="option")
     return url, config
 
 
 def _within(context: click.Context, work: Callable[[Ledger], Coroutine[Any, Any, ResultT]]) -> ResultT:
-    """Run a function on the ledger that the command line names, and return its result."""
+    """Run a function on the ledger that the command line names and return its result."""
     url, config = _given(context)
 
     from grpc_backoff.ledger import Ledger  # noqa: PLC0415 - after GRPC_VERBOSITY is set
@@ -156,7 +157,8 @@ def _queue(queue: Queue) -> dict[str, Any]:
 def _show_queue(queue: Queue) -> None:
     rows = [(state.value, str(queue.counts.get(state, 0))) for state in OperationState]
     show_table("operations", ("state", "number"), rows)
-    click.echo(f"{queue.length} unfinished; the oldest is {seconds(queue.oldest)} old.")
+    oldest = f"{queue.length} unfinished; the oldest is {seconds(queue.oldest)} old."
+    click.echo(oldest if queue.length else "No operation is unfinished.")
     if queue.estimated:
         click.echo("These numbers are estimates, because there are many operations.")
     if queue.held_keys:
@@ -192,6 +194,9 @@ def list_command(
     found = _within(context, lambda opened: opened.find(chosen, limit=limit, newest_first=newest_first, after=after))
     if as_json:
         write_json([_document(operation) for operation in found])
+        return
+    if not found:
+        click.echo("No operation matches.")
         return
     columns = ("id", "state", "target", "method", "attempts", "last code", "next in", "age")
     show_table("operations", columns, [_row(operation) for operation in found], numbers=False)
@@ -306,7 +311,7 @@ def _decoded(proto: str, request: bytes) -> str:
 )
 @click.pass_context
 def replay(context: click.Context, /, ids: tuple[str, ...], every: bool, **which: Any) -> None:
-    """Retry failed operations: they get new attempts, and keep their history."""
+    """Retry failed operations: they get new attempts and keep their history."""
     _require_choice(ids, every)
     if every:
         failed = _filter((OperationState.FAILED.value,), **which)
@@ -338,7 +343,7 @@ def _require_choice(ids: Sequence[str], every: bool) -> None:
 
 
 async def _in_batches(opened: Ledger, which: Filter, change: Callable[..., Coroutine[Any, Any, list[str]]]) -> int:
-    """Change all operations that match a filter, a batch at a time, so that what is interrupted can be run again."""
+    """Change all operations that match a filter, one batch at a time; an interrupted command can be rerun."""
     counts = (await opened.queue(which.target)).counts  # of which the filter may leave some out
     changed = 0
     length = sum(counts.get(state, 0) for state in which.states)
@@ -353,10 +358,10 @@ def _say(changed: Sequence[str], asked: Sequence[str], done: str) -> None:
     click.echo(f"{len(changed)} {done}.")
     left = [id_ for id_ in asked if str(UUID(id_)) not in changed]  # in the ledger's form
     if left:
-        raise Refusal(f"not {done} (unknown id, or not possible in its current state): {', '.join(left)}", 1)
+        raise Refusal(f"these operations do not exist, or their state does not allow it: {', '.join(left)}", 1)
 
 
-@ledger.command(short_help="Resolve a conflict, and retry the operation.")
+@ledger.command(short_help="Resolve a conflict and retry the operation.")
 @click.argument("id_", metavar="ID")
 @click.option(
     "--request",
@@ -428,7 +433,7 @@ def migrate(context: click.Context) -> None:
         async with await Ledger.open(url, config=config) as opened:
             return await opened.store.migrate(apply=True)
 
-    click.echo(f"schema {_told(run)[1]}.")
+    click.echo(f"The tables are there and have version {_told(run)[1]}.")
 
 
 @ledger.command(short_help="Show the operation counts repeatedly.")

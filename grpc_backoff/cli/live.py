@@ -21,7 +21,7 @@ class LiveView(View):
     period = 0.1
 
     def __init__(self, console: Console | None = None) -> None:
-        """Draw on `console`; standard output by default."""
+        """Draw on `console`, by default that of standard output."""
         self._console = console or Console(highlight=False)
         self._spinner = Spinner("dots")
         self._live = Live(console=self._console, refresh_per_second=1 / self.period, transient=True)
@@ -32,17 +32,17 @@ class LiveView(View):
         self._console.print(Text(printable(text), style=style))
 
     def row(self, row: Cells) -> None:
-        """Print cells side by side; the last one gets the rest of the width, and is wrapped."""
+        """Print cells side by side; the last one gets the rest of the width and is wrapped."""
         self._console.print(_grid(row))
 
     def now(self, *parts: Cells | Activity) -> None:
-        """Redraw what happens now."""
+        """Redraw the current activity."""
         self._live.update(
             Group(*(_grid(part) if isinstance(part, Cells) else self._moment(part) for part in parts)), refresh=True
         )
 
     def close(self) -> None:
-        """Erase what is redrawn."""
+        """Erase the current activity."""
         self._live.update("")
         self._live.stop()
 

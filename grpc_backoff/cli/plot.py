@@ -23,7 +23,7 @@ _OUTAGE = "#e6e6e6"
 
 
 def draw(done: Mapping[str, Recovery], file: Path) -> None:
-    """Draw the attempts that the server saw under each policy, and write a .png or .svg file."""
+    """Draw the attempts that the server saw under each policy and write a .png or .svg file."""
     with mpl.rc_context({"svg.hashsalt": "grpc-backoff"}):  # the same plot produces the same file
         figure = Figure(figsize=(_WIDTH, _ROW * len(done) + _LAST), layout="constrained")
         rows: Any = figure.subplots(len(done) + 1, 1, squeeze=False, height_ratios=[_ROW] * len(done) + [_LAST])

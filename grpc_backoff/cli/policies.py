@@ -38,7 +38,7 @@ _SETTINGS = (
 
 @contextmanager
 def refusing(prefix: str = "", status: int = 2) -> Iterator[None]:
-    """Turn errors of policies and files into refusals, and print their warnings to standard error.
+    """Turn errors of policies and files into refusals and print their warnings to standard error.
 
     Each line starts with `prefix`, such as the name of a flag. `status` is the exit status of a refusal.
     """
@@ -82,7 +82,7 @@ def named_policies(text: str) -> list[Named]:
 
 
 def _told(name: str, resolved: ResolvedPolicy[RetryPolicy]) -> Named:
-    """Return a policy that was requested by name, and warn about its settings that have no effect."""
+    """Return a policy that was requested by name and warn about its settings that have no effect."""
     for remark in resolved.remarks:
         warnings.warn(remark, PolicyWarning, stacklevel=2)
     return Named(name, resolved.policy)

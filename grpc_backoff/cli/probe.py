@@ -172,7 +172,7 @@ async def _look(connection: Http2Connection, report: StageReport) -> None:
 
 
 class _Watch:
-    """Shows the stages as they complete, and tracks the stage reached and the time taken."""
+    """Shows the stages as they complete and tracks the stage reached and the time taken."""
 
     def __init__(self, report: StageReport) -> None:
         self._report = report

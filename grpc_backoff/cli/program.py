@@ -1,4 +1,4 @@
-"""Finds the program that `grpc-backoff run` runs, and runs it in this process as `python` would.
+"""Finds the program that `grpc-backoff run` runs and executes it in this process as `python` would.
 
 This module needs none of the optional packages, because the command is meant for environments that belong to other
 programs. The command and its help are in `run.py`.
@@ -59,16 +59,16 @@ def find(words: Sequence[str]) -> Program:
         case ["-m", module, *arguments]:
             return Program(module, tuple(arguments), module=True)
         case [] | ["-m"]:
-            raise ProgramError("program: expected a Python file, a command on the PATH, or -m and a module")
+            raise ProgramError("no program given: expected a Python file, a command on the PATH, or -m and a module")
         case [name, *_] if name.startswith("-"):
-            raise ProgramError(f"program={name}: expected a program; -m is the only Python option supported")
+            raise ProgramError(f"{name} is not supported: -m is the only Python option that is")
         case _:
             name = words[0]
             return Program(_file(name) if Path(name).exists() else _command(name), tuple(words[1:]))
 
 
 def run(program: Program) -> None:
-    """Install this library's channels, and run the program as the main program of this process.
+    """Install this library's channels and run the program as the main program of this process.
 
     The program's exceptions and its exit status are passed on.
 
@@ -106,9 +106,9 @@ def _run_script(path: str) -> None:
 
 def _file(name: str) -> str:
     if Path(name).is_dir() and not (Path(name) / "__main__.py").exists():
-        raise ProgramError(f"program={name}: expected a Python file; this directory has no __main__.py")
+        raise ProgramError(f"the directory {name} has no __main__.py")
     if not os.access(name, os.R_OK):
-        raise ProgramError(f"program={name}: expected a readable file")
+        raise ProgramError(f"cannot read {name}")
     return name
 
 
@@ -116,10 +116,10 @@ def _command(name: str) -> str:
     """Return the path of a command, which has to be a script for this Python."""
     found = shutil.which(name)
     if found is None:
-        raise ProgramError(f"program={name}: expected a Python file or a command on the PATH; found neither")
+        raise ProgramError(f"there is no file {name}, and no command {name} on the PATH")
     interpreter = _interpreter(Path(_file(found)))
     if interpreter is None:
-        raise ProgramError(f"program={name}: expected a Python program; {found} is not one")
+        raise ProgramError(f"{found} is not a Python program")
     _refuse_another_python(name, interpreter)
     return found
 
@@ -146,16 +146,15 @@ def _refuse_another_python(name: str, interpreter: str) -> None:
     found = shutil.which(interpreter)
     if found is None or not Path(found).parent.samefile(Path(sys.executable).parent):
         raise ProgramError(
-            f"program={name}: expected a program for this Python ({sys.executable}), not for {found or interpreter}. "
-            "Install grpc-backoff in that environment, and use that environment's `python -m grpc_backoff run`"
+            f"{name} runs with {found or interpreter}, not with this Python ({sys.executable}). "
+            "Install grpc-backoff in that environment and use its `python -m grpc_backoff run`"
         )
 
 
 def _refuse_no_module(name: str) -> None:
     if (found := _module(name)) and (found.submodule_search_locations is None or _module(f"{name}.__main__")):
         return
-    missing = "but this package has no __main__" if found else "but no module has this name"
-    raise ProgramError(f"program=-m {name}: expected a runnable module, {missing}")
+    raise ProgramError(f"the package {name} has no module __main__" if found else f"no module named {name!r}")
 
 
 def _module(name: str) -> ModuleSpec | None:

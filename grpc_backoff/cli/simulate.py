@@ -83,7 +83,7 @@ def simulate(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Simulate N clients that lose their server, and show the attempts that the server sees until all have reconnected.
+    """Simulate N clients that lose their server and show the attempts that the server sees until all have reconnected.
 
     All clients lose the server at the same moment. Each dials immediately, and then again after each gap that its
     policy sets, until it has reconnected. Times are measured from the moment the server comes back; the peak is the
@@ -116,14 +116,16 @@ def _naming_flags() -> Iterator[None]:
     try:
         yield
     except OptionError as error:
-        raise OptionError(_FLAGS.get(error.key, error.key), error.value, error.allowed, error.meant) from error
+        raise OptionError(
+            _FLAGS.get(error.key, error.key), error.value, error.allowed, error.meant, error.problem
+        ) from error
 
 
 def _require(plot: Path | None) -> None:
     try:
-        require("simulate", ["numpy"])
+        require("simulate", "simulate", ["numpy"])
         if plot is not None:
-            require("plot", ["matplotlib"])
+            require("plot", "simulate --plot", ["matplotlib"])
     except MissingExtra as missing:
         raise click.ClickException(str(missing)) from missing
     if plot is not None and plot.suffix.lower() not in (".png", ".svg"):

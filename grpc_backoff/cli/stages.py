@@ -61,7 +61,8 @@ class StageReport:
     def ended(self, *, ready: bool, seconds: float) -> None:
         """Show the outcome; nothing follows it."""
         self.view.close()
-        outcome, style = ("READY", "bold green") if ready else ("no SETTINGS", "bold red")
+        failed = f"failed at stage {self._failure.stage.value}" if self._failure else "failed"
+        outcome, style = ("READY", "bold green") if ready else (failed, "bold red")
         self.view.line()
         self.view.line(f"{outcome} after {duration(seconds)}", style)
         self.view.event("summary", ready=ready, seconds=seconds, **failure_fields(self._failure))

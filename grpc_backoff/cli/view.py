@@ -34,7 +34,7 @@ class Cells(NamedTuple):
 
 
 class Activity(NamedTuple):
-    """What happens now: a text, after a bar if a wait has a `share` that is over, or after a spinner."""
+    """The current activity: a text, with a spinner or, if `share` of a wait has passed, with a progress bar."""
 
     text: str
     style: str = ""
@@ -54,7 +54,7 @@ class View:
     period = 1.0
 
     def event(self, name: str, **fields: Any) -> None:
-        """Show an event; its fields are values that JSON can represent, and times."""
+        """Show an event, whose fields are times and other values that JSON can represent."""
 
     def line(self, text: str = "", style: str = "") -> None:  # noqa: ARG002 - lines have no style
         """Show a text, in rich's style of this name."""
@@ -76,7 +76,7 @@ class View:
         self.line(f"-> {advice}")
 
     def now(self, *parts: Cells | Activity) -> None:
-        """Show what happens now, until the next call."""
+        """Show the current activity until the next call."""
 
     def close(self) -> None:
         """Restore the terminal."""

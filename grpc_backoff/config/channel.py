@@ -149,7 +149,7 @@ def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settin
 
     for name in settings:
         if name not in ChannelSettings.__annotations__:
-            raise TypeError(f"{name}: expected one of {', '.join(ChannelSettings.__annotations__)}")
+            raise TypeError(f"unknown argument {name!r}: expected one of {', '.join(ChannelSettings.__annotations__)}")
     target = read_target(target)
     read = read_options(options or (), settings.get("policy"), target=target, config=settings.get("config"))
     calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read)

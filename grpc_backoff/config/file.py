@@ -74,7 +74,7 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.spelling import suggestion
+from grpc_backoff.policy.spelling import unknown
 
 ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
 """The environment variable that names a channel's file if neither an argument nor an option does."""
@@ -241,7 +241,7 @@ def _parse(name: str) -> dict[str, Any]:
 def _read(name: str, document: Mapping[str, Any]) -> Config:
     for table, content in document.items():
         if table not in TABLES:
-            raise OptionError(table, content, *suggestion(table, dict(zip(TABLES, TABLES, strict=True)), "table"))
+            raise unknown("table", table, content, table, dict(zip(TABLES, TABLES, strict=True)))
     origin = f"file {name}"
     policies = _sources(RETRYING, "policies", document, origin)
     methods = _sources(RETRYING, "methods", document, origin)

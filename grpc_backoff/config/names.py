@@ -24,7 +24,7 @@ def first_pattern(patterns: Iterable[str], target: str) -> str | None:
 
 
 def unreachable(patterns: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each pattern that never applies, because an earlier one matches all its targets, and that earlier one."""
+    """Yield each pattern that never applies, with the earlier pattern that matches all of its targets."""
     earlier: list[str] = []
     for pattern in patterns:
         # Only a `*` matches a `*`, so a pattern that matches another one as a text matches all of its targets.

@@ -27,7 +27,7 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import REPLAY_LIMIT
-from grpc_backoff.policy.spelling import suggestion
+from grpc_backoff.policy.spelling import unknown
 from grpc_backoff.record import record
 
 CONFIG = PREFIX + "config"
@@ -126,11 +126,11 @@ def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, 
         if key in OPTION_KEYS:
             ours.append((key, value))
         elif meant := re.match(_MEANT_FOR_US, key):
-            raise OptionError(key, value, *suggestion(key[meant.end() :], _WORDS, "option"))
+            raise unknown("option", key, value, key[meant.end() :], _WORDS)
         else:
             prefix, _, name = key.partition(".")
             if name and _near(prefix.lower(), (PREFIX.rstrip("."),), _NEAR_PREFIX):
-                raise OptionError(key, value, *suggestion(name, _WORDS, "option"))
+                raise unknown("option", key, value, name, _WORDS)
             if right := _near(key.lower(), _CARRIED_OUT_HERE, _NEAR_KEY):
                 remarks[f"the option {key!r} is passed to grpcio, which does not know it: did you mean {right!r}?"] = (
                     None

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base_errors import OptionError, shown
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import RETRYING, Setting, begin_with, read_source, resolve_retry
 from grpc_backoff.config.sources import ResolvedPolicy, Source
@@ -72,9 +72,14 @@ def read_string(text: str, table: Sequence[Setting], key: str = "policy") -> Sou
             meant = re.sub(_EQUALS, ": ", text)
             raise OptionError(key, text, "a policy string with a colon after each setting", meant)
         if not colon or not name or not value:
-            raise OptionError(key, text, "a policy string such as 'retry: 5, delay: 1s, backoff: linear'")
+            example = "a policy string such as 'retry: 5, delay: 1s, backoff: linear'"
+            raise OptionError(
+                key, text, f"'setting: value' in place of {shown(part.strip())}" if part.strip() else example
+            )
         if name in given:
-            raise OptionError(name, value, "each setting at most once")
+            raise OptionError(
+                name, value, "each setting at most once", problem=f"{name!r} is set twice in {key}={shown(text)}"
+            )
         given[name] = (name, _scalar(value))
     return read_source(table, given, "policy string", Unit.WRITTEN)
 

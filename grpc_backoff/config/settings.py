@@ -21,6 +21,7 @@ from grpc_backoff.config.sources import (
     Said,
     Source,
     compose,
+    misplaced,
     say,
 )
 from grpc_backoff.policy import checks
@@ -32,7 +33,7 @@ from grpc_backoff.policy.ledger import LEDGER_CHECKS, LedgerSettings
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET, KIND_PRESETS, LEDGER, RETRY_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.spelling import suggestion
+from grpc_backoff.policy.spelling import near_miss, unknown
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
 from grpc_backoff.record import record
 
@@ -149,7 +150,7 @@ KEEPING = tuple(Setting(name, checks=LEDGER_CHECKS) for name in LEDGER_CHECKS)
 def read_source(
     table: Sequence[Setting], given: Mapping[str, tuple[str, object]], origin: str, unit: Unit | None = None
 ) -> Source:
-    """Check the settings from one source, and return the source.
+    """Check the settings from one source and return the source.
 
     Args:
         table: the settings that are allowed.
@@ -166,10 +167,12 @@ def read_source(
         setting = settings.get(name)
         if setting is None:
             prefix = key.removesuffix(f'"{name}"').removesuffix(name)
-            raise OptionError(key, written, *suggestion(name, _words(table, prefix), "setting"))
+            raise unknown("setting", key, written, name, _words(table, prefix))
         part = setting.part or name
         if part in source:
-            raise OptionError(key, written, f"either {source[part].key} or {key}, not both")
+            others = source[part].key
+            problem = f"{others!r} and {key!r} set the same value: give only one of them"
+            raise OptionError(key, written, f"no {key} besides {others}", problem=problem)
         source[part] = Said(setting.check(key, written, unit or setting.unit), key, written, origin)
     _check_order(source)
     return source
@@ -249,7 +252,7 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
     if strategy != Steps.name and not any("delay" in source for source in chain):
         for stray in (source["steps"] for source in chain if "steps" in source):
             if stray.key:
-                raise OptionError(stray.key, stray.given, f"no steps with {strategy} backoff")
+                raise misplaced("steps", stray, strategy)
         idle = [
             said.key for part, said in written if part in _GROWTH or (part == "preset" and said.value in PRESET_SOURCES)
         ]
@@ -287,7 +290,8 @@ def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:
     for setting in BUDGETING:
         if setting.name not in source:
             said = next(iter(source.values()))
-            raise OptionError(said.key, said.given, f"{setting.name} to be set as well")
+            problem = f"{said.key!r} requires {setting.name!r} as well"
+            raise OptionError(said.key, said.given, f"{setting.name} to be set as well", problem=problem)
     values = {name: said.value for name, said in source.items()}
     return ResolvedPolicy(
         RetryBudget(**values), tuple(Effective(part, said.value, str(said)) for part, said in source.items())
@@ -324,15 +328,17 @@ def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: s
     while named.value in policies and not (named.value in PRESET_SOURCES and named.value in seen[-1:]):
         if named.value in seen:
             circle = " -> ".join([*seen[seen.index(named.value) :], named.value])
-            raise OptionError(named.key, named.given, f"a policy that does not inherit from itself ({circle})")
+            problem = f"{named.key!r} makes a policy inherit from itself: {circle}"
+            raise OptionError(named.key, named.given, "a policy that does not inherit from itself", problem=problem)
         seen.append(named.value)
         chain.append(policies[named.value])
         default = named.value if named.value in PRESET_SOURCES else _kind(chain, RETRY_PRESET)
         named = chain[-1].get("preset", _unsaid(default))
     if named.value not in PRESET_SOURCES:
         known = [*dict.fromkeys([*policies, *PRESET_SOURCES])]
-        known_by_word = {name.lower(): name for name in known}
-        raise OptionError(named.key, named.given, *suggestion(named.value, known_by_word, "policy"))
+        meant = near_miss(named.value, {name.lower(): name for name in known})
+        allowed = "the name of a policy" if meant else f"one of: {', '.join(known)}"
+        raise OptionError(named.key, named.given, allowed, meant)
     return [*chain, PRESET_SOURCES[named.value]]
 
 

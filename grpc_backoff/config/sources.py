@@ -1,4 +1,4 @@
-"""Combines several sources into one policy, and records where each of its values came from.
+"""Combines several sources into one policy and records where each of its values came from.
 
 A source holds the settings from one place: the arguments, the channel options, a table of the file, or a preset. It
 maps the parts of a policy to their values. For each part, the first source that sets it takes precedence (BP-3).
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields, is_dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base_errors import OptionError, shown
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
@@ -25,8 +25,6 @@ from grpc_backoff.record import record
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
 ResolvedT = TypeVar("ResolvedT", ConnectPolicy, PoolPolicy, RetryPolicy, RetryBudget, LedgerSettings)
-
-_NEEDED = {"delay": "a delay", "steps": "steps"}
 
 
 @record
@@ -108,7 +106,7 @@ def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
 
 
 def _settle(sources: Sequence[Source]) -> dict[str, Said]:
-    """Combine the sources into the effective value of each part, and check that they agree."""
+    """Combine the sources into the effective value of each part and check that they agree."""
     said: dict[str, Said] = {}
     for source in reversed(sources):
         said.update(source)
@@ -118,15 +116,23 @@ def _settle(sources: Sequence[Source]) -> dict[str, Said]:
     return said
 
 
+def misplaced(part: str, said: Said, kind: str) -> OptionError:
+    """Return the error for a part that does not apply to this kind of backoff."""
+    kinds = ", ".join(name for name, parts in PARTS_OF_STRATEGIES.items() if part in parts)
+    problem = f"{said.key!r} does not apply to {kind} backoff, only to {kinds}"
+    return OptionError(said.key, said.given, f"no {part} with {kind} backoff", problem=problem)
+
+
 def _settle_strategy(sources: Sequence[Source], said: dict[str, Said]) -> None:
     kind: str = said["backoff"].value
     needed = PARTS_OF_STRATEGIES[kind][0]
     if needed not in said:
         asked = said["backoff"] if said["backoff"].key else said["preset"]
-        raise OptionError(asked.key, asked.given, f"{_NEEDED[needed]} to be set as well")
+        problem = f"{asked.key}={shown(asked.given)} requires {needed!r} as well"
+        raise OptionError(asked.key, asked.given, f"{needed} to be set as well", problem=problem)
     for part in PARTS_OF_ANY_STRATEGY - set(PARTS_OF_STRATEGIES[kind]):
         if part in said and _outranks(sources, part, "backoff"):
-            raise OptionError(said[part].key, said[part].given, f"no {part} with {kind} backoff")
+            raise misplaced(part, said[part], kind)
         said.pop(part, None)
 
 

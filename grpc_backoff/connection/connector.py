@@ -20,7 +20,7 @@ class Loss(NamedTuple):
     """How an established connection ended, as far as the connector can tell.
 
     Attributes:
-        reason: a description.
+        reason: why it ended, in words.
         graceful: whether the peer sent GOAWAY(NO_ERROR), or the connection was closed because it was idle.
         served: whether an RPC completed on the connection.
     """
@@ -54,7 +54,7 @@ class Connection(LiveConnection, Protocol):
     """An established connection of an asyncio channel."""
 
     async def lost(self) -> Loss:
-        """Wait until the connection ends, and return how it ended."""
+        """Wait until the connection ends and return how it ended."""
         ...
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:
@@ -74,7 +74,7 @@ class Connector(Protocol[ConnectionT_co]):
     """Makes connections to one target."""
 
     async def connect(self, limit: float) -> ConnectionT_co:
-        """Make one attempt, and return its connection once the server's SETTINGS frame has arrived (CB-6).
+        """Make one attempt and return its connection once the server's SETTINGS frame has arrived (CB-6).
 
         Cancelling this abandons the attempt: its sockets are closed at most 250 ms after `limit` (CB-3). The connector
         may also fail the attempt itself at the limit, if it can name the stage more precisely.

@@ -190,7 +190,7 @@ class ConnectionLost(NamedTuple):
     """The established connection ended.
 
     Attributes:
-        reason: a description.
+        reason: why it ended, in words.
         graceful: whether the peer sent GOAWAY(NO_ERROR).
         served: whether an RPC completed on it.
         used: when an RPC last used it; minus infinity if none did.
@@ -411,7 +411,7 @@ class Machine:
         return state, [AbandonAttempt(), *effects]
 
     def _show_life(self, state: MachineState, now: float, wake: float) -> Step:
-        """Continue the attempt, and signal to the managers that wait for it that it has not stalled (SH-3)."""
+        """Continue the attempt and signal to the managers that wait for it that it has not stalled (SH-3)."""
         if not (state.dials_in_turn and state.key.shared):
             return state, [ArmTimer(state.limit if now < state.limit else wake)]
         before, lease = state.key.lease, max(now, state.planned) + STALLED_AFTER

@@ -17,8 +17,8 @@ Three things make this harder than it looks:
   things limit this: a connection is observed before calls may use it (CB-15), and a connection that has ended is
   retired at once. Each dial that happens all the same is reported as `Redialled`. After a failed dial, the core dials
   again when its own backoff is over, without a change of state.
-* The core does not distinguish a GOAWAY from a broken connection. But calls survive only a GOAWAY, so the calls that
-  still run a moment later tell (CB-8).
+* The core does not distinguish a GOAWAY from a broken connection. But calls survive only a GOAWAY, so the machine
+  checks whether calls still run a moment later (CB-8).
 
 A retired channel cannot be closed before its last call has ended, because closing it would cancel the call (CH-6).
 
@@ -80,10 +80,10 @@ class DialState(NamedTuple):
 
     Attributes:
         phase: the current phase.
-        started: when the core was told to dial.
+        started: when the core was asked to dial.
         limit: how many seconds the dial may take.
         observe: for how long the connection is to be observed.
-        begun: whether the core is known to have begun.
+        begun: whether the core is known to have started the dial.
         since: when the connection was made, as far as it was seen; infinity before that.
         until: when the observation ends.
         ended: when the connection was seen to have ended; infinity before that.
@@ -107,7 +107,7 @@ class DialState(NamedTuple):
 
 @record
 class Looked(NamedTuple):
-    """The shell looked at the channel, because it was time, or something has happened.
+    """The shell has looked at the channel, at the planned time or because something has happened.
 
     Attributes:
         shown: the state that the core showed.
@@ -126,7 +126,7 @@ class Looked(NamedTuple):
 
 @record
 class Explained(NamedTuple):
-    """The core has answered the question why the dial failed: the status of a call that it did not send."""
+    """The core has reported why the dial failed, in the status of a call that it did not send."""
 
     code: str
     details: str
@@ -213,7 +213,7 @@ class DialMachine:
     notifies: bool = False
 
     def begin(self, now: float, limit: float, *, last_life: float = math.inf, after_failure: bool = False) -> Step:
-        """Return the first state and its effects, after the shell has told the core to dial.
+        """Return the first state and its effects, after the shell has asked the core to dial.
 
         Args:
             now: the time.
@@ -296,7 +296,7 @@ class DialMachine:
         return self._look_at_ending(state._replace(phase=DialPhase.ENDING, ended=now, loss=loss), given, now)
 
     def _look_at_ending(self, state: DialState, given: Looked, now: float) -> Step:
-        """Say how the connection ended. On probation, see first whether calls survive it (CB-8)."""
+        """Report how the connection ended. On probation, check first whether calls survive it (CB-8)."""
         assert state.loss is not None, "the end was seen"
         loss = state.loss._replace(served=given.served)
         state, effects = self._look_for_redial(state, given, now)
@@ -344,9 +344,9 @@ class DialMachine:
 
 
 def is_decided(state: DialState, shown: int, now: float) -> bool:
-    """Return whether the core may have an outcome of the attempt that was not looked at yet (CB-3).
+    """Return whether the core may have an outcome of the attempt that has not been looked at yet (CB-3).
 
-    A young dial counts, because a late shell may have told the core to dial just now.
+    A young dial counts, because a late shell may have asked the core to dial only just now.
     """
     young = now - state.started < min(limits.BEGINS_WITHIN, state.limit / 2)
     return state.phase is not DialPhase.DIALLING or shown != CONNECTING or young

@@ -302,7 +302,7 @@ class Delivery:
         self._window = self._window.grown()
 
     async def _leave_to_others(self, operation: Operation, error: OptionError) -> None:
-        """Give back an operation whose policy is unknown here, and claim none with this policy again.
+        """Give back an operation whose policy is unknown here and claim none with this policy again.
 
         A deliverer with a newer file may know it.
         """
@@ -389,7 +389,7 @@ class Delivery:
         )
 
     async def _renew(self, refresh: Callable[..., Any], operation: Operation) -> bool:
-        """Call the hook for new credentials, and keep them in memory only (LG-11); return whether it succeeded."""
+        """Call the hook for new credentials and keep them in memory only (LG-11); return whether it succeeded."""
         try:
             renewed = await call_hook(refresh, operation)
             self._credentials = tuple((str(key), value) for key, value in renewed or ())
@@ -527,7 +527,7 @@ class Delivery:
     # Trouble with the database.
 
     async def _is_troubled(self, error: LedgerError) -> None:
-        """Log the first of a series of errors as a warning, and wait before trying again."""
+        """Log the first of a series of errors as a warning and wait before trying again."""
         _LOG.log(
             logging.DEBUG if self._troubled else logging.WARNING, "%s: deliveries have paused: %s", self.target, error
         )

@@ -48,7 +48,7 @@ class LedgerHooks:
 
 
 async def call_hook(hook: Callable[..., Any], *given: Any) -> Any:
-    """Call a hook, and await it if it is a coroutine function.
+    """Call a hook and await it if it is a coroutine function.
 
     If the hook raises CancelledError but this task was not cancelled, a RuntimeError is raised instead.
     """

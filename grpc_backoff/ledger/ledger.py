@@ -163,7 +163,7 @@ class Ledger:
         rng: Random | None = None,
         migrate: bool = True,
     ) -> Self:
-        """Open a database, and bring its tables to this library's version.
+        """Open a database and bring its tables to this library's version.
 
         Args:
             url: the path of an SQLite file, which is created if necessary, or a `postgresql://` URL.
@@ -394,9 +394,8 @@ class Ledger:
         if now >= self._counted_at + _RECOUNT or self._waiting + number > most:
             self._waiting, self._counted_at = await self.store.waiting(most + 1), now
         if self._waiting + number > most:
-            left = max(0, most - self._waiting)
             raise LedgerLimitError(
-                f"operations={number}: expected at most {left}, because {most - left} of {most} (max_rows) are waiting"
+                f"no room for {number} more: {self._waiting} of at most {most} operations (max_rows) are waiting"
             )
 
     # Waking (LG-12).
@@ -450,11 +449,11 @@ class Ledger:
             raise LedgerUnavailableError("the ledger is closed")
         check_process(channel.target, self._process)
         if channel.call_policies.service_config.left_to_core:
-            raise OptionError(
-                "grpc.service_config",
-                "retryPolicy",
-                "a policy that leaves no retries to grpc's core, where they cannot be disabled for a single call",
+            allowed = "a policy that leaves no retries to grpc's core"
+            problem = (
+                "the service config leaves retries to grpc's core, where a ledger cannot turn them off for its calls"
             )
+            raise OptionError("grpc.service_config", "retryPolicy", allowed, problem=problem)
         filed = channel.call_policies.config
         if self._config is None and not self._configured and filed is not None and filed.ledger:
             warnings.warn(
@@ -505,7 +504,7 @@ class Ledger:
         return policy
 
     def policy_of_any(self, text: str) -> RetryPolicy:
-        """Like `policy_of`, but return the ledger's default policy if the text names a policy that is unknown."""
+        """Return the policy as `policy_of` does, or the ledger's default policy if the text names an unknown one."""
         try:
             return self.policy_of(text)
         except OptionError:
@@ -581,7 +580,7 @@ class Ledger:
         """Return an operation; LedgerStateError if it does not exist."""
         found = await self.store.find(Filter(ids=(_checked(id),)), 1)
         if not found:
-            raise LedgerStateError(f"id={id!r}: expected the id of an operation in this ledger")
+            raise LedgerStateError(f"there is no operation {id} in this ledger")
         return found[0]
 
     async def find(
@@ -604,7 +603,7 @@ class Ledger:
         return await self.store.find(which or Filter(), limit, after=after, newest_first=newest_first)
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
-        """Return an operation's attempts in order, over all its series."""
+        """Return an operation's attempts in order, over all its series; LedgerStateError if `id` is not a UUID."""
         return await self.store.attempts(_checked(id))
 
     async def ready(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Readiness]:
@@ -651,7 +650,7 @@ class Ledger:
             _check_bytes(request)
             self._check_size(request, (await self.get(id)).metadata)
         if not await self.store.begin_anew([_checked(id)], [OperationState.CONFLICT], request):
-            raise LedgerStateError(f"id={id!r}: expected an operation in conflict")
+            raise LedgerStateError(f"operation {id} is {(await self.get(id)).state.value}, not in conflict")
         self._begun_anew([id])
 
     def _begun_anew(self, ids: list[str]) -> list[str]:
@@ -718,11 +717,9 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
     """Return the target, the method and the serialized request."""
     if isinstance(call, Method):
         if call.arity != "unary_unary":
-            raise TypeError(
-                f"{call.method}={call.arity}: expected a unary-unary method, because a stream cannot be stored"
-            )
+            raise TypeError(f"{call.method} is a {call.arity} method: only unary-unary methods can be stored")
         if len(request) != 1:
-            raise TypeError(f"{call.method}: expected one request, not {len(request)}")
+            raise TypeError(f"{call.method} takes one request, not {len(request)}")
         content = call.serialized(request[0])
         target, method = call.channel.target, call.method
     elif isinstance(call, str) and len(request) == 2:  # noqa: PLR2004 - method and request
@@ -732,8 +729,8 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
     else:
         kind = type(call)
         raise TypeError(
-            f"{kind.__module__}.{kind.__name__}: expected a unary-unary method of a stub on a channel of this library "
-            "and a request, or target, method and bytes"
+            f"call={kind.__module__}.{kind.__name__}: expected a unary-unary method of a stub on a channel of this "
+            "library and a request, or target, method and bytes"
         )
     _check_bytes(content)
     return bare_target(target), method, content

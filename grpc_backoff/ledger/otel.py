@@ -39,7 +39,7 @@ from grpc_backoff.version import __version__
 try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
 except ImportError as error:
-    raise MissingExtra("otel") from error
+    raise MissingExtra("otel", "grpc_backoff.ledger.otel") from error
 
 DELIVERED: Final = "grpc_backoff.ledger.delivered"
 RETRIES: Final = "grpc_backoff.ledger.retries"

@@ -47,7 +47,7 @@ except ImportError as error:
         raise ImportError(
             "psycopg needs the library libpq: install libpq5, or pip install 'psycopg[binary]'"
         ) from error
-    raise MissingExtra("postgres") from error
+    raise MissingExtra("postgres", "a ledger in PostgreSQL") from error
 
 ResultT = TypeVar("ResultT")
 _IDLE = TransactionStatus.IDLE
@@ -284,7 +284,7 @@ class PostgresStore(Store):
             await self._free.pop().close()
 
     async def _told(self, connection: Session, work: Work[ResultT]) -> ResultT:
-        """Run the work, and translate the server's errors."""
+        """Run the work and translate the server's errors."""
         try:
             return await work(connection)
         except psycopg.errors.LockNotAvailable as error:
@@ -361,7 +361,7 @@ class PostgresStore(Store):
             raise
 
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
-        """Store operations in the caller's own transaction, and wake deliverers when it commits."""
+        """Store operations in the caller's own transaction and wake deliverers when it commits."""
         if isinstance(connection, psycopg.AsyncConnection | psycopg.Connection):
             _require_transaction(connection)
         if isinstance(connection, psycopg.AsyncConnection):
@@ -422,7 +422,7 @@ class PostgresStore(Store):
             self._listener = asyncio.ensure_future(self._listen(heard))
 
     async def _listen(self, heard: Callable[[str], None]) -> None:
-        """Listen, and start again whenever the connection is lost."""
+        """Listen and start again whenever the connection is lost."""
         while True:
             with contextlib.suppress(LedgerError, psycopg.Error, TimeoutError, OSError):
                 await self._listen_once(heard)
@@ -523,11 +523,11 @@ def _name_of(url: str) -> str:
         said = conninfo_to_dict(url)
     except psycopg.Error:
         # libpq's own messages quote what they cannot parse, which may be part of a password.
-        raise LedgerUnavailableError("database URL: expected a URL that libpq can parse; see libpq's manual") from None
+        raise LedgerUnavailableError("the database URL is not valid: libpq cannot parse it") from None
     host, port, name = (str(said.get(part) or "") for part in ("host", "port", "dbname"))
     if "@" in host[1:] + name or not (port.replace(",", "") or "0").isdecimal():  # @ begins an abstract socket's name
         raise LedgerUnavailableError(
-            "database URL: expected percent-encoding for special characters in the password, such as '/', '@' and ':'"
+            "the database URL is not valid: percent-encode special characters in the password, such as '/', '@' and ':'"
         )
     return f"postgresql://{host}/{name}"
 

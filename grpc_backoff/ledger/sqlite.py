@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import shlex
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -107,7 +108,7 @@ class SQLiteStore(Store):
             return follow(plan(), self._executor(connection.cursor()))
 
     def _executor(self, cursor: sqlite3.Cursor) -> Callable[[list[Statement]], list[list[Row]]]:
-        """Return the function that executes statements, all at the time at which it was made."""
+        """Return a function that executes statements; for all of them, the time is that of this call."""
         times = self._times()
         return lambda statements: [cursor.execute(text, {**times, **given}).fetchall() for text, given, _ in statements]
 
@@ -203,7 +204,8 @@ class SQLiteStore(Store):
         """Bring the tables to this library's version (LG-13); a file that is rejected is left unchanged."""
         if not apply and not await asyncio.to_thread(self._is_there):  # opening it would create it
             raise LedgerSchemaError(
-                f"{self._name}: expected a database, but there is no such file; run `grpc-backoff ledger migrate`"
+                f"{self._name}: there is no such file; "
+                f"run `grpc-backoff ledger --db {shlex.quote(self._name)} migrate` to create it"
             )
         return await self._on_thread(lambda connection: self._migrate(connection, apply=apply))
 

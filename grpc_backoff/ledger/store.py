@@ -1,7 +1,7 @@
 """What all of a ledger's databases have in common: the transactions, as generators of SQL statements.
 
 A transaction decides nothing about retries by itself: it locks the rows, applies `transitions` to them, and writes the
-result back. It yields the statements that it needs, and receives their rows. So the same transaction runs on SQLite's
+result back. It yields the statements that it needs and receives their rows. So the same transaction runs on SQLite's
 thread, on an asynchronous connection, and on a connection of the caller's. A store for a database runs transactions,
 and says in its `Dialect` how the database writes times and locks; see `sqlite` and `postgres`.
 """
@@ -179,7 +179,7 @@ class Dialect(NamedTuple):
         paused: the table of paused targets.
         now: the time at which the statement began.
         clock: the time at which the expression is evaluated, thus after a lock was acquired.
-        lock: locks the rows of the table `o`, and waits for those that are locked.
+        lock: locks the rows of the table `o` and waits for those that are locked.
         skip: the same, but skips those that are locked.
         at: the stored form of a time `{}` in seconds.
         later: the time `{0}` plus `{1}` seconds.
@@ -212,7 +212,7 @@ class Dialect(NamedTuple):
 
 @record
 class _Locked(NamedTuple):
-    """What is read of an operation when its row is locked, and the time after that."""
+    """The part of an operation that is read when its row is locked, and the time after that."""
 
     id: str
     policy: str
@@ -308,7 +308,7 @@ class Store(abc.ABC):
     dialect: ClassVar[Dialect]
 
     def __init__(self, name: str, settings: LedgerSettings) -> None:
-        """Remember the database's name, which is shown in errors, and this process."""
+        """Store the arguments and this process's id; `name` is the database's name in errors."""
         self._name = name
         self._settings = settings
         self._closed = False
@@ -373,7 +373,7 @@ class Store(abc.ABC):
             for id_, *key, same in (row for rows in known for row in rows):
                 if not same:
                     raise LedgerStateError(
-                        f"idempotency_key={key[-1]!r}: expected the request of operation {id_}, which has this key"
+                        f"operation {id_} already has the idempotency key {key[-1]!r}, with another request"
                     )
                 stored |= {id_: id_, tuple(key): id_}
             left = [each for each in left if each.id not in new and not _found(each, stored)]
@@ -611,7 +611,7 @@ class Store(abc.ABC):
         )
 
     async def lost(self, target: str | None, policy_of: PolicyOf, limit: int, *, first: bool = False) -> list[Recorded]:
-        """End the leases that have expired, and record their attempts as lost (LG-6).
+        """End the leases that have expired and record their attempts as lost (LG-6).
 
         With `first`, only the first operations of the target are examined where there is no index of leases. Since
         operations are claimed in this order, that finds all but those that were claimed in spite of others before them.
@@ -905,7 +905,7 @@ class Store(abc.ABC):
         states: Iterable[OperationState],
         **given: Any,
     ) -> list[str]:
-        """Change operations in these states, and return their ids."""
+        """Change operations in these states and return their ids."""
 
         def change() -> Plan[list[str]]:
             statements = []
@@ -922,7 +922,7 @@ class Store(abc.ABC):
         return await self._run(change, Access.TRANSACTION)
 
     async def retarget(self, old: str, new: str, limit: int, *, due: bool = False) -> int:
-        """Change the target of operations that have not ended well; return of how many (LG-10).
+        """Change the target of operations that have not succeeded or been discarded; return how many (LG-10).
 
         With `due`, only operations that may be claimed at some time are changed, which an index finds, and only if the
         old target is another spelling of the new one. If the new target already has an operation with the same key, the
@@ -971,7 +971,7 @@ def follow(plan: Plan[ResultT], execute: Callable[[list[Statement]], list[list[R
 
 
 def _found(submission: Submission, stored: Mapping[Any, str]) -> str | None:
-    """Return the id of the operation that a submission has met: the same one, or one with the same key."""
+    """Return the id of the stored operation with a submission's id, or with its idempotency key; None without one."""
     key = submission.target, submission.method, submission.idempotency_key
     return stored.get(submission.id) or (stored.get(key) if key[-1] is not None else None)
 
@@ -1119,10 +1119,11 @@ def check_version(where: str, found: int, newest: int, *, apply: bool) -> None:
     """Reject tables that are newer than this library, or older ones that must not be changed (LG-13)."""
     if found > newest:
         raise LedgerSchemaError(
-            f"{where}: schema={found}: expected at most {newest}; a newer grpc-backoff has upgraded it"
+            f"{where}: a newer grpc-backoff has upgraded the tables to version {found}; this one knows {newest}"
         )
     if found < newest and not apply:
-        raise LedgerSchemaError(f"{where}: schema={found}: expected {newest}; run `grpc-backoff ledger migrate`")
+        problem = f"the tables have version {found} instead of {newest}" if found else "there are no tables yet"
+        raise LedgerSchemaError(f"{where}: {problem}; run `grpc-backoff ledger --db URL migrate`")
 
 
 def readiness(row: Row, policy_of: PolicyOf) -> Readiness:

@@ -3,7 +3,7 @@
 These are pure functions that use no clock, randomness or database.
 
 The retry rules are those of calls (`calls.decision`), with the row in place of the call's state. A store locks the row,
-calls these functions, and writes the change back.
+calls these functions and writes the change back.
 """
 
 from __future__ import annotations

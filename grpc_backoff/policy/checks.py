@@ -64,7 +64,7 @@ class Unit(enum.Enum):
 
 
 def duration(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Check a duration above 0, and return it in seconds."""
+    """Check a duration above 0 and return it in seconds."""
     if unit is Unit.MILLISECONDS:
         allowed = f"a whole number of milliseconds from 1 to {_MAX_INT32}"
         return _number(key, value, allowed, lambda number: 0 < number <= _MAX_INT32, int) / 1000
@@ -72,17 +72,17 @@ def duration(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
 
 
 def limit(key: str, value: object, unit: Unit = Unit.SECONDS) -> float | None:
-    """Check an upper limit on a duration, and return it in seconds; None for no limit."""
+    """Check an upper limit on a duration and return it in seconds; None for no limit."""
     return None if value is None else duration(key, value, unit)
 
 
 def pause(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Check a duration of 0 or more, and return it in seconds."""
+    """Check a duration of 0 or more and return it in seconds."""
     return _time(key, value, unit, "a finite, non-negative number of seconds", lambda number: 0 <= number < math.inf)
 
 
 def idle_timeout(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Check an idle timeout, and return it in seconds: infinity for never, otherwise at least 1 s, as in C-core."""
+    """Check an idle timeout and return it in seconds: infinity for never, otherwise at least 1 s, as in C-core."""
     if unit is Unit.MILLISECONDS:
         allowed = f"a whole number of milliseconds from 0 to {_MAX_INT32} (never)"
         number = _number(key, value, allowed, lambda number: 0 <= number <= _MAX_INT32, int)
@@ -93,7 +93,7 @@ def idle_timeout(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
 
 
 def stable_after(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Check how long a connection must last to count as stable, and return it in seconds; 0 turns this off (CB-8)."""
+    """Check how long a connection must last to count as stable and return it in seconds; 0 turns this off (CB-8)."""
     return pause(key, value, unit)
 
 
@@ -122,7 +122,7 @@ def streams(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
 
 
 def steps(key: str, value: object, unit: Unit = Unit.SECONDS) -> tuple[float, ...]:
-    """Check a list of waits, and return it in seconds; in text, one string may hold them all: "1s 2s 4s"."""
+    """Check a list of waits and return it in seconds; in text, one string may hold them all: "1s 2s 4s"."""
     waits = value.split() if unit is Unit.WRITTEN and isinstance(value, str) else value
     if not isinstance(waits, list | tuple) or not waits:
         raise OptionError(key, value, "a list of at least one wait")
@@ -130,7 +130,7 @@ def steps(key: str, value: object, unit: Unit = Unit.SECONDS) -> tuple[float, ..
 
 
 def growth(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Check a multiplier of at least 1, and return it."""
+    """Check a multiplier of at least 1 and return it."""
     return _number(key, value, "a finite number of at least 1", lambda number: 1 <= number < math.inf)
 
 
@@ -146,25 +146,25 @@ def fraction(
 
 
 def factor(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Check a factor that spreads a wait, and return it."""
+    """Check a factor that spreads a wait and return it."""
     allowed = f"a number from 0 to {_LARGEST_FACTOR}"
     return _number(key, value, allowed, lambda number: 0 <= number <= _LARGEST_FACTOR)
 
 
 def max_tokens(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Check the size of a full retry budget in tokens, and return it (gRFC A6)."""
+    """Check the size of a full retry budget in tokens and return it (gRFC A6)."""
     allowed = f"a number above 0 and at most {_MOST_TOKENS}"
     return _number(key, value, allowed, lambda number: 0 < number <= _MOST_TOKENS)
 
 
 def token_ratio(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Check the number of tokens that a success adds to a retry budget, and return it (gRFC A6)."""
+    """Check the number of tokens that a success adds to a retry budget and return it (gRFC A6)."""
     allowed = f"a number from {_LEAST_TOKEN} to {_MOST_TOKENS}"
     return _number(key, value, allowed, lambda number: _LEAST_TOKEN <= number <= _MOST_TOKENS)
 
 
 def max_exponent(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | None:
-    """Check the exponent at which exponential growth stops, and return it; None for no limit."""
+    """Check the exponent at which exponential growth stops and return it; None for no limit."""
     return None if value is None else _whole(key, value, least=0)
 
 
@@ -176,12 +176,12 @@ def attempts(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | None:
 
 
 def retries(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
-    """Check the number of retries after the first attempt, and return the total number of attempts (RT-1)."""
+    """Check the number of retries after the first attempt and return the total number of attempts (RT-1)."""
     return 1 + _whole(key, value, least=0)
 
 
 def codes(key: str, value: object, unit: Unit = Unit.SECONDS) -> frozenset[str]:
-    """Check status code names, and return them in upper case; except in JSON, one string may hold several."""
+    """Check status code names and return them in upper case; except in JSON, one string may hold several."""
     names = value.split() if isinstance(value, str) and unit is not Unit.JSON else value
     if not isinstance(names, list | tuple | frozenset | set) or not names:
         raise OptionError(key, value, "a list of at least one status code")
@@ -189,14 +189,14 @@ def codes(key: str, value: object, unit: Unit = Unit.SECONDS) -> frozenset[str]:
 
 
 def flag(key: str, value: object, _unit: Unit = Unit.SECONDS) -> bool:
-    """Check a boolean, and return it; 1 and 0 are accepted because grpc's options have no booleans."""
+    """Check a boolean and return it; 1 and 0 are accepted because grpc's options have no booleans."""
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
     raise OptionError(key, value, "True or False (or 1 or 0)")
 
 
 def choice(key: str, value: object, choices: Iterable[str]) -> str:
-    """Check that a value is one of these names, and return it."""
+    """Check that a value is one of these names and return it."""
     choices = tuple(choices)
     if isinstance(value, str) and value in choices:
         return value
@@ -315,7 +315,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
 
 
 def hold(policy: object, *parts: str, **fields: str) -> None:
-    """Check the fields of a frozen value that is being constructed, and store the results of the checks.
+    """Check the fields of a frozen value that is being constructed and store the results of the checks.
 
     Args:
         policy: the value.

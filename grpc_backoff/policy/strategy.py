@@ -92,7 +92,7 @@ class Steps:
     multiplier: float
 
     def __post_init__(self) -> None:
-        """Check that the list is not empty, and convert it to floats; OptionError if a field is invalid."""
+        """Check that the list is not empty and convert it to floats; OptionError if a field is invalid."""
         checks.hold(self, "multiplier", waits="steps")
 
     def value(self, n: int) -> float:

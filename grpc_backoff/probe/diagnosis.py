@@ -1,4 +1,4 @@
-"""Explains the failure of an attempt, and suggests what to do about it.
+"""Explains the failure of an attempt and suggests what to do about it.
 
 Most failures can be explained from the error alone. If two causes look the same from outside, further probes of the
 server distinguish them (`looks.py`).

@@ -84,7 +84,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         return not self._ended.done()
 
     async def lost(self) -> Loss:
-        """Wait until the connection ends, and return how it ended."""
+        """Wait until the connection ends and return how it ended."""
         return await asyncio.shield(self._ended)
 
     def retire(self) -> None:
@@ -135,7 +135,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Process the data received, and respond."""
+        """Process the data received and respond to it."""
         self._wire.feed(bytes(self._buffer[:nbytes]))
         self._act()
         if nbytes == len(self._buffer):  # there is more, and uvloop would read it all before serving others
@@ -173,7 +173,7 @@ class Http2Connection(asyncio.BufferedProtocol):
                 self._transport.pause_reading()
 
     def _act(self) -> None:
-        """Send what the wire has to send, and report the SETTINGS and the loss that it has found."""
+        """Send what the wire has to send and report the SETTINGS and the loss that it has found."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(self._wire.to_send())
         if self._wire.settings is not None and not self._decided.done():
@@ -194,7 +194,7 @@ class Http2Connection(asyncio.BufferedProtocol):
 
 
 class Http2Connector:
-    """Makes connections to one target, and reports each stage as it completes."""
+    """Makes connections to one target and reports each stage as it completes."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class Http2Connector:
         server_name: str | None = None,
         on_stage: Callable[[StageRecord], object] = lambda _: None,
     ) -> None:
-        """Parse the target, and prepare the TLS context.
+        """Parse the target and prepare the TLS context.
 
         Args:
             target: the server's address, in gRPC's syntax or already parsed.
@@ -234,7 +234,7 @@ class Http2Connector:
             raise attempt.overdue(limit) from attempt.cause(error)
 
     async def close(self, grace: float | None) -> None:  # noqa: ARG002 - there are no calls to wait for
-        """Close all connections, and wait until their sockets are closed."""
+        """Close all connections and wait until their sockets are closed."""
         connections = tuple(self._open)
         for connection in connections:
             connection.retire()

@@ -32,7 +32,7 @@ class Plaintext:
 
 
 async def look_in_plaintext(address: Address) -> Plaintext:
-    """Start HTTP/2 without TLS, and return the server's response."""
+    """Start HTTP/2 without TLS and return the server's response."""
     connector = Http2Connector(Target(str(address), str(address), DEFAULT_PORT, (address,)))
     try:
         await connector.connect(_LIMIT)
@@ -47,7 +47,7 @@ async def look_in_plaintext(address: Address) -> Plaintext:
 async def look_for_tls(
     address: Address, server_name: str, *, newest: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED
 ) -> Security | None:
-    """Make a TLS handshake that accepts any certificate, and HTTP/1.1 as well as HTTP/2; None if it fails."""
+    """Return what TLS negotiates if any certificate is accepted, and HTTP/1.1 too; None if the handshake fails."""
     tls = _taking_any_certificate()
     tls.maximum_version = newest
     tls.set_alpn_protocols([ALPN, "http/1.1"])
@@ -87,7 +87,7 @@ class _Handshake:
 
 
 async def _shake_hands(address: Address, server_name: str, tls: ssl.SSLContext) -> _Handshake | None:
-    """Make a TLS handshake and hang up; None if it fails."""
+    """Make a TLS handshake and close the connection; return None if the handshake fails."""
     with contextlib.suppress(ConnectError, TimeoutError):
         async with asyncio.timeout(_LIMIT):
             dialled = await reach([address])
@@ -98,7 +98,7 @@ async def _shake_hands(address: Address, server_name: str, tls: ssl.SSLContext) 
 
 
 class _Keeper(asyncio.Protocol):
-    """Records what a handshake negotiated, and hangs up."""
+    """Records what a handshake negotiated and hangs up."""
 
     def __init__(self) -> None:
         self.found: _Handshake | None = None

@@ -22,7 +22,7 @@ try:
     from hyperframe.exceptions import HyperframeError
     from hyperframe.frame import ExtensionFrame, Frame, SettingsFrame
 except ImportError as error:
-    raise MissingExtra("probe") from error
+    raise MissingExtra("probe", "connect --probe") from error
 
 _FRAME_HEADER = 9
 _SETTING = 6
@@ -143,7 +143,7 @@ def describe(head: bytes) -> str:
 
 
 def _frame(data: bytes | bytearray) -> tuple[Frame | None, int]:
-    """Parse a frame header, and return the frame and its length; the frame is None if the header is not valid."""
+    """Parse a frame header and return the frame and its length; the frame is None if the header is not valid."""
     try:
         return Frame.parse_frame_header(memoryview(bytes(data[:_FRAME_HEADER])))
     except HyperframeError:

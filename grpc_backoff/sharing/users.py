@@ -20,7 +20,7 @@ class Users(Generic[UserT]):
         self._using: set[UserT] = set()
 
     def __iter__(self) -> Iterator[UserT]:
-        """Iterate over those that have not left; they may leave meanwhile."""
+        """Iterate over the channels that have not left; they may leave during the iteration."""
         return iter(tuple(self._asking))
 
     def join(self, user: UserT) -> None:

@@ -515,13 +515,13 @@ class FutureCall(_SteppedCall):
         return None if end is None else end - self._calls.now()
 
     def current(self) -> Any:
-        """Wait until an attempt is on a connection, and return it; None if the call ended before that."""
+        """Return the attempt once it is on a connection; None if the call ended before that."""
         with self.state.condition:
             self._wait_for(lambda: self.attempt is not None or self.state.code is not None)
             return self.attempt
 
     def follows(self, attempt: Any) -> bool:
-        """Wait until it is decided whether `attempt` is the last one, and return whether the call went on after it.
+        """Return whether the call went on after `attempt`, once that is decided.
 
         By now the whole call may have ended, because the thread that reads an attempt may be late.
         """

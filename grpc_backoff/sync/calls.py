@@ -87,7 +87,7 @@ class Calls(CallEnvironment):
             self.tokens = SharedTokens(self.tokens)
 
     def rests(self, call: AnyCall) -> None:
-        """Store a call, and keep it alive, while it is between two attempts."""
+        """Keep a call alive while it is between two attempts."""
         super().rests(call)
         if self.closing:  # `close` may have run before the call was stored
             call.feed(ChannelClosing())

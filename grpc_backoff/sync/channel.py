@@ -221,7 +221,7 @@ class Channel(Factories, grpc.Channel):
         return closing
 
     def __del__(self) -> None:
-        """Stop dialling, and warn that `close` was not called (CB-10); running calls continue."""
+        """Stop dialling and warn that `close` was not called (CB-10); running calls continue."""
         if self.closing or self._is_inherited or sys.is_finalizing():
             return
         self._conductor.post(_dropping(self._pool, self._listeners))
@@ -289,7 +289,7 @@ def insecure_channel(
     Args:
         target: the server's address, as in grpc. A URL, or a port above 65535, is rejected, because grpc cannot dial
             it.
-        options: channel options; the README lists those that affect the backoff.
+        options: channel options; `docs/reference/options.md` lists those that affect the backoff.
         compression: the compression for the channel's calls, as in grpc.
         settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
             `retry_budget` and `retry_hooks`; see `ChannelSettings`.
@@ -316,7 +316,7 @@ def secure_channel(
             it.
         credentials: as in grpc; or `grpc_backoff.tls_files(...)`, whose files are watched, or a function that returns
             `grpc.ChannelCredentials`, which a thread calls for each attempt (PO-10).
-        options: channel options; the README lists those that affect the backoff.
+        options: channel options; `docs/reference/options.md` lists those that affect the backoff.
         compression: the compression for the channel's calls, as in grpc.
         settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
             `retry_budget` and `retry_hooks`; see `ChannelSettings`.

@@ -1,10 +1,10 @@
 """The conductor: one thread that runs the timers and steps the machines of all threaded channels in a process (TH-5).
 
-A thread that needs something from a connection posts the work here, and continues. So only one thread uses a
+A thread that needs something from a connection posts the work here and continues. So only one thread uses a
 connection's machine and its shell, and they need no lock. No user code runs here (TH-5a), so a listener or callback
 that blocks does not delay a dial.
 
-The thread starts with the first piece of work of a channel, and ends soon after the last channel has left it.
+The thread starts with the first piece of work of a channel and ends soon after the last channel has left it.
 """
 
 from __future__ import annotations

@@ -147,13 +147,13 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         return self._loss
 
     def retire(self) -> None:
-        """Accept no new calls, and close once the running ones have ended, as a graceful GOAWAY allows (CH-6)."""
+        """Accept no new calls and close once the running ones have ended, as a graceful GOAWAY allows (CH-6)."""
         self.retired = True
         self.feed(m.Retire())
         self.look()
 
     def leave_alone(self) -> None:
-        """Accept no calls, and do not touch the core at all, because it belongs to another process."""
+        """Accept no calls and do not touch the core at all, because it belongs to another process."""
         self.retired = True
         self._state = self._state._replace(phase=m.DialPhase.CLOSED)
         self.check = _is_anothers

@@ -1,6 +1,6 @@
 """How threaded channels behave in the child of a fork (FK-1).
 
-The child does not touch any of the parent's core channels, and keeps each of them until the process ends. Calls that
+The child does not touch any of the parent's core channels and keeps each of them until the process ends. Calls that
 have no attempt in flight end in the child; as for the others, grpcio ends them if its own fork support is on.
 """
 

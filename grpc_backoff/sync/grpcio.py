@@ -42,7 +42,7 @@ _open: dict[int, Any] = {}
 def core_channel(
     target: str, credentials: grpc.ChannelCredentials | None, options: Options, compression: grpc.Compression | None
 ) -> Any:
-    """Return a channel of grpcio's own class; tracing libraries replace the public functions."""
+    """Return a channel of grpcio's own class, even if tracing libraries have replaced the public functions."""
     core_stirred()
     inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
     channel = GrpcioChannel(target, tuple(options), inner, compression)
@@ -51,7 +51,7 @@ def core_channel(
 
 
 def state_check(channel: Any) -> Callable[[bool], int]:
-    """Return the function that returns the core's number for a channel's state; True makes the core dial.
+    """Return a function that reads a channel's state as the core's number; called with True, it makes the core dial.
 
     It raises ValueError once the channel is closed.
     """
@@ -78,7 +78,7 @@ def open_channels() -> list[Any]:
 
 
 def forget_channels() -> list[Any]:
-    """Return the open channels, and stop tracking them, because they belong to another process."""
+    """Return the open channels and stop tracking them, because they belong to another process."""
     forgotten = open_channels()
     _open.clear()
     return forgotten

@@ -66,7 +66,7 @@ class Hooks:
         return None
 
     def _renewal(self, failed: FailedCall, began: float, context: Context) -> Metadata | None:
-        """Wait for the renewal of credentials that a call needs, and return its result (RT-4).
+        """Wait for the renewal of credentials that a call needs and return its result (RT-4).
 
         One run of the hook serves all calls whose attempts began before the run ended, because those attempts used the
         old credentials. A failed run serves only the calls that waited for it, because the next run may succeed.

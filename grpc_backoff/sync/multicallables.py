@@ -267,7 +267,7 @@ class _OneResponse(MultiCallable):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> Any:
-        """Call the method, and return the response."""
+        """Call the method and return the response."""
         bound = self._bound
         if bound is None or wait_for_ready or not self._plain:
             arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
@@ -307,7 +307,7 @@ class _OneResponse(MultiCallable):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> Any:
-        """Call the method, and return the response and the call."""
+        """Call the method and return the response and the call."""
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         return self._blocking("with_call", request, arguments)
 
@@ -337,7 +337,7 @@ class _OneResponse(MultiCallable):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> Any:
-        """Call the method in the background, and return the call."""
+        """Call the method in the background and return the call."""
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         entry = self.enter() if self._plain and not wait_for_ready else None
         if entry is None:
@@ -357,7 +357,7 @@ class _ManyResponses(MultiCallable):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> Any:
-        """Call the method, and return the call, which is an iterator over the responses."""
+        """Call the method and return the call, which is an iterator over the responses."""
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         entry = self.enter() if self._plain and not wait_for_ready else None
         if entry is None:

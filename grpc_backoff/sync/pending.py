@@ -1,7 +1,7 @@
 """One channel's queue of pending calls.
 
 A call adds itself from its own thread and then asks the conductor for a connection. The conductor answers each call
-that has asked, and notifies all pending calls of each connection and each failure. Calls that ask at about the same
+that has asked and notifies all pending calls of each connection and each failure. Calls that ask at about the same
 time are answered together, because each message to the conductor may cost a switch between threads.
 """
 
@@ -38,7 +38,7 @@ class PendingCalls(pending.PendingCalls):
         return NotConnected(failing=self.manager.state is State.TRANSIENT_FAILURE, resolved=self._resolved)
 
     def add(self, call: AnyCall) -> None:
-        """Store the call until it is removed, and ask for a connection."""
+        """Ask for a connection and keep the call until it is removed."""
         super().add(call)
         self._asking.append(call)
         # Each call posts, even if others already ask: a flag that says so would be set before the work is posted, and
@@ -54,7 +54,7 @@ class PendingCalls(pending.PendingCalls):
     # Called on the conductor.
 
     def _ask(self) -> None:
-        """Ask for a connection for all calls that have asked by now, and answer them at once."""
+        """Ask for a connection for all calls that have asked by now and answer them at once."""
         if not self._asking:
             return  # an earlier one has answered them all
         self.manager.want()

@@ -39,7 +39,7 @@ _ROLES = {SlotServing: Role.SERVING, SlotRetiring: Role.RETIRING, SlotCondemned:
 
 
 class Channels:
-    """Receives events on event loops, and answers queries in any thread."""
+    """Receives events on event loops and answers queries in any thread."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         """Start without channels; `now` is a monotonic clock shared by all threads, unlike a channel's (CB-12)."""

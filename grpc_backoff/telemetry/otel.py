@@ -28,7 +28,7 @@ from grpc_backoff.version import __version__
 try:
     from opentelemetry.metrics import Histogram, Meter, MeterProvider, Observation, get_meter_provider
 except ImportError as error:
-    raise MissingExtra("otel") from error
+    raise MissingExtra("otel", "grpc_backoff.telemetry.otel") from error
 
 __all__ = ["Metrics", "attempt_label", "canonical_target", "delay_histogram", "word_label"]
 

@@ -83,7 +83,7 @@ def scripted_channel(
 
 
 class _ServedConnector:
-    """Connects as the script says, and gives each connection a line to a real server."""
+    """Connects as the script says; each connection has a line to a real server, which can be cut."""
 
     def __init__(self, script: ScriptedConnector, target: Target, credentials: grpc.ChannelCredentials | None) -> None:
         self._script = script

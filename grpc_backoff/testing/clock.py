@@ -20,7 +20,7 @@ class _Timer:
 
 
 class FakeClock:
-    """A `Clock` that moves only when told to. Callbacks run in order, each at its own time.
+    """A `Clock` that only the test advances. Callbacks run in order, each at its own time.
 
     Use it with a `ScriptedConnector`: on a clock that jumps, grpc itself would time out for no reason.
     """

@@ -89,7 +89,7 @@ class ScriptedConnection:
         return self._end.result() if self._end.done() else None
 
     async def lost(self) -> Loss:
-        """Wait until `end` is called, and return the loss."""
+        """Wait until `end` is called and return the loss."""
         return await asyncio.shield(self._end)
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:

@@ -28,7 +28,7 @@ try:
     from h2.config import H2Configuration
     from h2.connection import H2Connection
 except ImportError as error:
-    raise MissingExtra("testing") from error
+    raise MissingExtra("testing", "grpc_backoff.testing.front") from error
 
 __all__ = [
     "HTTP1_ANSWER",
@@ -128,7 +128,7 @@ async def http1_answer(visit: Visit) -> None:
 
 
 async def settings_only(visit: Accepted) -> None:
-    """Send SETTINGS and nothing else, and keep the connection open until the client closes."""
+    """Send only SETTINGS and keep the connection open until the client closes."""
     visit.send_settings()
     await visit.until_closed()
 
@@ -218,7 +218,7 @@ class FlakyFront:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Stop listening, and reset open connections."""
+        """Stop listening and reset open connections."""
         await self.refuse()
         await self.break_all()
         if self._port is not None:

@@ -36,7 +36,7 @@ class Port:
     """
 
     def __init__(self, host: str, port: int, accepted: Callable[[socket.socket], None]) -> None:
-        """Reserve the port, and refuse connections until `listen`; `accepted` is then called with each connection.
+        """Reserve the port and refuse connections until `listen`; `accepted` is then called with each connection.
 
         Raises:
             ValueError: `host` is not an IP address.

@@ -329,7 +329,7 @@ def _relay(latency: float, cut_after: int | None) -> Callable[[fronts.Visit], Aw
 async def _pump(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, latency: float = 0.0, most: int | None = None
 ) -> None:
-    """Forward bytes until either side ends, or until there were `most`; each portion comes `latency` late."""
+    """Forward bytes until either side ends or `most` bytes have passed; delay each portion by `latency` seconds."""
     left = math.inf if most is None else most
     with contextlib.suppress(ConnectionError):
         while left and (data := await reader.read(int(min(left, _CHUNK)))):

@@ -30,7 +30,7 @@ PORT = click.IntRange(0, 65535)
 )
 @click.version_option(package_name="grpc-backoff-interop")
 def cli() -> None:
-    """Test gRPC clients against servers that fail, and judge how they connect."""
+    """Test gRPC clients against servers that fail and judge how they connect."""
 
 
 cli.add_command(run)
@@ -39,7 +39,7 @@ cli.add_command(run)
 @cli.command()
 @click.argument("wanted", nargs=-1, metavar="[CLAUSE]...")
 def explain(wanted: tuple[str, ...]) -> None:
-    """Say what these clauses or rules require, where that is written, and how it is seen; without any, of all."""
+    """Show what these clauses or rules (default: all) require, where that is written and how it is measured."""
     with one_line_for(ValueError):
         clauses = choose_clauses(wanted, "CLAUSE")
     for clause in clauses:

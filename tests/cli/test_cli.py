@@ -44,9 +44,10 @@ def test_missing_extra_is_one_line(monkeypatch, capsys, missing):
     assert exited.value.code == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.splitlines() == [
-        "grpc-backoff: this needs optional packages: pip install 'grpc-backoff[cli]', or '.[cli]' in a checkout",
-    ]
+    assert said.err == (
+        "grpc-backoff: the command line needs the extra 'cli': "
+        "pip install 'grpc-backoff[cli]', or '.[cli]' in a checkout\n"
+    )
 
 
 def test_only_commands_import_what_is_heavy():

@@ -226,14 +226,14 @@ def test_show_no_budget(with_budget):
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
-        ("max_tokens = 10", "retry_budget.max_tokens=10: expected token_ratio to be set as well"),
+        ("max_tokens = 10", "'retry_budget.max_tokens' requires 'token_ratio' as well"),
         (
             "max_tokens = 0\ntoken_ratio = 1",
             "retry_budget.max_tokens=0: expected a number above 0 and at most 1000",
         ),
         (
             "ratio = 1",
-            "retry_budget.ratio=1: expected a valid setting name; did you mean 'retry_budget.token_ratio'?",
+            "unknown setting 'retry_budget.ratio': did you mean 'retry_budget.token_ratio'?",
         ),
     ],
 )

@@ -149,6 +149,7 @@ async def test_timeout_without_ready_is_status_1():
     async with FlakyFront(silent) as front:
         status, lines, errors = await connect(front.target, "--timeout", "0.5")
     assert lines[-1].startswith("timed out after ")
+    assert any(line.startswith("The attempt has not ended yet") for line in lines)
     assert (status, errors) == (1, [])
 
 

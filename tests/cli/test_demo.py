@@ -44,5 +44,5 @@ def test_missing_extra_is_one_line(monkeypatch):
     assert result.exit_code == 1
     assert (
         result.output
-        == "Error: this needs optional packages: pip install 'grpc-backoff[cli]', or '.[cli]' in a checkout\n"
+        == "Error: the demo needs the extra 'cli': pip install 'grpc-backoff[cli]', or '.[cli]' in a checkout\n"
     )

@@ -104,7 +104,7 @@ async def test_a_failure_says_what_to_do(tmp_path):
     assert any(line.startswith("settings ") and f"FAILED: {target}: " in line for line in lines)
     assert any(line.startswith("This is a TLS port: a TLS handshake succeeds") for line in lines)
     assert any(line.startswith("-> Use TLS: --tls here") for line in lines)
-    assert lines[-1].startswith("no SETTINGS after ")
+    assert lines[-1].startswith("failed at stage settings after ")
     assert (status, errors) == (1, [])
 
 
@@ -193,7 +193,7 @@ async def test_on_a_terminal():
             assert await asyncio.wait_for(process.wait(), LIMIT) == 1
     assert "FAILED" in shown
     assert "\x1b[" in shown
-    assert "no SETTINGS after" in shown
+    assert "failed at stage " in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
 
 
@@ -318,8 +318,8 @@ def test_without_h2_one_line_says_what_to_install(monkeypatch):
     result = CliRunner().invoke(cli, ["connect", "--probe", "127.0.0.1:1"])
     assert result.exit_code == 1
     assert (
-        result.output
-        == "Error: this needs optional packages: pip install 'grpc-backoff[probe]', or '.[probe]' in a checkout\n"
+        result.output == "Error: connect --probe needs the extra 'probe': "
+        "pip install 'grpc-backoff[probe]', or '.[probe]' in a checkout\n"
     )
 
 

@@ -119,11 +119,11 @@ def test_a_command(tmp_path, start):
 @pytest.mark.parametrize(
     ("start", "said"),
     [
-        ("#!/bin/sh", "program=serve: expected a Python program; "),
-        ("\x7fELF", "program=serve: expected a Python program; "),
-        ("", "program=serve: expected a Python program; "),
-        ("#!/nowhere/bin/python3", "program=serve: expected a program for this Python ("),
-        ("#!{other}", "program=serve: expected a program for this Python ("),
+        ("#!/bin/sh", "{command} is not a Python program\n"),
+        ("\x7fELF", "{command} is not a Python program\n"),
+        ("", "{command} is not a Python program\n"),
+        ("#!/nowhere/bin/python3", "serve runs with "),
+        ("#!{other}", "serve runs with "),
     ],
 )
 def test_a_command_of_another_kind(tmp_path, start, said):
@@ -135,7 +135,7 @@ def test_a_command_of_another_kind(tmp_path, start, said):
         file.chmod(0o755)
     out, err, status = run("serve", cwd="/", PATH=str(tmp_path))
     assert (out, status) == ("", 2)
-    assert err.startswith(f"grpc-backoff run: {said}")
+    assert err.startswith(f"grpc-backoff run: {said.format(command=command)}")
     assert err.count("\n") == 1
 
 
@@ -152,7 +152,7 @@ def test_a_file_that_cannot_be_read(tmp_path, monkeypatch):
     """A file that cannot be read is refused."""
     (tmp_path / "script.py").write_text("")
     monkeypatch.setattr(os, "access", lambda *_: False)  # file modes do not restrict root
-    with pytest.raises(ProgramError, match="expected a readable file"):
+    with pytest.raises(ProgramError, match="cannot read "):
         find([str(tmp_path / "script.py")])
 
 

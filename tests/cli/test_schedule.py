@@ -152,8 +152,8 @@ def test_file_with_a_budget(run, tmp_path):
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ("standrad", "policy='standrad': expected a valid policy name; did you mean 'standard'?"),
-        ("retry: 5, dely: 1s", "dely='1s': expected a valid setting name; did you mean 'delay'?"),
+        ("standrad", "policy='standrad': expected the name of a policy; did you mean 'standard'?"),
+        ("retry: 5, dely: 1s", "unknown setting 'dely': did you mean 'delay'?"),
         ("none.toml", "none.toml: cannot be read: No such file or directory"),
         ("delay: \x1b[2J", "delay='\\x1b[2J': expected "),
     ],

@@ -91,11 +91,11 @@ def test_plot(tmp_path, name):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--policy", "steep"), "Error: --policy: policy='steep': expected a valid policy name"),
-        (("--against", "steep"), "Error: --against: policy='steep': expected a valid policy name"),
+        (("--policy", "steep"), "Error: --policy: policy='steep': expected the name of a policy"),
+        (("--against", "steep"), "Error: --against: policy='steep': expected the name of a policy"),
         (("--policy", "delay: 0s"), "Error: --policy: delay='0s': expected "),
         (("--against", "none.toml"), "Error: --against: none.toml: cannot be read: No such file"),
-        (("--policy", "linear"), "Error: --policy: policy='linear': expected a delay to be set as well"),
+        (("--policy", "linear"), "Error: --policy: policy='linear' requires 'delay' as well"),
         (("--plot", "x.gif"), "Error: --plot='x.gif': expected a .png or .svg file"),
         (("--clients", "100000001"), "Error: --clients=100000001: expected a whole number from 1 to 100000000"),
         (("--outage", "inf"), "Error: --outage=inf: expected "),
@@ -131,8 +131,10 @@ def test_a_picture_that_cannot_be_written():
     assert done.stderr.startswith("Error: --plot: cannot write '/no/such/dir/x.png': No such file")
 
 
-@pytest.mark.parametrize(("missing", "extra"), [("numpy", "simulate"), ("matplotlib", "plot")])
-def test_missing_extra(monkeypatch, missing, extra):
+@pytest.mark.parametrize(
+    ("missing", "extra", "command"), [("numpy", "simulate", "simulate"), ("matplotlib", "plot", "simulate --plot")]
+)
+def test_missing_extra(monkeypatch, missing, extra, command):
     """Without numpy or matplotlib, the command prints one line that says what to install; the status is 1."""
     monkeypatch.setitem(sys.modules, missing, None)
 
@@ -140,7 +142,7 @@ def test_missing_extra(monkeypatch, missing, extra):
 
     assert done.exit_code == 1
     packages = f"pip install 'grpc-backoff[{extra}]', or '.[{extra}]' in a checkout"
-    assert done.stderr == f"Error: this needs optional packages: {packages}\n"
+    assert done.stderr == f"Error: {command} needs the extra '{extra}': {packages}\n"
 
 
 def test_words_for_calls_are_refused():
@@ -148,7 +150,7 @@ def test_words_for_calls_are_refused():
     done = run("--clients", "10", "--policy", "retry: 2, delay: 1s")
 
     assert done.exit_code == 2
-    assert done.stderr.startswith("Error: --policy: retry=2: expected one of: preset, delay, ")
+    assert done.stderr.startswith("Error: --policy: unknown setting 'retry': expected one of: preset, delay, ")
 
 
 def test_names_that_are_no_formulas(tmp_path):

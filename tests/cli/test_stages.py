@@ -61,7 +61,7 @@ def test_lines(capsys):
     assert any("until: 2999-01-01 (" in line and "days left" in line for line in lines)
     assert "settings     1.50 s MAX_CONCURRENT_STREAMS 100, 0xabcd 7" in lines
     assert any(line.startswith("established   20 ms LOST: ") for line in lines)
-    assert lines[-2] == "no SETTINGS after 2.00 s"
+    assert lines[-2] == "failed at stage settings after 2.00 s"
 
 
 @pytest.mark.parametrize(
@@ -127,5 +127,5 @@ def test_terminal():
     assert "\x07" not in out
     assert "\u202e" not in out
     assert "[bold]" in out
-    assert "no SETTINGS after 2.00 s" in out
+    assert "failed at stage settings after 2.00 s" in out
     assert out.rindex("\x1b[?25h") > out.rindex("\x1b[?25l")

@@ -13,7 +13,7 @@ OPTIONS = [("grpc.initial_reconnect_backoff_ms", 500), ("grpc.own", 1)]
 
 async def test_an_unknown_one():
     """CH-10: an unknown keyword argument raises a `TypeError` that names the argument and lists the valid ones."""
-    with pytest.raises(TypeError, match=r"retries: expected one of policy, config, .*retry_hooks"):
+    with pytest.raises(TypeError, match=r"unknown argument 'retries': expected one of policy, config, .*retry_hooks"):
         aio.insecure_channel("127.0.0.1:1", retries="standard")
     with pytest.raises(TypeError, match="retries"):
         aio.secure_channel("127.0.0.1:1", grpc.ssl_channel_credentials(), retries="standard")

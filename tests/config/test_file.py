@@ -40,8 +40,12 @@ BUDGET_KEYS = "one of: retry_budget.max_tokens, retry_budget.token_ratio"
 PRESETS = "grpc, contention, steps, standard, aggressive, conservative, background, durable, fixed, linear, exponential"
 
 
-def meant(key, kind="setting"):
-    return f"a valid {kind} name; did you mean {key!r}?"
+SENTENCE = None
+"""In place of a value: the message is a sentence, because the error is not about a value alone."""
+
+
+def unknown(key, kind="setting", *, nearest):
+    return f"unknown {kind} {key!r}: did you mean {nearest!r}?"
 
 
 # A table, a line for it, and the value as the error shows it. tests/policy/test_checks.py has what each check allows.
@@ -88,21 +92,26 @@ BAD_NAMES = [
         "'scaled(2, 1)'",
         "scaled(LOW, HIGH), where HIGH is a number above 0 and at least LOW (2.0)",
     ),
-    ("connection", 'preset = "stepps"', "'stepps'", meant("steps", "policy")),
+    ("connection", 'preset = "stepps"', "'stepps'", "the name of a policy; did you mean 'steps'?"),
     ("connection", 'preset = "xyz"', "'xyz'", f"one of: {PRESETS}"),
-    ("connection", 'preset = "linear"', "'linear'", "a delay to be set as well"),
-    ("connection", "multiplyer = 2", "2", meant("connection.multiplier")),
-    ("connection", "max_reconnect_backoff_ms = 9", "9", meant("connection.max_backoff")),
-    ("connection", "xyz = 0", "0", f"one of: {CONNECTION_KEYS}"),
+    ("connection", 'preset = "linear"', SENTENCE, "connection.preset='linear' requires 'delay' as well"),
+    ("connection", "multiplyer = 2", SENTENCE, unknown("connection.multiplyer", nearest="connection.multiplier")),
+    (
+        "connection",
+        "max_reconnect_backoff_ms = 9",
+        SENTENCE,
+        unknown("connection.max_reconnect_backoff_ms", nearest="connection.max_backoff"),
+    ),
+    ("connection", "xyz = 0", SENTENCE, f"unknown setting 'connection.xyz': expected one of: {CONNECTION_KEYS}"),
     ('methods."*"', 'codes = ["unavailible"]', "'unavailible'", "a status code; did you mean 'UNAVAILABLE'?"),
-    ('methods."*"', "retries = 3", "3", meant('methods."*".retry')),
-    ('methods."*"', '"max delay" = 3', "3", meant('methods."*".max_delay')),
-    ('methods."*"', "xyz = 0", "0", f"one of: {METHOD_KEYS}"),
-    ("retry_budget", "maxTokens = 10", "10", meant("retry_budget.max_tokens")),
-    ("retry_budget", "xyz = 1", "1", BUDGET_KEYS),
+    ('methods."*"', "retries = 3", SENTENCE, unknown('methods."*".retries', nearest='methods."*".retry')),
+    ('methods."*"', '"max delay" = 3', SENTENCE, unknown('methods."*"."max delay"', nearest='methods."*".max_delay')),
+    ('methods."*"', "xyz = 0", SENTENCE, f"unknown setting 'methods.\"*\".xyz': expected one of: {METHOD_KEYS}"),
+    ("retry_budget", "maxTokens = 10", SENTENCE, unknown("retry_budget.maxTokens", nearest="retry_budget.max_tokens")),
+    ("retry_budget", "xyz = 1", SENTENCE, f"unknown setting 'retry_budget.xyz': expected {BUDGET_KEYS}"),
 ]
 
-# Values that are valid on their own but not together: the file, the key at fault, its value, and the allowed values.
+# Values that are valid on their own but not together: the file, the key at fault, its value, and what is allowed.
 NOT_TOGETHER = [
     (
         "[connection]\ninitial_backoff = 5\nmax_backoff = 4.5",
@@ -120,45 +129,51 @@ NOT_TOGETHER = [
     (
         "[policies.x]\nretry = 5\nmax_attempts = 6",
         "policies.x.max_attempts",
-        "6",
-        "either policies.x.retry or policies.x.max_attempts, not both",
+        SENTENCE,
+        "'policies.x.retry' and 'policies.x.max_attempts' set the same value: give only one of them",
     ),
     (
         '[methods."*"]\nmax_attempts = 6\nretry = 5',
         'methods."*".retry',
-        "5",
-        'either methods."*".max_attempts or methods."*".retry, not both',
+        SENTENCE,
+        """'methods."*".max_attempts' and 'methods."*".retry' set the same value: give only one of them""",
     ),
     (
         '[policies.x]\ndelay = 1\nbackoff = "fixed"\nmultiplier = 2',
         "policies.x.multiplier",
-        "2",
-        "no multiplier with fixed backoff",
+        SENTENCE,
+        "'policies.x.multiplier' does not apply to fixed backoff, only to exponential, steps",
     ),
     (
         "[policies.x]\ndelay = 1\nmultiplier = 2",
         "policies.x.multiplier",
-        "2",
-        "no multiplier with fixed backoff",
+        SENTENCE,
+        "'policies.x.multiplier' does not apply to fixed backoff, only to exponential, steps",
     ),
     (
         '[policies.x]\ndelay = 1\nbackoff = "linear"\nmax_exponent = 2',
         "policies.x.max_exponent",
-        "2",
-        "no max_exponent with linear backoff",
+        SENTENCE,
+        "'policies.x.max_exponent' does not apply to linear backoff, only to exponential",
     ),
     (
         '[policies.x]\ndelay = 1\nbackoff = "exponential"\nsteps = [1]',
         "policies.x.steps",
-        "[1]",
-        "no steps with exponential backoff",
+        SENTENCE,
+        "'policies.x.steps' does not apply to exponential backoff, only to steps",
     ),
-    ('[policies.x]\npreset = "steps"\ndelay = 3', "policies.x.delay", "3", "no delay with steps backoff"),
+    (
+        '[policies.x]\npreset = "steps"\ndelay = 3',
+        "policies.x.delay",
+        SENTENCE,
+        "'policies.x.delay' does not apply to steps backoff, only to fixed, linear, exponential, decorrelated",
+    ),
     (
         '[connection]\npreset = "steps"\ninitial_backoff = 3',
         "connection.initial_backoff",
-        "3",
-        "no delay with steps backoff",
+        SENTENCE,
+        "'connection.initial_backoff' does not apply to steps backoff, only to fixed, linear, "  # noqa: ISC004
+        "exponential, decorrelated",
     ),
     (
         '[policies.x]\ndelay = 1\nbackoff = "decorrelated"\njitter = "full"',
@@ -175,8 +190,8 @@ NOT_TOGETHER = [
     (
         '[policies.x]\nbackoff = "steps"',
         "policies.x.backoff",
-        "'steps'",
-        "steps to be set as well",
+        SENTENCE,
+        "policies.x.backoff='steps' requires 'steps' as well",
     ),
     ("[policies.x]\nsteps = [1, 0]", "policies.x.steps[1]", "0", TIME),
     ('[policies.x]\nsteps = "1s 2"\n[policies.y]\nsteps = "1s 2x"', "policies.y.steps[1]", "'2x'", TIME),
@@ -184,51 +199,66 @@ NOT_TOGETHER = [
     (
         '[policies.x]\npreset = "x"',
         "policies.x.preset",
-        "'x'",
-        "a policy that does not inherit from itself (x -> x)",
+        SENTENCE,
+        "'policies.x.preset' makes a policy inherit from itself: x -> x",
     ),
     (
         '[policies.x]\npreset = "y"\n[policies.y]\npreset = "x"',
         "policies.x.preset",
-        "'y'",
-        "a policy that does not inherit from itself (y -> x -> y)",
+        SENTENCE,
+        "'policies.x.preset' makes a policy inherit from itself: y -> x -> y",
     ),
     (
         '[policies.x]\npreset = "y"\n[policies.y]\npreset = "z"\n[policies.z]\npreset = "x"',
         "policies.x.preset",
-        "'y'",
-        "a policy that does not inherit from itself (y -> z -> x -> y)",
+        SENTENCE,
+        "'policies.x.preset' makes a policy inherit from itself: y -> z -> x -> y",
     ),
     (
         '[policies.standard]\npreset = "x"\n[policies.x]\npreset = "standard"',
         "policies.x.preset",
-        "'standard'",
-        "a policy that does not inherit from itself (standard -> x -> standard)",
+        SENTENCE,
+        "'policies.x.preset' makes a policy inherit from itself: standard -> x -> standard",
     ),
     ('[methods."a/b/c"]', 'methods."a/b/c"', "'a/b/c'", "'package.Service/Method', 'package.Service' or '*'"),
     ('[methods."/a.B/C"]', 'methods."/a.B/C"', "'/a.B/C'", "'package.Service/Method', 'package.Service' or '*'"),
     ('[methods."a.B/*"]', 'methods."a.B/*"', "'a.B/*'", "'package.Service/Method', 'package.Service' or '*'"),
     ("[methods.5]", 'methods."5"', "'5'", "'package.Service/Method', 'package.Service' or '*'"),
     ('[methods.""]', 'methods.""', "''", "'package.Service/Method', 'package.Service' or '*'"),
-    ("[retry_budget]\nmax_tokens = 10", "retry_budget.max_tokens", "10", "token_ratio to be set as well"),
-    ("[retry_budget]\ntoken_ratio = 0.1", "retry_budget.token_ratio", "0.1", "max_tokens to be set as well"),
+    (
+        "[retry_budget]\nmax_tokens = 10",
+        "retry_budget.max_tokens",
+        SENTENCE,
+        "'retry_budget.max_tokens' requires 'token_ratio' as well",
+    ),
+    (
+        "[retry_budget]\ntoken_ratio = 0.1",
+        "retry_budget.token_ratio",
+        SENTENCE,
+        "'retry_budget.token_ratio' requires 'max_tokens' as well",
+    ),
     ("retry_budget = 5", "retry_budget", "5", "a table"),
     ("[[retry_budget]]", "retry_budget", "[{}]", "a table"),
-    ("[retry_budget.x]", "retry_budget.x", "{}", BUDGET_KEYS),
-    ("[retry_buget]\nmax_tokens = 10", "retry_buget", "{'max_tokens': 10}", meant("retry_budget", "table")),
+    ("[retry_budget.x]", "retry_budget.x", SENTENCE, f"unknown setting 'retry_budget.x': expected {BUDGET_KEYS}"),
+    (
+        "[retry_buget]\nmax_tokens = 10",
+        "retry_buget",
+        SENTENCE,
+        unknown("retry_buget", "table", nearest="retry_budget"),
+    ),
     ("connection = 5", "connection", "5", "a table"),
     ("[[connection]]", "connection", "[{}]", "a table"),
     ("policies = []", "policies", "[]", "a table"),
     ("[policies]\nx = 1", "policies.x", "1", "a table"),
     ('[targets]\n"a b" = "c"', 'targets."a b"', "'c'", "a table"),
     ("[[methods.x]]", "methods.x", "[{}]", "a table"),
-    ("[conection]", "conection", "{}", meant("connection", "table")),
-    ("[method.x]", "method", "{'x': {}}", meant("methods", "table")),
+    ("[conection]", "conection", SENTENCE, unknown("conection", "table", nearest="connection")),
+    ("[method.x]", "method", SENTENCE, unknown("method", "table", nearest="methods")),
     (
         "jitter = 0.2",
         "jitter",
-        "0.2",
-        "one of: connection, targets, policies, methods, retry_budget, ledger",
+        SENTENCE,
+        "unknown table 'jitter': expected one of: connection, targets, policies, methods, retry_budget, ledger",
     ),
 ]
 
@@ -254,7 +284,7 @@ def check_refused(file, key, value, allowed):
     with pytest.raises(ConfigError) as caught:
         read_config(file)
 
-    assert str(caught.value) == f"{file}: {key}={value}: expected {allowed}"
+    assert str(caught.value) == f"{file}: {allowed if value is SENTENCE else f'{key}={value}: expected {allowed}'}"
     assert (caught.value.path, caught.value.key) == (str(file), key)
 
 
@@ -626,7 +656,7 @@ def test_policies_by_name(config):
     """BP-3: the file's own policies and the presets can be looked up by name."""
     assert config.policy("fail-fast").policy == config.retry_policy("shop.Orders/List").policy
     assert config.policy("contention").policy == RETRY["contention"]
-    with pytest.raises(OptionError, match="a valid policy name; did you mean 'careful'"):
+    with pytest.raises(OptionError, match="the name of a policy; did you mean 'careful'"):
         config.policy("carefull")
 
 

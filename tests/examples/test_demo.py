@@ -63,7 +63,7 @@ def test_beside_a_wheel(tmp_path):
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "grpc-backoff: this needs optional packages: pip install 'grpc-backoff[cli]', or '.[cli]' in a checkout\n"
+        "grpc-backoff: the demo needs the extra 'cli': pip install 'grpc-backoff[cli]', or '.[cli]' in a checkout\n"
     )
 
 

@@ -70,10 +70,10 @@ async def test_what_submit_refuses(ledger, stub):
     """LG-9: `submit` refuses streams, stubs of other channels and requests that are not bytes."""
     plain = grpc.aio.insecure_channel("127.0.0.1:1")
     cases = [
-        ((stub.Down, Message()), TypeError, "unary_stream: expected a unary-unary method"),
+        ((stub.Down, Message()), TypeError, "is a unary_stream method: only unary-unary methods"),
         ((stub.Up, Message()), TypeError, "stream_unary"),
         ((EchoStub(plain).Unary, Message()), TypeError, "expected a unary-unary method of a stub on a channel of"),
-        ((stub.Unary,), TypeError, "expected one request"),
+        ((stub.Unary,), TypeError, "takes one request, not 0"),
         (("t", "/m/m"), TypeError, "or target, method and bytes"),
         (("t", "/m/m", "text"), TypeError, "request=str: expected bytes"),
         (("t", "m", b""), OptionError, "method='m': expected a path"),
@@ -90,7 +90,7 @@ async def test_limits(ledger):
     with pytest.raises(LedgerLimitError, match=r"request=101 bytes: expected at most max_request_bytes \(100\)"):
         await ledger.submit("t", "/m/m", b"x" * 101)
     await ledger.submit_many([ledger.prepared("t", "/m/m", b"x") for _ in range(4)])
-    with pytest.raises(LedgerLimitError, match=r"operations=2: expected at most 1, because 4 of 5 \(max_rows\)"):
+    with pytest.raises(LedgerLimitError, match=r"no room for 2 more: 4 of at most 5 operations \(max_rows\)"):
         await ledger.submit_many([ledger.prepared("t", "/m/m", b"x") for _ in range(2)])
     [first, *_] = await ledger.find()
     await ledger.discard(first.id)
@@ -221,7 +221,7 @@ async def test_a_key_for_another_request(ledger):
 
     assert (first.new, other.new) == (True, True)
     prepared = [ledger.prepared("t", "/m/m", b"c"), ledger.prepared("t", "/m/m", b"b", idempotency_key="k")]
-    with pytest.raises(LedgerStateError, match="idempotency_key='k': expected the request of operation"):
+    with pytest.raises(LedgerStateError, match="already has the idempotency key 'k', with another request"):
         await ledger.submit_many(prepared)
     assert len(await ledger.find()) == 2
 
@@ -353,9 +353,9 @@ async def test_delivering_from_a_closed_ledger(url):
 async def test_one_that_is_not_there(ledger):
     """LG-7: LedgerStateError is raised for an unknown id, and by `resolve` for an operation not in conflict."""
     for id_ in ("00000000-0000-4000-8000-000000000000", "nonsense"):
-        with pytest.raises(LedgerStateError, match=r"expected (an operation id|the id of an operation)"):
+        with pytest.raises(LedgerStateError, match=r"expected an operation id|there is no operation"):
             await ledger.get(id_)
-    with pytest.raises(LedgerStateError, match="expected an operation in conflict"):
+    with pytest.raises(LedgerStateError, match="is pending, not in conflict"):
         await ledger.resolve((await ledger.submit("t", "/m/m", b"")).id)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import resource
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
@@ -45,6 +47,9 @@ METHOD = "/echo.v1.Echo/Unary"
 @pytest.fixture
 def url(server):
     return server.database()
+
+
+LONG = "timestamp with time zone"
 
 
 class Network:
@@ -192,7 +197,7 @@ async def test_within_autocommit(url, kind):
         await did(mine.execute, "BEGIN")
         prepared = [ledger.prepared("t", "/m/m", b"a", idempotency_key="k")]
         await ledger.submit_many(prepared, within=mine)
-        with pytest.raises(LedgerStateError, match="expected the request of operation"):
+        with pytest.raises(LedgerStateError, match="already has the idempotency key"):
             await ledger.submit_many(
                 [ledger.prepared("t", "/m/m", b"c"), ledger.prepared("t", "/m/m", b"b", idempotency_key="k")],
                 within=mine,
@@ -570,13 +575,13 @@ async def test_a_full_disk(server, url):
 
 async def test_a_newer_schema(server, url):
     """LG-13: a newer schema is refused; so are missing tables with `migrate=False`."""
-    with pytest.raises(LedgerSchemaError, match="run `grpc-backoff ledger migrate`"):
+    with pytest.raises(LedgerSchemaError, match="run `grpc-backoff ledger --db URL migrate`"):
         await Ledger.open(url, migrate=False)
     async with await Ledger.open(url):
         pass
     server.execute("UPDATE grpc_backoff.schema SET version = 99", psycopg.conninfo.conninfo_to_dict(url)["dbname"])
 
-    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 4"):
+    with pytest.raises(LedgerSchemaError, match="to version 99; this one knows 4"):
         await Ledger.open(url)
 
 
@@ -755,3 +760,29 @@ async def test_claims_are_hot_updates(url):
             await asyncio.sleep(0.05)
 
     assert numbers == (10, 10)
+
+
+async def test_sql_on_the_page(url):
+    """LG-1, LG-3, LG-5: the page about the ledger shows every state, and SQL functions as the database has them."""
+    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text("utf-8")
+    section = page.partition("## The states of an operation")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == [state.value for state in OperationState]
+    block = section.partition("```sql\n")[2].partition("```")[0]
+    _, query, *functions = re.sub(r"--.*", "", block).split("grpc_backoff.")
+    shown = {}
+    for function in functions:
+        name, arguments, result = re.fullmatch(r"(\w+)\((.*?)\)\s*RETURNS (.*)", function.strip(), re.DOTALL).groups()
+        shown[name] = (" ".join(arguments.split()), " ".join(result.split()).replace("timestamptz", LONG))
+    async with await Ledger.open(url):
+        pass
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        assert query.startswith("readiness;")
+        await connection.execute(block.partition(";")[0])
+        for name, (arguments, result) in shown.items():
+            cursor = await connection.execute(
+                "SELECT pg_get_function_arguments(oid), pg_get_function_result(oid) FROM pg_proc "
+                "WHERE proname = %s AND pronamespace = 'grpc_backoff'::regnamespace",
+                [name],
+            )
+            assert await cursor.fetchall() == [(arguments.replace("timestamptz", LONG), result)]
+    assert set(shown) == {"delay", "next_attempt_at", "ready"}

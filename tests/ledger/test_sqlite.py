@@ -335,13 +335,15 @@ async def test_a_newer_schema(path):
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE ledger_schema SET version = 99")
 
-    with pytest.raises(LedgerSchemaError, match=r"schema=99: expected at most 3; a newer grpc-backoff has upgraded it"):
+    with pytest.raises(
+        LedgerSchemaError, match=r"a newer grpc-backoff has upgraded the tables to version 99; this one knows 3"
+    ):
         await Ledger.open(path)
 
 
 async def test_older_tables_that_are_not_to_be_migrated(path):
     """LG-13: with `migrate=False`, missing tables are an error, and none are created."""
-    with pytest.raises(LedgerSchemaError, match="run `grpc-backoff ledger migrate`"):
+    with pytest.raises(LedgerSchemaError, match=f"run `grpc-backoff ledger --db {path} migrate`"):
         await Ledger.open(path, migrate=False)
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
@@ -352,7 +354,7 @@ async def test_a_strangers_file_is_left_as_it_is(path):
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE orders (id TEXT)")
     before = Path(path).read_bytes()
-    with pytest.raises(LedgerSchemaError, match="run `grpc-backoff ledger migrate`"):
+    with pytest.raises(LedgerSchemaError, match="run `grpc-backoff ledger --db URL migrate`"):
         await Ledger.open(path, migrate=False)
     assert Path(path).read_bytes() == before
 
@@ -360,7 +362,7 @@ async def test_a_strangers_file_is_left_as_it_is(path):
         connection.execute("CREATE TABLE ledger_schema (version INTEGER)")
         connection.execute("INSERT INTO ledger_schema VALUES (99)")
     before = Path(path).read_bytes()
-    with pytest.raises(LedgerSchemaError, match="schema=99"):
+    with pytest.raises(LedgerSchemaError, match="to version 99"):
         await Ledger.open(path)
     assert Path(path).read_bytes() == before
 

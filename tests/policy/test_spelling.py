@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_backoff.policy.spelling import near_miss, suggestion
+from grpc_backoff.policy.spelling import near_miss, unknown
 
 KEYS = {"jitter": "grpc_backoff.jitter", "multiplier": "grpc_backoff.multiplier"}
 
@@ -18,10 +18,16 @@ def test_near_miss(word):
 def test_nothing_is_near():
     """CH-10: if no key is similar, the error lists all keys, each once."""
     assert near_miss("timeout", KEYS) is None
-    expected, meant = suggestion("timeout", KEYS | {"factor": "grpc_backoff.multiplier"}, "option")
-    assert (expected, meant) == ("one of: grpc_backoff.jitter, grpc_backoff.multiplier", None)
+    error = unknown("option", "timeout", 1, "timeout", KEYS | {"factor": "grpc_backoff.multiplier"})
+    assert str(error) == "unknown option 'timeout': expected one of: grpc_backoff.jitter, grpc_backoff.multiplier"
+    assert (error.key, error.value, error.meant) == ("timeout", 1, None)
 
 
 def test_suggestion():
     """CH-10: a suggestion gives the key exactly as a user has to write it."""
-    assert suggestion("jiter", KEYS, "option") == ("a valid option name", "grpc_backoff.jitter")
+    error = unknown("option", "grpc_backoff.jiter", 0.1, "jiter", KEYS)
+    assert str(error) == "unknown option 'grpc_backoff.jiter': did you mean 'grpc_backoff.jitter'?"
+    assert (error.allowed, error.meant) == (
+        "one of: grpc_backoff.jitter, grpc_backoff.multiplier",
+        "grpc_backoff.jitter",
+    )

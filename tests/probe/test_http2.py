@@ -632,5 +632,5 @@ def test_without_h2_one_line_says_what_to_install():
     """Without h2, importing the connector raises an error that names the extra to install."""
     code = "import sys; sys.modules['h2'] = None; import grpc_backoff.probe.http2"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    said = "this needs optional packages: pip install 'grpc-backoff[probe]', or '.[probe]' in a checkout"
+    said = "connect --probe needs the extra 'probe': pip install 'grpc-backoff[probe]', or '.[probe]' in a checkout"
     assert done.stderr.splitlines()[-1].endswith(said)

@@ -17,7 +17,7 @@ try:
     import psycopg_pool
     from psycopg.rows import tuple_row
 except ImportError as error:
-    raise MissingExtra("postgres") from error
+    raise MissingExtra("postgres", "an inbox in PostgreSQL") from error
 
 _LOCK = 0x6772_7063  # the key of the lock for migrations, also the ledger's own
 _TIMEOUT = 5

@@ -19,7 +19,7 @@ class Announcer:
         self._began = began
 
     def __call__(self, event: ConnectionEvent) -> None:
-        """Record the time of an attempt or a redial, and ignore other events."""
+        """Record the time of an attempt or a redial and ignore other events."""
         if isinstance(event, AttemptStarted):
             self.announced.attempts.append(event.at - self._began)
         elif isinstance(event, CoreRedial):

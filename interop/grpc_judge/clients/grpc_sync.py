@@ -109,7 +109,7 @@ class _Holder:
         ]
 
     def work(self, call: Callable[[], object]) -> None:
-        """Make calls until the time is up, and keep the error of each call that fails."""
+        """Make calls until the time is up and keep the error of each call that fails."""
         while time.monotonic() < self._over:
             with self._lock:
                 self.tally.made += 1

@@ -56,7 +56,7 @@ class _Holder:
         ]
 
     async def work(self, call: _Call) -> None:
-        """Make calls until the time is up, and keep the error of each call that fails."""
+        """Make calls until the time is up and keep the error of each call that fails."""
         while self._loop.time() < self._over:
             self.tally.made += 1
             try:

@@ -75,7 +75,7 @@ class PeerProcess(ProgramProcess[Account]):
         self._process.stdin.write(b"go\n")
 
     async def account(self) -> Account:
-        """Wait until the peer has exited, and return its report.
+        """Wait until the peer has exited and return its report.
 
         Raises:
             PeerError: the peer exited without a report, or did not exit.

@@ -113,14 +113,14 @@ class Tally:
 
 
 def _wait_for_start() -> None:
-    """Print the first line, and wait for the start signal."""
+    """Print the first line and wait for the start signal."""
     click.echo(json.dumps({"event": "ready"}))
     if not sys.stdin.readline():
         sys.exit(0)
 
 
 async def keep_busy(order: CallOrder, call: Callable[[bool, str], Awaitable[object]]) -> Tally:
-    """Make calls with all workers until the time is up, and return the tally.
+    """Make calls with all workers until the time is up and return the tally.
 
     Args:
         order: the number of workers, the pauses and the duration.
@@ -180,7 +180,7 @@ def command(run: Callable[[CallOrder], None]) -> click.Command:
         hold_ms: int | None,
         defect: str | None,
     ) -> None:
-        """Keep one channel busy with calls, and report how they ended."""
+        """Keep one channel busy with calls and report how they ended."""
         order = CallOrder(
             target=target,
             seconds=seconds,

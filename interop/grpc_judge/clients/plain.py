@@ -1,6 +1,6 @@
 """Runs any program as a client: it gets a target and a time, makes calls, and need not report anything.
 
-The judge sees everything on the server's side. What only the client could report is not asked of it.
+The judge sees everything on the server's side. Clauses about what only a client can report do not apply.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def plain_peer(
 
 
 class PlainProcess(ProgramProcess[None]):
-    """One run of such a program. It starts at `begin`, and is ended when it has been observed long enough."""
+    """One run of such a program. It starts at `begin` and is ended when it has been observed long enough."""
 
     error = PeerError
 
@@ -109,7 +109,7 @@ class PlainProcess(ProgramProcess[None]):
         await self._running.aclose()
 
     async def ready(self) -> None:
-        """Return at once: the program says nothing."""
+        """Return at once, because the program reports nothing."""
 
     async def begin(self) -> None:
         """Start the program.

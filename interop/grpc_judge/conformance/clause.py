@@ -16,7 +16,7 @@ __all__ = ["Clause", "Level", "NotApplicableError", "TooLateError", "judge", "ve
 
 
 class Level(enum.Enum):
-    """How much a clause asks."""
+    """Whether a clause is a requirement or a recommendation."""
 
     PROTOCOL = "protocol"
     """What gRPC's documents and HTTP/2 require of every client."""
@@ -43,7 +43,7 @@ class Clause:
         says: what it requires, in one sentence.
         measure: yields figures with their allowed ranges. If there is too little evidence, it yields the amount and the
             required minimum, which is then missed: a lack of evidence is not conformance.
-        level: how much it asks.
+        level: whether it is a requirement or a recommendation.
     """
 
     name: str

@@ -162,7 +162,7 @@ class Absent:
     """The reason why there is no evidence about a client in a scenario.
 
     Attributes:
-        reason: a description.
+        reason: why there is none, in words.
         fault: whether there should be evidence, so that the client fails the clauses that depend on it.
     """
 

@@ -99,7 +99,7 @@ def _one_at_a_time(evidence: Evidence) -> Iterator[Measure]:
 
 
 def _no_pause(evidence: Evidence) -> Iterator[Measure]:
-    """Measure from the end of an attempt or of its backoff, whichever is later, to the next attempt."""
+    """Measure the time from the end of an attempt, or of its backoff if that is later, to the next attempt."""
     yield attempts(evidence.visits, 1)
     ended = [visit for visit in evidence.visits if _ended(visit, evidence) < evidence.over]
     if evidence.visits and (not ended or len(evidence.visits) < _TWO):

@@ -42,7 +42,7 @@ class Player:
         return self._steps[self._place]
 
     def take(self, now: float) -> Behaviour:
-        """Count a connection that was just accepted, and return its behaviour."""
+        """Count a connection that was just accepted and return its behaviour."""
         step = self.step(now)
         assert not isinstance(step.behaviour, Refuse), "nothing listens then"
         self._taken += 1

@@ -146,7 +146,7 @@ class FlakyServer:
         return time.monotonic() - self._epoch
 
     def _follow(self, now: float) -> None:
-        """Apply the current step, and schedule the next call of this method for the end of that step."""
+        """Apply the current step and schedule the next call of this method for the end of that step."""
         step = self._player.step(now)
         if self._place != self._player.place:
             self._place = self._player.place

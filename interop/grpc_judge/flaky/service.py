@@ -122,7 +122,7 @@ class Echo(Service):
 
 
 class BreakOff(Service):
-    """Starts to answer each request, and then resets its stream."""
+    """Starts to answer each request and then resets its stream."""
 
     def __init__(self, data: bytes, code: ErrorCodes) -> None:
         """Send headers and as much of `data` as the client's window allows, then RST_STREAM with `code`."""
@@ -130,7 +130,7 @@ class BreakOff(Service):
         self._code = code
 
     def handle(self, http2: Http2, event: Event) -> None:
-        """Answer each new request with headers and data, and reset its stream."""
+        """Answer each new request with headers and data, then reset its stream."""
         if not isinstance(event, RequestReceived):
             return
         stream = event.stream_id

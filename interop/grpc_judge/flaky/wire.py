@@ -107,7 +107,7 @@ class Wire(asyncio.Protocol):
             self._doom()
 
     def data_received(self, data: bytes) -> None:
-        """Record that the client sent bytes, and deliver them."""
+        """Record that the client sent bytes and deliver them."""
         self._record.spoke()
         self._spoken.set()
         if self._tls is None:
@@ -122,7 +122,7 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Record the end unless it already has been. An error means that the client sent RST or vanished."""
+        """Record the end if nothing has recorded it yet. An error means that the client sent RST or vanished."""
         self._record.end(Ending.PEER_RESET if exc is not None else Ending.CLOSED)
         self._writable.clear()
         if self._impatience is not None:

@@ -100,7 +100,7 @@ def _straight(line: str) -> str:
 
 
 def _tidy(element: ET.Element) -> None:
-    """Remove groups and metadata below an element, and join neighbouring elements where possible, depth first."""
+    """Remove groups and metadata below an element and join neighbouring elements where possible, depth first."""
     children: list[ET.Element] = []
     for child in element:
         _tidy(child)

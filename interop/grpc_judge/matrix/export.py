@@ -23,7 +23,7 @@ th, td { border-bottom: 1px solid #8886; padding: .3rem .6rem; text-align: left;
 
 
 def export(results: Results, allowed: Collection[str], *, junit: Path | None, html: Path | None) -> None:
-    """Write the files that were asked for; failures of the `allowed` clauses or rules are known."""
+    """Write the requested files, in which failures of the `allowed` clauses or rules count as known."""
     if junit is not None:
         _write_junit(results, allowed, junit)
     if html is not None:

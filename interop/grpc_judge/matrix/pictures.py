@@ -83,15 +83,15 @@ class _Row:
 
     @property
     def end(self) -> float:
-        """When the client stopped making calls, in the picture's time."""
+        """When the client stopped making calls, on the picture's time axis."""
         return self.at(self.evidence.over)
 
     def at(self, moment: float) -> float:
-        """Convert a time of the timeline to the picture's time."""
+        """Convert a time of the timeline to one on the picture's time axis."""
         return (moment - self.began) / self.unit
 
     def life(self, visit: Visit) -> tuple[float, float]:
-        """Return the start and end of a connection, in the picture's time."""
+        """Return the start and end of a connection, on the picture's time axis."""
         until = visit.ended if visit.ended is not None else self.evidence.timeline.taken
         return self.at(visit.accepted), min(self.at(until), self.end)
 
@@ -101,7 +101,7 @@ class _Row:
         return (end - begin) * self.unit > _SEEN
 
     def late_settings(self, visit: Visit) -> float | None:
-        """Return when SETTINGS were sent, in the picture's time; None if they were not visibly late."""
+        """Return when SETTINGS were sent, on the picture's time axis; None if they were not visibly late."""
         if visit.settings_sent is None or visit.settings_sent - visit.accepted < _LATE * self.unit:
             return None
         return self.at(visit.settings_sent)

@@ -59,7 +59,6 @@ def _page(results: Results, folder: Path) -> Iterator[str]:
     yield _HOW_TO_READ
     yield "## The matrix"
     yield ""
-    yield from _scores(results)
     yield from _matrix(results)
     yield "## The clients"
     yield ""
@@ -84,27 +83,22 @@ def _origin(results: Results) -> Iterator[str]:
     yield "    python -m interop verify docs/conformance/results.json    # runs again and compares"
 
 
-def _scores(results: Results) -> Iterator[str]:
-    """Yield how many of the clauses that apply to it each client passes, the best client first."""
+def _matrix(results: Results) -> Iterator[str]:
+    """Yield a row for each client, the best one first, and the reasons why clauses do not apply or are inconclusive.
+
+    A row begins with how many of the clauses that apply to the client it passes.
+    """
+    reasons: list[str] = []
+    heads = [f"[{clause.rule} {clause.name}](#{_anchor(clause.scenario)})" for clause in results.clauses]
+    yield f"| client | passes | {' | '.join(heads)} |"
+    yield "| --- | --- |" + " --- |" * len(heads)
     outcomes = {
         peer.name: Counter(peer.verdict_on(clause).outcome for clause in results.clauses) for peer in results.judged
     }
-    shares = {name: (of[Outcome.PASS], of[Outcome.PASS] + of[Outcome.FAIL]) for name, of in outcomes.items()}
-    yield "| client | passes |"
-    yield "| --- | --- |"
-    for name, (passed, judged) in sorted(shares.items(), key=lambda each: each[1][1] - each[1][0]):
-        yield f"| {name} | {passed} of {judged} |"
-    yield ""
-
-
-def _matrix(results: Results) -> Iterator[str]:
-    """Yield the table, followed by the reasons why clauses do not apply or are inconclusive."""
-    reasons: list[str] = []
-    yield "| rule | clause | " + " | ".join(peer.name for peer in results.judged) + " |"
-    yield "| --- | --- |" + " --- |" * len(results.judged)
-    for clause in results.clauses:
-        cells = " | ".join(_cell(peer.verdict_on(clause), reasons) for peer in results.judged)
-        yield f"| {clause.rule} | [{clause.name}](#{_anchor(clause.scenario)}) | {cells} |"
+    for peer in sorted(results.judged, key=lambda each: outcomes[each.name][Outcome.FAIL]):
+        passed, failed = outcomes[peer.name][Outcome.PASS], outcomes[peer.name][Outcome.FAIL]
+        cells = " | ".join(_cell(peer.verdict_on(clause), reasons) for clause in results.clauses)
+        yield f"| {peer.name} | {passed} of {passed + failed} | {cells} |"
     yield ""
     for number, reason in enumerate(reasons, 1):
         yield f"{number}. {reason}"

@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 def rows(peer: PeerResult, results: Results, allowed: Collection[str] = ()) -> Iterator[Row]:
-    """Yield a row for each clause that was judged; failures of the `allowed` clauses or rules are known."""
+    """Yield a row for each clause that was judged; failures of the `allowed` clauses or rules count as known."""
     for clause in results.clauses:
         verdict = peer.verdict_on(clause)
         figure = None if verdict.reason else next(iter([*verdict.missed, *verdict.measures[::-1]]), None)

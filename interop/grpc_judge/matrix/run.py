@@ -116,10 +116,10 @@ def run(
     at_once: int,
     program: tuple[str, ...],
 ) -> None:
-    """Run clients against servers that fail in every way, and judge rule by rule how they connect.
+    """Run clients against servers that fail in every way and judge rule by rule how they connect.
 
     COMMAND is any program that calls {target} for {seconds} seconds. Without it, --peers and --manifest, all clients
-    that come along are run.
+    of this suite are run.
 
     Time is compressed for clients whose backoff can be configured. The exit status is 1 if a client that was chosen, or
     one of this project's own, fails a clause of the protocol that is not allowed to fail. Clients that are missing on

@@ -77,7 +77,7 @@ class Start:
         self.loading = asyncio.Semaphore(os.cpu_count() or 1)
 
     async def wait(self) -> None:
-        """Wait until all trials have arrived, and then until those ahead of this one have started."""
+        """Wait until all trials have arrived and then until those ahead of this one have started."""
         await self._line.wait()
         async with self._gate:
             await asyncio.sleep(self._apart)

@@ -35,7 +35,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the new verdicts here.")
 @click.pass_context
 def verify(context: click.Context, old: Path, new: Path | None, file: Path | None) -> None:
-    """Repeat the run recorded in the file OLD, and print what differs.
+    """Repeat the run recorded in the file OLD and print what differs.
 
     OLD was written by `run --json` or `run --report`. The new run has the same clients, clauses and length. Some
     failures depend on chance, so if the new run does not show a failure that OLD has, that part runs again, up to three
@@ -86,7 +86,7 @@ def _read(path: Path) -> _Json:
 
 
 async def _fresh(old: _Json) -> _Json:
-    """Repeat the older run, and then rerun each client and clause whose failure was not reproduced."""
+    """Repeat the older run and then rerun each client and clause whose failure was not reproduced."""
     peers = [peer["name"] for peer in old["peers"] if not peer["missing"]]
     new = await _run(peers, [clause["name"] for clause in old["clauses"]], full=old["full"])
     for _ in range(_TRIES):

@@ -84,7 +84,7 @@ class MatrixView:
             self.console.print(f"{peer.name}: left out, since {peer.missing}")
 
     def show(self, results: Results) -> None:
-        """Print the table, and then every verdict that is not a pass."""
+        """Print the table and then every verdict that is not a pass."""
         self.console.print()
         self.console.print(_table(results))
         for peer in results.missing:

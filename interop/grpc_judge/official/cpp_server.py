@@ -31,7 +31,7 @@ _STARTUP = 10.0
 
 
 async def be_judged(server: Program = SERVER, seconds: float = SECONDS, maximum: float | None = None) -> Agreement:
-    """Have the server judge this project's client, and return both verdicts.
+    """Have the server judge this project's client and return both verdicts.
 
     Args:
         server: the server program.

@@ -43,7 +43,7 @@ CLIENTS = (_client("Netty"), _client("OkHttp", "--use_okhttp=true"))
 
 
 async def judge_client(client: Program, patience: float = _PATIENCE) -> Agreement:
-    """Run a client against a new server of ours, and return both verdicts.
+    """Run a client against a new server of ours and return both verdicts.
 
     Raises:
         OSError: the client could not be run.

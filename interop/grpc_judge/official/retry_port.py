@@ -17,12 +17,12 @@ class _HangUp(asyncio.Protocol):
         self._accepted = accepted
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Report the time, and close."""
+        """Report the time and close."""
         self._accepted(asyncio.get_running_loop().time())
         transport.close()
 
 
 async def open_retry_port(host: str, port: int, accepted: Callable[[float], None]) -> asyncio.Server:
-    """Listen on the retry port, and call `accepted` with the event loop's time for every connection."""
+    """Listen on the retry port and call `accepted` with the event loop's time for every connection."""
     loop = asyncio.get_running_loop()
     return await loop.create_server(lambda: _HangUp(accepted), host, port, backlog=_BACKLOG)

@@ -109,7 +109,7 @@ class _Service(ReconnectServiceServicer):
         self._judged = judged
 
     async def Start(self, request: ReconnectParams, context: Context) -> Empty:  # noqa: N802 - the method's name
-        """Wait for this client's turn, and start its test with the MAX_BACKOFF that the client sent."""
+        """Wait for this client's turn and start its test with the MAX_BACKOFF that the client sent."""
         milliseconds = request.max_reconnect_backoff_ms
         try:
             held_to = terms_for(maximum=milliseconds / 1000 or None, initial=self._initial_backoff)

@@ -44,15 +44,15 @@ class Table:
         }
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return a string."""
+        """Return the string under this key."""
         return _text(self._path, self._found, key, default)
 
     def texts(self, key: str, default: list[str] | None = None) -> tuple[str, ...]:
-        """Return a list of strings as a tuple."""
+        """Return the list of strings under this key, as a tuple."""
         return _texts(self._path, key, self._found.get(key, default))
 
     def flag(self, key: str, *, default: bool = False) -> bool:
-        """Return a boolean."""
+        """Return the boolean under this key."""
         value = self._found.get(key, default)
         if not isinstance(value, bool):
             raise ManifestError(f"{self._path}: {key}={value!r}: expected true or false")

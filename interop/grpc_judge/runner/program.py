@@ -25,7 +25,7 @@ _TELLING = re.compile(r"\berror\b|\bfatal\b|not found|no such file", re.IGNORECA
 
 
 class BuildError(Exception):
-    """A program could not be built. The message contains the line of the build's output that tells why."""
+    """A program could not be built. The message contains the line of the build's output that gives the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ def run_until_told(work: Coroutine[Any, Any, Result]) -> Result | None:
 
 
 def run_to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine that does not return None, and return its result.
+    """Run a coroutine that does not return None and return its result.
 
     Raises:
         click.Abort: Ctrl-C or SIGTERM stopped it.

@@ -27,7 +27,7 @@ class CaseView:
         self.console.print(Text.assemble(said, WORDS[case.outcome]))
 
     def show(self, results: CaseResults) -> None:
-        """Print the table, and then the failures."""
+        """Print the table and then the failures."""
         self.console.print()
         self.console.print(_table(results))
         for name, reason in results.missing.items():

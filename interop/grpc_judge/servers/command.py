@@ -85,7 +85,7 @@ def cases(chosen: Iterable[Server], upstream: Server, *, short: bool) -> list[Ca
 async def run_all(
     chosen: Sequence[Server], upstream: Server, view: CaseView, *, short: bool = False, at_once: int = _AT_ONCE
 ) -> CaseResults:
-    """Run every case, and judge our channel in each."""
+    """Run every case and judge our channel in each."""
     began = datetime.now(UTC).astimezone()
     built = await build_all(chosen)
     missing = {each.program.name: each.missing for each in built if each.missing}

@@ -50,7 +50,7 @@ class Native:
 
 
 def keep(native: Native, order: ServeOrder) -> None:
-    """Run the program until it ends, and exit with its status."""
+    """Run the program until it ends and exit with its status."""
     folder = Path(tempfile.mkdtemp(prefix=f"{native.name}-"))
     end_with_input(lambda: _end_all(folder))
     order = order if order.port else replace(order, port=free_port())

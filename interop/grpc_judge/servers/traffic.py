@@ -110,7 +110,7 @@ class Traffic:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Wait for running calls to end, and cancel those that hang."""
+        """Wait for running calls to end and cancel those that hang."""
         self._over = True
         patience = 0.0 if exc_type else max(self._deadlines.values()) + _SLACK
         await asyncio.wait(self._workers, timeout=patience)

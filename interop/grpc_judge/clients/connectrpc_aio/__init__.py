@@ -1,1 +1,1 @@
-"""The client of connectrpc (ConnectRPC for Python), using the gRPC protocol."""
+"""The peer that makes its calls with connectrpc (ConnectRPC for Python), over the gRPC protocol."""

@@ -1,1 +1,1 @@
-"""The client of this project's threaded channel."""
+"""The peer that makes its calls on this project's threaded channel."""

@@ -1,1 +1,1 @@
-"""The client of grpcio's asyncio channel."""
+"""The peer that makes its calls on grpcio's asyncio channel."""

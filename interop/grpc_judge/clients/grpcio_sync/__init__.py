@@ -1,1 +1,1 @@
-"""The client of grpcio's threaded channel."""
+"""The peer that makes its calls on grpcio's threaded channel."""

@@ -1,1 +1,1 @@
-"""The client of grpclib, which implements gRPC for asyncio in pure Python."""
+"""The peer that makes its calls with grpclib, which implements gRPC for asyncio in pure Python."""

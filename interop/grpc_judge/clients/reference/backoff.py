@@ -93,7 +93,7 @@ class Backoff:
             self.due = now + _AT_ONCE
 
     def _draw(self) -> float:
-        """Draw the gap after the attempt that starts now, and return it."""
+        """Draw the gap after the attempt that starts now and return it."""
         habits, n = self._habits, self.attempts
         plain = self._initial * (habits.multiplier ** (n - 1) + habits.added * (n - 1))
         if habits.compounds and n > 1:

@@ -98,7 +98,7 @@ class Channel:
         self._changed = asyncio.Event()
 
     async def _dial_on(self) -> None:
-        """Dial repeatedly, and wait for the end of each connection before the next dial."""
+        """Dial repeatedly and wait for the end of each connection before the next dial."""
         await self._wanted.wait()
         await asyncio.sleep(self._habits.first_late * self._backoff.initial)
         replaced, failed = 0, 0
@@ -203,7 +203,7 @@ class Channel:
         task.add_done_callback(self._standing.discard)
 
     async def _live(self) -> float:
-        """Wait until the connection ends, and tell the backoff about the loss.
+        """Wait until the connection ends and report the loss to the backoff.
 
         Returns how long the connection lasted, in seconds.
         """

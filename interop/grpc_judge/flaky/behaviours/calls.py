@@ -51,7 +51,7 @@ class Working(Behaviour):
         return Echo(self.latency)
 
     async def serve(self, connection: Connection) -> None:
-        """Send SETTINGS, and serve until the connection ends."""
+        """Send SETTINGS and serve until the connection ends."""
         connection.send_settings()
         if not self.lives:
             await connection.until_closed()
@@ -127,7 +127,7 @@ class ResetAfterData(_ResetCalls):
 
 @dataclass(frozen=True, slots=True)
 class PingFlood(Behaviour):
-    """Work, and send PINGs continuously, as many as the client reads.
+    """Work and send PINGs continuously, as many as the client reads.
 
     Attributes:
         burst: how many PINGs to send at a time.

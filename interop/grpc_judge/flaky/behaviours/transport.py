@@ -47,7 +47,7 @@ class AcceptClose(Behaviour):
         return Handshake.H2 if self.tls else Handshake.NONE
 
     async def serve(self, connection: Connection) -> None:
-        """Wait, and close."""
+        """Wait and close."""
         await asyncio.sleep(self.after)
         await front.accept_close(connection)
 
@@ -69,7 +69,7 @@ class AcceptReset(Behaviour):
         return Handshake.NONE
 
     async def serve(self, connection: Connection) -> None:
-        """Wait, and reset."""
+        """Wait and reset."""
         await asyncio.sleep(self.after)
         await front.accept_reset(connection)
 
@@ -97,7 +97,7 @@ class Silent(Behaviour):
 
 @dataclass(frozen=True, slots=True)
 class TlsGarbage(Behaviour):
-    """Answer the client's first bytes with bytes that are neither TLS nor HTTP/2, and wait until it leaves."""
+    """Answer the client's first bytes with bytes that are neither TLS nor HTTP/2 and wait until it leaves."""
 
     name: ClassVar[str] = "tls_garbage"
 
