@@ -13,10 +13,9 @@ other processes. `pytest_plugin.py` has the fixtures. Without pytest::
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from itertools import pairwise
@@ -26,6 +25,7 @@ from typing import Any, Self, TypeVar
 from grpc_backoff.testing import front as fronts
 from grpc_judge.conformance import PROTOCOL, Terms
 from grpc_judge.flaky import FlakyServer, Tls
+from grpc_judge.relay import Relay
 from grpc_judge.timeline import Request, Timeline, Visit
 
 __all__ = [
@@ -44,7 +44,6 @@ Result = TypeVar("Result")
 _PATIENCE = 10.0
 """How long to wait for something that takes milliseconds, in seconds."""
 _TWO_GAPS = 3
-_CHUNK = 64 * 1024
 
 
 class Kit:
@@ -175,6 +174,7 @@ class Front:
         """Take a front that runs on the kit's loop."""
         self._kit = kit
         self._flaky = flaky
+        self._relays: list[Relay] = []
         self.target = flaky.target
 
     @property
@@ -191,17 +191,39 @@ class Front:
         """The times between the connections, in seconds."""
         return _gaps(self.visits)
 
-    def forward(self, upstream: str, *, latency: float = 0.0, cut_after: int | None = None) -> None:
-        """Forward connections to the server at this `HOST:PORT`.
+    def forward(
+        self,
+        upstream: str,
+        *,
+        latency: float = 0.0,
+        cut_after: int | None = None,
+        streams: int | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        """Forward connections to the server at this `HOST:PORT`, which has no TLS.
 
         Args:
             upstream: the server.
             latency: how long to hold back everything that the server sends, in seconds.
             cut_after: after how many bytes from the server the connection is reset, perhaps within a message.
+            streams: the most calls that a connection may have at once; by default, what the server says.
+            tls: the certificate that clients see; to change it, call `forward` again. By default, no TLS.
         """
         host, _, port = upstream.rpartition(":")
         self._flaky.upstream = (host, int(port))
-        self._behave(fronts.healthy if not latency and cut_after is None else _relay(latency, cut_after))
+        self._relays.append(Relay(latency=latency, cut_after=cut_after, streams=streams, tls=tls))
+        self._behave(self._relays[-1])
+
+    def drain(self, grace: float = 0.0) -> None:
+        """Send GOAWAY on every forwarded connection, as a restarting server does, and close it `grace` seconds later.
+
+        Returns after that time. Running calls may finish in it; new connections are forwarded as before.
+        """
+
+        async def drain() -> None:
+            await asyncio.gather(*(relay.drain(grace) for relay in self._relays))
+
+        self._kit.run(drain(), grace + _PATIENCE)
 
     def refuse(self) -> None:
         """Refuse connections, as if nothing listened."""
@@ -302,41 +324,6 @@ def _seen(visits: Sequence[Visit]) -> str:
 
 def _gaps(visits: Sequence[Visit]) -> list[float]:
     return [after.accepted - visit.accepted for visit, after in pairwise(visits)]
-
-
-def _relay(latency: float, cut_after: int | None) -> Callable[[fronts.Visit], Awaitable[None]]:
-    """Return a behaviour that forwards a connection, late or only in part."""
-
-    async def behave(visit: fronts.Visit) -> None:
-        assert visit.upstream is not None
-        try:
-            reader, writer = await asyncio.open_connection(*visit.upstream)
-        except OSError:
-            return  # like a proxy whose server is gone
-        sending = asyncio.ensure_future(_pump(visit.reader, writer))
-        try:
-            await _pump(reader, visit.writer, latency, cut_after)
-            if cut_after is not None:
-                visit.reset()
-        finally:
-            sending.cancel()
-            writer.transport.abort()
-            await asyncio.gather(sending, return_exceptions=True)
-
-    return behave
-
-
-async def _pump(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, latency: float = 0.0, most: int | None = None
-) -> None:
-    """Forward bytes until either side ends or `most` bytes have passed; delay each portion by `latency` seconds."""
-    left = math.inf if most is None else most
-    with contextlib.suppress(ConnectionError):
-        while left and (data := await reader.read(int(min(left, _CHUNK)))):
-            await asyncio.sleep(latency)
-            writer.write(data)
-            await writer.drain()
-            left -= len(data)
 
 
 async def _called(work: Callable[[], Result]) -> Result:

@@ -9,8 +9,9 @@ import pytest
 
 if TYPE_CHECKING:
     from grpc_judge.chaos import Front, Kit, Server
+    from grpc_judge.outage import Outage
 
-__all__ = ["flaky_grpc", "grpc_chaos", "grpc_front", "grpc_port"]
+__all__ = ["flaky_grpc", "grpc_chaos", "grpc_front", "grpc_outage", "grpc_port"]
 
 
 @pytest.fixture
@@ -38,3 +39,11 @@ def grpc_port(grpc_chaos: Kit) -> Server:
 def grpc_front(grpc_chaos: Kit) -> Front:
     """Return a front that refuses connections until `forward` puts it before a server of the test."""
     return grpc_chaos.front()
+
+
+@pytest.fixture
+def grpc_outage() -> Outage:
+    """Return an outage for channels of `grpc_backoff.aio`, on a clock that the test moves."""
+    from grpc_judge.outage import Outage  # noqa: PLC0415 - most runs do not use it
+
+    return Outage()

@@ -14,6 +14,7 @@ from grpc_judge.conformance.gaps import (
     accepted,
     after_loss,
     attempts,
+    bounds,
     measured,
     shortest_initial,
     without_one_early,
@@ -57,6 +58,7 @@ def _resets(evidence: Evidence) -> Iterator[Measure]:
     own = evidence.schedule.fewest_starts(left, evidence.terms, evidence.slack)
     yield attempts(series, max(1, min(_TWO_GAPS, own)), "attempts seen after the loss")
     yield from list(measured(series, evidence))[:2]
+    yield from bounds(evidence)
 
 
 def _no_flood(evidence: Evidence) -> Iterator[Measure]:
@@ -179,6 +181,7 @@ def _recovers(evidence: Evidence) -> Iterator[Measure]:
         )
     answered = sum(request.outcome == "ok" for visit in back for request in visit.requests)
     yield _calls("calls answered after the server's return", answered, Range(1, math.inf))
+    yield from bounds(evidence)
 
 
 def _longest_gap_after(seconds: float, evidence: Evidence) -> float:
@@ -200,11 +203,12 @@ def _replaced(evidence: Evidence) -> Iterator[Measure]:
     for number, visit in enumerate(losses, 1):
         assert visit.ended is not None
         lived = visit.ended - visit.accepted
-        if lived < longest_initial + evidence.terms.tolerance:
-            continue
-        at_once = _at_once(evidence).high
-        allowed = at_once if evidence.resets else max(at_once, evidence.band(number).high - lived)
         follow = [after.accepted for after in evidence.visits if after.number > visit.number]
+        young = lived < longest_initial + evidence.terms.tolerance
+        if young and follow:
+            continue
+        at_once = longest_initial if young else _at_once(evidence).high
+        allowed = at_once if evidence.resets else max(at_once, evidence.band(number).high - lived)
         waited = (follow[0] if follow else evidence.over) - visit.ended
         if follow or waited > allowed:
             yield Measure(
@@ -213,6 +217,7 @@ def _replaced(evidence: Evidence) -> Iterator[Measure]:
                 allowed=Range(-math.inf, allowed),
                 since=visit.ended,
             )
+    yield from bounds(evidence)
 
 
 def _connections(seen: int, allowed: Range, what: str = "connections") -> Measure:

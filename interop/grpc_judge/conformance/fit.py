@@ -12,7 +12,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from grpc_judge.conformance.schedule import INTERVAL, Gaps, Schedule, Series
 from grpc_judge.conformance.terms import Range, Terms
 
-__all__ = ["Estimate", "Fit", "Trait", "fit"]
+__all__ = ["LATEST", "Estimate", "Fit", "Trait", "fit"]
 
 _CONVINCING = 9.0
 """The log-likelihood that an explanation must gain for each parameter that it changes."""
@@ -30,15 +30,19 @@ _UNEXPLAINED = -3.0
 """A log-likelihood below which a gap counts as unexplained. A gap in the middle of its jitter range has 0.9."""
 _IMPOSSIBLE = -12.0
 """A log-likelihood below which not even noise explains a gap."""
+_TIMER = 6.0
+"""The log-likelihood that a late timer must gain, which is allowed and blames nothing."""
 _ROUNDS = 3
 _LONGEST_PERIOD = 13
 """How many gaps a series may have before it restarts, for a restart to be looked for; one less than this."""
 _DISTINCT = 3.0
 """The lead in log-likelihood that an explanation must have over any that blames other traits."""
-_HOPELESS = 200.0
-"""How far the settings' log-likelihood must lie below the best for them to be no explanation of the gaps at all."""
+_HOPELESS = 20.0
+"""How far an explanation may lie below the best one for the gaps to leave room for it."""
 _LIKELY = 4.0
 """How far a schedule's log-likelihood may lie below that of the likeliest schedule."""
+_UNEVEN = 2.2
+"""Kolmogorov's statistic above which gaps were not drawn from one range: by chance, one time in 8,000."""
 _UNSURE = 0.25
 """The fraction by which a gap may miss a schedule that differs from the settings."""
 
@@ -136,18 +140,24 @@ def fit(series: tuple[Series, ...], terms: Terms) -> Fit:
     gaps, told = Gaps(series), Schedule.told(terms)
     if not len(gaps):
         return Fit(schedule=told)
-    singles = _explanations(([], *([trait] for trait in Trait)), told, gaps)
+    singles = _explanations(_SINGLE, told, gaps)
+    best = max(singles, key=_worth)
+    if best.wrong:
+        singles += _with_late_timers(told, gaps)
+        best = max(singles, key=_worth)
     found = singles
-    best = max(found, key=_worth)
     if Trait.JITTER in best.wrong or gaps.each([best.schedule]).min() < _UNEXPLAINED:
         found = [*singles, *_explanations(itertools.combinations(Trait, 2), told, gaps)]
         best = max(found, key=_worth)
     # Blame only the traits that all explanations close to the best one blame.
     close = [each.wrong for each in found if each.worth > best.worth - _DISTINCT]
     common = frozenset.intersection(*close)
-    if not common and singles[0].worth < best.worth - _HOPELESS:
+    chosen = max((each for each in found if each.wrong == common), key=_worth)
+    drawn = not best.wrong.isdisjoint({Trait.JITTER, Trait.COMPOUNDING})
+    if drawn and gaps.each([told]).min() < _IMPOSSIBLE and gaps.unevenness(best.schedule) > _UNEVEN:
         return Fit(schedule=told, explained=False, series=series)
-    best = next(each for each in found if each.wrong == common)
+    if common or chosen.worth > best.worth - _HOPELESS:
+        best = chosen
     most = max(each.likelihood for each in singles)
     likely = tuple(each.schedule for each in singles if each.likelihood > most - _LIKELY)
     return Fit(schedule=best.schedule, wrong=best.wrong, likely=likely, series=series)
@@ -177,6 +187,17 @@ def _explanations(choices: Iterable[Sequence[Trait]], told: Schedule, gaps: Gaps
     ]
 
 
+def _with_late_timers(told: Schedule, gaps: Gaps) -> list[_Explanation]:
+    """Return the best explanations for a client that does what its settings say, or all but one, but is late."""
+    late = _explanations(_SINGLE, _with_timer(told, gaps), gaps)
+    return [replace(each, worth=each.worth - _TIMER) for each in late]
+
+
+def _with_timer(told: Schedule, gaps: Gaps) -> Schedule:
+    """Return the schedule that the settings give, with the likeliest late timer."""
+    return _likeliest([told.changed(**timer) for timer in _TIMERS], gaps)
+
+
 def _likeliest(schedules: Sequence[Schedule], gaps: Gaps) -> Schedule:
     return schedules[int(gaps.likelihoods(schedules).argmax())]
 
@@ -200,6 +221,9 @@ def _climb(told: Schedule, traits: Sequence[Trait], gaps: Gaps) -> Schedule:
     return best
 
 
+_SINGLE: Final[Sequence[Sequence[Trait]]] = ([], *([trait] for trait in Trait))
+"""No trait, and each trait alone."""
+
 _Way = Callable[[Schedule, Schedule, Gaps], Schedule]
 """Takes the best schedule so far, the settings and the gaps; returns the best schedule that differs in one respect."""
 
@@ -220,6 +244,16 @@ def _begins_anew(best: Schedule, told: Schedule, gaps: Gaps) -> Schedule:
     return _likeliest([plain.changed(period=period) for period in range(2, _LONGEST_PERIOD)], gaps)
 
 
+def _fibonacci(best: Schedule, told: Schedule, gaps: Gaps) -> Schedule:
+    plain = best.changed(added=0.0, multiplier=told.multiplier, period=0)
+    return _likeliest([plain.changed(fibonacci=begins) for begins in (1, 2)], gaps)
+
+
+def _late(best: Schedule, _told: Schedule, gaps: Gaps) -> Schedule:
+    plain = best.changed(initial=1.0, first=1.0, tick=0.0)
+    return _likeliest([plain.changed(late=float(late)) for late in np.arange(LATEST, 1.0, 0.02)], gaps)
+
+
 def _jittered(best: Schedule, _told: Schedule, gaps: Gaps) -> Schedule:
     """Search for the width of the jitter on each side."""
     sides = [best.changed(low=-float(low), high=float(high)) for low in _WIDTHS for high in _WIDTHS]
@@ -231,17 +265,26 @@ def _compounding(best: Schedule, _told: Schedule, _gaps: Gaps) -> Schedule:
 
 
 _WAYS: Final[Mapping[Trait, Sequence[_Way]]] = {
-    Trait.INITIAL: (_searched("initial", first=1.0), _searched("first", initial=1.0)),
+    Trait.INITIAL: (_searched("initial", first=1.0), _searched("first", initial=1.0), _late),
     Trait.GROWTH: (
         _searched("multiplier", added=0.0, period=0),
         _searched("added", multiplier=1.0, period=0),
         _begins_anew,
+        _fibonacci,
     ),
     Trait.CAP: (_searched("cap"),),
     Trait.JITTER: (_jittered,),
     Trait.COMPOUNDING: (_compounding,),
 }
 """The respects in which each trait can differ."""
+
+LATEST: Final = 0.1
+"""How late a timer may be, in seconds: every time, or at random because it ticks."""
+_TIMERS = [
+    *({"late": float(each)} for each in np.linspace(0.01, LATEST, 10)),
+    *({"tick": float(each)} for each in np.linspace(0.02, LATEST, 5)),
+    *({"tick": float(each), "late": float(-each / 2)} for each in np.linspace(0.04, LATEST, 4)),  # noise
+]
 
 _FACTORS = np.geomspace(0.1, 10, 93)
 _WIDTHS: Final = np.unique(np.concatenate([[0.0, 0.01, 0.03, 0.06], np.arange(0.1, 0.6, 0.05), [0.7, 1.0]]))

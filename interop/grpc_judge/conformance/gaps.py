@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from grpc_judge.conformance.evidence import Evidence
 from grpc_judge.conformance.schedule import Series
@@ -22,6 +22,7 @@ __all__ = [
     "after_loss",
     "after_service",
     "attempts",
+    "bounds",
     "by_client",
     "gaps",
     "measured",
@@ -85,6 +86,26 @@ def without_one_early(starts: Sequence[float], evidence: Evidence) -> list[float
         return list(starts)
     early = [place for place, (one, two) in enumerate(pairwise(starts), 1) if two - one < soon]
     return [start for place, start in enumerate(starts) if place not in early[:1]]
+
+
+def bounds(evidence: Evidence) -> Iterator[Measure]:
+    """Compare each client's number of connections with the most that any conforming schedule makes in the same time.
+
+    One connection more may be early (CB-16).
+    """
+    for visits in by_client(evidence.visits):
+        place, shortest = 0, []
+        for visit in visits[:-1]:
+            place = 1 if visit.settings_sent is not None else place + 1
+            shortest.append(evidence.band(place).low)
+        lasted = visits[-1].accepted - visits[0].accepted
+        most = 2 + sum(total <= lasted for total in accumulate(sorted(shortest)))
+        yield Measure(
+            what=f"connections in {lasted:.1f} s, counted against any schedule",
+            seen=len(visits),
+            allowed=Range(0, most),
+            unit=Unit.CONNECTIONS,
+        )
 
 
 def after_service(visits: Sequence[Visit]) -> Sequence[Visit]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from grpc_judge.conformance.clause import Clause, NotApplicableError
 from grpc_judge.conformance.evidence import Evidence
-from grpc_judge.conformance.gaps import attempts
+from grpc_judge.conformance.gaps import attempts, bounds
 from grpc_judge.conformance.scenario import Scenario
 from grpc_judge.conformance.terms import CLOSE_WITHIN, Range
 from grpc_judge.conformance.verdict import Measure, Unit
@@ -66,6 +66,7 @@ def _limit(evidence: Evidence) -> Iterator[Measure]:
 
 def _tls_limit(evidence: Evidence) -> Iterator[Measure]:
     yield from _limits(evidence, "silent")
+    yield from bounds(evidence)
 
 
 def _trickle_limit(evidence: Evidence) -> Iterator[Measure]:
@@ -159,6 +160,7 @@ def _one_connection(evidence: Evidence) -> Iterator[Measure]:
     yield Measure(
         what="connections made while another one worked", seen=len(beside), allowed=Range(0, 0), unit=Unit.CONNECTIONS
     )
+    yield from bounds(evidence)
 
 
 LIMITS = (

@@ -21,7 +21,7 @@ class Scenario(enum.Enum):
     TLS_FAILURE = (
         "shows a certificate that the client does not trust, answers the TLS handshake with garbage, or closes"
     )
-    RESET = "closes a few connections, serves one for a while, breaks it, and closes all later ones"
+    RESET = "closes a few connections, serves one for a while and breaks it, twice, and closes all later ones"
     FLAPPING = "sends SETTINGS and hangs up, with or without GOAWAY"
     DRAINED = "sends SETTINGS, a GOAWAY without an error, and hangs up"
     UNSTABLE = "sends SETTINGS and hangs up, and the client counts this as a failed attempt"

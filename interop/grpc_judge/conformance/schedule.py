@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ _HARDLY = 1e-9
 """The density of a gap that the schedule rules out."""
 _NARROWEST = 2e-3
 """The width assumed for a gap without jitter, as a fraction of the gap. Event loop timers are about that precise."""
+_FAR_WIDER, _MOSTLY = 5, 0.5
 _MOST = 10_000
 """More attempts than occur in any scenario."""
 
@@ -65,6 +67,9 @@ class Schedule:
         low: the lowest jitter, as a fraction of the gap.
         high: the highest jitter, as a fraction of the gap.
         compounds: whether a gap grows from the jittered length of the previous one.
+        fibonacci: where in the Fibonacci numbers 1, 1, 2, 3 ... the gaps begin, counted from 1; 0 if they are others.
+        late: how much later than it should every attempt starts, in seconds.
+        tick: how far apart the times are at which the client's timer can go off, in seconds; 0 for any time.
     """
 
     initial: float = 1.0
@@ -76,6 +81,9 @@ class Schedule:
     low: float = -0.2
     high: float = 0.2
     compounds: bool = False
+    fibonacci: int = 0
+    late: float = 0.0
+    tick: float = 0.0
 
     @classmethod
     def told(cls, terms: Terms) -> Schedule:
@@ -88,7 +96,11 @@ class Schedule:
         most = self.cap * terms.cap
         if place * np.log(self.multiplier) > _LARGE:
             return most
-        length = min(most, terms.initial * self.initial * (self.multiplier**place + self.added * place))
+        if self.fibonacci:
+            grown = float(_FIBONACCI[min(place + self.fibonacci, len(_FIBONACCI)) - 1])
+        else:
+            grown = self.multiplier**place + self.added * place
+        length = min(most, terms.initial * self.initial * grown)
         return length * self.first if place == 0 else length
 
     def after(self, n: int, before: float | None, terms: Terms) -> float:
@@ -100,7 +112,9 @@ class Schedule:
     def band(self, length: float, terms: Terms, slack: float = 0.0) -> Range:
         """Return the range of a gap that has this length before jitter. `slack`, a fraction, widens the jitter."""
         low, high = length * (1 + self.low - slack), length * (1 + self.high + slack)
-        return Range(max(0.0, low - terms.tolerance), high + terms.tolerance)
+        return Range(
+            max(0.0, low + min(0.0, self.late) - terms.tolerance), high + self.late + self.tick + terms.tolerance
+        )
 
     def gap(self, n: int, before: float | None, terms: Terms, slack: float = 0.0) -> Range:
         """Return the range of the n-th gap; `before` is the length of the previous gap, None if it is not known."""
@@ -128,6 +142,11 @@ class Schedule:
 
 _LARGE = 60.0
 """The logarithm of a factor larger than any backoff reaches."""
+
+
+_FIBONACCI = np.array(
+    functools.reduce(lambda found, _: [*found, found[-2] + found[-1]], range(50), [1.0, 1.0]), dtype=float
+)
 
 
 class Gaps:
@@ -163,20 +182,40 @@ class Gaps:
         lengths = self._lengths(schedules)
         low, high = (_column(schedules, name) for name in ("low", "high"))
         width = np.maximum(lengths * (high - low), _NARROWEST * lengths + 1e-6)
-        away = self._gap - shift - lengths * (1 + (low + high) / 2)
+        late, tick = (_column(schedules, name) for name in ("late", "tick"))
+        away = self._gap - shift - late - tick / 2 - lengths * (1 + (low + high) / 2)
         density = np.full_like(width, _HARDLY)
         for share, noise in ((1 - _LATE, _PRECISE), (_LATE, _USUAL)):
-            deviation = noise * self._tolerance
+            deviation = np.hypot(noise * self._tolerance, tick / math.sqrt(12))
             inside = _normal((away + width / 2) / deviation) - _normal((away - width / 2) / deviation)
             density += share * inside / width * np.maximum(self._gap, self._tolerance)
         found: _Array = np.log(density)
         return found
+
+    def unevenness(self, schedule: Schedule) -> float:
+        """Return Kolmogorov's statistic of the jitter, which a schedule draws evenly from its range.
+
+        It is infinite if most gaps are too short to show their jitter. By chance, it hardly ever exceeds 2.
+        """
+        (lengths,) = self._lengths([schedule])
+        wide = schedule.high - schedule.low
+        shown = wide * lengths > np.maximum(self._tolerance, _FAR_WIDER * schedule.tick)
+        if shown.mean() < _MOSTLY:
+            return math.inf
+        jitter = (self._gap - schedule.late - schedule.tick / 2)[shown] / lengths[shown] - 1
+        drawn = np.sort(np.clip((jitter - schedule.low) / wide, 0.0, 1.0))
+        even = np.arange(len(drawn) + 1) / len(drawn)
+        apart = np.maximum(np.abs(drawn - even[:-1]), np.abs(drawn - even[1:]))
+        return float(apart.max() * math.sqrt(len(drawn)))
 
     def _lengths(self, schedules: Sequence[Schedule]) -> _Array:
         period, multiplier, most = (_column(schedules, name) for name in ("period", "multiplier", "cap"))
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             place = np.where(period > 0, self._place % np.maximum(period, 1), self._place)
             grown = multiplier**place + _column(schedules, "added") * place
+            begins = _column(schedules, "fibonacci").astype(int)
+            numbers = _FIBONACCI[np.minimum(place.astype(int) + begins, len(_FIBONACCI)) - 1]
+            grown = np.where(begins > 0, numbers, grown)
             lengths = np.minimum(self._initial * _column(schedules, "initial") * grown, most * self._cap)
             compounded = np.minimum(multiplier * self._before, most * self._cap)
         lengths = np.where(place == 0, _column(schedules, "first") * lengths, lengths)

@@ -16,8 +16,8 @@ import numpy as np
 
 from grpc_judge.conformance.clause import Clause, NotApplicableError, TooLateError
 from grpc_judge.conformance.evidence import Evidence
-from grpc_judge.conformance.fit import Fit, Trait
-from grpc_judge.conformance.gaps import accepted, after_service, attempts, by_client, measured, series_of
+from grpc_judge.conformance.fit import LATEST, Fit, Trait
+from grpc_judge.conformance.gaps import accepted, after_service, attempts, bounds, by_client, measured, series_of
 from grpc_judge.conformance.scenario import Scenario
 from grpc_judge.conformance.schedule import INTERVAL, Gaps, Schedule, Series
 from grpc_judge.conformance.terms import Range, Terms
@@ -117,6 +117,9 @@ _JITTER = (_Number("low", "the lowest jitter"), _Number("high", "the highest jit
 
 
 def _initial(own: Fit, terms: Terms) -> Iterator[Measure]:
+    if own.schedule.late > LATEST:
+        yield Measure(what="each gap is longer by", seen=own.schedule.late, allowed=Range(0.0, LATEST))
+        return
     number = _INITIAL if own.schedule.first == 1 else _FIRST
     yield number.measure(own, terms, wrong=Trait.INITIAL in own.wrong)
 
@@ -130,6 +133,9 @@ def _growth(own: Fit, terms: Terms) -> Iterator[Measure]:
             allowed=Range(most, math.inf),
             unit=Unit.ATTEMPTS,
         )
+        return
+    if own.schedule.fibonacci:
+        yield Measure(what="clients whose gaps are Fibonacci numbers", seen=1, allowed=Range(0, 0), unit=Unit.CLIENTS)
         return
     number = _ADDED if own.schedule.added else _MULTIPLIER
     yield number.measure(own, terms, wrong=Trait.GROWTH in own.wrong)
@@ -234,6 +240,7 @@ def _dispersion(evidence: Evidence) -> Iterator[Measure]:
     series = [accepted(after_service(visits)) for visits in clients]
     for number, starts in enumerate(series, 1):
         yield attempts(starts, _TWO_GAPS, f"attempts of client {number} after the loss")
+    yield from bounds(evidence)
     first, second = ([after - start for start, after in pairwise(starts)][1:] for starts in series)
     wide = evidence.schedule.high - evidence.schedule.low
     if wide * max([0.0, *first]) < evidence.terms.tolerance or wide < _SHOWN:

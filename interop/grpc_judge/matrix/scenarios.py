@@ -188,7 +188,7 @@ _LIVES = 4
 
 
 def _reset_seconds(terms: Terms, _pace: Pace) -> float:
-    return _longest(terms, _FAILURES_FIRST) + _LIVES * terms.initial + _longest(terms, 2) + 2 * _SLACK
+    return 2 * (_longest(terms, _FAILURES_FIRST) + _LIVES * terms.initial) + _longest(terms, 2) + 2 * _SLACK
 
 
 def _outage(terms: Terms, pace: Pace) -> float:
@@ -279,7 +279,9 @@ STAGINGS: Final = {
         ),
         Staging(
             scenario=Scenario.RESET,
-            script=lambda terms: f"accept_close x{_FAILURES_FIRST}; working(lives={_lives(terms):g}) x1; accept_close",
+            script=lambda terms: (
+                2 * f"accept_close x{_FAILURES_FIRST}; working(lives={_lives(terms):g}) x1; " + "accept_close"
+            ),
             seconds=_reset_seconds,
             floods=True,
         ),

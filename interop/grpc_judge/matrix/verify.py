@@ -23,7 +23,7 @@ from grpc_judge.runner.written import write
 __all__ = ["verify"]
 
 _TRIES = 3
-"""How many further runs to make for a failure that the new run did not reproduce."""
+"""How many further runs to make for a failure that only one of the runs saw."""
 
 _Json = dict[str, Any]
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -38,9 +38,9 @@ def verify(context: click.Context, old: Path, new: Path | None, file: Path | Non
     """Repeat the run recorded in the file OLD and print what differs.
 
     OLD was written by `run --json` or `run --report`. The new run has the same clients, clauses and length. Some
-    failures depend on chance, so if the new run does not show a failure that OLD has, that part runs again, up to three
-    times. A new failure that the client's findings mention is listed, but is not an error. Changed versions of clients
-    are listed too, and are not an error. The exit status is 1 if anything else differs.
+    failures depend on chance, so if only one of the two runs shows a failure, that part runs again until both agree, up
+    to three times. A new failure that the client's findings mention is listed, but is not an error. Changed versions of
+    clients are listed too, and are not an error. The exit status is 1 if anything else differs.
     """
     before = _read(old)
     try:
@@ -86,17 +86,17 @@ def _read(path: Path) -> _Json:
 
 
 async def _fresh(old: _Json) -> _Json:
-    """Repeat the older run and then rerun each client and clause whose failure was not reproduced."""
+    """Repeat the older run and then rerun each client and clause whose failure only one of the runs saw."""
     peers = [peer["name"] for peer in old["peers"] if not peer["missing"]]
     new = await _run(peers, [clause["name"] for clause in old["clauses"]], full=old["full"])
     for _ in range(_TRIES):
-        vanished = [difference for difference in compare(old, new) if difference.vanished]
-        if not vanished:
+        doubtful = [each for each in compare(old, new) if each.vanished or each.appeared]
+        if not doubtful:
             break
-        for peer in dict.fromkeys(difference.peer for difference in vanished):
-            concerned = [difference for difference in vanished if difference.peer == peer]
-            again = await _run([peer], [difference.clause for difference in concerned], full=old["full"])
-            _take_failures(new, again, concerned)
+        for peer in dict.fromkeys(each.peer for each in doubtful):
+            concerned = [each for each in doubtful if each.peer == peer]
+            again = await _run([peer], [each.clause for each in concerned], full=old["full"])
+            _take_verdicts(new, again, concerned)
     return new
 
 
@@ -106,9 +106,9 @@ async def _run(names: Sequence[str], clauses: Sequence[str], *, full: bool) -> _
     return to_summary(await run_all(peers, [each for each in CLAUSES if each.name in clauses], MatrixView(), full=full))
 
 
-def _take_failures(new: _Json, again: _Json, vanished: Iterable[Difference]) -> None:
-    """Replace the verdicts from which a failure has vanished with those of another run."""
+def _take_verdicts(new: _Json, again: _Json, doubtful: Iterable[Difference]) -> None:
+    """Replace the verdicts in doubt with those of another run."""
     found = {(peer["name"], each["clause"]): each for peer in again["peers"] for each in peer["verdicts"]}
-    wanted = {(each.peer, each.clause): found.get((each.peer, each.clause)) for each in vanished}
+    wanted = {(each.peer, each.clause): found.get((each.peer, each.clause)) for each in doubtful}
     for peer in new["peers"]:
         peer["verdicts"] = [wanted.get((peer["name"], each["clause"])) or each for each in peer["verdicts"]]

@@ -8,12 +8,16 @@ import re
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from concurrent import futures
+from itertools import pairwise
 from pathlib import Path
 
 import grpc
 import grpc.aio
 import pytest
+import trustme
 
 from grpc_judge.chaos import (
     assert_backs_off,
@@ -22,6 +26,7 @@ from grpc_judge.chaos import (
     assert_reconnects_within,
     terms,
 )
+from grpc_judge.flaky import Tls
 from grpc_judge.timeline import Request, Visit
 
 pytest_plugins = ["grpc_judge.pytest_plugin"]
@@ -108,6 +113,109 @@ def test_a_front_that_cuts_connections(grpc_chaos, grpc_front):
     with grpc.insecure_channel(grpc_front.target, OPTIONS) as channel, pytest.raises(grpc.RpcError):
         channel.unary_unary(METHOD)(b"", wait_for_ready=True, timeout=2)
     assert grpc_front.visits
+
+
+class Counting(grpc.GenericRpcHandler):
+    """Answers every unary call, as soon as two run at once or half a second has passed; `most` ran at once."""
+
+    def __init__(self):
+        self.most = self.now = 0
+        self.two = threading.Event()
+        self.lock = threading.Lock()
+
+    def service(self, _details):
+        return grpc.unary_unary_rpc_method_handler(self.answer)
+
+    def answer(self, request, _context):
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        if self.now > 1:
+            self.two.set()
+        self.two.wait(0.5)
+        with self.lock:
+            self.now -= 1
+        return request
+
+
+@pytest.fixture
+def real():
+    """Return the target of a server of grpc's own, and its handler."""
+    handler = Counting()
+    with futures.ThreadPoolExecutor(8) as threads:
+        server = grpc.server(threads, handlers=[handler])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield f"127.0.0.1:{port}", handler
+        server.stop(None).wait()
+
+
+@pytest.mark.parametrize(("streams", "most"), [(1, 1), (None, 2)])
+def test_a_front_that_limits_streams(grpc_front, real, streams, most):
+    """IO-3: a front limits the calls that a connection has at once. Takes two seconds."""
+    target, handler = real
+    grpc_front.forward(target, streams=streams)
+    with grpc.insecure_channel(grpc_front.target, OPTIONS) as channel:
+        call = channel.unary_unary(METHOD)
+        assert call(b"0", wait_for_ready=True, timeout=20) == b"0"
+        running = [call.future(b"1", timeout=20) for _ in range(2)]
+        assert [each.result() for each in running] == [b"1"] * 2
+    assert handler.most == most
+
+
+def test_a_front_that_drains(grpc_front, real):
+    """IO-3: after a GOAWAY, a running call ends well, and the next one uses another connection. Takes three seconds."""
+    target, handler = real
+    grpc_front.forward(target)
+    with grpc.insecure_channel(grpc_front.target, OPTIONS) as channel:
+        call = channel.unary_unary(METHOD)
+        call(b"0", wait_for_ready=True, timeout=20)
+        running = call.future(b"1", timeout=20)
+        while not handler.now:
+            time.sleep(0.01)
+        grpc_front.drain(grace=2.0)
+        assert running.result() == b"1"
+        assert call(b"2", wait_for_ready=True, timeout=20) == b"2"
+    assert len(grpc_front.visits) == 2
+    assert grpc_front.visits[0].ended is not None
+
+
+def test_a_front_that_changes_its_certificate(grpc_front, real):
+    """IO-3: a front shows one certificate and then another, which the client does not trust. Takes a second."""
+    trusted, other = trustme.CA(), trustme.CA()
+    roots = grpc.ssl_channel_credentials(trusted.cert_pem.bytes())
+    for authority, answered in ((trusted, True), (other, False)):
+        issued = authority.issue_cert("127.0.0.1")
+        certificate = b"".join(each.bytes() for each in issued.cert_chain_pems)
+        grpc_front.forward(real[0], tls=Tls(certificate, issued.private_key_pem.bytes()))
+        grpc_front.break_all()
+        with grpc.secure_channel(grpc_front.target, roots, OPTIONS) as channel:
+            call = channel.unary_unary(METHOD)
+            if answered:
+                assert call(b"0", timeout=20) == b"0"
+            else:
+                with pytest.raises(grpc.RpcError, match="CERTIFICATE_VERIFY_FAILED"):
+                    call(b"0", timeout=20)
+
+
+async def test_an_outage_on_a_clock(grpc_outage, real):
+    """IO-3: an hour without a server passes quickly for a program that repeats its call. Takes three seconds."""
+
+    async def answered():
+        while True:
+            try:
+                return await call(b"1", wait_for_ready=True)
+            except grpc.aio.AioRpcError:
+                continue  # the call that was running when the outage began
+
+    async with grpc_outage.channel(real[0]) as channel:
+        call = channel.unary_unary(METHOD)
+        waiting = asyncio.ensure_future(answered())
+        await grpc_outage(3600)
+        assert await asyncio.wait_for(grpc_outage.until_done(waiting), 60) == b"1"
+    gaps = [after - at for at, after in pairwise(grpc_outage.attempts)]
+    assert 10 < len(gaps) < 60
+    assert max(gaps[1:]) <= 144  # the first connection lasted until the outage
 
 
 @pytest.mark.parametrize("failure", ["hang", "hang_up", "reset", "hang_up_after_settings"])

@@ -46,6 +46,19 @@ def slow_settings(*visits, acknowledged=0.6):
     return one(Scenario.SLOW_SETTINGS, made.evidence(changed, seconds=2.0))
 
 
+def at_once(visits, seconds):
+    """Return the evidence of a client that makes each of these connections ten times within 10 ms."""
+    several = [replace(visit, accepted=visit.accepted + n / 1000) for visit in visits for n in range(10)]
+    return made.evidence(several, seconds=seconds)
+
+
+def beside(evidence, at):
+    """Return this evidence with sixty connections more, which are made within 0.3 s and closed at once."""
+    flood = [made.failing(at + n / 200) for n in range(60)]
+    visits = sorted([*evidence.timeline.visits, *flood], key=lambda visit: visit.accepted)
+    return replace(evidence, timeline=replace(evidence.timeline, visits=tuple(visits)))
+
+
 LOST, TWICE = made.request(1.9, "0-5", "open"), made.request(5.0, "0-5")
 
 
@@ -129,6 +142,12 @@ FAULTS = [
     ("lost-is-replaced", one(Scenario.RESTART, made.restart(pause=1.0))),
     ("rolling-restart", one(Scenario.RESTART, made.restart(replaced=[*made.REPLACED[:2], *made.REPLACED[3:]]))),
     ("refused-is-repeated", one(Scenario.RESTART, made.restart(again=[made.request(6.6, "0-6")]))),
+    ("settings-reset", one(Scenario.RESET, made.reset(after=(0.2, 0.33, 0.5, *(0.004,) * 60)))),
+    ("clients-disperse", one(Scenario.HERD, made.herd(first=(0.2, 0.28, 0.7, 0.5, *(0.004,) * 60)))),
+    ("tls-limit", one(Scenario.TLS_SILENT, at_once([made.failing(0.51, 1.0, behaviour="silent")], 2.6))),
+    ("one-connection", slow_settings(*(made.served(0.51 + n / 50, 0.52 + n / 50, (1.3,)) for n in range(40)))),
+    ("recovery", one(Scenario.OUTAGE, beside(made.outage(), 3.0))),
+    ("lost-is-replaced", one(Scenario.RESTART, beside(made.restart(), 1.0))),
     ("announced-outage", one(Scenario.HELD_OUTAGE, made.held(beside=(2.0, 3.15, 4.3)))),
     ("announced-outage", one(Scenario.HELD_OUTAGE, made.held(announced=[*made.GAPS, 1.6]))),
     ("announced-outage", one(Scenario.HELD_OUTAGE, replace(made.held(), announced=None))),

@@ -12,6 +12,7 @@ import pytest
 from grpc_judge.clients.peer_program import CallOrder
 from grpc_judge.clients.reference.backoff import Backoff
 from grpc_judge.clients.reference.defects import DEFECTS, habits_with
+from grpc_judge.clients.reference.habits import Habits
 from grpc_judge.conformance.fit import Trait, fit
 from grpc_judge.conformance.schedule import Schedule, Series
 from tests.interop_suite.conformance import made
@@ -33,11 +34,13 @@ WRONG = (
     "cap-1.15",
     "jitter-10",
     "jitter-30",
+    "growth-fibonacci",
+    "late-200-ms",
 )
 SEEN_BY_CHANCE = ("jitter-compounds",)
 
 
-def series(habits, terms, seconds, rng):
+def series(habits, terms, seconds, rng, latency=0.003):
     """Return gaps as a server would see them, with each connection a few milliseconds late."""
     order = CallOrder(
         target="127.0.0.1:1",
@@ -52,12 +55,12 @@ def series(habits, terms, seconds, rng):
     )
     backoff, now, starts = Backoff(order, habits), 0.0, []
     backoff._rng = rng
-    while now <= seconds:
-        starts.append(now + rng.expovariate(300))
+    while now <= seconds and len(starts) <= 300:
+        starts.append(now + rng.expovariate(1 / latency))
         backoff.start(now)
         backoff.fail(now, "closed")
-        now = max(now + 0.001, backoff.due)
-    return Series(tuple(after - start for start, after in pairwise(starts))[:300], terms)
+        now += max(0.001, backoff.wakes(now))
+    return Series(tuple(after - start for start, after in pairwise(sorted(starts))), terms)
 
 
 def full(name, seed):
@@ -78,6 +81,43 @@ def compressed(name, seed):
     """Return what a compressed run sees: one client with the usual terms, and one with a low MAX_BACKOFF."""
     habits, rng = habits_with(name), random.Random(seed)
     return series(habits, made.TERMS, 10.0, rng), series(habits, made.STEADY, 8.0, rng)
+
+
+@pytest.mark.parametrize(
+    ("habits", "latency"),
+    [
+        (Habits(tick=0.05), 0.003),
+        (Habits(tick=0.1), 0.003),
+        (Habits(late=0.03), 0.003),
+        (Habits(late=0.1), 0.003),
+        (Habits(), 0.015),
+    ],
+    ids=["tick of 50 ms", "tick of 100 ms", "30 ms late", "100 ms late", "latency of 15 ms"],
+)
+def test_a_late_timer_is_no_mistake(habits, latency):
+    """IO-4: a client whose timer is up to 100 ms late, or ticks, and one with a slow network, do nothing wrong.
+
+    Tries eight fixed seeds, all of which must pass.
+    """
+    for seed in range(8):
+        rng = random.Random(seed)
+        found = [
+            series(habits, terms, seconds, rng, latency) for terms, seconds in ((made.TERMS, 10.0), (made.STEADY, 8.0))
+        ]
+        fitted = fit(tuple(found), made.TERMS)
+        assert fitted.explained
+        assert fitted.wrong == frozenset()
+        assert list(fitted.unexplained()) == []
+
+
+@pytest.mark.parametrize("bursts", [2, 3, 5])
+def test_bursts_are_explained_by_no_schedule(bursts):
+    """CB-5: attempts in bursts have no schedule, however wide its jitter, since they are not drawn from one range."""
+    rng = random.Random(bursts)
+    habits = Habits(bursts=bursts)
+    found = fit(tuple(series(habits, terms, 10.0, rng) for terms in (made.TERMS, made.STEADY)), made.TERMS)
+    assert not found.explained
+    assert list(found.unexplained())
 
 
 def test_a_small_mistake_is_not_given_another_name():

@@ -218,11 +218,20 @@ def test_a_failure_that_never_shows_is_a_difference(monkeypatch, tmp_path):
     assert len(runs.asked) == 4
 
 
-def test_a_new_failure_is_told_at_once(monkeypatch, tmp_path):
-    """IO-4: a new failure is a difference at once, without further runs."""
-    runs = Runs(monkeypatch, changed(peer="right", outcome="fail"))
+def test_a_new_failure_that_does_not_come_back_is_chance(monkeypatch, tmp_path):
+    """IO-4: a failure that only the new run shows is looked for again, on that client and clause alone."""
+    new = changed(peer="right", outcome="fail")
+    runs = Runs(monkeypatch, new, new, BEFORE)
+    result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", BEFORE)])
+    assert result.exit_code == 0, result.output
+    assert runs.asked[1:] == [(["right"], ["first-gap"], False)] * 2
+
+
+def test_a_new_failure_that_stays_is_a_difference(monkeypatch, tmp_path):
+    """IO-4: a failure that only the new run has, and that comes back three times, is a difference."""
+    runs = Runs(monkeypatch, *[changed(peer="right", outcome="fail")] * 4)
     assert CliRunner().invoke(verify, [saved(tmp_path, "old.json", BEFORE)]).exit_code == 1
-    assert len(runs.asked) == 1
+    assert len(runs.asked) == 4
 
 
 def test_evidence_made_by_hand_is_judged_as_expected():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 from grpc_judge.clients.peer_program import CallOrder
@@ -35,6 +36,8 @@ class Backoff:
         self._gap = 0.0
         self._started = 0.0
         self._dialled = 0
+        self._resets = 0
+        self._fibonacci = (0, 1)
         self.attempts = 0
         self.due = 0.0
         self.limit: float | None = None
@@ -74,7 +77,8 @@ class Backoff:
         """Record the loss of a connection. If it `counts` as a failed attempt, the series continues."""
         if counts:
             return
-        if "settings" in self._habits.resets_at:
+        self._resets += 1
+        if "settings" in self._habits.resets_at and self._resets <= self._habits.resets_times:
             self.attempts = 0
             self.due = self._started + self._initial
         if self._habits.redials_at_once and reason not in {"goaway", "drained"}:
@@ -98,5 +102,15 @@ class Backoff:
         plain = self._initial * (habits.multiplier ** (n - 1) + habits.added * (n - 1))
         if habits.compounds and n > 1:
             plain = habits.multiplier * self._last
+        if habits.fibonacci:
+            before, last = self._fibonacci if n > 1 else (0, 1)
+            self._fibonacci = (last, before + last)
+            plain = self._initial * last
         self._last = min(plain, self._cap) * (1 + self._rng.uniform(habits.lowest, habits.highest))
         return 0.0 if habits.skips_first and n == 1 else self._last
+
+    def wakes(self, now: float) -> float:
+        """Return how long a timer set for `due` takes, in seconds."""
+        wakes = self.due + (self._habits.late if self.due > 0 else 0.0)
+        tick = self._habits.tick
+        return (math.ceil(wakes / tick) * tick if tick else wakes) - now

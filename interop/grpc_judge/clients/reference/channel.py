@@ -104,7 +104,7 @@ class Channel:
         replaced, failed = 0, 0
         while replaced <= self._habits.replaces:
             await self._wanted.wait()
-            await asyncio.sleep(self._backoff.due - self._loop.time())
+            await asyncio.sleep(self._backoff.wakes(self._loop.time()))
             reason = await self._attempt()
             if reason:
                 failed += 1

@@ -47,7 +47,10 @@ DEFECTS: Final[Mapping[str, Defect]] = {
     "growth-linear": _one(
         "growth", "gaps grow linearly, by INITIAL_BACKOFF each time", multiplier=1.0, added=1.0, full=True
     ),
-    "bursts-of-3": _one("jitter growth", "each backoff is followed by three attempts at once", bursts=3),
+    "growth-fibonacci": _one("growth", "gaps grow like the Fibonacci numbers 1, 1, 2, 3", fibonacci=True, full=True),
+    "late-200-ms": _one("first-gap", "each attempt starts 200 ms too late", late=0.2),
+    "bursts-of-2": _one("growth", "each backoff is followed by two attempts at once", bursts=2),
+    "bursts-of-3": _one("growth", "each backoff is followed by three attempts at once", bursts=3),
     "bursts-of-20": _one("first-gap growth", "each backoff is followed by twenty attempts at once", bursts=20),
     "restart-after-8": _one("growth", "the backoff starts over after every eighth attempt", restarts_after=8),
     "restart-after-10": _one("growth", "the backoff starts over after every tenth attempt", restarts_after=10),
@@ -74,6 +77,10 @@ DEFECTS: Final[Mapping[str, Defect]] = {
         "accept-does-not-reset", "a completed TLS handshake resets the backoff", resets_at="tls settings"
     ),
     "reset-never": _one("settings-reset", "nothing resets the backoff", resets_at=""),
+    "reset-once": _one("settings-reset", "only the first connection resets the backoff", resets_times=1.0),
+    "replaces-one": _one(
+        "lost-is-replaced refused-is-repeated", "only the first lost connection is replaced", replaces=1.0
+    ),
     "timeout-half": _one("limit", "MIN_CONNECT_TIMEOUT is halved", timeout=0.5),
     "timeout-0.9": _one("limit", "MIN_CONNECT_TIMEOUT is 10 % too short", timeout=0.9, full=True),
     "timeout-1.1": _one("limit", "MIN_CONNECT_TIMEOUT is 10 % too long", timeout=1.1, full=True),

@@ -16,10 +16,13 @@ class Habits:
         multiplier: MULTIPLIER.
         added: how much longer each gap is than the previous one, in units of INITIAL_BACKOFF, in addition to
             MULTIPLIER.
+        fibonacci: whether the gaps are the Fibonacci numbers 1, 1, 2, 3 ..., in units of INITIAL_BACKOFF.
         cap: MAX_BACKOFF, as a multiple of its setting.
         lowest: the lowest jitter, as a fraction of the gap.
         highest: the highest jitter.
         compounds: whether a gap grows from the jittered length of the previous one.
+        late: how much later than it should each attempt starts, in seconds.
+        tick: how far apart the times are at which its timer can go off, in seconds; 0 for any time.
         seeded: whether every client draws the same jitter.
         skips_first: whether the second attempt follows the first at once.
         restarts_after: the number of attempts after which the series restarts; 0 for never.
@@ -30,6 +33,7 @@ class Habits:
             "goaway" or, for a GOAWAY without an error, "drained".
         gives_up_on: the failures after which it stops dialling, from the same list.
         doubles_on: the failures after which the gap is twice as long, from the same list.
+        resets_times: how many connections reset the backoff.
         resets_at: the events that reset the backoff: "settings", "tls", both, or none if it is empty.
         timeout: MIN_CONNECT_TIMEOUT, as a multiple of its setting; 0 for no limit.
         timeout_of_tls: the same for connections with TLS.
@@ -58,10 +62,13 @@ class Habits:
     initial: float = 1.0
     multiplier: float = 1.6
     added: float = 0.0
+    fibonacci: bool = False
     cap: float = 1.0
     lowest: float = -0.2
     highest: float = 0.2
     compounds: bool = False
+    late: float = 0.0
+    tick: float = 0.0
     seeded: bool = False
     skips_first: bool = False
     restarts_after: int = 0
@@ -71,6 +78,7 @@ class Habits:
     floods_on: str = ""
     gives_up_on: str = ""
     doubles_on: str = ""
+    resets_times: float = float("inf")
     resets_at: str = "settings"
     timeout: float = 1.0
     timeout_of_tls: float = 1.0
