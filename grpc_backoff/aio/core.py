@@ -276,7 +276,11 @@ class CoreConnector:
         failure, a core channel would dial by itself (CB-1), and only the addresses that it already knows (CH-8).
         """
         connection = self._attempt = CoreConnection(self, limit)
-        await connection.made()
+        try:
+            await connection.made()
+        finally:
+            if self._attempt is connection:  # until now, because a late loop asks for the outcome before it takes it
+                self._attempt = None
         return connection
 
     def decided(self) -> bool:
@@ -308,16 +312,12 @@ class CoreConnector:
     def ended(self, connection: CoreConnection, failure: Failure | None) -> None:
         """Record the outcome of an attempt."""
         self.after_failure = failure is not None
-        if self._attempt is connection:
-            self._attempt = None
         if failure is None:
             self._open.add(connection)
 
     def closed(self, connection: CoreConnection) -> None:
         """Stop tracking a connection whose channel is being closed."""
         self._open.discard(connection)
-        if self._attempt is connection:
-            self._attempt = None
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to completion, unless the loop is closed: garbage-collected calls may end that late."""
