@@ -176,3 +176,11 @@ def test_readers_and_loops_side_by_side(told):
         thread.join()
     assert errors == []
     assert told.both() == ({"t": 40}, {})
+
+
+def test_what_other_channels_do_ends_no_connection(told):
+    """SH-4: while a channel is connected, an attempt of another channel with its key changes nothing."""
+    channel = ChannelKey()
+    told.connected(channel)
+    told.tell(events.AttemptFailed, channel, failure=REFUSED, took=0.0, retry_in=5.0, elsewhere=True)
+    assert told.both() == ({"t": 1}, {})
