@@ -286,7 +286,11 @@ class CoreConnector:
         if self._source is not None:
             limit -= await self._read_credentials(self._source, limit)
         connection = self._attempt = CoreConnection(self, limit)
-        await connection.made()
+        try:
+            await connection.made()
+        finally:
+            if self._attempt is connection:  # until now, because a late loop asks for the outcome before it takes it
+                self._attempt = None
         return connection
 
     async def _read_credentials(self, source: CredentialsSource, limit: float) -> float:
@@ -338,16 +342,12 @@ class CoreConnector:
     def ended(self, connection: CoreConnection, failure: Failure | None) -> None:
         """Record the outcome of an attempt."""
         self.after_failure = failure is not None
-        if self._attempt is connection:
-            self._attempt = None
         if failure is None:
             self._open.add(connection)
 
     def closed(self, connection: CoreConnection) -> None:
         """Stop tracking a connection whose channel is being closed."""
         self._open.discard(connection)
-        if self._attempt is connection:
-            self._attempt = None
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to completion, unless the loop is closed: garbage-collected calls may end that late."""

@@ -248,7 +248,7 @@ class Load(NamedTuple):
 
 
 @record
-class Busy(NamedTuple):
+class PoolBusy(NamedTuple):
     """The connection that takes the next call has as many calls as it may have; `loads` has every serving slot."""
 
     loads: tuple[Load, ...]
@@ -276,7 +276,7 @@ PoolInput = (
     | ResolutionFailed
     | Refresh
     | Condemned
-    | Busy
+    | PoolBusy
     | PoolTimerFired
     | PoolCloseRequested
 )
@@ -577,7 +577,7 @@ class PoolMachine:
     def _several(self) -> bool:
         return self.policy.max_connections > 1
 
-    def _busy(self, state: PoolState, given: Busy, now: float) -> PoolStep:
+    def _busy(self, state: PoolState, given: PoolBusy, now: float) -> PoolStep:
         """Open one more connection for each endpoint whose connections are all full, one attempt at a time."""
         calls = {load.slot: load.calls for load in given.loads}
         effects: list[PoolEffect] = []
@@ -701,7 +701,7 @@ _OPEN: Mapping[type[PoolInput], _Handler] = {
     ResolutionFailed: PoolMachine._resolution_failed,
     Refresh: PoolMachine._refresh,
     Condemned: PoolMachine._condemned,
-    Busy: PoolMachine._busy,
+    PoolBusy: PoolMachine._busy,
     PoolTimerFired: PoolMachine._timer_fired,
     PoolCloseRequested: PoolMachine._close,
 }

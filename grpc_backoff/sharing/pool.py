@@ -316,7 +316,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def _full(self) -> None:
         """Tell the machine that the connections are full."""
-        self.feed(p.Busy(self._loads()))
+        self.feed(p.PoolBusy(self._loads()))
 
     def _loads(self) -> tuple[p.Load, ...]:
         return tuple(

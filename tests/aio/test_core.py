@@ -82,6 +82,22 @@ async def test_it_passes_the_checks_of_any_connector():
     await check_connector(connector)
 
 
+async def test_an_outcome_counts_until_it_is_taken():
+    """CB-3: an attempt whose outcome has come is decided in every turn of the loop, until `connect` returns."""
+    async with serving() as port:
+        dialler = connector(f"127.0.0.1:{port}")
+        dialling = asyncio.create_task(dialler.connect(20))
+        await asyncio.sleep(0)
+        time.sleep(BEGINS_WITHIN + 0.1)  # noqa: ASYNC251 - makes the loop late, so that the attempt is no longer young
+        seen = []
+        while not dialling.done():
+            seen.append(dialler.decided())
+            await asyncio.sleep(0)
+        await dialler.close(None)
+    assert seen[-1]
+    assert seen == sorted(seen), "once decided, an attempt stays so"
+
+
 async def test_stage_refused():
     """CH-11: a refused connection fails at the stage `tcp`."""
     async with FlakyFront(silent) as front:

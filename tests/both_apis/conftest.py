@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 
 import pytest
 
@@ -32,17 +33,19 @@ def pytest_generate_tests(metafunc):
     names = APIS if metafunc.config.getoption("--loop") == "asyncio" else ("asyncio",)
     for fixture in WHICH.keys() & set(metafunc.fixturenames):
         ways = [each for each in WAYS if each in metafunc.fixturenames]
-        if not ways:
-            rows = [((name, kind),) for name in names for kind in WHICH[fixture]]
-        else:
-            rows = [
-                ((name, kind), way)
-                for name in names
-                for kind in WHICH[fixture]
-                for way in getattr(APIS[name], WAYS[ways[0]])
-            ]
+        phase = ["phase"] if "phase" in metafunc.fixturenames else []
+        rows = [
+            ((name, kind), *rest)
+            for name in names
+            for kind in WHICH[fixture]
+            for rest in itertools.product(
+                *(getattr(APIS[name], WAYS[each]) for each in ways),
+                # Plain grpc hides the difference itself, so its calls run on a fresh channel only.
+                *(["fresh"] if kind == "plain" else ["fresh", "ready"] for _ in phase),
+            )
+        ]
         ids = ["-".join((*row[0], *row[1:])) for row in rows]
-        metafunc.parametrize([fixture, *ways], rows, ids=ids, indirect=[fixture])
+        metafunc.parametrize([fixture, *ways, *phase], rows, ids=ids, indirect=[fixture, *phase])
 
 
 def _api(request):
@@ -63,6 +66,12 @@ def _api(request):
 api = pytest.fixture(_api, name="api")
 ours = pytest.fixture(_api, name="ours")
 kind = pytest.fixture(_api, name="kind")
+
+
+@pytest.fixture
+def phase(request):
+    """The channel's phase at the first call; see `tests/conftest.py`."""
+    return request.param
 
 
 @pytest.fixture

@@ -36,21 +36,21 @@ SLOW = [("grpc.initial_reconnect_backoff_ms", 600_000), ("grpc.max_reconnect_bac
 # Closing.
 
 
-@pytest.mark.parametrize("phase", ["idle", "connecting", "backoff", "ready", "waiting", "running"])
-def test_close_in_every_phase(ours, server, phase):
+@pytest.mark.parametrize("during", ["idle", "connecting", "backoff", "ready", "waiting", "running"])
+def test_close_in_every_phase(ours, server, during):
     """CB-10, TH-5: `close()` ends all calls in any phase; `Closed` is the last event, and no core channel remains."""
     log, call = Log(), None
-    with front(healthy if phase in ("ready", "running") else silent, server.port) as peer:
-        if phase == "backoff":
+    with front(healthy if during in ("ready", "running") else silent, server.port) as peer:
+        if during == "backoff":
             peer.refuse()
         with ours.channel(peer.target, listeners=[log.hear]) as channel:
-            if phase == "ready":
+            if during == "ready":
                 channel.unary()
-            elif phase == "backoff":
+            elif during == "backoff":
                 assert channel.begin().outcome().code is CODE.UNAVAILABLE
-            elif phase != "idle":
-                call = channel.begin(texts=["hang"], wait_for_ready=phase == "waiting")
-                until(lambda: server.servicer.hanging.is_set() if phase == "running" else peer.visits)
+            elif during != "idle":
+                call = channel.begin(texts=["hang"], wait_for_ready=during == "waiting")
+                until(lambda: server.servicer.hanging.is_set() if during == "running" else peer.visits)
             began = time.monotonic()
             channel.close()
             took = time.monotonic() - began

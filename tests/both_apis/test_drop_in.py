@@ -82,12 +82,12 @@ def test_requests_that_raise(channel, kind, sending):
     assert channel.begin(sending, requests()).outcome().code is kind.broken
 
 
-@pytest.mark.parametrize("sequence", [tuple, list])
-def test_metadata_sent(channel, way, server, sequence):
+def test_metadata_sent(channel, kind, way, server):
     """CH-1: metadata reaches the server, including binary values, and repeated keys keep their order."""
-    sent = (("key", "value"), ("key", "again"), ("key-bin", b"\x00\xff"))
-    channel.begin(way, metadata=sequence(sent)).outcome()
-    assert [pair for pair in server.servicer.pairs[0] if pair[0].startswith("key")] == list(sent)
+    sent = [("key", "value"), ("key", "again"), ("key-bin", b"\x00\xff")]
+    for metadata in (tuple(sent), sent, kind.metadata(*sent)):
+        channel.begin(way, metadata=metadata).outcome()
+    assert [[pair for pair in pairs if pair[0].startswith("key")] for pairs in server.servicer.pairs] == [sent] * 3
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -105,10 +105,10 @@ def test_metadata_and_request_belong_to_the_call(kind, nowhere, stream):
     assert nowhere.servicer.metadata[0]["mine"] == "before"
 
 
-@pytest.mark.parametrize("wait_for_ready", [True, False, None])
-def test_wait_for_ready(channel, way, wait_for_ready):
+def test_wait_for_ready(channel, way):
     """CH-1: `wait_for_ready` may be True, False or None."""
-    assert channel.begin(way, wait_for_ready=wait_for_ready).outcome().texts == ["a"]
+    calls = [channel.begin(way, wait_for_ready=each) for each in (True, False, None)]
+    assert [call.outcome().texts for call in calls] == [["a"]] * 3
 
 
 @pytest.mark.parametrize("of", ["channel", "call", "neither"])

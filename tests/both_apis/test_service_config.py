@@ -53,7 +53,6 @@ def test_timeout_bounds_the_wait(kind, own, nowhere):
         assert call.outcome().code is CODE.DEADLINE_EXCEEDED
 
 
-@pytest.mark.parametrize("phase", ["fresh", "ready"])
 def test_timeout_bounds_the_call(kind, phase, server):
     """CH-8: a config's `timeout` ends a call that is running."""
     with kind.channel(server.target, options({"name": [{}], "timeout": "0.5s"})) as channel:

@@ -82,7 +82,6 @@ def test_round_robin(kind, option):
         assert two.servicer.got
 
 
-@pytest.mark.parametrize("phase", ["fresh", "ready"])
 def test_options_of_grpc(kind, phase, server):
     """CH-9: grpcio's own options are accepted and passed on."""
     options = [

@@ -906,3 +906,12 @@ def test_a_call_that_waits_keeps_the_channel_from_being_idle():
     driver = reach(m.Phase.READY, idle_timeout=10.0)
     driver.lose(100.0, busy=True)
     assert driver.state.phase is m.Phase.CONNECTING
+
+
+def test_a_failure_behind_its_deadline_is_repeated_at_once():
+    """CB-4: if an attempt outlasts its backoff, the failure says that the next attempt starts in 0 s, not earlier."""
+    driver = Driver()
+    driver.want()
+    driver.fail(after=15.0)
+    assert driver.events[-2].retry_in == 0.0
+    assert driver.starts == [100.0, 115.0]

@@ -245,11 +245,11 @@ async def test_two_addresses_of_which_one_is_dead():
     assert len(log.of(AttemptStarted)) == 2
 
 
-@pytest.mark.parametrize("asleep", [0.4, 1.5])
+@pytest.mark.parametrize("asleep", [1.1, 2.5])
 async def test_a_loop_that_was_late_keeps_a_connection_that_came_in_time(asleep):
     """CB-3: if SETTINGS came within the limit, a late loop keeps the connection, because it first asks the core."""
     log = Log()
-    options = [("grpc.initial_reconnect_backoff_ms", 300), ("grpc.min_reconnect_backoff_ms", 300)]
+    options = [("grpc.initial_reconnect_backoff_ms", 1000), ("grpc.min_reconnect_backoff_ms", 1000)]
     async with ServerProcess(free_port()) as server, channel_to(f"127.0.0.1:{server.port}", log, options) as channel:
         call = asyncio.ensure_future(answer(channel, wait_for_ready=True, timeout=20))
         await log.until(AttemptStarted)

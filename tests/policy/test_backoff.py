@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
-from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
+from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled, Window
 from grpc_backoff.policy.presets import GRPC
 from grpc_backoff.policy.schedule import schedule
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
@@ -348,3 +348,9 @@ def test_impossible(cap, jitter, message):
         BackoffPolicy(Decorrelated(1.0), cap, jitter)
 
     assert str(caught.value) == message
+
+
+def test_decorrelated_starts_from_the_cap_at_most():
+    """BP-1: without a previous wait, a decorrelated wait far into a series is drawn as after a wait of the cap."""
+    policy = BackoffPolicy(Decorrelated(1.0), 10.0, NoJitter())
+    assert policy.window(50) == policy.window(50, previous=10.0) == Window(1.0, 29.0, 10.0)

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from grpc_backoff.connection import machine as m
+from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure, Stage, State
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.sharing.manager import SteppedManager
@@ -97,6 +98,16 @@ def test_a_generator_that_raises_leaves_a_timer(registry, caplog):
     manager.feed(m.TimerFired(busy=True))
     assert manager.done == [m.ArmTimer]
     assert "a step of the connection to target raised" in caplog.text
+
+
+def test_a_loss_is_counted_once(registry):
+    """CB-8: the end of a connection that is no longer the manager's changes nothing."""
+    manager = Manager(registry)
+    manager.feed(m.ConnectionWanted())
+    manager.feed(m.SettingsReceived())
+    before = manager._state
+    manager._lost(object(), Loss("it broke"))
+    assert manager._state is before
 
 
 def test_a_key_forgets_who_leaves(registry):

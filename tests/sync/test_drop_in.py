@@ -124,14 +124,6 @@ def test_a_callback_that_raises(stub):
     assert stub.Unary(Message(text="b")).text == "b"
 
 
-def test_a_serializer_that_raises(channel, phase):
-    """CH-1: an exception from a serializer ends the call with INTERNAL."""
-    call = channel.unary_unary("/echo.v1.Echo/Unary", lambda _: 1 / 0, Message.FromString)
-    with pytest.raises(grpc.RpcError) as caught:
-        call(Message())
-    assert caught.value.code() is grpc.StatusCode.INTERNAL
-
-
 def test_channel_ready_future(channel):
     """TH-1: `grpc.channel_ready_future` connects the channel, and can be used again when the channel is READY."""
     grpc.channel_ready_future(channel).result(20)

@@ -126,3 +126,15 @@ def test_closed():
     listeners.changed(State.IDLE)
     listeners.wait(20)
     assert heard == [1]
+
+
+def test_unsubscribed_while_a_state_is_on_its_way():
+    """TH-1: a callback that has been unsubscribed is not called, even if the state had changed before."""
+    go, seen = threading.Event(), []
+    listeners = Listeners([], "target")
+    listeners.subscribe(lambda _state: go.wait(20), lambda: State.IDLE)
+    listeners.subscribe(seen.append, lambda: State.IDLE)
+    listeners.unsubscribe(seen.append)
+    go.set()
+    listeners.wait(20)
+    assert seen == []

@@ -193,3 +193,11 @@ def test_the_slots_of_a_channel(told):
     assert dict(told.channels.roles()) == {("t", Role.SERVING): 1}
     told.closed(key)
     assert dict(told.channels.roles()) == {}
+
+
+def test_what_other_channels_do_ends_no_connection(told):
+    """SH-4: while a channel is connected, an attempt of another channel with its key changes nothing."""
+    channel = ChannelKey()
+    told.connected(channel)
+    told.tell(events.AttemptFailed, channel, failure=REFUSED, took=0.0, retry_in=5.0, elsewhere=True)
+    assert told.both() == ({"t": 1}, {})

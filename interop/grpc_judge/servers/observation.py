@@ -102,6 +102,10 @@ class Observation:
 
     @property
     def waiting(self) -> Sequence[Call]:
-        """The wait-for-ready calls that were made while there was no connection and the server was not back yet."""
+        """The wait-for-ready calls that were made while there was no connection and the server was not back yet.
+
+        On a busy machine, the channel hears of the loss late. So calls that outlast the server's absence count as well.
+        """
         lost = next((loss.at for loss in self.losses if loss.at >= self.struck), self.back)
-        return [call for call in self.calls if call.wait_for_ready and lost <= call.began < self.back]
+        made = (call for call in self.calls if call.wait_for_ready and self.struck <= call.began < self.back)
+        return [call for call in made if call.began >= lost or call.ended is None or call.ended.at >= self.back]

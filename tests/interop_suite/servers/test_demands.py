@@ -71,6 +71,16 @@ def test_a_patient_call_that_does_not_come_to_it():
     )
 
 
+def test_a_patient_call_before_the_loss_was_heard_of():
+    """CH-7: a wait-for-ready call that lasts until the server is back has waited, even if the loss came later."""
+    calls = [each for each in RIGHT[Happening.KILLED].calls if each not in made.WAITED]
+    early = call(101.05, 102.92, wait_for_ready=True)
+    assert "waiting" not in failures(made.observation(Happening.KILLED, (*calls, early)))
+    assert "waiting" in failures(
+        made.observation(Happening.KILLED, (*calls, call(101.05, 101.06, wait_for_ready=True)))
+    )
+
+
 def test_a_server_that_is_not_graceful():
     """CH-6: calls lost by a server that does not end gracefully are neither the channel's fault nor a pass."""
     cancelled = call(101.0, 101.05, grpc.StatusCode.CANCELLED)
