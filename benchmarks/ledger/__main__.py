@@ -19,7 +19,7 @@ def _tell(what: str, kind: str, figures: object) -> None:
     print(json.dumps({"benchmark": what, "database": kind, **said}), flush=True)
 
 
-def main() -> None:
+def main() -> None:  # noqa: C901 - one branch for each benchmark
     logging.getLogger("grpc_backoff").setLevel(logging.ERROR)  # each killed deliverer causes a warning
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ledger", description=__doc__)
     parser.add_argument(

@@ -139,7 +139,13 @@ class Ledger:
         return self.submit_many([self.prepared(call, *request, **how)], within=within)[0]
 
     def submit_many(self, prepared: Sequence[Submission], *, within: Any = None) -> list[Submitted]:
-        """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`."""
+        """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`.
+
+        Raises:
+            LedgerUnavailableError: the database does not answer.
+            LedgerFullError: there is no room for all of them.
+            TypeError: `within` is a connection for asyncio.
+        """
         if within is None or not prepared:
             return self._wait(self._ledger.submit_many(prepared))
         if inspect.iscoroutinefunction(getattr(within, "execute", None)):

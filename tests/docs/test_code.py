@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import socket
+from pathlib import Path
 
 import grpc
 import psycopg
@@ -28,7 +29,7 @@ async def test_the_ledger(port, monkeypatch, tmp_path):
         "OrdersStub": importlib.import_module("shop_pb2_grpc").OrdersStub,
         "order": importlib.import_module("shop_pb2").Order(id="order-1"),
     }
-    delivering = asyncio.create_task(run(block("ledger.md", "ledger.deliver("), "ledger.md", names))
+    delivering = asyncio.create_task(run(block("ledger.md", "await ledger.deliver("), "ledger.md", names))
     async with await Ledger.open(tmp_path / "orders.db") as ledger, asyncio.timeout(20):
         while not delivering.done() and [each.state for each in await ledger.find()] != [OperationState.SUCCEEDED]:
             await asyncio.sleep(0.05)
@@ -51,11 +52,35 @@ async def test_the_ledger_within_a_transaction(shop, server):
             "stub": importlib.import_module("shop_pb2_grpc").OrdersStub(channel),
             "order": importlib.import_module("shop_pb2").Order(id="order-1"),
         }
-        code = block("ledger.md", "within=connection").replace("orders ...", "orders VALUES ('order-1')")
+        code = block("ledger.md", "await ledger.submit(stub.Place, order, within=connection").replace(
+            "orders ...", "orders VALUES ('order-1')"
+        )
         await run(code, "ledger.md", names)
         assert (await ledger.queue()).length == 1
     async with await psycopg.AsyncConnection.connect(url) as connection:
         assert await (await connection.execute("SELECT id FROM orders")).fetchall() == [("order-1",)]
+
+
+async def test_the_ledger_without_an_event_loop(port, tmp_path):
+    """LG-9: the page's threads submit and deliver, until another thread closes the ledger."""
+    shown = {'"postgresql://..."': repr(tmp_path / "orders.db"), '"shop:443"': repr(f"localhost:{port}")}
+    code = block("ledger.md", "sync.Ledger.open(").replace(", within=connection", "")
+    for given, here in shown.items():
+        code = code.replace(given, here)
+    async with aio.insecure_channel(f"localhost:{port}") as channel:
+        names = {
+            "PosixPath": Path,
+            "sync": importlib.import_module("grpc_backoff.ledger.sync"),
+            "aio": aio,
+            "stub": importlib.import_module("shop_pb2_grpc").OrdersStub(channel),
+            "order": importlib.import_module("shop_pb2").Order(id="order-1"),
+        }
+        delivering = asyncio.create_task(asyncio.to_thread(exec, code, names))
+        async with await Ledger.open(tmp_path / "orders.db") as ledger, asyncio.timeout(20):
+            while not delivering.done() and [each.state for each in await ledger.find()] != [OperationState.SUCCEEDED]:
+                await asyncio.sleep(0.05)
+        await asyncio.to_thread(names["ledger"].close)
+        await delivering
 
 
 async def test_the_inbox(shop, server):

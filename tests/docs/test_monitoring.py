@@ -86,8 +86,8 @@ LEDGER_EVENTS = [
 class Observed:
     """A ledger with one operation, as far as its metrics observe it."""
 
-    async def queue(self):
-        return Queue({OperationState.PENDING: 1}, length=1, oldest=5.0)
+    async def queues(self):
+        return {"shop:443": Queue({OperationState.PENDING: 1}, length=1, oldest=5.0)}
 
 
 def record_everything(provider):

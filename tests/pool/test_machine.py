@@ -337,19 +337,19 @@ def test_one_connection_follows_its_name():
 def test_one_more_when_all_are_full():
     """PO-8: when every connection has as many calls as it may have, one more is opened, one attempt at a time."""
     driver = serving(max_connections=3, streams_per_connection=10)
-    assert driver.feed(p.Busy((Load(0, 9),))).done(p.OpenSlot) == []
-    assert driver.feed(p.Busy((Load(0, 10),))).done(p.OpenSlot, p.WantSlot) == [p.OpenSlot(1, ""), p.WantSlot(1)]
-    assert driver.feed(p.Busy((Load(0, 15),))).done(p.OpenSlot) == []
+    assert driver.feed(p.PoolBusy((Load(0, 9),))).done(p.OpenSlot) == []
+    assert driver.feed(p.PoolBusy((Load(0, 10),))).done(p.OpenSlot, p.WantSlot) == [p.OpenSlot(1, ""), p.WantSlot(1)]
+    assert driver.feed(p.PoolBusy((Load(0, 15),))).done(p.OpenSlot) == []
     driver.serve(1)
     assert driver.state.serving == ((0, 1),)
-    assert driver.feed(p.Busy((Load(0, 15), Load(1, 3)))).done(p.OpenSlot) == []
-    driver.feed(p.Busy((Load(0, 15), Load(1, 10)))).serve(2)
-    assert driver.feed(p.Busy((Load(0, 15), Load(1, 15), Load(2, 15)))).done(p.OpenSlot) == [], "no more than three"
+    assert driver.feed(p.PoolBusy((Load(0, 15), Load(1, 3)))).done(p.OpenSlot) == []
+    driver.feed(p.PoolBusy((Load(0, 15), Load(1, 10)))).serve(2)
+    assert driver.feed(p.PoolBusy((Load(0, 15), Load(1, 15), Load(2, 15)))).done(p.OpenSlot) == [], "no more than three"
 
 
 def test_what_is_not_needed_retires():
     """PO-8: a connection without a call for 30 s, beyond what is needed, retires; the last one stays."""
-    driver = serving(max_connections=3, streams_per_connection=10).feed(p.Busy((Load(0, 10),))).serve(1)
+    driver = serving(max_connections=3, streams_per_connection=10).feed(p.PoolBusy((Load(0, 10),))).serve(1)
     driver.wake(Load(0, 10, 100.0), Load(1, 1, 100.0))
     assert driver.done(p.RetireSlot) == []
     used = driver.timer - 1
@@ -361,14 +361,14 @@ def test_what_is_not_needed_retires():
 
 def test_one_of_several_is_lost():
     """PO-8: an additional connection that is lost is opened again when it is needed, and not before."""
-    driver = serving(max_connections=2, streams_per_connection=1).feed(p.Busy((Load(0, 1),))).serve(1)
+    driver = serving(max_connections=2, streams_per_connection=1).feed(p.PoolBusy((Load(0, 1),))).serve(1)
     assert driver.lose(0, busy=True).done(p.RetireSlot, p.WantSlot) == [p.RetireSlot(0)]
     assert driver.state.serving == ((1,),)
 
 
 def test_each_of_several_is_replaced():
     """PO-9: a request replaces every connection of the channel."""
-    driver = serving(max_connections=2, streams_per_connection=1).feed(p.Busy((Load(0, 1),))).serve(1)
+    driver = serving(max_connections=2, streams_per_connection=1).feed(p.PoolBusy((Load(0, 1),))).serve(1)
     driver.feed(p.Refresh("moved"), 10)
     assert [effect.replaces for effect in driver.done(p.OpenSlot)] == [0, 1]
 
@@ -527,7 +527,7 @@ class Slots(RuleBasedStateMachine):
     def call(self, calls):
         loads = tuple(Load(number, calls, self.now) for group in self.serving for number in group)
         if loads:
-            self.feed(p.Busy(loads))
+            self.feed(p.PoolBusy(loads))
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 31.0, 3600.0, 86_400.0]))
     def wait(self, seconds):
