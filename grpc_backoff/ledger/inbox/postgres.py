@@ -78,7 +78,7 @@ class _Postgres:
             if before == newest:
                 return
             if before < newest and not apply:
-                raise LedgerSchemaError(f"inbox: schema={before}: expected {newest}; open it with migrate=True")
+                raise LedgerSchemaError("inbox: the table is missing or old; open it with migrate=True")
             check_version("inbox", before, newest, apply=apply)
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))

@@ -68,11 +68,11 @@ class _SQLite:
         known = migrations("inbox_sqlite")
         newest = known[-1].number
         if not apply and not self._path.exists():  # connecting would create it
-            raise LedgerSchemaError(f"{self._path}: expected a database, but there is no such file")
+            raise LedgerSchemaError(f"{self._path}: there is no such file; open it with migrate=True")
         with self._connected() as connection:
             before = _version(connection)
             if before < newest and not apply:
-                raise LedgerSchemaError(f"{self._path}: schema={before}: expected {newest}; open it with migrate=True")
+                raise LedgerSchemaError(f"{self._path}: the table is missing or old; open it with migrate=True")
             check_version(str(self._path), before, newest, apply=apply)
             connection.execute("PRAGMA journal_mode = WAL")
             if before == newest:

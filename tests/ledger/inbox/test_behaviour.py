@@ -353,13 +353,13 @@ def test_a_newer_table(api, url):
     """LG-13: a table that a newer version has upgraded is rejected, and so is a missing one without `migrate`."""
     place = servers.PLACES[api]()
     try:
-        with pytest.raises(LedgerSchemaError, match=r"migrate|no such file"):
+        with pytest.raises(LedgerSchemaError, match="open it with migrate=True"):
             place.open(url, migrate=False)
         place.end(place.open(url))
         place.end(place.open(url, migrate=False))
         table = "grpc_backoff.inbox_schema" if url.startswith("postgresql:") else "ledger_inbox_schema"
         servers.query(url, f"UPDATE {table} SET version = 99")
-        with pytest.raises(LedgerSchemaError, match="schema=99: expected at most"):
+        with pytest.raises(LedgerSchemaError, match="a newer grpc-backoff has upgraded the tables to version 99"):
             place.open(url)
     finally:
         place.close()
