@@ -261,8 +261,10 @@ async def test_its_loop(channel):
     assert channel._loop is asyncio.get_running_loop()
 
 
-async def test_negative_grace(channel):
+async def test_negative_grace(kind, channel):
     """CH-1: a negative grace period raises a ValueError, and the channel stays open."""
+    if kind is grpc.aio and not hasattr(grpc.aio._channel.Channel, "_register_call"):
+        pytest.skip("grpcio took a negative grace period for none before 1.8x")
     with pytest.raises(ValueError, match="grace must be non-negative"):
         await channel.close(-1)
     assert channel.get_state() is not SHUTDOWN

@@ -148,7 +148,7 @@ async def test_retrying_what_is_none():
             ("standart", "did you mean 'standard'"),
             ("retry: many", "retry=.many.: expected"),
             ("retries: 5", "did you mean 'retry'"),
-            ("retry: 5, retry: 6", "each setting at most once"),
+            ("retry: 5, retry: 6", "'retry' is set twice"),
             (None, "a RetryPolicy, a policy name, or a policy string"),
             (5, "retry=5: expected"),
             ("", "a policy string such as"),
