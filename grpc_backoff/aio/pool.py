@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Container, Coroutine, Hashable
 from contextvars import Context
 from functools import partial
 from typing import Any
@@ -114,13 +114,13 @@ class ConnectionPool(SteppedPool[Manager]):
         """Return the time on the channel's clock, in seconds."""
         return self._clock.now()
 
-    def live_connection(self) -> CallConnection | None:
-        """Return the connection for the next call; None if none is up right now."""
+    def live_connection(self, avoid: Container[object] = ()) -> CallConnection | None:
+        """Return the connection for the next call, another than those to avoid if possible; None if none is up."""
         only = self._only
         if only is not None and not self.picks:
             return only.live_connection()
         for _ in range(1 + len(self._held)):
-            manager = self._pick()
+            manager = self._pick(avoid)
             connection = None if manager is None else manager.live_connection()
             if manager is None or connection is not None:
                 return connection

@@ -25,7 +25,7 @@ class WaitSource(enum.Enum):
     REFRESH = "refreshed credentials"
     """The credentials were renewed, so the call is retried without a wait (RT-4)."""
     REFUSED = "refused stream"
-    """A GOAWAY rejected the call, so it is repeated once, without a wait, on the next connection."""
+    """The server refused the stream with a GOAWAY or REFUSED_STREAM, so the call is repeated once, without a wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

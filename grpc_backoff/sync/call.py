@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
@@ -58,8 +58,8 @@ multicallable on it. This is a plain tuple, because every call on a READY channe
 class Attempts(Protocol):
     """Makes the attempts of one call."""
 
-    def enter(self) -> Entry | None:
-        """Enter the current connection; None if there is none."""
+    def enter(self, avoid: Container[object] = ()) -> Entry | None:
+        """Enter the current connection, another than those to avoid if one serves; None if there is none."""
         ...
 
     def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> Any:
@@ -225,7 +225,7 @@ class BlockingCall(_SteppedCall):
 
     def _begin(self, effect: m.Begin) -> None:
         assert self._attempts is not None, "a finished call must not start an attempt"
-        entry = self._attempts.enter()
+        entry = self._attempts.enter(self._avoided)
         if entry is None and self._calls.conductor.is_here():  # TH-6: a finalizer's call, which would wait for itself
             self._error = self._calls.pending.cannot_wait()
             self._inputs.append(m.AttemptBroken())
@@ -358,7 +358,7 @@ class FutureCall(_SteppedCall):
 
     def _begin(self, effect: m.Begin) -> None:
         assert self._attempts is not None, "a finished call must not start an attempt"
-        entry = self._attempts.enter()
+        entry = self._attempts.enter(self._avoided)
         self.attempt = None
         if entry is None:
             self._inputs.append(self._calls.pending.not_connected())
