@@ -36,7 +36,7 @@ VERDICT = re.compile(r"<td>(?=(pass|<strong>fail|n/a))")
 CLASSES = {"pass": "pass", "<strong>fail": "fail", "n/a": "none"}
 CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
 CODE = re.compile(r"(?<=<code>)[^<]*(?=</code>)")
-BREAK = re.compile(r"(?<=[a-z\d][._/=])(?=[a-z\d])|(?<=[a-z])(?=[A-Z])")
+BREAK = re.compile(r"(?<=[^\W_][._/=])(?=[^\W_])|(?<=[a-z])(?=[A-Z])")
 PAGE = re.compile(r"<code>docs/([\w/-]+\.md)</code>")
 STARS = ' data-md-component="source"'  # has the theme's script ask GitHub for the number of stars
 LOADED = re.compile(r"""<(?:iframe|img|link|script)\b[^>]*\b(?:src|href)="(?:https?:)?//""")
