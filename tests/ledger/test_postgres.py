@@ -581,7 +581,9 @@ async def test_a_newer_schema(server, url):
         pass
     server.execute("UPDATE grpc_backoff.schema SET version = 99", psycopg.conninfo.conninfo_to_dict(url)["dbname"])
 
-    with pytest.raises(LedgerSchemaError, match=f"to version 99; this one knows {len(postgres.migrations('postgres'))}"):
+    with pytest.raises(
+        LedgerSchemaError, match=f"to version 99; this one knows {len(postgres.migrations('postgres'))}"
+    ):
         await Ledger.open(url)
 
 
