@@ -115,7 +115,7 @@ async def visited(tls: bool) -> AsyncIterator[Served]:
 
 @contextlib.asynccontextmanager
 async def hanging_up_with_tls() -> AsyncIterator[Served]:
-    """Run a server that sends SETTINGS over TLS and hangs up, and counts connections."""
+    """Run a server that counts connections, sends SETTINGS over TLS and hangs up."""
     authority, accepted = trustme.CA(), []
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)

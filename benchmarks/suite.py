@@ -1,4 +1,4 @@
-"""Lists all benchmarks in the order in which they run, and runs them."""
+"""Lists all benchmarks in the order in which they run and runs them."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ async def test_a_failed_call_can_be_looked_at(front):
 
 
 def enter_as_it_breaks(front, channel, monkeypatch, method, *request, **how):
-    """Break the connection, and make a call on it before anything but the core has noticed the break."""
+    """Break the connection and make a call on it before anything but the core has noticed the break."""
     for visit in front.visits:
         # Shut down a duplicate, because uvloop's own socket object cannot be shut down.
         with socket.socket(fileno=os.dup(visit.writer.get_extra_info("socket").fileno())) as sock:
