@@ -741,7 +741,7 @@ async def test_a_key_is_locked_until_the_transaction_ends(url):
         last = (await ledger.find(newest_first=True, limit=1))[0]
 
     assert waits
-    assert found == [first.id, other.id]
+    assert found[:2] == [first.id, other.id], "the second may be stored by now"
     assert (last.order_key, last.next_attempt_at) == ("a", 2e9)
 
 
