@@ -20,6 +20,7 @@ from benchmarks.cases import (
     recovery,
     retry,
     sharing,
+    streams,
     waiting,
 )
 
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         lateness,
         recovery,
         retry,
+        streams,
         delays,
         importing,
     )

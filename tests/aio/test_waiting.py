@@ -211,7 +211,7 @@ class Failing:
 class NeverSends:
     """Stands in for the sender of a channel without a connection."""
 
-    def make_attempt(self, _request, _arguments, _seconds, _instead):
+    def make_attempt(self, _request, _arguments, _seconds, _instead, _avoid=()):
         return None
 
 
