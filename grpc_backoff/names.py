@@ -49,6 +49,7 @@ from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linea
 if TYPE_CHECKING:
     from grpc_backoff.channel.errors import ForkError, NoConnectionError, RetriesExhaustedError
     from grpc_backoff.config.credentials import tls_files
+    from grpc_backoff.sharing.news import network_changed
     from grpc_backoff.sync import Channel, insecure_channel, retrying, secure_channel
 
 __all__ = [
@@ -103,6 +104,7 @@ __all__ = [
     "insecure_channel",
     "install",
     "installed",
+    "network_changed",
     "parse_policy",
     "read_config",
     "retrying",
@@ -114,6 +116,7 @@ __all__ = [
 _OF_GRPC = {
     **dict.fromkeys(("Channel", "insecure_channel", "retrying", "secure_channel"), "grpc_backoff.sync"),
     "tls_files": "grpc_backoff.config.credentials",
+    "network_changed": "grpc_backoff.sharing.news",
     **dict.fromkeys(("ForkError", "NoConnectionError", "RetriesExhaustedError"), "grpc_backoff.channel.errors"),
 }
 """The names whose modules load grpc."""

@@ -28,7 +28,8 @@ CONNECTION_KEYS = (
     "connection.preset, connection.initial_backoff, connection.max_backoff, connection.min_connect_timeout, "
     "connection.idle_timeout, connection.multiplier, connection.jitter, connection.jitter_first, "
     "connection.stable_after, connection.reconnect, connection.max_connections, connection.streams_per_connection, "
-    "connection.resolve_every, connection.min_resolve_interval"
+    "connection.resolve_every, connection.min_resolve_interval, connection.quiet_after, connection.answer_within, "
+    "connection.watch_network"
 )
 METHOD_KEYS = (
     'methods."*".preset, methods."*".retry, methods."*".max_attempts, methods."*".delay, methods."*".backoff, '
@@ -477,6 +478,9 @@ def test_every_setting(file):
         ("max_connections = 4", ("grpc_backoff.max_connections", 4)),
         ("streams_per_connection = 250", ("grpc_backoff.streams_per_connection", 250)),
         ('resolve_every = "1m"', ("grpc_backoff.resolve_every", 60)),
+        ('quiet_after = "200ms"', ("grpc_backoff.quiet_after", 0.2)),
+        ('answer_within = "3s"', ("grpc_backoff.answer_within", 3)),
+        ("watch_network = true", ("grpc_backoff.watch_network", True)),
         ('min_resolve_interval = "5s"', ("grpc.dns_min_time_between_resolutions_ms", 5000)),
         *((f'preset = "{name}"', ("grpc_backoff.preset", name)) for name in RETRY),
     ],
