@@ -128,7 +128,7 @@ class ConnectionPool(SteppedPool[Manager]):
         return None
 
     def look(self) -> None:
-        """Check every connection, and notify the machines of those that are no longer up."""
+        """Check every connection and notify the machines of those that are no longer up."""
         for manager in self._live():
             manager.live_connection()
 
@@ -162,7 +162,7 @@ class ConnectionPool(SteppedPool[Manager]):
         await asyncio.gather(*(connector.end_calls(owner, grace) for connector in self._connectors()))
 
     async def close_connections(self, grace: float | None) -> None:
-        """Give all calls up to `grace` seconds to finish, and close every connection of a closed pool."""
+        """Give all calls up to `grace` seconds to finish and close every connection of a closed pool."""
         connectors, managers = self._connectors(), [held.manager for held in self._held.values()]
         if len(connectors) == 1 and not self._tasks:  # the usual case; a task would take turns of the loop
             await connectors[0].close(grace)

@@ -137,7 +137,7 @@ class Share:
         return connection
 
     def look(self) -> None:
-        """Check the connections, and notify the pool of those that are no longer up."""
+        """Check the connections and notify the pool of those that are no longer up."""
         self._pool.look()
 
     def _ask(self) -> None:

@@ -35,6 +35,7 @@ class FailedAttempt(NamedTuple):
         committed: whether part of the response has reached the caller (RT-8).
         oversized: whether a message exceeded a size limit. That is not retried, because the message would be no
             smaller and the server may have executed the call.
+        transient: whether the failure is retryable whatever its code, as the end of a subscription's stream is.
     """
 
     code: str
@@ -44,6 +45,7 @@ class FailedAttempt(NamedTuple):
     says_refused: bool = False
     committed: bool = False
     oversized: bool = False
+    transient: bool = False
 
 
 @record
@@ -106,7 +108,8 @@ def is_retryable(policy: RetryPolicy, failure: FailedAttempt) -> bool:
     """Return whether the policy retries this failure: for its code, or because the attempt's timeout expired (RT-7)."""
     if failure.oversized:
         return False
-    return failure.code in policy.codes or (failure.own_timeout and failure.code == _TIMED_OUT)
+    own_timeout = failure.own_timeout and failure.code == _TIMED_OUT
+    return own_timeout or failure.transient or failure.code in policy.codes
 
 
 def is_conflict(policy: RetryPolicy, failure: FailedAttempt) -> bool:

@@ -109,7 +109,7 @@ class Ledger:
         self._thread.join()
 
     def _wait(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Run a coroutine on the ledger's thread, and return its result; cancel it if this thread is interrupted."""
+        """Run a coroutine on the ledger's thread and return its result; cancel it if this thread is interrupted."""
         try:
             self._check_thread()
             doing = asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -220,11 +220,11 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     @abstractmethod
     def _resolve(self) -> None:
-        """Resolve the target's name, and feed the outcome."""
+        """Resolve the target's name and feed the outcome."""
 
     @abstractmethod
     def _retire(self, held: Held[ManagerT]) -> None:
-        """Stop dialling for a slot, and call the seat's `ended` when no connection of it is left."""
+        """Stop dialling for a slot and call the seat's `ended` when no connection of it is left."""
 
     @abstractmethod
     def _condemn(self, held: Held[ManagerT], why: str) -> None:

@@ -190,7 +190,7 @@ class BlockingCall(_SteppedCall):
 
     def _receive(self) -> m.Input:
         """Sleep until there is an input, or until the timer is due."""
-        longest = _longest_sleep()
+        longest = longest_sleep()
         while True:
             left = longest if self._wake is None else self._wake - self._calls.now()
             try:
@@ -530,12 +530,12 @@ class FutureCall(_SteppedCall):
             return self.attempt is not attempt
 
     def _wait_for(self, holds: Callable[[], bool]) -> None:
-        longest = _longest_sleep()
+        longest = longest_sleep()
         while not holds():
             self.state.condition.wait(longest)
 
 
-def _longest_sleep() -> float:
+def longest_sleep() -> float:
     """Return the longest time that this thread may sleep at once, in seconds."""
     is_main = threading.current_thread() is threading.main_thread()
     return _LONGEST_SLEEP_OF_MAIN if is_main else _LONGEST_SLEEP

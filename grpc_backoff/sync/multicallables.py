@@ -107,7 +107,7 @@ class MultiCallable(Method):
             return self._bound
 
     def _bind_several(self, connection: CoreConnection) -> Any:
-        """Return grpc's multicallable on one of several connections, and keep it; forget those on retired ones."""
+        """Return grpc's multicallable on one of several connections and keep it; forget those on retired ones."""
         with self._binding:
             kept = {each: method for each, method in self._several.items() if not each.retired}
             kept[connection] = method = self._on(connection)

@@ -59,7 +59,7 @@ async def delivering(ledger, channel, **how):
 
 
 async def until(ledger, id_, *states):
-    """Wait up to ten seconds for the operation to reach one of these states, and return it."""
+    """Wait up to ten seconds for the operation to reach one of these states and return it."""
     for _ in range(500):
         operation = await ledger.get(id_)
         if operation.state in states:

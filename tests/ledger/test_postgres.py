@@ -581,7 +581,9 @@ async def test_a_newer_schema(server, url):
         pass
     server.execute("UPDATE grpc_backoff.schema SET version = 99", psycopg.conninfo.conninfo_to_dict(url)["dbname"])
 
-    with pytest.raises(LedgerSchemaError, match="to version 99; this one knows 4"):
+    with pytest.raises(
+        LedgerSchemaError, match=f"to version 99; this one knows {len(postgres.migrations('postgres'))}"
+    ):
         await Ledger.open(url)
 
 
@@ -618,7 +620,7 @@ async def test_a_migration_behind_a_lock(url, monkeypatch):
         await other.execute("LOCK TABLE grpc_backoff.operations IN ROW EXCLUSIVE MODE")
         with pytest.raises(LedgerBusyError, match="nothing was written"):
             await store.migrate(apply=True)
-    assert await store.migrate(apply=True) == (4, 99)
+    assert await store.migrate(apply=True) == (len(known) - 1, 99)
     await store.close()
 
 

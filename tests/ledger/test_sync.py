@@ -33,7 +33,7 @@ def ledger(url):
 
 @contextlib.contextmanager
 def shopping():
-    """Run a server on a loop of its own, and yield it."""
+    """Run a server on a loop of its own and yield it."""
     shop, started, stop = Shop(), threading.Event(), None
 
     async def serve():
