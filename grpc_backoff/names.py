@@ -59,6 +59,7 @@ from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linea
 if TYPE_CHECKING:
     from grpc_backoff.channel.errors import ForkError, NoConnectionError, RetriesExhaustedError
     from grpc_backoff.config.credentials import tls_files
+    from grpc_backoff.sharing.news import network_changed
     from grpc_backoff.sync import Channel, Subscription, insecure_channel, retrying, secure_channel, subscribe
 
 __all__ = [
@@ -117,6 +118,7 @@ __all__ = [
     "insecure_channel",
     "install",
     "installed",
+    "network_changed",
     "parse_policy",
     "read_config",
     "retrying",
@@ -131,6 +133,7 @@ _OF_GRPC = {
         ("Channel", "Subscription", "insecure_channel", "retrying", "secure_channel", "subscribe"), "grpc_backoff.sync"
     ),
     "tls_files": "grpc_backoff.config.credentials",
+    "network_changed": "grpc_backoff.sharing.news",
     **dict.fromkeys(("ForkError", "NoConnectionError", "RetriesExhaustedError"), "grpc_backoff.channel.errors"),
 }
 """The names whose modules load grpc."""

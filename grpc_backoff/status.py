@@ -77,6 +77,8 @@ class SlotStatus:
         calls: how many calls run on its connections.
         since: when it got its role, in seconds on the channel's clock.
         last_error: why its last attempt failed or its last connection ended; None once a new connection is READY.
+        suspected: why the peer of its connection was last asked whether it lives; empty if it was not (LV-5).
+        answered: what came of that; None if the peer was not asked, or has not answered yet.
     """
 
     endpoint: str
@@ -85,6 +87,8 @@ class SlotStatus:
     calls: int
     since: float
     last_error: Failure | None
+    suspected: str = ""
+    answered: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

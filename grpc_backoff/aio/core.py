@@ -38,7 +38,14 @@ from grpc_backoff.connection.events import Failure
 from grpc_backoff.core import machine as m
 from grpc_backoff.core.limits import EXPLAIN_TIMEOUT
 from grpc_backoff.core.options import attempt_options, resolver_configures, spreads_calls
-from grpc_backoff.core.texts import EXPLAIN_METHOD, EXPLAIN_SERVICE, MORE_THAN_THE_RETRY_BUFFER, Link, is_answer
+from grpc_backoff.core.texts import (
+    EXPLAIN_METHOD,
+    EXPLAIN_SERVICE,
+    MORE_THAN_THE_RETRY_BUFFER,
+    TIMED_OUT,
+    Link,
+    is_answer,
+)
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.stepping import Stepper
@@ -60,6 +67,9 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         loop = owner.loop
         self.core = CoreChannel(owner.make_channel(limit), loop, owner.clock.now, self.look, self._left)
         self._owner = owner
+        self.timed_out: Callable[[float, float], None] | None = None
+        """Called when a call has reached its deadline, with the times when it began and when one was last answered."""
+        self._answered = -math.inf
         self._served = False
         self._closing = False
         self._seen_ended = math.inf
@@ -121,6 +131,14 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
 
     def _call_ended(self, call: grpc.aio.Call) -> None:
         self._served = self._served or is_answer(grpcio.status_of(call).code().name)
+
+    def call_ended(self, began: float, call: grpc.aio.Call) -> None:
+        """Record the end of a call that began at the time `began`, on a connection that is watched (LV-2)."""
+        code = grpcio.status_of(call).code().name
+        if is_answer(code):
+            self._answered = self._owner.clock.now()
+        elif code == TIMED_OUT and self.timed_out is not None:
+            self.timed_out(began, self._answered)
 
     def loss(self) -> Loss | None:
         """Return how the connection ended; None while that is unknown."""

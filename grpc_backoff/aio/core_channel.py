@@ -14,7 +14,8 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio import grpcio
-from grpc_backoff.aio.finished import release_core
+from grpc_backoff.aio.finished import fail_call, release_core
+from grpc_backoff.core.texts import LIVENESS_METHOD, LIVENESS_SERVICE
 
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
@@ -25,6 +26,11 @@ _POLL, _POLLS = 0.01, 25
 
 def _ignore() -> None:
     pass
+
+
+def _not_ready(_try_to_connect: bool) -> int:
+    """Return the core's number for IDLE."""
+    return 0
 
 
 class CoreChannel:
@@ -53,6 +59,8 @@ class CoreChannel:
         """
         self.channel: grpc.aio.Channel = channel
         self.check = grpcio.state_check(channel)
+        self.held: Callable[[bool], int] | None = None
+        """What really checks the state while calls are kept from the channel (LV-1); None if they may use it."""
         self.running = 0
         """How many calls are running."""
         self.left = -math.inf
@@ -103,7 +111,32 @@ class CoreChannel:
 
     def shown(self) -> int:
         """Return the core's number for the channel's state, or for the last one if the channel is closed."""
-        return self.check(False) if self.last_state is None else self.last_state
+        return (self.held or self.check)(False) if self.last_state is None else self.last_state
+
+    def hold(self, *, shut: bool) -> None:
+        """Keep new calls from the channel, or let them use it again.
+
+        They check the state anyway, so a call on a channel that is not held costs nothing more.
+        """
+        if shut and self.held is None:
+            self.held, self.check = self.check, _not_ready
+        elif not shut and self.held is not None:
+            self.check, self.held = self.held, None
+
+    async def ask(self, within: float) -> str:
+        """Ask the peer whether it lives, within so many seconds; return the name of the code of its answer (LV-1)."""
+        grpcio.exclude_service(LIVENESS_SERVICE)
+        call: Callable[..., Any] = self.channel.unary_unary(LIVENESS_METHOD)
+        try:
+            code: grpc.StatusCode = await call(b"", timeout=within, wait_for_ready=False).code()
+        except grpc.aio.UsageError:  # the channel has been closed
+            return grpc.StatusCode.CANCELLED.name
+        return code.name
+
+    def fail(self, details: str) -> None:
+        """End every call with UNAVAILABLE, because the peer is dead (PO-2)."""
+        for call, _ in self.calls():
+            fail_call(call, details)
 
     def watch(self, state: int) -> None:
         """Call `changed` when the core has left this state, instead of one that was passed before."""

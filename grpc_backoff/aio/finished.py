@@ -18,7 +18,7 @@ from typing import Any
 
 import grpc.aio
 
-from grpc_backoff.aio.grpcio import is_stand_in, status_of
+from grpc_backoff.aio.grpcio import is_stand_in, status_of, unavailable
 
 
 class _FinishedCall:
@@ -73,6 +73,28 @@ class _FinishedCall:
     async def receive_serialized_message(self) -> Any:
         """Return EOF, because a call ends only after its messages have been read or dropped."""
         return grpc.aio.EOF
+
+
+class _FailedCall(_FinishedCall):
+    """The data of a core call that this side has ended because its peer is dead."""
+
+    def __init__(self, running: Any, details: str) -> None:
+        """Take over from a running call, whose status shall be UNAVAILABLE with these details."""
+        super().__init__(running)
+        self._status = unavailable(details)
+        self._locally_cancelled = self._cancelled = self._ok = False
+
+
+def fail_call(call: grpc.aio.Call, details: str) -> None:
+    """End a running call as if its connection had been lost; a finished call is left unchanged (PO-2).
+
+    In the core, the call is cancelled. grpcio would raise `CancelledError` for that, so it gets to see another status.
+    """
+    held: Any = getattr(call, "_cython_call", None)
+    if held is None or isinstance(held, _FinishedCall) or held.done():
+        return
+    call._cython_call = _FailedCall(held, details)  # type: ignore[attr-defined]  # noqa: SLF001
+    held.cancel(details)
 
 
 def release_core(call: grpc.aio.Call, *, stand_in: bool = False) -> bool:

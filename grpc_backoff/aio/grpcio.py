@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+_cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
 constructors: Any = importlib.import_module("grpc.aio._channel")
 """The module of grpcio's own class of channels and the functions that create them."""
 
@@ -69,10 +70,17 @@ def has_plugin() -> bool:
     return getattr(_observability, "_OBSERVABILITY_PLUGIN", None) is not None
 
 
+def unavailable(details: str) -> Any:
+    """Return the status UNAVAILABLE with these details, as grpcio's calls keep it."""
+    return _cygrpc.AioRpcStatus(grpc.StatusCode.UNAVAILABLE.value[0], details, (), None)
+
+
 def exclude_service(name: str) -> None:
-    """Keep grpcio's own metrics from counting the calls of a service, which never leave the process."""
+    """Keep grpcio's own metrics from counting the calls of a service."""
     try:
-        _observability._SERVICES_TO_EXCLUDE.append(name.encode())  # noqa: SLF001
+        excluded = _observability._SERVICES_TO_EXCLUDE  # noqa: SLF001
+        if name.encode() not in excluded:
+            excluded.append(name.encode())
     except AttributeError:  # a release of grpcio that does this differently, or not at all
         return
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, _get_running_loop  # the public function raises without a loop: it is slower
 from collections.abc import AsyncIterable, Callable, Container
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
@@ -128,6 +129,8 @@ class MultiCallable(Method):
         direct = self._on_core(connection.core)  # first, because it raises if the method's name is invalid
         if connection.on_end is not None:
             direct = _with_end(direct, connection.on_end)
+        if getattr(connection, "timed_out", None) is not None:
+            direct = _with_times(direct, connection, self._channel._calls.clock.now)
         if self._channel._pool.picks:
             self._several = {each: method for each, method in self._several.items() if not each.core.retired}
             self._several[connection] = direct
@@ -262,6 +265,18 @@ def _with_end(
     def call(request: Any, **how: Any) -> grpc.aio.Call:
         made = method(request, **how)
         made.add_done_callback(on_end)
+        return made
+
+    return call
+
+
+def _with_times(
+    method: Callable[..., grpc.aio.Call], connection: Any, now: Callable[[], float]
+) -> Callable[..., grpc.aio.Call]:
+    def call(request: Any, **how: Any) -> grpc.aio.Call:
+        began = now()
+        made = method(request, **how)
+        made.add_done_callback(partial(connection.call_ended, began))
         return made
 
     return call

@@ -10,9 +10,10 @@ from functools import partial
 from typing import Any
 from weakref import ref
 
+from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.listeners import tell
-from grpc_backoff.aio.loops import is_here
+from grpc_backoff.aio.loops import is_here, keeps_time
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection.clock import Clock, TimerHandle
@@ -23,6 +24,7 @@ from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.pool.machine import PoolMachine
 from grpc_backoff.sharing.manager import Pending
+from grpc_backoff.sharing.news import Ticking
 from grpc_backoff.sharing.pool import HANGS, WITHIN_LIMIT, Held, Seat, SteppedPool, endpoint_key, resolves_nothing
 from grpc_backoff.sharing.registry import Membership
 from grpc_backoff.sharing.resolver import Addresses, Tell
@@ -110,20 +112,19 @@ class ConnectionPool(SteppedPool[Manager]):
 
     # For the channel.
 
-    def now(self) -> float:
-        """Return the time on the channel's clock, in seconds."""
-        return self._clock.now()
-
     def live_connection(self, avoid: Container[object] = ()) -> CallConnection | None:
         """Return the connection for the next call, another than those to avoid if possible; None if none is up."""
         only = self._only
         if only is not None and not self.picks:
-            return only.live_connection()
+            connection = only.live_connection()
+            return None if self._watches and connection is not None and connection.core.held else connection
         for _ in range(1 + len(self._held)):
             manager = self._pick(avoid)
             connection = None if manager is None else manager.live_connection()
-            if manager is None or connection is not None:
+            if manager is None or (connection is not None and not (self._watches and connection.core.held)):
                 return connection
+            if connection is not None:
+                self._ask_first(connection)
         return None
 
     def look(self) -> None:
@@ -206,8 +207,31 @@ class ConnectionPool(SteppedPool[Manager]):
         if self._watchers:
             self.wake_watchers(changed=True)
 
-    def _arm(self, at: float) -> TimerHandle:
-        return self._clock.call_at(at, self._timer_fired)
+    def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call `callback` when the clock reaches `when`, in seconds."""
+        return self._clock.call_at(when, callback)
+
+    def _home(self) -> Ticking | None:
+        return self._loop if keeps_time(self._loop) and isinstance(self._clock, LoopClock) else None
+
+    def tell_news(self, why: str) -> None:
+        """Handle news. May be called from any thread."""
+        self._at_home(partial(self.hear_news, why))
+
+    def quiet(self, connection: CallConnection) -> float:
+        """Return for how many seconds no call has ended on a connection; infinity if none ever has."""
+        return self._clock.now() - connection.core.left
+
+    def ask(self, connection: CallConnection, within: float, tell: Callable[[str], None]) -> None:
+        """Make a liveness call with this deadline, in seconds, and tell the name of the code with which it ended."""
+
+        async def ask() -> None:
+            tell(await connection.core.ask(within))
+
+        self._spawn(ask())
+
+    def _gate(self, connection: CallConnection) -> Any:
+        return connection.core
 
     def _resolve(self) -> None:
         self.resolver(self._tell_resolved)
@@ -216,18 +240,21 @@ class ConnectionPool(SteppedPool[Manager]):
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self.resolved, outcome)
 
-    def _calls(self, connection: CallConnection) -> int:
+    def running(self, connection: CallConnection) -> int:
+        """Return how many calls a connection has."""
         return connection.core.running
 
     def _retire(self, held: Held[Manager]) -> None:
         held.manager.retire(held.seat.ended)
 
     def _condemn(self, held: Held[Manager], why: str) -> None:
-        connection = held.manager.connection
-        if connection is not None:
-            held.manager.feed(ConnectionLost(why, used=connection.last_used(), replaced=True))
+        connection = held.manager.connection or held.manager.draining
+        if held.manager.connection is not None:
+            held.manager.feed(ConnectionLost(why, used=held.manager.connection.last_used(), replaced=True))
         held.manager.retire(held.seat.ended)
-        self._spawn(held.connector.close(None))
+        if connection is not None:
+            connection.retire()
+            connection.core.fail(f"the connection was lost: {why}")
 
     def _discard(self, held: Held[Manager]) -> None:
         held.manager.close()

@@ -17,6 +17,9 @@ Every key is optional. A time is a number of seconds, or a string such as "500ms
     streams_per_connection = 100
     resolve_every = 0           # never
     min_resolve_interval = 30.0
+    quiet_after = 0             # off
+    answer_within = 5.0
+    watch_network = false
 
     [targets."*.example:443"]   # the same settings, for targets that match this pattern and none before it
     max_backoff = "30s"

@@ -112,6 +112,9 @@ CONNECTING = (
     Setting("streams_per_connection", PREFIX + "streams_per_connection"),
     Setting("resolve_every", PREFIX + "resolve_every"),
     Setting("min_resolve_interval", "grpc.dns_min_time_between_resolutions_ms", Unit.MILLISECONDS),
+    Setting("quiet_after", PREFIX + "quiet_after"),
+    Setting("answer_within", PREFIX + "answer_within"),
+    Setting("watch_network", PREFIX + "watch_network"),
 )
 """All settings for a connect policy and a pool policy, in both options and files."""
 

@@ -146,12 +146,12 @@ class MachineState(NamedTuple):
     @property
     def deadline(self) -> float:
         """The earliest time at which the next attempt may start, as currently planned."""
-        return self.planned if self.in_flight or self.phase is Phase.READY else self.key.deadline
+        return self.planned if self.in_flight or self.phase is Phase.READY else self.key.next_start
 
     @property
     def next_start(self) -> float | None:
         """When the next attempt is due; None if none is planned."""
-        return self.key.deadline if self.phase in (Phase.HOLDING, Phase.BACKOFF) else None
+        return self.key.next_start if self.phase in (Phase.HOLDING, Phase.BACKOFF) else None
 
 
 @record
@@ -217,6 +217,11 @@ class ResetRequested(NamedTuple):
 
 
 @record
+class NewsArrived(NamedTuple):
+    """The target may be back: the process woke, the network or the addresses changed, or the program says so (LV-4)."""
+
+
+@record
 class CloseRequested(NamedTuple):
     """The channel is being closed."""
 
@@ -236,6 +241,7 @@ Input = (
     | ConnectionLost
     | CoreRedialled
     | ResetRequested
+    | NewsArrived
     | CloseRequested
     | ScheduleChanged
 )
@@ -331,10 +337,14 @@ class Machine:
 
     def _start(self, state: MachineState, now: float, rng: Random, phase: Phase) -> Step:
         key = state.key
-        number = key.attempt + 1
-        previous = key.deadline - key.started if key.attempt else None
-        gap = self.policy.gap(number, rng, previous)  # CB-2, CB-5
-        planned, limit = now + gap, now + self.policy.limit(gap)  # CB-3
+        if key.failing and now < key.deadline:  # LV-4: news caused this attempt, and the gap goes on as planned
+            number, planned = key.attempt, key.deadline
+            limit = now + self.policy.limit(planned - now)
+        else:
+            number = key.attempt + 1
+            previous = key.deadline - key.started if key.attempt else None
+            gap = self.policy.gap(number, rng, previous)  # CB-2, CB-5
+            planned, limit = now + gap, now + self.policy.limit(gap)  # CB-3
         lease = limit + 2 * _OUTCOME_WITHIN
         if key.shared:
             lease = min(lease, planned + STALLED_AFTER)
@@ -446,7 +456,7 @@ class Machine:
             attempt_id=state.attempt_id,
             failure=failure,
             took=now - state.started,
-            retry_in=max(0.0, state.key.deadline - now),
+            retry_in=max(0.0, state.key.next_start - now),
         )
 
     def _back_off(self, state: MachineState, now: float, rng: Random) -> Step:
@@ -592,6 +602,14 @@ class Machine:
             effects += more
         return state, effects
 
+    def _hear(self, state: MachineState, _given: NewsArrived, now: float, rng: Random) -> Step:
+        """Start one attempt soon; if it fails, the backoff goes on from where it stood (LV-4)."""
+        key = state.key.told(now + self.policy.initial_backoff * rng.random())
+        if key is state.key:
+            return state, []
+        state, effects = self._sleep(state._replace(key=key), Phase.BACKOFF, now)
+        return state, [*effects, *_tell_others(state)]
+
     def _close(self, state: MachineState, _given: CloseRequested, now: float, _rng: Random) -> Step:
         effects: list[Effect] = [CancelTimer()]
         key = state.key
@@ -645,12 +663,14 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.IDLE, CoreRedialled): Machine._redialled,
     (Phase.IDLE, ScheduleChanged): Machine._ignored,
     (Phase.IDLE, ResetRequested): Machine._reset,
+    (Phase.IDLE, NewsArrived): Machine._ignored,
     (Phase.IDLE, CloseRequested): Machine._close,
     (Phase.HOLDING, ConnectionWanted): Machine._noted,
     (Phase.HOLDING, TimerFired): Machine._woken,
     (Phase.HOLDING, CoreRedialled): Machine._redialled,
     (Phase.HOLDING, ScheduleChanged): Machine._told_asleep,
     (Phase.HOLDING, ResetRequested): Machine._reset,
+    (Phase.HOLDING, NewsArrived): Machine._ignored,
     (Phase.HOLDING, CloseRequested): Machine._close,
     (Phase.CONNECTING, ConnectionWanted): Machine._noted,
     (Phase.CONNECTING, SettingsReceived): Machine._succeeded,
@@ -659,18 +679,21 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.CONNECTING, CoreRedialled): Machine._redialled,
     (Phase.CONNECTING, ScheduleChanged): Machine._told_in_flight,
     (Phase.CONNECTING, ResetRequested): Machine._reset,
+    (Phase.CONNECTING, NewsArrived): Machine._ignored,
     (Phase.CONNECTING, CloseRequested): Machine._close,
     (Phase.READY, ConnectionWanted): Machine._noted,
     (Phase.READY, ConnectionLost): Machine._lost,
     (Phase.READY, CoreRedialled): Machine._redialled,
     (Phase.READY, ScheduleChanged): Machine._ignored,
     (Phase.READY, ResetRequested): Machine._reset,
+    (Phase.READY, NewsArrived): Machine._ignored,
     (Phase.READY, CloseRequested): Machine._close,
     (Phase.BACKOFF, ConnectionWanted): Machine._noted,
     (Phase.BACKOFF, TimerFired): Machine._woken,
     (Phase.BACKOFF, CoreRedialled): Machine._redialled,
     (Phase.BACKOFF, ScheduleChanged): Machine._told_asleep,
     (Phase.BACKOFF, ResetRequested): Machine._reset,
+    (Phase.BACKOFF, NewsArrived): Machine._hear,
     (Phase.BACKOFF, CloseRequested): Machine._close,
     (Phase.RETRYING, ConnectionWanted): Machine._noted,
     (Phase.RETRYING, SettingsReceived): Machine._succeeded,
@@ -679,10 +702,12 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.RETRYING, CoreRedialled): Machine._redialled,
     (Phase.RETRYING, ScheduleChanged): Machine._told_in_flight,
     (Phase.RETRYING, ResetRequested): Machine._reset,
+    (Phase.RETRYING, NewsArrived): Machine._ignored,
     (Phase.RETRYING, CloseRequested): Machine._close,
     (Phase.CLOSED, CoreRedialled): Machine._ignored,
     (Phase.CLOSED, ScheduleChanged): Machine._ignored,
     (Phase.CLOSED, ResetRequested): Machine._ignored,
+    (Phase.CLOSED, NewsArrived): Machine._ignored,
     (Phase.CLOSED, CloseRequested): Machine._ignored,
 }
 

@@ -59,6 +59,8 @@ class Schedule(NamedTuple):
         attempt: the number of the latest attempt in the failing series; 0 if the next start begins a new series.
         started: when that attempt started.
         deadline: the earliest start of the next attempt.
+        extra: when an attempt starts before that because of news (LV-4); infinity if none does.
+        heard: whether there has been news since the planned gap began.
         free: the deadline that remains when the backoff ends (SH-5): one INITIAL_BACKOFF after the start of the last
             attempt that failed, or whose connection the peer ended sooner than that.
         failure: why the latest attempt failed; None unless failing.
@@ -76,6 +78,8 @@ class Schedule(NamedTuple):
     attempt: int = 0
     started: float = _NEVER
     deadline: float = _NEVER
+    extra: float = math.inf
+    heard: bool = False
     free: float = _NEVER
     failure: Failure | None = None
     turn: int | None = None
@@ -97,11 +101,16 @@ class Schedule(NamedTuple):
         """Whether the key has more than one manager."""
         return self.members > 1
 
+    @property
+    def next_start(self) -> float:
+        """The earliest start of the next attempt, news included."""
+        return min(self.deadline, self.extra)
+
     def opens(self, member: int) -> float:
         """Return the earliest time at which this manager may dial, as currently planned."""
         if self.turn is None or self.turn == member:
-            return self.deadline
-        return max(self.deadline, self.lease)
+            return self.next_start
+        return max(self.next_start, self.lease)
 
     def joined(self) -> Schedule:
         """Add a manager."""
@@ -133,10 +142,13 @@ class Schedule(NamedTuple):
         """Record a start. In backoff, the manager takes the turn; while nothing is known, it gets a head start."""
         reset_dial = now if self.reset else self.reset_dial
         if self.failing:
+            extra = now < self.deadline  # LV-4: the planned gap goes on
             return self._replace(
                 attempt=attempt,
-                started=now,
+                started=self.started if extra else now,
                 deadline=deadline,
+                extra=math.inf,
+                heard=extra,
                 turn=member,
                 lease=lease,
                 reset=False,
@@ -158,7 +170,8 @@ class Schedule(NamedTuple):
         free, ready = max(self.free, started + initial_backoff), self.ready - {member}
         if self.failing:
             if self.turn == member:  # its plan is recorded already, perhaps changed by a reset
-                return self._replace(failure=failure, turn=None, free=free, reset=False, ready=ready)
+                later = max(self.deadline, free) if self.heard else self.deadline  # SH-5, after an extra attempt
+                return self._replace(failure=failure, turn=None, deadline=later, free=free, reset=False, ready=ready)
             return self._replace(free=free, deadline=max(self.deadline, deadline), ready=ready)
         return self._replace(
             health=Health.FAILING,
@@ -188,6 +201,8 @@ class Schedule(NamedTuple):
             health=Health.WELL,
             attempt=0,
             deadline=max(self.free, lasting),
+            extra=math.inf,
+            heard=False,
             failure=None,
             turn=None,
             reset=False,
@@ -226,4 +241,14 @@ class Schedule(NamedTuple):
     def reset_asleep(self, initial_backoff: float) -> Schedule:
         """Move the next start to the earliest time that is allowed after the last dial caused by a reset (SH-6)."""
         at = self.reset_dial + initial_backoff
-        return self._replace(attempt=0, deadline=min(self.deadline, at), free=min(self.free, at), reset=True)
+        deadline, free = min(self.next_start, at), min(self.free, at)
+        return self._replace(attempt=0, deadline=deadline, extra=math.inf, heard=False, free=free, reset=True)
+
+    def told(self, soon: float) -> Schedule:
+        """Take in news: once in each planned gap, an attempt starts at `soon`, if the next one would start later.
+
+        The plan itself stays as it is, so news costs at most one attempt for each gap, however often it comes (LV-4).
+        """
+        if not self.failing or self.heard or self.turn is not None or max(soon, self.free) >= self.deadline:
+            return self
+        return self._replace(extra=max(soon, self.free), heard=True)

@@ -96,6 +96,15 @@ def stage_of(reason: str) -> Stage:
     return Stage.UNKNOWN
 
 
+# Liveness calls.
+
+LIVENESS_SERVICE = "grpc.health.v1.Health"
+LIVENESS_METHOD = f"/{LIVENESS_SERVICE}/Check"
+"""The method of the call that asks a peer whether it lives (LV-1). Any answer will do, also that there is no such
+method."""
+TIMED_OUT = "DEADLINE_EXCEEDED"
+"""The code of a call that has reached its deadline."""
+
 # Failed calls.
 
 _RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
@@ -178,6 +187,14 @@ def is_oversized(report: Report) -> bool:
 
 def _is_the_cores(report: Report, *links: Link) -> bool:
     return report.code == _UNAVAILABLE and not report.metadata and report.link in links
+
+
+def shows_life(code: str) -> bool:
+    """Return whether a call that ended with this status on a connection that is still READY shows that the peer lives.
+
+    UNAVAILABLE does: the core makes it only when a connection ends.
+    """
+    return is_answer(code) or code == _UNAVAILABLE
 
 
 def is_answer(code: str) -> bool:

@@ -42,6 +42,8 @@ _MAX_INT32 = 2**31 - 1
 _MOST_CONNECTIONS = 1000
 _LEAST_RESOLVE_EVERY = 1.0
 _LEAST_IDLE_TIMEOUT = 1.0
+_LEAST_QUIET = 0.1
+_LONGEST_ANSWER = 3600.0
 _LARGEST_FACTOR = 1000
 _MOST_TOKENS = 1000
 _LEAST_TOKEN = 0.001  # gRPC's cores count in thousandths
@@ -109,6 +111,18 @@ def min_resolve_interval(key: str, value: object, unit: Unit = Unit.SECONDS) -> 
         allowed = f"a whole number of milliseconds from 0 to {_MAX_INT32}"
         return _number(key, value, allowed, lambda number: 0 <= number <= _MAX_INT32, int) / 1000
     return pause(key, value, unit)
+
+
+def quiet_after(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
+    """Check how long a connection may be quiet, and return it in seconds: at least 0.1 s, or 0 for ever (LV-1)."""
+    allowed = f"0 (off), or a finite number of seconds of at least {_LEAST_QUIET:g}"
+    return _time(key, value, unit, allowed, lambda number: number == 0 or _LEAST_QUIET <= number < math.inf)
+
+
+def answer_within(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
+    """Check how long a peer may take to answer a liveness call, and return it in seconds (LV-1)."""
+    allowed = f"a number of seconds from {_LEAST_QUIET:g} to {_LONGEST_ANSWER:g}"
+    return _time(key, value, unit, allowed, lambda number: _LEAST_QUIET <= number <= _LONGEST_ANSWER)
 
 
 def max_connections(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
@@ -297,6 +311,9 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "resolve_every": resolve_every,
         "min_resolve_interval": min_resolve_interval,
         "round_robin": flag,
+        "quiet_after": quiet_after,
+        "answer_within": answer_within,
+        "watch_network": flag,
         # Retries.
         "retry": retries,
         "max_attempts": attempts,

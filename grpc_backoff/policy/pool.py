@@ -1,4 +1,4 @@
-"""How many connections a channel has, and when it resolves its target's name, as one frozen value."""
+"""How many connections a channel has, and how it looks after them, as one frozen value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from grpc_backoff.policy import checks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolPolicy:
-    """Which connections a channel has (PO-5 to PO-8). Times are in seconds."""
+    """Which connections a channel has (PO-5 to PO-8), and when it asks whether they live. Times are in seconds."""
 
     max_connections: int = 1
     """The largest number of connections for each endpoint, from 1 to 1,000."""
@@ -21,8 +21,14 @@ class PoolPolicy:
     """The shortest time between two resolutions that lost connections or failed attempts cause."""
     round_robin: bool = False
     """Whether each address of the target has a connection of its own (PO-6)."""
+    quiet_after: float = 0.0
+    """After how long without the end of a call the peer is asked whether it lives: at least 0.1 s; 0 means never."""
+    answer_within: float = 5.0
+    """How long the peer may take to answer that, from 0.1 s to 1 h."""
+    watch_network: bool = False
+    """Whether a change of the machine's network is news for the channel (LV-4)."""
 
     def __post_init__(self) -> None:
         """Apply the same checks as to channel options and files; OptionError if a value is invalid."""
         checks.hold(self, "max_connections", "streams_per_connection", "resolve_every", "min_resolve_interval")
-        checks.hold(self, "round_robin")
+        checks.hold(self, "round_robin", "quiet_after", "answer_within", "watch_network")

@@ -39,6 +39,23 @@ class SlotCondemned(SlotEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LivenessAsked(SlotEvent):
+    """The peer of the slot's connection is suspected, so it is asked whether it lives, within `within` seconds (LV-1).
+
+    `LivenessAnswered` follows, or `SlotCondemned` if there is no answer; neither does if the connection ends meanwhile.
+    """
+
+    within: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivenessAnswered(SlotEvent):
+    """The peer of the slot's connection has answered after `took` seconds; `why` says why it had been asked."""
+
+    took: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotClosed(SlotEvent):
     """The slot is gone.
 

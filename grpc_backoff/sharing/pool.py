@@ -29,10 +29,14 @@ from grpc_backoff.connection.events import (
 )
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.pool import events as slot_events
+from grpc_backoff.pool import liveness
 from grpc_backoff.pool import machine as p
 from grpc_backoff.pool.pick import aggregate, elsewhere, pick
 from grpc_backoff.record import record
+from grpc_backoff.sharing.liveness import ConnectionWatch
 from grpc_backoff.sharing.manager import Pending, SteppedManager
+from grpc_backoff.sharing.news import NEWS, Sleeper, Ticking
 from grpc_backoff.sharing.registry import Membership
 from grpc_backoff.sharing.resolver import RESOLVER, Addresses, Tell
 from grpc_backoff.stepping import Stepper
@@ -162,7 +166,13 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """The manager of the only slot; None if there are several."""
         self._serving: tuple[tuple[Held[ManagerT], ...], ...] = ()
         self._turns = itertools.count()
+        self._liveness = liveness.LivenessMachine(machine.policy.quiet_after, machine.policy.answer_within)
+        self._watches: dict[int, ConnectionWatch] = {}
+        """The watch over the connection of each slot, if there is reason for one (LV-1, LV-3)."""
+        self._doubted: set[str] = set()
+        """The endpoints whose peer was asked whether it lives, and has not answered since (LV-3)."""
         self._grows = False
+        self._sleeper: Sleeper | None = None
         self._final = False
         self._made_before = 0
         """How many connections were made by slots that are gone."""
@@ -185,8 +195,28 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Report the channel's new state."""
 
     @abstractmethod
-    def _arm(self, at: float) -> TimerHandle:
-        """Call `_timer_fired` when the clock reaches `at`, in seconds."""
+    def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call `callback` when the clock reaches `when`, in seconds."""
+
+    @abstractmethod
+    def _home(self) -> Ticking | None:
+        """Return the event loop, or the conductor; None if the channel's clock is not the machine's."""
+
+    @abstractmethod
+    def tell_news(self, why: str) -> None:
+        """Handle news; any thread may call this."""
+
+    @abstractmethod
+    def quiet(self, connection: Any) -> float:
+        """Return for how many seconds no call has ended on a connection; infinity if none ever has."""
+
+    @abstractmethod
+    def ask(self, connection: Any, within: float, tell: Callable[[str], None]) -> None:
+        """Make a liveness call with this deadline, in seconds, and tell the name of the code with which it ended."""
+
+    @abstractmethod
+    def _gate(self, connection: Any) -> Any:
+        """Return the object that keeps calls from a connection: `hold` shuts it, and `held` is not None while it is."""
 
     @abstractmethod
     def _resolve(self) -> None:
@@ -205,7 +235,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Stop a slot for good; if the pool is not being closed, it has no connection left."""
 
     @abstractmethod
-    def _calls(self, connection: Any) -> int:
+    def running(self, connection: Any) -> int:
         """Return how many calls a connection has."""
 
     # For the channel.
@@ -231,11 +261,14 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def want(self) -> None:
         """Ask for a connection; harmless if there already is one, or if one is being made."""
         if self._state.phase is p.PoolPhase.UNWANTED:
+            self._sleeper = NEWS.join(self, self._home(), network=self._machine.policy.watch_network)
             self.feed(p.Wanted())
             return
         only = self._only
         for manager in self._live() if only is None else (only,):
             manager.want()
+        for watch in tuple(self._watches.values()):
+            watch.feed(liveness.CallWaits())
 
     def refresh(self, why: str) -> None:
         """Replace every connection (PO-9)."""
@@ -244,6 +277,16 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def condemn(self, number: int, why: str) -> None:
         """End a slot's connection, which is known to be dead, with its calls (PO-2)."""
         self.feed(p.Condemned(number, why))
+
+    def hear_news(self, why: str, *, woke: bool = False) -> None:
+        """Look after every connection, and dial soon where an attempt is only planned (LV-4)."""
+        for manager in self._live():
+            manager.feed(m.NewsArrived())
+        if self._liveness.quiet_after or woke:
+            for held in tuple(self._held.values()):
+                watch = self._watch_over(held.seat.number)
+                if watch is not None:
+                    watch.feed(liveness.News(why, woke))
 
     def reset(self) -> None:
         """Reset the backoff of every slot (PO-4)."""
@@ -257,6 +300,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def close(self) -> None:
         """Stop for good (CB-10): no timers, attempts or events remain. Running calls continue."""
+        NEWS.leave(self)
+        if self._sleeper is not None:
+            self._sleeper.leave(self)
         self.feed(p.PoolCloseRequested())
 
     def status(self) -> ConnectionStatus:
@@ -285,14 +331,18 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             held = self._held.get(slot.number)
             if held is not None:
                 status, connection = held.manager.status(), held.manager.connection or held.manager.draining
+                watch = self._watches.get(slot.number)
+                asked = liveness.LivenessState() if watch is None else watch.state
                 rows.append(
                     SlotStatus(
                         endpoint=slot.endpoint,
                         role=slot.role,
                         state=status.state,
-                        calls=0 if connection is None else self._calls(connection),
+                        calls=0 if connection is None else self.running(connection),
                         since=slot.since,
                         last_error=status.last_error,
+                        suspected=asked.why,
+                        answered=asked.answered,
                     )
                 )
         return tuple(rows)
@@ -317,7 +367,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def _load(self, held: Held[ManagerT]) -> int:
         connection = held.manager.connection
-        return _FULL if connection is None else self._calls(connection)
+        return _FULL if connection is None else self.running(connection)
 
     def _full(self) -> None:
         """Tell the machine that the connections are full."""
@@ -325,11 +375,82 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def _loads(self) -> tuple[p.Load, ...]:
         return tuple(
-            p.Load(held.seat.number, self._calls(connection), connection.last_used())
+            p.Load(held.seat.number, self.running(connection), connection.last_used())
             for group in self._serving
             for held in group
             if (connection := held.manager.connection) is not None
         )
+
+    # Liveness (LV-1 to LV-3).
+
+    @property
+    def takes_calls(self) -> bool:
+        """Whether a connection may be used now: it serves, and its peer need not answer first. Thread-safe."""
+        return any(
+            (connection := held.manager.connection) is not None and self._gate(connection).held is None
+            for group in self._serving
+            for held in group
+        )
+
+    def now(self) -> float:
+        """Return the time on the channel's clock, in seconds."""
+        return self._clock.now()
+
+    def hold(self, connection: Any, *, shut: bool) -> None:
+        """Make calls wait instead of using a connection, or start those that wait."""
+        self._gate(connection).hold(shut=shut)
+        if not shut and self.takes_calls:
+            self.pending.release()
+
+    def suspected(self, number: int, why: str, within: float) -> None:
+        """Report that the peer of a slot's connection is being asked."""
+        self._tell_liveness(slot_events.LivenessAsked, number, why, within=within)
+        self._doubted.add(self._held[number].seat.endpoint)
+
+    def lives(self, number: int, why: str, took: float) -> None:
+        """Report that the peer of a slot's connection has answered."""
+        self._doubted.discard(self._held[number].seat.endpoint)
+        self._tell_liveness(slot_events.LivenessAnswered, number, why, took=took)
+
+    def _tell_liveness(self, kind: Any, number: int, why: str, **more: float) -> None:
+        endpoint, machine = self._held[number].seat.endpoint, self._machine
+        self.emit(
+            kind(
+                target=machine.target,
+                channel=machine.channel,
+                at=self.now(),
+                attempt=0,
+                endpoint=endpoint,
+                slot=number,
+                why=why,
+                **more,
+            )
+        )
+
+    def _watch_over(self, number: int) -> ConnectionWatch | None:
+        """Return the watch over a slot's connection; None if the slot has no connection."""
+        held, watch = self._held[number], self._watches.get(number)
+        connection = held.manager.connection or held.manager.draining
+        if connection is None or (watch is not None and watch.connection is connection):
+            return watch
+        if watch is not None:
+            watch.feed(liveness.Left())
+        doubted = held.seat.endpoint in self._doubted
+        made = self._watches[number] = ConnectionWatch(self, number, connection, self._liveness, doubted=doubted)
+        if self._liveness.quiet_after and hasattr(connection, "timed_out"):  # a script's connection has not
+            connection.timed_out = made.timed_out
+        return made
+
+    def _ask_first(self, connection: Any) -> None:
+        """Ask the peer of a connection that a call has picked, but may not use yet."""
+        for watch in tuple(self._watches.values()):
+            if watch.connection is connection:
+                watch.feed(liveness.CallWaits())
+
+    def _watch_no_more(self, number: int) -> None:
+        watch = self._watches.pop(number, None)
+        if watch is not None:
+            watch.feed(liveness.Left())
 
     # Names.
 
@@ -344,11 +465,16 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     # From the slots.
 
     def serves(self, number: int) -> None:
-        """Handle a new connection of a slot."""
+        """Handle a new connection of a slot; if its endpoint is doubted, calls wait until its peer has answered."""
+        if self._liveness.quiet_after or self._held[number].seat.endpoint in self._doubted:
+            self._watch_over(number)
         self.feed(p.SlotServes(number, self._held[number].manager.started))
 
     def changed(self, number: int, state: State) -> None:
         """Handle the new state of a slot."""
+        watch = self._watches.get(number)
+        if watch is not None and not watch.connection.alive():
+            self._watch_no_more(number)
         self.feed(p.SlotChanged(number, state, busy=len(self.pending) > 0 or self._is_used()))
 
     def hear(self, seat: Seat, event: ConnectionEvent) -> None:
@@ -385,7 +511,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             case p.Serving():
                 self._serving = tuple(tuple(held[number] for number in group) for group in effect.groups)
             case m.ReleaseCalls():
-                self.pending.release()
+                if not self._doubted or self.takes_calls:
+                    self.pending.release()
             case m.FailCalls():
                 self.pending.fail()
             case stepping.Emit():
@@ -404,7 +531,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
                 self._resolve()
             case stepping.ArmTimer():
                 self._cancel_timer()
-                self._timer = self._arm(effect.at)
+                self._timer = self.at(effect.at, self._timer_fired)
             case stepping.CancelTimer():
                 self._cancel_timer()
 
@@ -425,6 +552,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def _close_slot(self, number: int) -> None:
         held = self._held[number]
+        self._watch_no_more(number)
         self._final = sum(other.seat.pool is not None for other in self._held.values()) == 1
         self._discard(held)
         held.seat.pool = None  # otherwise, the pool and the manager would keep each other alive (CB-10)

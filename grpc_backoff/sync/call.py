@@ -240,7 +240,7 @@ class BlockingCall(_SteppedCall):
         try:
             self._result = self._attempts.make(entry, effect.seconds, effect.metadata)
         except grpc.RpcError as error:
-            self._failed_with(error, connection)
+            self._failed_with(error, connection, token)
         except Exception as error:  # noqa: BLE001 - a closed channel or wrong metadata
             self._error = error
             self._end_span("INTERNAL")
@@ -252,11 +252,11 @@ class BlockingCall(_SteppedCall):
         finally:
             connection.ended(token)
 
-    def _failed_with(self, error: Any, connection: CoreConnection) -> None:
+    def _failed_with(self, error: Any, connection: CoreConnection, token: object) -> None:
         self._error = error
         self._end_span(error.code().name)
         given = m.Begun() if self._machine.handed_over else self._failure(error)
-        connection.failed(error.code())
+        connection.failed(error.code(), token)
         if self._attempts is not None:
             self._attempts.failed()
         while not self._mailbox.empty():  # inputs received in the meantime, such as a commit
@@ -395,7 +395,7 @@ class FutureCall(_SteppedCall):
         if code is grpc.StatusCode.OK:
             connection.served = True
         else:
-            connection.failed(code)
+            connection.failed(code, token)
         connection.ended(token)
         with self._lock:
             if attempt is not self.attempt:

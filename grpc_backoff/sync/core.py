@@ -16,6 +16,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import Context
+from functools import partial
 from typing import Any
 
 import grpc
@@ -27,7 +28,15 @@ from grpc_backoff.connection.events import Failure
 from grpc_backoff.core import machine as m
 from grpc_backoff.core.limits import EXPLAIN_TIMEOUT
 from grpc_backoff.core.options import attempt_options, resolver_configures, spreads_calls
-from grpc_backoff.core.texts import EXPLAIN_METHOD, EXPLAIN_SERVICE, MORE_THAN_THE_RETRY_BUFFER, Link, is_answer
+from grpc_backoff.core.texts import (
+    EXPLAIN_METHOD,
+    EXPLAIN_SERVICE,
+    LIVENESS_METHOD,
+    LIVENESS_SERVICE,
+    MORE_THAN_THE_RETRY_BUFFER,
+    Link,
+    is_answer,
+)
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.stepping import Stepper
@@ -37,6 +46,32 @@ from grpc_backoff.sync.grpcio import close_channel, core_channel, exclude_servic
 Options = Sequence[tuple[str, Any]]
 
 exclude_service(EXPLAIN_SERVICE)
+
+
+_FAILS_AFTER = 0.02
+"""How long after its condemnation a connection ends its calls, in seconds. A thread that has just entered it has made
+its call by then; in a channel of grpcio that is closed, it would get a ValueError."""
+
+
+class CallTimes(dict[object, float]):
+    """The calls in progress on a connection that is watched, with the times when they began (LV-2).
+
+    It has the methods of a set that connections use. `answered` is when a call was last answered.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__()
+        self.answered = -math.inf
+        self._now = now
+
+    def add(self, token: object) -> None:
+        """Add a call that begins now."""
+        self[token] = self._now()
+
+    def discard(self, token: object) -> None:
+        """Remove a call that was answered; it has been removed before if it was not."""
+        if self.pop(token, None) is not None:
+            self.answered = self._now()
 
 
 class CoreConnection(Stepper[m.Input, m.Effect]):
@@ -59,7 +94,12 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         super().__init__()
         self.now = owner.conductor.now
         self.fail_fast = owner.fail_fast
-        self.calls: set[object] = set()
+        self.calls: set[object] | CallTimes = CallTimes(self.now) if owner.times_calls else set()
+        self.timed_out: Callable[[float, float], None] = _ignore
+        """Called on the conductor when a call has reached its deadline: when it began, and when one was answered."""
+        self.held: Callable[[bool], int] | None = None
+        """What really checks the state while calls are kept from the connection (LV-1); None if they may use it."""
+        self._condemned = ""
         self.used = -math.inf
         self.retired = False
         self.served = False
@@ -80,7 +120,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
     def shown(self) -> int:
         """Return the core's number for the current state. Thread-safe."""
         try:
-            return self.check(False)
+            return (self.held or self.check)(False)
         except ValueError:  # the channel is closed
             return m.SHUTDOWN
 
@@ -123,11 +163,17 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         if self.retired and not self.calls:
             self._owner.conductor.post(self.look)
 
-    def failed(self, code: grpc.StatusCode | None) -> None:
+    def failed(self, code: grpc.StatusCode | None, token: object) -> None:
         """Record a call's failure; if the connection broke at the same time, look at it at once. Thread-safe."""
+        calls = self.calls
         if code is not None and is_answer(code.name):
             self.served = True
-        elif not self.retired and not self.alive():
+            return
+        if type(calls) is CallTimes:
+            began = calls.pop(token, None)
+            if began is not None and code is grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._owner.conductor.post(partial(self.timed_out, began, calls.answered))
+        if not self.retired and not self.alive():
             self._seen_ended = min(self._seen_ended, self.now())
             self._owner.conductor.post(self.look)
 
@@ -154,7 +200,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
 
     def leave_alone(self) -> None:
         """Accept no calls and do not touch the core at all, because it belongs to another process."""
-        self.retired = True
+        self.retired, self.held = True, None
         self._state = self._state._replace(phase=m.DialPhase.CLOSED)
         self.check = _is_anothers
 
@@ -163,6 +209,34 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self.retired = True
         self.feed(m.Abandon())
         return self._closing
+
+    # Liveness. Called on the conductor.
+
+    def hold(self, *, shut: bool) -> None:
+        """Keep new calls from the connection, or let them use it again.
+
+        They check the state anyway, so a call on a connection that is not held costs nothing more.
+        """
+        if shut and self.held is None:
+            self.held, self.check = self.check, _not_ready
+        elif not shut and self.held is not None:
+            self.check, self.held = self.held, None
+
+    def ask(self, within: float, tell: Callable[[str], None]) -> None:
+        """Ask the peer whether it lives, within so many seconds; tell the name of the code of its answer (LV-1)."""
+        exclude_service(LIVENESS_SERVICE)
+        post, self.streamed = self._owner.conductor.post, True
+        try:
+            call = self.channel.unary_unary(LIVENESS_METHOD).future(b"", timeout=within, wait_for_ready=False)
+        except ValueError:  # the channel is closed
+            post(partial(tell, grpc.StatusCode.CANCELLED.name))
+            return
+        call.add_done_callback(lambda ended: post(partial(tell, ended.code().name)))
+
+    def fail(self, details: str) -> None:
+        """End every call with UNAVAILABLE, because the peer is dead (PO-2)."""
+        self._condemned = details
+        self._owner.conductor.call_at(self.now() + _FAILS_AFTER, self.close)
 
     # Driving the machine.
 
@@ -219,7 +293,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self._owner.open.discard(self)
         self._owner.closed()
         if self.calls or self.streamed:
-            self._closing = _close_elsewhere(self.channel)
+            self._closing = _close_elsewhere(self.channel, self._condemned)
         else:
             close_channel(self.channel)
 
@@ -292,6 +366,8 @@ class CoreConnector:
         self.fail_fast = False if resolver_configures(target, named) else None
         """The value of `wait_for_ready` that makes grpcio's own calls fail-fast; False costs grpcio microseconds per
         call."""
+        self.times_calls = False
+        """Whether connections note when their calls begin (LV-2)."""
         self.last_life = math.inf
         """How many seconds the last connection lasted."""
         self.open: set[CoreConnection] = set()
@@ -330,12 +406,16 @@ class CoreConnector:
         return [thread for thread in [connection.close() for connection in tuple(self.open)] if thread is not None]
 
 
-def _close_elsewhere(channel: Any) -> threading.Thread:
+def _close_elsewhere(channel: Any, condemned: str) -> threading.Thread:
     """Close a core channel in a separate thread, because closing waits for its calls and for user callbacks."""
-    thread = threading.Thread(target=close_channel, args=(channel,), name="grpc-backoff-close", daemon=True)
+    thread = threading.Thread(target=close_channel, args=(channel, condemned), name="grpc-backoff-close", daemon=True)
     with contextlib.suppress(RuntimeError):  # the interpreter is about to exit
         Context().run(thread.start)
     return thread
+
+
+def _not_ready(_try_to_connect: bool) -> int:
+    return m.IDLE
 
 
 def _is_anothers(_try_to_connect: bool) -> int:

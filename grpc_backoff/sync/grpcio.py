@@ -65,8 +65,13 @@ def channel_to_nowhere() -> Any:
     return GrpcioChannel(NOWHERE, UNSEEN, None, None)
 
 
-def close_channel(channel: Any) -> None:
-    """Close a channel created by `core_channel`, after waiting for its calls to be notified and for their callbacks."""
+def close_channel(channel: Any, condemned: str = "") -> None:
+    """Close a channel created by `core_channel`, after waiting for its calls to be notified and for their callbacks.
+
+    If its peer is dead, its calls end with UNAVAILABLE, and `condemned` says why.
+    """
+    if condemned:
+        channel._channel.close(_cygrpc.StatusCode.unavailable, condemned)  # noqa: SLF001
     channel.close()
     _open.pop(id(channel), None)
     core_stirred()
@@ -124,10 +129,12 @@ def inherited_deadline() -> float | None:
 
 
 def exclude_service(name: str) -> None:
-    """Keep grpcio's own metrics from counting the calls of a service, which never leave the process."""
+    """Keep grpcio's own metrics from counting the calls of a service."""
     try:
         observability: Any = importlib.import_module("grpc._observability")
-        observability._SERVICES_TO_EXCLUDE.append(name.encode())  # noqa: SLF001
+        excluded = observability._SERVICES_TO_EXCLUDE  # noqa: SLF001
+        if name.encode() not in excluded:
+            excluded.append(name.encode())
     except (ImportError, AttributeError):  # a release of grpcio that does not count calls, or does it differently
         return
 

@@ -242,7 +242,7 @@ def _follow(call: Any, connection: CoreConnection, token: object) -> None:
         if code is grpc.StatusCode.OK:
             connection.served = True
         else:
-            connection.failed(code)
+            connection.failed(code, token)
         connection.ended(token)
 
     if not call.add_callback(ended):
@@ -288,7 +288,7 @@ class _OneResponse(MultiCallable):
                 connection.served = True
                 return response
         except grpc.RpcError as error:
-            connection.failed(error.code())
+            connection.failed(error.code(), token)
             raise
         except ValueError:  # the channel was closed
             if entered:
@@ -323,7 +323,7 @@ class _OneResponse(MultiCallable):
         try:
             answer = getattr(method, style)(request, *arguments._replace(wait_for_ready=connection.fail_fast))
         except grpc.RpcError as error:
-            connection.failed(error.code())
+            connection.failed(error.code(), token)
             raise
         else:
             connection.served = True

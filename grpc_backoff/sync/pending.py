@@ -66,7 +66,8 @@ class PendingCalls(pending.PendingCalls):
     def _answer(self, call: AnyCall) -> None:
         state = self.manager.state
         if state is State.READY:
-            self._feed(call, READY)
+            if self.manager.takes_calls:  # otherwise, the peer has to answer first (LV-1)
+                self._feed(call, READY)
         elif state is State.TRANSIENT_FAILURE:
             # SH-3: a call that asks for a connection while the key is in backoff gets the backoff's failure at once.
             self._note_resolved()

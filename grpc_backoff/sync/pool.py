@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Container, Hashable
+from functools import partial
 from typing import Any
 
 from grpc_backoff.connection.clock import Clock, TimerHandle
@@ -16,6 +17,7 @@ from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.pool.machine import PoolMachine
 from grpc_backoff.sharing.manager import Pending
+from grpc_backoff.sharing.news import Ticking
 from grpc_backoff.sharing.pool import HANGS, WITHIN_LIMIT, Held, Seat, SteppedPool, endpoint_key, resolves_nothing
 from grpc_backoff.sharing.registry import Membership
 from grpc_backoff.sharing.resolver import Addresses, Tell
@@ -118,8 +120,10 @@ class ConnectionPool(SteppedPool[Manager]):
         for _ in range(1 + len(self._held)):  # a connection that was just lost may still be picked
             manager = self._pick(avoid)
             connection = None if manager is None else manager.connection
-            if manager is None or connection is not None:
+            if manager is None or (connection is not None and connection.held is None):
                 return connection
+            if connection is not None:
+                self._conductor.post(partial(self._ask_first, connection))
         return None
 
     def close_connections(self) -> list[threading.Thread]:
@@ -136,6 +140,7 @@ class ConnectionPool(SteppedPool[Manager]):
     def _make(self, seat: Seat, beside: Membership | None) -> tuple[Manager, Any]:
         resolves = self.resolves(seat.endpoint)
         connector: Any = Resolution(self, self._conductor) if resolves else self._connector(seat.endpoint)
+        connector.times_calls = self._liveness.quiet_after > 0
         manager: Manager = ConnectionManager(
             Machine(self._machine.target, self._policy, self._machine.channel),
             connector,
@@ -157,9 +162,28 @@ class ConnectionPool(SteppedPool[Manager]):
     def _show(self, state: State) -> None:
         self._listeners.changed(state)
 
-    def _arm(self, at: float) -> TimerHandle:
+    def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call `callback` when the clock reaches `when`, in seconds."""
         # A clock supplied by the program may call back on any thread.
-        return self._clock.call_at(at, lambda: self._conductor.post(self._timer_fired))
+        return self._clock.call_at(when, lambda: self._conductor.post(callback))
+
+    def _home(self) -> Ticking | None:
+        return self._conductor if self._clock is self._conductor else None
+
+    def tell_news(self, why: str) -> None:
+        """Handle news. Thread-safe."""
+        self._conductor.post(partial(self.hear_news, why))
+
+    def quiet(self, connection: CoreConnection) -> float:
+        """Return for how many seconds no call has ended on a connection; infinity if none ever has."""
+        return connection.now() - connection.used
+
+    def ask(self, connection: CoreConnection, within: float, tell: Callable[[str], None]) -> None:
+        """Make a liveness call with this deadline, in seconds, and tell the name of the code with which it ended."""
+        connection.ask(within, tell)
+
+    def _gate(self, connection: CoreConnection) -> Any:
+        return connection
 
     def _timer_fired(self) -> None:
         if self._timer is not None:  # not cancelled after it had been posted
@@ -168,7 +192,8 @@ class ConnectionPool(SteppedPool[Manager]):
     def _resolve(self) -> None:
         self.resolver(lambda outcome: self._conductor.post(lambda: self.resolved(outcome)))
 
-    def _calls(self, connection: CoreConnection) -> int:
+    def running(self, connection: CoreConnection) -> int:
+        """Return how many calls a connection has."""
         return len(connection.calls)
 
     def _full(self) -> None:
@@ -187,11 +212,13 @@ class ConnectionPool(SteppedPool[Manager]):
             self._conductor.post(ended)
 
     def _condemn(self, held: Held[Manager], why: str) -> None:
-        connection = held.manager.connection
-        if connection is not None:
-            held.manager.feed(ConnectionLost(why, used=connection.last_used(), replaced=True))
+        connection = held.manager.connection or held.manager.draining
+        if held.manager.connection is not None:
+            held.manager.feed(ConnectionLost(why, used=held.manager.connection.last_used(), replaced=True))
         self._retire(held)
-        held.connector.close()
+        if connection is not None:
+            connection.retire()
+            connection.fail(f"the connection was lost: {why}")
 
     def _discard(self, held: Held[Manager]) -> None:
         held.manager.close()

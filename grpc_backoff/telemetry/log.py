@@ -22,7 +22,7 @@ from grpc_backoff.calls.events import (
 )
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent
-from grpc_backoff.pool.events import SlotCondemned, SlotEvent, SlotRetiring
+from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked, SlotCondemned, SlotEvent, SlotRetiring
 
 _LOG = logging.getLogger("grpc_backoff")
 
@@ -78,8 +78,14 @@ def _log_connection(event: ConnectionEvent) -> None:
 
 def _log_slot(event: SlotEvent) -> None:
     level = logging.INFO if isinstance(event, SlotRetiring | SlotCondemned) else logging.DEBUG
-    what = type(event).__name__.removeprefix("Slot").lower()
     endpoint = f" ({event.endpoint})" if event.endpoint else ""
+    match event:
+        case LivenessAsked():
+            what = "asked whether its peer lives"
+        case LivenessAnswered():
+            what = f"its peer answered after {event.took:.3g} s; it was asked"
+        case _:
+            what = type(event).__name__.removeprefix("Slot").lower()
     _log(level, event, "slot %d%s: %s, because %s", event.slot, endpoint, what, event.why)
 
 

@@ -21,7 +21,7 @@ from grpc_backoff.base_errors import MissingExtra
 from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent, Role
-from grpc_backoff.pool.events import SlotClosed
+from grpc_backoff.pool.events import LivenessAnswered, SlotClosed, SlotCondemned
 from grpc_backoff.telemetry.channels import Channels
 from grpc_backoff.version import __version__
 
@@ -38,6 +38,7 @@ FAILED: Final = "grpc_backoff.subchannel.connection_attempts_failed"
 DISCONNECTIONS: Final = "grpc_backoff.subchannel.disconnections"
 OPEN_CONNECTIONS: Final = "grpc_backoff.subchannel.open_connections"
 CONNECTIONS: Final = "grpc_backoff.channel.connections"
+LIVENESS_CALLS: Final = "grpc_backoff.channel.liveness_calls"
 BACKOFF_DELAY: Final = "grpc_backoff.subchannel.backoff_delay"
 NEXT_ATTEMPT_IN: Final = "grpc_backoff.subchannel.next_attempt_in"
 RETRIES: Final = "grpc_backoff.client.call.retries"
@@ -54,6 +55,7 @@ METHOD: Final = "grpc.method"
 STATUS: Final = "grpc.status"
 DISCONNECT_ERROR: Final = "grpc.disconnect_error"
 ROLE: Final = "grpc_backoff.role"
+ANSWERED: Final = "grpc_backoff.answered"
 ATTEMPT: Final = "grpc_backoff.attempt"
 SOURCE: Final = "grpc_backoff.source"
 REASON: Final = "grpc_backoff.reason"
@@ -97,6 +99,9 @@ class _Connections:
         self._succeeded = meter.create_counter(SUCCEEDED, "{attempt}", "Connection attempts that succeeded.")
         self._failed = meter.create_counter(FAILED, "{attempt}", "Connection attempts that failed.")
         self._disconnections = meter.create_counter(DISCONNECTIONS, "{disconnection}", "Connections that ended.")
+        self._liveness = meter.create_counter(
+            LIVENESS_CALLS, "{call}", "Liveness calls, by whether they were answered."
+        )
         self._delay = delay_histogram(meter, BACKOFF_DELAY, "Waits after failed connection attempts.")
         meter.create_observable_up_down_counter(
             OPEN_CONNECTIONS, [lambda _: _observed(channels.open_connections())], "{connection}", "Open connections."
@@ -127,6 +132,8 @@ class _Connections:
                 self._disconnections.add(1, labels | {DISCONNECT_ERROR: UNKNOWN})
                 if event.counted_as_failure and event.retry_in is not None:
                     self._delay.record(event.retry_in, labels)
+            case LivenessAnswered() | SlotCondemned():
+                self._liveness.add(1, labels | {ANSWERED: str(isinstance(event, LivenessAnswered)).lower()})
             case SlotClosed() if event.lived is not None:
                 self._disconnections.add(1, labels | {DISCONNECT_ERROR: SHUTDOWN})
             case events.Closed() if event.lived is not None:

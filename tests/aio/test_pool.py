@@ -35,7 +35,7 @@ class Parts:
             key=None,
         )
         self.calls = {}
-        self.pool._calls = lambda connection: self.calls.get(connection, 0)
+        self.pool.running = lambda connection: self.calls.get(connection, 0)
 
     def connect(self, _endpoint):
         script = self.script.pop(0) if self.script else ()

@@ -77,6 +77,9 @@ def test_check_says_what_holds_and_why(file):
         "streams_per_connection": (100, "preset grpc"),
         "resolve_every": (0.0, "preset grpc"),
         "min_resolve_interval": (30.0, "preset grpc"),
+        "quiet_after": (0.0, "preset grpc"),
+        "answer_within": (5.0, "preset grpc"),
+        "watch_network": (False, "preset grpc"),
     }
     assert values(document, 'targets."*.example:443"')["reconnect"] == (
         "eager",

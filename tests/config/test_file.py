@@ -28,7 +28,8 @@ CONNECTION_KEYS = (
     "preset, initial_backoff, max_backoff, min_connect_timeout, "
     "idle_timeout, multiplier, jitter, jitter_first, "
     "stable_after, reconnect, max_connections, streams_per_connection, "
-    "resolve_every, min_resolve_interval"
+    "resolve_every, min_resolve_interval, quiet_after, answer_within, "
+    "watch_network"
 )
 METHOD_KEYS = (
     "preset, retry, max_attempts, delay, backoff, "
@@ -478,6 +479,9 @@ def test_every_setting(file):
         ("max_connections = 4", ("grpc_backoff.max_connections", 4)),
         ("streams_per_connection = 250", ("grpc_backoff.streams_per_connection", 250)),
         ('resolve_every = "1m"', ("grpc_backoff.resolve_every", 60)),
+        ('quiet_after = "200ms"', ("grpc_backoff.quiet_after", 0.2)),
+        ('answer_within = "3s"', ("grpc_backoff.answer_within", 3)),
+        ("watch_network = true", ("grpc_backoff.watch_network", True)),
         ('min_resolve_interval = "5s"', ("grpc.dns_min_time_between_resolutions_ms", 5000)),
         *((f'preset = "{name}"', ("grpc_backoff.preset", name)) for name in RETRY),
     ],

@@ -30,13 +30,17 @@ ALL = (
     "grpc.max_reconnect_backoff_ms, grpc.min_reconnect_backoff_ms, grpc.client_idle_timeout_ms, "
     "grpc_backoff.multiplier, grpc_backoff.jitter, grpc_backoff.jitter_first, grpc_backoff.stable_after, "
     "grpc_backoff.reconnect, grpc_backoff.max_connections, grpc_backoff.streams_per_connection, "
-    "grpc_backoff.resolve_every, grpc.dns_min_time_between_resolutions_ms, grpc_backoff.config"
+    "grpc_backoff.resolve_every, grpc.dns_min_time_between_resolutions_ms, grpc_backoff.quiet_after, "
+    "grpc_backoff.answer_within, grpc_backoff.watch_network, grpc_backoff.config"
 )
 POOL = {
     "max_connections": (1, "preset grpc"),
     "streams_per_connection": (100, "preset grpc"),
     "resolve_every": (0.0, "preset grpc"),
     "min_resolve_interval": (30.0, "preset grpc"),
+    "quiet_after": (0.0, "preset grpc"),
+    "answer_within": (5.0, "preset grpc"),
+    "watch_network": (False, "preset grpc"),
 }
 
 
@@ -82,6 +86,12 @@ BAD_VALUES = [
     ("grpc_backoff.resolve_every", 0.5, "0.5"),
     ("grpc_backoff.resolve_every", -1, "-1"),
     ("grpc_backoff.resolve_every", math.inf, "inf"),
+    ("grpc_backoff.quiet_after", 0.09, "0.09"),
+    ("grpc_backoff.quiet_after", -1, "-1"),
+    ("grpc_backoff.quiet_after", math.nan, "nan"),
+    ("grpc_backoff.answer_within", 0, "0"),
+    ("grpc_backoff.answer_within", 3601, "3601"),
+    ("grpc_backoff.watch_network", "maybe", "'maybe'"),
     ("grpc.dns_min_time_between_resolutions_ms", -1, "-1"),
     ("grpc_backoff.preset", "gprc", "'gprc'"),
     ("grpc_backoff.preset", None, "None"),
@@ -361,7 +371,7 @@ def test_no_policy(policy):
 
 def test_keys_listed():
     """CH-9: `OPTION_KEYS` lists each option that the library interprets exactly once."""
-    assert len(OPTION_KEYS) == len(set(OPTION_KEYS)) == 16
+    assert len(OPTION_KEYS) == len(set(OPTION_KEYS)) == 19
     assert {INITIAL, MAX, MIN, IDLE, FIXED, "grpc_backoff.config"} < set(OPTION_KEYS)
 
 

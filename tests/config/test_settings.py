@@ -265,6 +265,9 @@ WRONG = {
     "streams_per_connection": (0, lambda wrong: PoolPolicy(streams_per_connection=wrong), None),
     "resolve_every": (0.5, lambda wrong: PoolPolicy(resolve_every=wrong), None),
     "min_resolve_interval": (-1, lambda wrong: PoolPolicy(min_resolve_interval=wrong), None),
+    "quiet_after": (0.05, lambda wrong: PoolPolicy(quiet_after=wrong), None),
+    "answer_within": (0, lambda wrong: PoolPolicy(answer_within=wrong), None),
+    "watch_network": (2, lambda wrong: PoolPolicy(watch_network=wrong), None),
     "max_tokens": (1001, lambda wrong: RetryBudget(wrong, 0.1), "maxTokens"),
     "token_ratio": (0, lambda wrong: RetryBudget(10, wrong), "tokenRatio"),
 }

@@ -32,6 +32,7 @@ INPUTS = {
     m.ConnectionLost: m.ConnectionLost("closed"),
     m.CoreRedialled: m.CoreRedialled(),
     m.ResetRequested: m.ResetRequested(),
+    m.NewsArrived: m.NewsArrived(),
     m.CloseRequested: m.CloseRequested(),
 }
 
@@ -583,6 +584,92 @@ def test_an_outcome_on_its_way_is_waited_for():
     other.want()
     other.feed(m.TimerFired(busy=True, decided=True), 125.0)
     assert m.AbandonAttempt() in other.wake()
+
+
+def back_off(failures, **policy):
+    """Return a driver whose channel is asleep after this many failed attempts."""
+    driver = Driver(jitter_first=False, **policy)
+    driver.want()
+    for _ in range(failures - 1):
+        driver.fail()
+        driver.wake()
+    driver.fail()
+    return driver
+
+
+def test_news_causes_one_attempt_soon():
+    """LV-4: news moves the planned start of a sleeping channel to now + U(0, INITIAL), which the status shows."""
+    driver = back_off(6)
+    planned = driver.timer
+
+    driver.now += 2.0
+    driver.feed(m.NewsArrived())
+
+    assert driver.now <= driver.timer < driver.now + 1.0 < planned
+    assert driver.state.next_start == driver.timer
+    driver.wake()
+    assert len(driver.starts) == 7
+
+
+def test_news_never_resets_a_schedule():
+    """LV-4: if the attempt that news caused fails, the backoff goes on as it had been planned, with its own numbers."""
+    told, untold = back_off(6, seed=3), back_off(6, seed=3)
+    told.now += 2.0
+    untold.rng.random()  # news draws one number
+    told.feed(m.NewsArrived())
+    told.wake()
+    told.fail(0.1)
+    for driver in (told, untold):
+        for _ in range(5):
+            driver.wake()
+            driver.fail(0.1)
+
+    assert told.starts[:6] + told.starts[7:] == untold.starts
+    assert [event.attempt for event in told.events if type(event) is events.AttemptStarted][5:9] == [6, 6, 7, 8]
+
+
+def test_false_news_ten_times_a_second():
+    """LV-4: however frequent news is, it costs at most one attempt for each gap of the schedule."""
+    driver = back_off(1)
+    end, news, plans = driver.now + 600.0, driver.now, set()
+    while driver.now < end:
+        plans.add(driver.state.key.deadline)
+        news += 0.1
+        if driver.timer <= news:
+            driver.wake()
+            driver.fail()
+        else:
+            driver.feed(m.NewsArrived(), max(news, driver.now))
+    driver_without = back_off(1)
+    while driver_without.now < end:
+        driver_without.wake()
+        driver_without.fail()
+
+    assert len(driver_without.starts) - 2 <= len(driver.starts) / 2 <= len(driver_without.starts) + 2
+    gaps = [later - earlier for earlier, later in itertools.pairwise(driver.starts)]
+    assert min(gaps) >= 0.8, "never before SH-5 allows it, apart from jitter"
+
+
+@pytest.mark.parametrize("ahead", [0.05, 0.5])
+def test_news_just_before_the_planned_start(ahead):
+    """LV-4, SH-5: the planned attempt follows one that news caused no sooner than INITIAL_BACKOFF after its start."""
+    driver = back_off(4, rng=type("Lowest", (), {"random": staticmethod(lambda: 0.0)})())
+    planned = driver.timer
+    driver.feed(m.NewsArrived(), planned - ahead)
+    driver.wake()
+    driver.fail(0.01)
+
+    assert driver.starts[-1] == planned - ahead
+    assert driver.timer == pytest.approx(driver.starts[-1] + 1.0)
+
+
+def test_news_of_a_shared_schedule_reaches_all_who_sleep():
+    """LV-4, SH-3: news to one manager of a key moves the start for the others, who are told."""
+    driver = back_off(4)
+    driver.state = driver.state._replace(key=driver.state.key.joined())
+
+    assert m.TellOthers() in driver.feed(m.NewsArrived())
+    assert m.TellOthers() not in driver.feed(m.NewsArrived()), "the second in a gap changes nothing"
 
 
 @pytest.mark.parametrize("phase", list(m.Phase))

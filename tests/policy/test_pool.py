@@ -25,6 +25,10 @@ def test_default_is_one_connection():
         ("resolve_every", 0.99),
         ("min_resolve_interval", -1),
         ("round_robin", "yes"),
+        ("quiet_after", 0.09),
+        ("answer_within", 0.0),
+        ("answer_within", 3601.0),
+        ("watch_network", 2),
     ],
 )
 def test_bad_values(field, value):
@@ -33,7 +37,17 @@ def test_bad_values(field, value):
         PoolPolicy(**{field: value})
 
 
-@pytest.mark.parametrize(("field", "value"), [("max_connections", 1000), ("resolve_every", 1), ("resolve_every", 0)])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_connections", 1000),
+        ("resolve_every", 1),
+        ("resolve_every", 0),
+        ("quiet_after", 0.1),
+        ("quiet_after", 0),
+        ("answer_within", 3600),
+    ],
+)
 def test_limits(field, value):
     """PO-7, PO-8: the limits themselves are allowed."""
     assert getattr(PoolPolicy(**{field: value}), field) == value

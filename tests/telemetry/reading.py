@@ -13,6 +13,7 @@ from opentelemetry.sdk.metrics.export import Gauge, Histogram, InMemoryMetricRea
 from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.pool.events import LivenessAnswered
 
 METHOD = "echo.v1.Echo/Unary"
 
@@ -73,6 +74,7 @@ def connection_events(ready, sleeping):
         events.BackoffReset(**about(ready)),
         events.AttemptStarted(**about(ready), limit=20.0),
         events.Connected(**about(ready), took=0.1, connections=2),
+        LivenessAnswered(**about(ready), why="no call has ended on it for 30 s", took=0.1),
     ]
 
 

@@ -14,7 +14,15 @@ from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded,
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.pool import events as slots
-from grpc_backoff.pool.events import SlotClosed, SlotCondemned, SlotOpened, SlotRetiring, SlotServing
+from grpc_backoff.pool.events import (
+    LivenessAnswered,
+    LivenessAsked,
+    SlotClosed,
+    SlotCondemned,
+    SlotOpened,
+    SlotRetiring,
+    SlotServing,
+)
 from grpc_backoff.telemetry.log import FIELDS, log_event
 
 PAGE = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text("utf-8")
@@ -45,6 +53,16 @@ LINES = [
         SlotCondemned(**COMMON, attempt=0, slot=1, why="no answer"),
         logging.INFO,
         "dns:///shop:443: slot 1: condemned, because no answer",
+    ),
+    (
+        LivenessAsked(**COMMON, attempt=0, why="no call has ended on it for 30 s", within=5.0),
+        logging.DEBUG,
+        "dns:///shop:443: slot 0: asked whether its peer lives, because no call has ended on it for 30 s",
+    ),
+    (
+        LivenessAnswered(**COMMON, attempt=0, why="there was news", took=0.0123),
+        logging.DEBUG,
+        "dns:///shop:443: slot 0: its peer answered after 0.0123 s; it was asked, because there was news",
     ),
     (
         SlotClosed(**COMMON, attempt=0, slot=1, why="its last call has ended", lived=2.0),
@@ -224,7 +242,7 @@ def test_percent_signs(caplog):
 def test_nothing_sensitive(kind):
     """RT-11: events have no fields for sensitive data."""
     connections = {"channel", "limit", "failure", "retry_in", "connections", "lived", "counted_as_failure", "joined"}
-    shared = {"attempt_id", "elsewhere", "endpoint", "slot", "why"}
+    shared = {"attempt_id", "elsewhere", "endpoint", "slot", "why", "within"}
     of_calls = {"method", "code", "delay", "server_delay", "source", "reason", "trace_id", "call_id", "gap"}
 
     assert {field.name for field in fields(kind)} <= {

@@ -1,0 +1,231 @@
+"""News for the channels of this process: it has slept, its network has changed, or the program says so (LV-4).
+
+What a channel does with news is up to its machines. Here, news is only found, and passed on to the pools of open
+channels that have asked for a connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any, Protocol
+from weakref import WeakSet, WeakValueDictionary
+
+from grpc_backoff.connection.clock import TimerHandle
+from grpc_backoff.pool.liveness import LATE, WOKE
+
+_LOG = logging.getLogger(__name__)
+
+_TICK = 1.0
+"""How often to check whether the process has slept, in seconds."""
+_TOGETHER = 0.1
+"""How long changes of the network are collected, in seconds, because one change causes many messages."""
+_GROUPS = 0x10 | 0x40 | 0x100 | 0x400
+"""The groups of messages about addresses and routes, for IPv4 and IPv6: RTMGRP_IPV4_IFADDR and so on."""
+_LARGEST = 65536
+
+TOLD = "network_changed() was called"
+NETWORK = "the machine's network has changed"
+
+
+class Hearer(Protocol):
+    """A pool of connections."""
+
+    def tell_news(self, why: str) -> None:
+        """Handle news; any thread may call this."""
+        ...
+
+    def hear_news(self, why: str, *, woke: bool = False) -> None:
+        """Handle news, on the event loop or thread that the pool belongs to."""
+        ...
+
+
+class Ticking(Protocol):
+    """An event loop, or the conductor."""
+
+    def call_at(self, when: float, callback: Callable[[], None], /) -> TimerHandle:
+        """Call `callback` at a time on the machine's monotonic clock, in seconds."""
+        ...
+
+
+def slept() -> float:
+    """Return for how many seconds this machine has been suspended since it was started; 0 if that is not known."""
+    boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+    return 0.0 if boot is None else time.clock_gettime(boot) - time.monotonic()
+
+
+class Sleeper:
+    """Finds out whether the process or its machine has slept, for the pools of one event loop or of all threads."""
+
+    def __init__(self, home: Ticking) -> None:
+        """Start without pools; `home` is the event loop, or the conductor."""
+        self.pools: WeakSet[Any] = WeakSet()
+        self._home = home
+        self._timer: TimerHandle | None = None
+        self._due = 0.0
+        self._slept = 0.0
+
+    def join(self, pool: Hearer) -> None:
+        """Tell a pool when the process has slept."""
+        self.pools.add(pool)
+        if self._timer is None:
+            self._arm()
+
+    def leave(self, pool: Hearer) -> None:
+        """Tell a pool nothing more."""
+        self.pools.discard(pool)
+        if not self.pools and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        self._due, self._slept = time.monotonic() + _TICK, slept()
+        self._timer = Context().run(self._home.call_at, self._due, self._tick)
+
+    def _tick(self) -> None:
+        late = max(time.monotonic() - self._due, slept() - self._slept)
+        self._timer = None
+        if self.pools:
+            self._arm()
+        if late > LATE:
+            for pool in tuple(self.pools):
+                pool.hear_news(WOKE, woke=True)
+
+
+class Network:
+    """Watches the routes and addresses of the machine with a netlink socket, in one thread for the process."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        """Start; `tell` is called after each change, in another thread."""
+        self._tell = tell
+        self._stopped = False
+        self._wake, self._woken = os.pipe()
+        thread = threading.Thread(target=self._run, name="grpc-backoff-network", daemon=True)
+        Context().run(thread.start)
+
+    def stop(self) -> None:
+        """End the thread soon."""
+        self._stopped = True
+        os.close(self._woken)
+
+    def _run(self) -> None:
+        try:
+            with contextlib.closing(open_netlink()) as link:
+                self._watch(link)
+        except OSError as error:
+            _LOG.info("changes of the network are not noticed: %s", error)
+        finally:
+            os.close(self._wake)
+
+    def _watch(self, link: socket.socket) -> None:
+        while not self._stopped:
+            select.select([link.fileno(), self._wake], [], [])
+            if self._stopped:
+                return
+            end = time.monotonic() + _TOGETHER
+            while (left := end - time.monotonic()) > 0:
+                if link.fileno() in select.select([link.fileno(), self._wake], [], [], left)[0]:
+                    with contextlib.suppress(OSError):  # there was more than the socket could keep
+                        link.recv(_LARGEST)
+                elif self._stopped:
+                    return
+            self._tell()
+
+
+def open_netlink() -> socket.socket:
+    """Return a socket that receives a message for each change of a route or an address.
+
+    Raises:
+        OSError: there is no netlink, or it is not permitted.
+    """
+    family = getattr(socket, "AF_NETLINK", None)
+    if family is None:
+        raise OSError("this system has no netlink")
+    link = socket.socket(family, socket.SOCK_RAW, 0)
+    try:
+        link.bind((0, _GROUPS))
+    except OSError:
+        link.close()
+        raise
+    return link
+
+
+class NewsDesk:
+    """Passes on news to the pools of this process."""
+
+    def __init__(self) -> None:
+        """Start without pools."""
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Start over in the child of a fork, because pools, timers and threads belong to the parent."""
+        self._lock = threading.RLock()
+        self._pools: WeakSet[Any] = WeakSet()
+        self._followers: WeakSet[Any] = WeakSet()
+        self._sleepers: WeakValueDictionary[int, Sleeper] = WeakValueDictionary()
+        self._network: Network | None = None
+
+    def join(self, pool: Hearer, home: Ticking | None, *, network: bool) -> Sleeper | None:
+        """Tell a pool the news. Called where the pool runs.
+
+        `home` is None if the clock of the pool is not the machine's. With `network`, changes of the network are news
+        too. The pool has to keep the result, and to leave it.
+        """
+        with self._lock:
+            self._pools.add(pool)
+            if network:
+                self._followers.add(pool)
+                self._network = self._network or Network(self._changed)
+            if home is None:
+                return None
+            sleeper = self._sleepers.get(id(home))
+            if sleeper is None:
+                sleeper = self._sleepers[id(home)] = Sleeper(home)
+        sleeper.join(pool)
+        return sleeper
+
+    def leave(self, pool: Hearer) -> None:
+        """Tell a pool nothing more."""
+        with self._lock:
+            self._pools.discard(pool)
+            self._followers.discard(pool)
+            if self._network is not None and not self._followers:
+                self._network.stop()
+                self._network = None
+
+    def tell(self, why: str) -> None:
+        """Tell every pool. Thread-safe."""
+        with self._lock:
+            pools = tuple(self._pools)
+        for pool in pools:
+            pool.tell_news(why)
+
+    def _changed(self) -> None:
+        with self._lock:
+            pools = tuple(self._followers)
+        for pool in pools:
+            pool.tell_news(NETWORK)
+
+
+NEWS = NewsDesk()
+"""The news of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=NEWS.begin_anew)
+
+
+def network_changed() -> None:
+    """Tell every channel of this process that the network has changed, for example because a VPN is up (LV-4).
+
+    A channel that waits for its next attempt dials within INITIAL_BACKOFF, at most once in each planned gap; if that
+    fails, its backoff goes on as planned. A channel with `grpc_backoff.quiet_after` asks its peer whether it lives. May
+    be called from any thread, any number of times.
+    """
+    NEWS.tell(TOLD)

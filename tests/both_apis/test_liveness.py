@@ -1,0 +1,306 @@
+"""Liveness by a call: peers that are dead, slow or strange. Runs in real time, with generous slack."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import grpc
+import pytest
+
+from grpc_backoff import AttemptFailed, AttemptStarted, Disconnected, network_changed
+from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked, SlotCondemned
+from grpc_backoff.pool.liveness import WOKE
+from tests.both_apis.relay import relay
+from tests.echo import services
+from tests.sync.service import Echo, place, until
+
+CODE = grpc.StatusCode
+FAST = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100)]
+CHECK = "/grpc.health.v1.Health/Check"
+
+
+def options(quiet, within=0.5):
+    return [*FAST, ("grpc_backoff.quiet_after", quiet), ("grpc_backoff.answer_within", within)]
+
+
+class Health(grpc.GenericRpcHandler):
+    """A health service that does what the test says, and counts its calls."""
+
+    def __init__(self, behave):
+        self.metadata = []
+        self._behave = behave
+
+    def service(self, details):
+        if details.method != CHECK:
+            return None
+
+        def check(request, context):
+            self.metadata.append(context.invocation_metadata())
+            return self._behave(context)
+
+        return grpc.unary_unary_rpc_method_handler(check)
+
+
+class Served:
+    """An Echo server with a health service."""
+
+    def __init__(self, behave, echo=None):
+        self.health, self.echo = Health(behave), echo or Echo()
+        self._server = grpc.server(ThreadPoolExecutor(16))
+        services.add_EchoServicer_to_server(self.echo, self._server)
+        self._server.add_generic_rpc_handlers((self.health,))
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        self._server.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.echo.end()
+        self._server.stop(None).wait(20)
+
+
+@pytest.mark.parametrize("directions", [("up", "down"), ("up",), ("down",)], ids=["both", "up", "down"])
+def test_a_dead_peer_under_an_open_stream(ours, log, directions):
+    """LV-1: when all packets, or those of one direction, are lost, streams fail soon, and the next call is answered."""
+    with (
+        place() as server,
+        relay(server.port) as between,
+        ours.channel(between.target, options(0.2), listeners=[log.hear]) as channel,
+    ):
+        channel.ready()
+        stream = channel.begin("Both", iter(["a", threading.Event()]), timeout=60)
+        assert stream.read() == "a"
+        between.lose(*directions)
+        lost = time.monotonic()
+        outcome = stream.outcome(30)
+        assert outcome.code is CODE.UNAVAILABLE
+        assert "no answer for 0.5 s" in outcome.details
+        assert channel.unary(timeout=20) == "a"
+        assert time.monotonic() - lost < 15, "0.2 s and 0.5 s, and a handshake"
+        assert between.connections == 2
+        assert [event.why for event in log.of(SlotCondemned)] == ["no answer for 0.5 s"]
+        asked = log.of(LivenessAsked)
+        assert any(event.why == "no call has ended on it for 0.2 s" for event in asked)
+        assert asked[-1].why == "it replaces a connection whose peer may be dead", "LV-3"
+        assert log.of(LivenessAnswered), "LV-3: the new connection serves after an answer"
+        assert "no answer for 0.5 s" in str(log.of(Disconnected)[0].failure)
+        until(lambda: [slot.role.value for slot in channel.own.connection_status().connections] == ["serving"])
+
+
+def test_a_dead_peer_after_a_pause(ours, log):
+    """LV-1: calls after a pause wait for the answer, one liveness call for all, and use the new connection if none."""
+    with (
+        place() as server,
+        relay(server.port) as between,
+        ours.channel(between.target, options(0.2), listeners=[log.hear]) as channel,
+    ):
+        channel.ready()
+        assert channel.unary(timeout=20) == "a"
+        until(lambda: not channel.own._pool.takes_calls)
+        between.lose()
+        calls = [channel.begin(timeout=20) for _ in range(10)]
+        assert [call.outcome().code for call in calls] == [CODE.OK] * 10
+        condemned = log.of(SlotCondemned)[0]
+        assert len([event for event in log.of(LivenessAsked) if event.at < condemned.at]) == 1
+        assert between.connections == 2
+        assert len(server.servicer.got) == 11, "no call was sent twice"
+
+
+def test_a_pause_with_a_peer_that_lives(ours, log):
+    """LV-1, LV-5: after a pause, one liveness call; the connection stays, and the status says why it was asked."""
+    with place() as server, ours.channel(server.target, options(0.1), listeners=[log.hear]) as channel:
+        channel.ready()
+        for number in range(5):
+            until(lambda: not channel.own._pool.takes_calls)
+            time.sleep(0.3)
+            assert len(log.of(LivenessAsked)) == number, "a connection without calls is not asked"
+            assert channel.unary(timeout=20) == "a"
+            assert len(log.of(LivenessAnswered)) == number + 1
+        (slot,) = channel.own.connection_status().connections
+        assert (slot.suspected, slot.answered) == ("no call has used it for 0.1 s", True)
+        assert len(log.of(AttemptStarted)) == 1
+
+
+def test_the_own_deadline_of_a_call_that_waits(ours):
+    """LV-1: the deadline of a call that waits for the answer to a liveness call is its own."""
+    with (
+        place() as server,
+        relay(server.port) as between,
+        ours.channel(between.target, options(0.1, 20)) as channel,
+    ):
+        channel.ready()
+        until(lambda: not channel.own._pool.takes_calls)
+        between.lose()
+        began = time.monotonic()
+        assert channel.begin(timeout=0.3).outcome().code is CODE.DEADLINE_EXCEEDED
+        assert time.monotonic() - began < 10
+
+
+ANSWERS = {
+    "serving": lambda context: b"\x08\x01",
+    "garbage": lambda context: b"\xff\xff\xff",
+    "empty": lambda context: b"",
+    "refuses": lambda context: context.abort(CODE.PERMISSION_DENIED, "no"),
+    "unauthenticated": lambda context: context.abort(CODE.UNAUTHENTICATED, "no"),
+    "unavailable": lambda context: context.abort(CODE.UNAVAILABLE, "the upstream is down"),
+    "raises": lambda context: 1 / 0,
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_any_answer_is_life(ours, log, answer):
+    """LV-1: whatever the peer says to the liveness call shows that it lives; the call has no metadata of the user."""
+    with (
+        Served(ANSWERS[answer]) as server,
+        ours.channel(f"127.0.0.1:{server.port}", options(0.1, 5), listeners=[log.hear]) as channel,
+    ):
+        channel.ready()
+        stream = channel.begin("Both", iter(["a", threading.Event()]), metadata=(("token", "secret"),), timeout=60)
+        assert stream.read() == "a"
+        log.until(LivenessAnswered, 3)
+        assert not stream.done()
+        assert not log.of(SlotCondemned)
+        assert [slot.calls for slot in channel.own.connection_status().connections] == [1], "it is no running call"
+        assert not any(key == "token" for each in server.health.metadata for key, _ in each)
+        stream.cancel()
+
+
+def test_a_health_service_that_never_answers(ours, log):
+    """LV-1: a health service that hangs is a dead peer; replacements are made no faster than the backoff allows."""
+    over = threading.Event()
+    with Served(lambda context: over.wait(20)) as server:
+        try:
+            with ours.channel(f"127.0.0.1:{server.port}", options(0.1, 0.2), listeners=[log.hear]) as channel:
+                channel.ready()
+                call = channel.begin(texts=["hang"], timeout=20)
+                assert call.outcome().code is CODE.UNAVAILABLE
+                log.until(SlotCondemned, 3)
+                assert channel.begin(timeout=0.5).outcome().code is CODE.DEADLINE_EXCEEDED, "LV-3: nothing serves"
+            assert min(log.gaps()) >= 0.05
+        finally:
+            over.set()
+
+
+def test_a_slow_server(ours, log):
+    """LV-2: a server that is only slow costs a liveness call; no call fails that would not, and nothing is replaced."""
+
+    class Slow(Echo):
+        def Unary(self, request, context):  # noqa: N802
+            time.sleep(0.5)
+            return request
+
+    with (
+        Served(lambda context: b"", Slow()) as server,
+        ours.channel(f"127.0.0.1:{server.port}", options(60, 20), listeners=[log.hear]) as channel,
+    ):
+        channel.ready()
+        codes = [channel.begin(timeout=0.1).outcome().code for _ in range(6)]
+        assert codes == [CODE.DEADLINE_EXCEEDED] * 6
+        log.until(LivenessAnswered)
+        assert {event.why for event in log.of(LivenessAsked)} == {"two calls in a row have reached their deadlines"}
+        assert len(log.of(LivenessAsked)) <= 3
+        assert channel.unary(timeout=20) == "a"
+        assert len(log.of(AttemptStarted)) == 1
+
+
+def test_two_deadlines_with_a_dead_peer(ours, log):
+    """LV-2: two calls in a row that reach their deadlines are a reason to ask, long before `quiet_after`."""
+    with (
+        place() as server,
+        relay(server.port) as between,
+        ours.channel(between.target, options(600, 0.3), listeners=[log.hear]) as channel,
+    ):
+        channel.ready()
+        assert channel.unary(timeout=20) == "a"
+        between.lose()
+        for _ in range(2):
+            assert channel.begin(timeout=0.1).outcome().code is CODE.DEADLINE_EXCEEDED
+        log.until(SlotCondemned)
+        assert channel.unary(timeout=20) == "a"
+        assert between.connections == 2
+
+
+def test_retried_by_its_policy(ours, cancellable):
+    """LV-1, RT-2: the policy of a call decides what follows when its connection is condemned."""
+    with place() as server, relay(server.port) as between:
+        retry = "retry: 3, delay: 10ms, codes: UNAVAILABLE"
+        with ours.channel(between.target, options(0.2), retry=retry) as channel:
+            channel.ready()
+            assert channel.unary(timeout=20) == "a"
+            between.lose()
+            outcome = channel.begin(cancellable, ["x"], timeout=20).outcome()
+            assert (outcome.code, "".join(outcome.texts)) == (CODE.OK, "x")
+
+
+def test_off_by_default(ours, log):
+    """LV-1: without `quiet_after`, no liveness call is made, and a connection has no watch."""
+    with (
+        Served(lambda context: b"") as server,
+        ours.channel(f"127.0.0.1:{server.port}", FAST, listeners=[log.hear]) as channel,
+    ):
+        channel.ready()
+        assert channel.unary(timeout=20) == "a"
+        for _ in range(3):
+            assert channel.begin(texts=["hang"], timeout=0.1).outcome().code is CODE.DEADLINE_EXCEEDED
+        assert channel.own._pool._watches == {}
+        assert not log.of(LivenessAsked)
+        assert server.health.metadata == []
+
+
+def test_news_on_a_ready_connection(ours, log):
+    """LV-4: `network_changed` makes a channel with `quiet_after` ask its peer, and a dead one is replaced after 2 s."""
+    with (
+        place() as server,
+        relay(server.port) as between,
+        ours.channel(between.target, options(600, 60), listeners=[log.hear]) as channel,
+    ):
+        channel.ready()
+        network_changed()
+        log.until(LivenessAnswered)
+        between.lose()
+        network_changed()
+        assert log.until(SlotCondemned).why == "no answer for 2 s"
+        assert channel.unary(timeout=20) == "a"
+
+
+def test_news_in_backoff(ours, log, nowhere):
+    """LV-4: news makes a sleeping channel dial soon, once in each planned gap, and never resets its schedule."""
+    slow = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 60_000)]
+    with ours.channel(nowhere.target, [*slow, ("grpc_backoff.multiplier", 100)], listeners=[log.hear]) as channel:
+        call = channel.begin(wait_for_ready=True, timeout=60)
+        log.until(AttemptFailed, 2)
+        assert log.of(AttemptFailed)[1].retry_in > 10
+        for _ in range(20):
+            network_changed()
+            time.sleep(0.05)
+        log.until(AttemptFailed, 3)
+        assert [event.attempt for event in log.of(AttemptStarted)] == [1, 2, 2], "only one for the gap"
+        assert log.of(AttemptFailed)[2].retry_in > 10, "the plan has not changed"
+        nowhere.start()
+        channel.own.reset_connect_backoff()
+        assert call.outcome().code is CODE.OK
+
+
+def test_woken_without_quiet_after(ours, log):
+    """LV-4: after a sleep, a channel without `quiet_after` asks its peer as well."""
+    with (
+        place() as server,
+        relay(server.port) as between,
+        ours.channel(between.target, FAST, listeners=[log.hear]) as channel,
+    ):
+        channel.ready()
+        assert channel.unary(timeout=20) == "a"
+        between.lose()
+        pool = channel.own._pool
+        wake = partial(pool.hear_news, WOKE, woke=True)
+        if ours.name == "threads":
+            channel.own._conductor.post(wake)
+        else:
+            channel._loop.do(wake)
+        assert log.until(SlotCondemned).why == "no answer for 2 s"
+        assert channel.unary(timeout=20) == "a"
+        assert between.connections == 2

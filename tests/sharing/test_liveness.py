@@ -1,0 +1,121 @@
+"""The watch over one connection, with a keeper that records what it is asked for."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from grpc_backoff.pool.liveness import CallWaits, LivenessMachine, LivenessPhase, News
+from grpc_backoff.sharing.liveness import ConnectionWatch
+
+
+class Keeper:
+    """A keeper of one connection, which is also that connection."""
+
+    def __init__(self):
+        self.time, self.calls, self.up, self.done, self.tell, self.timers = 100.0, 0, True, [], None, []
+
+    def alive(self):
+        return self.up
+
+    def at(self, when, callback):
+        self.timers.append(callback)
+        return self
+
+    def cancel(self):
+        self.timers.clear()
+
+    def now(self):
+        return self.time
+
+    def running(self, _connection):
+        return self.calls
+
+    def quiet(self, _connection):
+        return math.inf
+
+    def hold(self, _connection, *, shut):
+        self.done.append("shut" if shut else "open")
+
+    def ask(self, _connection, within, tell):
+        self.tell = tell
+
+    def suspected(self, number, why, within):
+        self.done.append("suspected")
+
+    def lives(self, number, why, took):
+        self.done.append("lives")
+
+    def condemn(self, number, why):
+        self.done.append(why)
+
+
+def watch(keeper, *, doubted=False):
+    return ConnectionWatch(keeper, 0, keeper, LivenessMachine(0.2, 5.0), doubted=doubted)
+
+
+def look(keeper):
+    keeper.time += 0.2
+    keeper.timers.pop()()
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        ("OK", "lives"),
+        ("UNIMPLEMENTED", "lives"),
+        ("UNAUTHENTICATED", "lives"),
+        ("UNAVAILABLE", "lives"),
+        ("DEADLINE_EXCEEDED", "no answer for 5 s"),
+        ("CANCELLED", "no answer for 5 s"),
+    ],
+)
+def test_what_the_answer_shows(code, outcome):
+    """LV-1: any code is life but CANCELLED and DEADLINE_EXCEEDED; UNAVAILABLE is, if the connection is READY."""
+    keeper = Keeper()
+    keeper.calls = 1
+    made = watch(keeper)
+    look(keeper)
+    keeper.tell(code)
+    assert keeper.done[:2] == ["suspected", outcome]
+    assert made.state.answered is (outcome == "lives")
+
+
+def test_a_connection_that_has_left_ready():
+    """LV-1: a connection that has left READY is never asked, and an answer that comes after that says nothing."""
+    keeper = Keeper()
+    made = watch(keeper)
+    keeper.up = False
+    made.feed(News("x"))
+    assert (keeper.done, made.state.phase) == ([], LivenessPhase.ENDED)
+    keeper = Keeper()
+    made = watch(keeper)
+    made.feed(News("x"))
+    keeper.up = False
+    keeper.tell("UNAVAILABLE")
+    assert (keeper.done, made.state.phase) == (["suspected"], LivenessPhase.ENDED)
+
+
+def test_a_pause():
+    """LV-1: after a pause, calls are kept out until the peer has answered; the timer is armed again after that."""
+    keeper = Keeper()
+    made = watch(keeper)
+    look(keeper)
+    assert (keeper.done, keeper.timers) == (["shut"], []), "nothing is planned without calls"
+    made.feed(CallWaits())
+    made.feed(CallWaits())
+    keeper.tell("OK")
+    assert keeper.done == ["shut", "suspected", "lives", "open"]
+    assert len(keeper.timers) == 1
+
+
+def test_a_thread_that_was_faster():
+    """LV-1: a call that enters a connection while it is being shut has its peer asked."""
+    keeper = Keeper()
+    made = watch(keeper)
+    counts = iter([0, 1])
+    keeper.running = lambda _connection: next(counts)
+    look(keeper)
+    assert keeper.done == ["shut", "suspected"]
+    assert made.state.phase is LivenessPhase.ASKING
