@@ -75,7 +75,7 @@ class Peer:
 
 @contextlib.contextmanager
 def serving(serve: Callable[..., AbstractAsyncContextManager[Served]], *args: Any) -> Iterator[Peer]:
-    """Run a server in its own process, and yield its `Peer` once it is listening."""
+    """Run a server in its own process and yield its `Peer` once it is listening."""
     here, there = _CONTEXT.Pipe()
     process = _CONTEXT.Process(target=_serve, args=(there, serve, args), daemon=True)
     process.start()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import time
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +29,7 @@ __all__ = [
     "going_away",
     "hanging_up",
     "hanging_up_with_tls",
+    "limited",
     "visited",
 ]
 
@@ -38,6 +41,25 @@ async def echoing() -> AsyncIterator[Served]:
     """Run a server that echoes each request."""
     async with echo.serving() as port:
         yield Served(f"127.0.0.1:{port}")
+
+
+@contextlib.asynccontextmanager
+async def limited(streams: int) -> AsyncIterator[Served]:
+    """Run grpcio's threaded server with this limit of concurrent streams; it answers after 20 ms."""
+
+    def answer(request: bytes, _context: grpc.ServicerContext) -> bytes:
+        time.sleep(0.02)
+        return request
+
+    handler = grpc.unary_unary_rpc_method_handler(answer)
+    server = grpc.server(ThreadPoolExecutor(streams), options=[("grpc.max_concurrent_streams", streams)])
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("echo.v1.Echo", {"Unary": handler})])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield Served(f"127.0.0.1:{port}")
+    finally:
+        server.stop(None).wait()
 
 
 class _FailingEcho(echo.Echo):
@@ -115,7 +137,7 @@ async def visited(tls: bool) -> AsyncIterator[Served]:
 
 @contextlib.asynccontextmanager
 async def hanging_up_with_tls() -> AsyncIterator[Served]:
-    """Run a server that sends SETTINGS over TLS and hangs up, and counts connections."""
+    """Run a server that counts connections, sends SETTINGS over TLS and hangs up."""
     authority, accepted = trustme.CA(), []
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)

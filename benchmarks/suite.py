@@ -1,4 +1,4 @@
-"""Lists all benchmarks in the order in which they run, and runs them."""
+"""Lists all benchmarks in the order in which they run and runs them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from benchmarks.cases import (
     recovery,
     retry,
     sharing,
+    streams,
     waiting,
 )
 
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         lateness,
         recovery,
         retry,
+        streams,
         delays,
         importing,
     )

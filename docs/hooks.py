@@ -6,6 +6,7 @@
 - Each rule of behaviour.md has an anchor, and each mention of a rule in text (`CB-5`) is a link to it.
 - Diagrams with colours of their own for dark mode become part of the page, whose colours can be toggled.
 - The verdicts of the matrix get classes, for their colours.
+- Code in a table may be broken after its punctuation, so that long names fit and no name is broken elsewhere.
 - No page may load anything from another host.
 """
 
@@ -33,6 +34,11 @@ DIAGRAM = re.compile(r'<img alt="([^"]*)" src="[./]*images/(states|costs|operati
 MATRIX = "conformance/README.md"
 VERDICT = re.compile(r"<td>(?=(pass|<strong>fail|n/a))")
 CLASSES = {"pass": "pass", "<strong>fail": "fail", "n/a": "none"}
+CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
+CODE = re.compile(r"(?<=<code>)[^<]*(?=</code>)")
+BREAK = re.compile(r"(?<=[^\W_][._/=])(?=[^\W_])|(?<=[a-z])(?=[A-Z])")
+PAGE = re.compile(r"<code>docs/([\w/-]+\.md)</code>")
+STARS = ' data-md-component="source"'  # has the theme's script ask GitHub for the number of stars
 LOADED = re.compile(r"""<(?:iframe|img|link|script)\b[^>]*\b(?:src|href)="(?:https?:)?//""")
 
 
@@ -45,7 +51,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Lead links where they lead in the repository, and give the rules their anchors."""
+    """Lead links where they lead in the repository and give the rules their anchors."""
     name = page.file.src_uri
     home = "" if name in BESIDE else posixpath.dirname(f"docs/{name}")
 
@@ -66,14 +72,20 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
-    """Make each mention of a rule a link to it, and take the marks of code out of docstrings."""
-    rules = os.path.relpath(files.get_file_from_path(RULES).dest_uri, posixpath.dirname(page.file.dest_uri) or ".")
+    """Make each mention of a rule a link to it and take the marks of code out of docstrings."""
+    rules = _address(RULES, page, files)
     known = {rule.lower() for rule in DEFINED.findall((ROOT / "docs" / RULES).read_text("utf-8"))}
 
     def link(text: str) -> str:
         return RULE.sub(lambda rule: _linked(rule[0], rules) if rule[0].lower() in known else rule[0], text)
 
+    def title(path: re.Match[str]) -> str:
+        return f'<a href="{_address(path[1], page, files)}">{files.get_file_from_path(path[1]).page.title}</a>'
+
     html = DIAGRAM.sub(_diagram, html)
+    if page.file.src_uri.startswith("reference/api"):
+        html = PAGE.sub(title, html)  # docstrings name a page by its path
+    html = CELL.sub(lambda cell: CODE.sub(lambda code: BREAK.sub("<wbr>", code[0]), cell[0]), html)
     if page.file.src_uri == MATRIX:
         html = VERDICT.sub(lambda verdict: f'<td class="{CLASSES[verdict[1]]}">', html)
         html = f'<div class="matrix">{html}</div>'
@@ -86,10 +98,16 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Reject a page that would load something from another host."""
+    """Return the page without what would load something from another host; reject a page that still would."""
+    output = output.replace(STARS, "")
     if found := LOADED.search(output):
         raise PluginError(f"{page.file.src_uri}: loads something from another host: {found[0]}")
     return output
+
+
+def _address(name: str, page: Any, files: Any) -> str:
+    """Return a page's address, relative to another page."""
+    return os.path.relpath(files.get_file_from_path(name).dest_uri, posixpath.dirname(page.file.dest_uri) or ".")
 
 
 def _linked(rule: str, rules: str) -> str:

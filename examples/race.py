@@ -139,7 +139,7 @@ async def _race(plan: Plan, number: int, policy: str, target: str, gateway: Gate
 
 
 async def _at_once(clients: Sequence[Client], times: int) -> list[Commit]:
-    """Have all clients commit at the same moment, and wait for all of them before the next round."""
+    """Have all clients commit at the same moment and wait for all of them before the next round."""
     rounds = [await asyncio.gather(*(client.commit() for client in clients)) for _ in range(times)]
     return [commit for commits in rounds for commit in commits]
 

@@ -26,7 +26,7 @@ _SVG_TERM = "svg-term-cli@2.1.1"
 
 
 def main() -> None:
-    """Record the demo, and draw the picture if all of the demo's checks pass."""
+    """Record the demo and draw the picture if all of the demo's checks pass."""
     programs = Path(sys.executable).parent
     _CAST.parent.mkdir(exist_ok=True)
     size = ["--cols", str(_COLUMNS), "--rows", str(_ROWS)]

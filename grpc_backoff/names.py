@@ -18,7 +18,17 @@ from grpc_backoff.base_errors import (
     OptionError,
     PolicyWarning,
 )
-from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.calls.events import (
+    CallEvent,
+    CallExhausted,
+    CallRetried,
+    CallSucceeded,
+    Gap,
+    Reason,
+    StreamEnded,
+    StreamResumed,
+    WaitSource,
+)
 from grpc_backoff.config.file import Config, read_config
 from grpc_backoff.config.hooks import FailedCall, RetryHooks
 from grpc_backoff.config.policy_string import parse_policy
@@ -49,7 +59,7 @@ from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linea
 if TYPE_CHECKING:
     from grpc_backoff.channel.errors import ForkError, NoConnectionError, RetriesExhaustedError
     from grpc_backoff.config.credentials import tls_files
-    from grpc_backoff.sync import Channel, insecure_channel, retrying, secure_channel
+    from grpc_backoff.sync import Channel, Subscription, insecure_channel, retrying, secure_channel, subscribe
 
 __all__ = [
     "RETRY_PRESETS",
@@ -82,6 +92,7 @@ __all__ = [
     "Fixed",
     "ForkError",
     "Full",
+    "Gap",
     "GrpcBackoffError",
     "Linear",
     "NoConnectionError",
@@ -99,6 +110,9 @@ __all__ = [
     "Stage",
     "State",
     "Steps",
+    "StreamEnded",
+    "StreamResumed",
+    "Subscription",
     "WaitSource",
     "insecure_channel",
     "install",
@@ -107,12 +121,15 @@ __all__ = [
     "read_config",
     "retrying",
     "secure_channel",
+    "subscribe",
     "tls_files",
     "uninstall",
 ]
 
 _OF_GRPC = {
-    **dict.fromkeys(("Channel", "insecure_channel", "retrying", "secure_channel"), "grpc_backoff.sync"),
+    **dict.fromkeys(
+        ("Channel", "Subscription", "insecure_channel", "retrying", "secure_channel", "subscribe"), "grpc_backoff.sync"
+    ),
     "tls_files": "grpc_backoff.config.credentials",
     **dict.fromkeys(("ForkError", "NoConnectionError", "RetriesExhaustedError"), "grpc_backoff.channel.errors"),
 }

@@ -20,7 +20,7 @@ EchoStub = services.EchoStub
 
 
 class Echo(services.EchoServicer):
-    """Echoes messages, and counts how often each text was executed."""
+    """Echoes messages and counts how often each text was executed."""
 
     def __init__(self):
         self.executed = Counter()

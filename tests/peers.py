@@ -109,7 +109,7 @@ async def hanging_up():
 
 @contextlib.asynccontextmanager
 async def _in_a_thread(treat):
-    """Accept connections in a thread, and treat one after the other; yield the target."""
+    """Accept connections in a thread and treat one after the other; yield the target."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve():

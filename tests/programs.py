@@ -22,7 +22,7 @@ async def first_line(program, within=60):
 
 
 async def killed(program):
-    """Kill a program, and wait until it has ended. Killing it twice does no harm."""
+    """Kill a program and wait until it has ended. Killing it twice does no harm."""
     program.kill()
     await asyncio.to_thread(program.wait)
     if program.stdout is not None:

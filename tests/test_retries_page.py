@@ -19,7 +19,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 class FailsFirst(Echo):
-    """Fails the first attempt, and records the authorization of every attempt."""
+    """Fails the first attempt and records the authorization of every attempt."""
 
     def __init__(self):
         super().__init__()

@@ -103,7 +103,7 @@ def _dialling(subject: str, number: int) -> grpc.aio.Channel:
 
 
 class _Ticker:
-    """Schedules a timer again and again, and records the worst lateness in seconds."""
+    """Schedules a timer repeatedly and records the worst lateness in seconds."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.worst = 0.0

@@ -164,7 +164,7 @@ async def _measure(peer: Peer, subjects: Sequence[str], seconds: float, spread: 
 
 
 async def _hear(port: int, returned: Sequence[asyncio.Future[float]]) -> None:
-    """Receive the announcements of returning peers, and resolve the matching futures."""
+    """Receive the announcements of returning peers and resolve the matching futures."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for _ in returned:
         place, at = (await reader.readline()).split()

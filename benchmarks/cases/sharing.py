@@ -201,7 +201,7 @@ _listeners: list[Callable[[object], None]] = []
 
 
 def made_anew(subject: str, place: Place, seconds: float, _workers: int) -> tuple[float, float]:
-    """Make calls on one channel, and replace the channel after each failure, as pymilvus does."""
+    """Make calls on one channel and replace the channel after each failure, as pymilvus does."""
 
     async def work() -> None:
         end, channel = time.monotonic() + seconds, _open(subject, place)

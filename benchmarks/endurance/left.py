@@ -43,7 +43,7 @@ def settled(before: Open) -> dict[str, int]:
 
 
 class Errors(logging.Handler):
-    """Counts log records at ERROR and above, and keeps the text of the first few."""
+    """Counts log records at ERROR and above and keeps the text of the first few."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

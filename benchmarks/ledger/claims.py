@@ -1,4 +1,4 @@
-"""Has many processes claim operations from one ledger, and checks that none is claimed twice."""
+"""Has many processes claim operations from one ledger and checks that none is claimed twice."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _process(url, answers):
 
 
 async def share(url: str, processes: int, operations: int) -> Shared:
-    """Submit the operations, and have the processes claim and finish all of them."""
+    """Submit the operations and have the processes claim and finish all of them."""
     store = open_store(url, _SETTINGS)
     await store.migrate(apply=True)
     made = [Submission(str(uuid.uuid4()), "t", "/m/m", b"x", (), "steps", None, None) for _ in range(operations)]

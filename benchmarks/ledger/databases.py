@@ -17,7 +17,7 @@ KINDS = ("sqlite", "postgres")
 
 @contextlib.contextmanager
 def database(kind: str) -> Iterator[str]:
-    """Create an empty database of this kind, and yield its URL."""
+    """Create an empty database of this kind and yield its URL."""
     if kind == "postgres":
         with running(durable=True) as server:
             yield server.database()

@@ -1,4 +1,4 @@
-"""Kills submitters and deliverers with SIGKILL at random moments, and checks that no operation is lost or stuck.
+"""Kills submitters and deliverers with SIGKILL at random moments and checks that no operation is lost or stuck.
 
 A submitter records each key once `submit` has returned. A deliverer calls a server that counts how often it has
 received each key. Both are killed again and again. At the end, every recorded key must have been delivered. A key that
@@ -81,7 +81,7 @@ def deliverer(url: str, target: str, _run: int, pipe: int) -> None:
 
 
 class _Server(grpc.GenericRpcHandler):
-    """Counts each key that it receives, and takes a random time to answer."""
+    """Counts each key that it receives and takes a random time to answer."""
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()

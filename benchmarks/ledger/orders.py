@@ -1,4 +1,4 @@
-"""Kills deliverers with SIGKILL while they deliver operations with order keys, and checks the order of each key.
+"""Kills deliverers with SIGKILL while they deliver operations with order keys and checks the order of each key.
 
 Each operation's request is its key and its number within the key. The server notes the numbers as they arrive. An
 attempt whose deliverer was killed is made again, so a number may be repeated, but the next number of its key must not

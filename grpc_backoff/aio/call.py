@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -57,9 +57,16 @@ class Sender(Protocol):
         ...
 
     def make_attempt(
-        self, request: Any, arguments: Arguments, seconds: float | None, instead: m.Metadata
+        self,
+        request: Any,
+        arguments: Arguments,
+        seconds: float | None,
+        instead: m.Metadata,
+        avoid: Container[object] = (),
     ) -> tuple[grpc.aio.Call, CallConnection] | None:
         """Make an attempt with a timeout in seconds; `instead` replaces the caller's metadata with the same keys.
+
+        It uses none of the connections to avoid, if another one serves.
 
         Return grpc's own call and the connection on which it was made, or None if there is no connection.
         """
@@ -185,7 +192,7 @@ class Call(CallShell, grpc.aio.Call):
         sender, arguments = self._sender, self._arguments
         assert sender is not None, "a finished call must not start an attempt"
         assert arguments is not None, "and has no arguments"
-        how = self._request, arguments, effect.seconds, effect.metadata
+        how = self._request, arguments, effect.seconds, effect.metadata, self._avoided
         try:
             made = sender.make_attempt(*how) if in_context else self._context.run(sender.make_attempt, *how)
         except Exception as error:

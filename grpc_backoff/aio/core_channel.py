@@ -142,6 +142,9 @@ class CoreChannel:
             self.last_state = self.shown()
             self._drained = self._changed = _ignore
             await self.channel.close()
+            if self.running:  # before 1.8x, grpcio does not cancel calls that no task is waiting for
+                for call, _ in self.calls():
+                    call.cancel()
             if self.owners:
                 await _release_all([call for call, _ in self.calls()])
             if self._watches:

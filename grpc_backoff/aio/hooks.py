@@ -1,4 +1,4 @@
-"""Runs the program's hooks (RT-4 to RT-6), and lets calls share one renewal of credentials."""
+"""Runs the program's hooks (RT-4 to RT-6) and lets calls share one renewal of credentials."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ A call takes one of three paths:
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, _get_running_loop  # the public function raises without a loop: it is slower
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Callable, Container
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
@@ -108,13 +108,13 @@ class MultiCallable(Method):
             self._channel.refuse_elsewhere()
         return None if self._channel.closing else self._bind()
 
-    def _bind(self) -> CallConnection | None:
+    def _bind(self, avoid: Container[object] = ()) -> CallConnection | None:
         """Create grpc's multicallable on the current connection and return the connection; None if there is none."""
         core = self._core
         if core is not None and not core.retired and core.check(False) == READY_NUMBER:
             return self._connection
         channel = self._channel
-        connection = channel._share.connection() if channel._pool.has_connection else None
+        connection = channel._share.connection(avoid) if channel._pool.has_connection else None
         if connection is None:
             self._connection = self._core = None
         elif connection is not self._connection:
@@ -212,12 +212,17 @@ class MultiCallable(Method):
         return method(request, **arguments._replace(wait_for_ready=not self.takes_one_request)._asdict())
 
     def make_attempt(
-        self, request: Any, arguments: Arguments, seconds: float | None, instead: Metadata
+        self,
+        request: Any,
+        arguments: Arguments,
+        seconds: float | None,
+        instead: Metadata,
+        avoid: Container[object] = (),
     ) -> tuple[grpc.aio.Call, CallConnection] | None:
         """Make an attempt of a call on the current connection, even on a closing channel; None without a connection."""
         connection, core = self._connection, self._core
         if core is None or core.retired or core.check(False) != READY_NUMBER:  # as in `_bind`
-            connection = self._bind()
+            connection = self._bind(avoid)
         if connection is None:
             return None
         call = self._direct(  # as in `_enter`

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Container, Coroutine, Hashable
 from contextvars import Context
 from functools import partial
 from typing import Any
@@ -114,20 +114,20 @@ class ConnectionPool(SteppedPool[Manager]):
         """Return the time on the channel's clock, in seconds."""
         return self._clock.now()
 
-    def live_connection(self) -> CallConnection | None:
-        """Return the connection for the next call; None if none is up right now."""
+    def live_connection(self, avoid: Container[object] = ()) -> CallConnection | None:
+        """Return the connection for the next call, another than those to avoid if possible; None if none is up."""
         only = self._only
         if only is not None and not self.picks:
             return only.live_connection()
         for _ in range(1 + len(self._held)):
-            manager = self._pick()
+            manager = self._pick(avoid)
             connection = None if manager is None else manager.live_connection()
             if manager is None or connection is not None:
                 return connection
         return None
 
     def look(self) -> None:
-        """Check every connection, and notify the machines of those that are no longer up."""
+        """Check every connection and notify the machines of those that are no longer up."""
         for manager in self._live():
             manager.live_connection()
 
@@ -161,7 +161,7 @@ class ConnectionPool(SteppedPool[Manager]):
         await asyncio.gather(*(connector.end_calls(owner, grace) for connector in self._connectors()))
 
     async def close_connections(self, grace: float | None) -> None:
-        """Give all calls up to `grace` seconds to finish, and close every connection of a closed pool."""
+        """Give all calls up to `grace` seconds to finish and close every connection of a closed pool."""
         connectors, managers = self._connectors(), [held.manager for held in self._held.values()]
         if len(connectors) == 1 and not self._tasks:  # the usual case; a task would take turns of the loop
             await connectors[0].close(grace)

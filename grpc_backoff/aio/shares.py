@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -129,15 +129,15 @@ class Share:
             self._ask()
         return self._pool.is_failing
 
-    def connection(self) -> CallConnection | None:
-        """Return the connection for a call, or None if it is not up right now."""
-        connection = self._pool.live_connection()
+    def connection(self, avoid: Container[object] = ()) -> CallConnection | None:
+        """Return the connection for a call, another than those to avoid if possible; None if none is up right now."""
+        connection = self._pool.live_connection(avoid)
         if connection is not None and not self._asked:
             self._ask()
         return connection
 
     def look(self) -> None:
-        """Check the connections, and notify the pool of those that are no longer up."""
+        """Check the connections and notify the pool of those that are no longer up."""
         self._pool.look()
 
     def _ask(self) -> None:

@@ -31,17 +31,21 @@ class FailedAttempt(NamedTuple):
         hint: the server hint, if any.
         own_timeout: whether the attempt had less time than the call, so that DEADLINE_EXCEEDED need not end the call.
         refused: whether a GOAWAY rejected the call before the server processed it, and the core did not repeat it.
+        says_refused: whether the failure says that the server refused the stream, which is not proven (RT-13).
         committed: whether part of the response has reached the caller (RT-8).
         oversized: whether a message exceeded a size limit. That is not retried, because the message would be no
             smaller and the server may have executed the call.
+        transient: whether the failure is retryable whatever its code, as the end of a subscription's stream is.
     """
 
     code: str
     hint: ServerHint | None = None
     own_timeout: bool = False
     refused: bool = False
+    says_refused: bool = False
     committed: bool = False
     oversized: bool = False
+    transient: bool = False
 
 
 @record
@@ -54,7 +58,7 @@ class Progress(NamedTuple):
             pushback restarts the sequence (RT-3).
         previous: the last wait of the sequence, from which decorrelated backoff continues.
         refreshed: whether the credentials have already been renewed (RT-4).
-        refused: whether the call has already been repeated after a GOAWAY.
+        refused: whether the call has already been repeated at once after its stream was refused.
     """
 
     attempt: int = 1
@@ -104,7 +108,8 @@ def is_retryable(policy: RetryPolicy, failure: FailedAttempt) -> bool:
     """Return whether the policy retries this failure: for its code, or because the attempt's timeout expired (RT-7)."""
     if failure.oversized:
         return False
-    return failure.code in policy.codes or (failure.own_timeout and failure.code == _TIMED_OUT)
+    own_timeout = failure.own_timeout and failure.code == _TIMED_OUT
+    return own_timeout or failure.transient or failure.code in policy.codes
 
 
 def is_conflict(policy: RetryPolicy, failure: FailedAttempt) -> bool:
@@ -155,6 +160,8 @@ def decide(
     if at_once:  # RT-4: the renewal takes the place of the first wait
         renewed = following._replace(refreshed=True, step=following.step + 1)
         retry = Retry(0.0, WaitSource.REFRESH, renewed, refresh=True)
+    elif failure.says_refused and not progress.refused:  # RT-13
+        retry = Retry(0.0, WaitSource.REFUSED, following._replace(refused=True))
     else:
         retry = _wait(policy, following, failure.hint, left, rng)._replace(refresh=renews)
     if left is not None and retry.delay >= left:  # RT-3: a wait would only delay the failure

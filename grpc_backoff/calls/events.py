@@ -25,7 +25,7 @@ class WaitSource(enum.Enum):
     REFRESH = "refreshed credentials"
     """The credentials were renewed, so the call is retried without a wait (RT-4)."""
     REFUSED = "refused stream"
-    """A GOAWAY rejected the call, so it is repeated once, without a wait, on the next connection."""
+    """The server refused the stream with a GOAWAY or REFUSED_STREAM, so the call is repeated once, without a wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,3 +81,39 @@ class CallExhausted(CallEvent):
     reason: Reason
     took: float
     trace_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A gap in a subscription, which ends with the message that follows it (SB-5).
+
+    Attributes:
+        lasted: the seconds from the end of a stream to the first message of a later one.
+        opens: how many streams were opened meanwhile, including the one that delivered the message.
+        code: the name of the status code with which the gap began; `OK` for an end without an error.
+    """
+
+    lasted: float
+    opens: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEnded(CallEvent):
+    """A stream of a subscription ended with `code`; the next one is opened in `delay` seconds, as `source` determined.
+
+    `attempt` counts the streams since the last message; it is 1 if this one delivered any. `server_delay` is as in
+    `CallRetried`.
+    """
+
+    code: str
+    delay: float
+    source: WaitSource
+    server_delay: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamResumed(CallEvent):
+    """A stream of a subscription delivered its first message after a gap (SB-5)."""
+
+    gap: Gap

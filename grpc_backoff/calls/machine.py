@@ -189,6 +189,7 @@ class NonOkStatus(NamedTuple):
         hint: the server hint, if any (RT-3).
         unsent: whether the call is known never to have left this process.
         refused: whether the server rejected the stream with a GOAWAY, and the core did not repeat the call.
+        says_refused: whether the status says that the server refused the stream, which is not proven (RT-13).
         oversized: whether a message exceeded the size limit of the client or of the server.
         can_refresh: whether the credentials can be renewed (RT-4).
     """
@@ -197,6 +198,7 @@ class NonOkStatus(NamedTuple):
     hint: ServerHint | None = None
     unsent: bool = False
     refused: bool = False
+    says_refused: bool = False
     oversized: bool = False
     can_refresh: bool = False
 
@@ -505,6 +507,7 @@ class CallMachine:
             hint=given.hint,
             own_timeout=state.own_timeout,
             refused=given.refused,
+            says_refused=given.says_refused,
             committed=state.committed,
             oversized=given.oversized,
         )

@@ -18,7 +18,7 @@ from grpc_backoff.calls.events import CallEvent, CallRetried
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.config.hooks import FailedCall
-from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, was_refused
+from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, says_refused, was_refused
 from grpc_backoff.record import record
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.telemetry.identity import CallId
@@ -93,6 +93,11 @@ class CallShell(Stepper[m.Input, m.Effect]):
         """Return the deadline that `time_remaining` uses; None if there is none."""
         return self._machine.shown_end(self._state.began, self._timeout)
 
+    @property
+    def _avoided(self) -> tuple[Any, ...]:
+        """The connections that the next attempt avoids if another one serves: the last attempt's."""
+        return () if self._connection is None else (self._connection,)
+
     @abstractmethod
     def _has_outcome(self) -> bool:
         """Return whether it is already known how the call ends."""
@@ -161,6 +166,7 @@ class CallShell(Stepper[m.Input, m.Effect]):
             hint=read_hint(trailing, initial, calls.wall_clock),
             unsent=never_left(report),
             refused=calls.stands_in and was_refused(report),
+            says_refused=says_refused(report),
             oversized=is_oversized(report),
             can_refresh=calls.hooks.can_refresh(),
         )

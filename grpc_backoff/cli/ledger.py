@@ -339,7 +339,7 @@ def discard(context: click.Context, /, ids: tuple[str, ...], every: bool, **whic
 
 def _require_choice(ids: Sequence[str], every: bool) -> None:
     if bool(ids) == every:
-        raise Refusal("expected either operation ids or --all")
+        raise Refusal("give either operation ids or --all")
 
 
 async def _in_batches(opened: Ledger, which: Filter, change: Callable[..., Coroutine[Any, Any, list[str]]]) -> int:
@@ -380,9 +380,9 @@ def resolve(context: click.Context, id_: str, request: Path | None) -> None:
 @click.argument("target")
 @click.pass_context
 def pause(context: click.Context, target: str) -> None:
-    """Let no deliverer claim operations for TARGET until `resume`. Running attempts continue."""
+    """Stop deliverers from claiming operations for TARGET until `resume`. Running attempts continue."""
     _within(context, lambda opened: opened.pause(target))
-    click.echo("1 paused.")
+    click.echo(f"{target} is paused.")
 
 
 @ledger.command(short_help="End the pause of a target.")
@@ -391,8 +391,8 @@ def pause(context: click.Context, target: str) -> None:
 def resume(context: click.Context, target: str) -> None:
     """Let deliverers claim operations for TARGET again."""
     if not _within(context, lambda opened: opened.resume(target)):
-        raise Refusal(f"not paused: {target}", 1)
-    click.echo("1 resumed.")
+        raise Refusal(f"{target} is not paused", 1)
+    click.echo(f"{target} is no longer paused.")
 
 
 @ledger.command(short_help="Move operations to another target.")
@@ -433,7 +433,7 @@ def migrate(context: click.Context) -> None:
         async with await Ledger.open(url, config=config) as opened:
             return await opened.store.migrate(apply=True)
 
-    click.echo(f"The tables are there and have version {_told(run)[1]}.")
+    click.echo(f"The tables have version {_told(run)[1]}.")
 
 
 @ledger.command(short_help="Show the operation counts repeatedly.")

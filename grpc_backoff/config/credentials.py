@@ -58,7 +58,7 @@ class CredentialsSource(Protocol):
         ...
 
     def read(self, tell: Tell) -> None:
-        """Read the credentials in a thread, and call `tell` there. If a read is running, its outcome counts."""
+        """Read the credentials in a thread and call `tell` there. If a read is running, its outcome counts."""
         ...
 
     def watch(self, changed: Changed) -> None:

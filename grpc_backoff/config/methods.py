@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config import names
@@ -18,7 +19,7 @@ from grpc_backoff.config.policy_string import read_string
 from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.service_config import ServiceConfig, read_service_config
 from grpc_backoff.config.settings import RETRYING, begin_with, resolve_retry
-from grpc_backoff.config.sources import Source
+from grpc_backoff.config.sources import Said, Source
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.presets import REPLAY_LIMIT
 from grpc_backoff.policy.retry import RetryPolicy
@@ -27,6 +28,7 @@ Retry = RetryPolicy | str
 """A policy, the name of a preset or of a policy in the file, or a policy string, which contains a colon."""
 
 _ENABLE_RETRIES = "grpc.enable_retries"
+_ENDLESS: Source = {part: Said(None, "", None, "subscription") for part in ("max_attempts", "deadline")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,10 @@ class CallPolicies:
     def named(self, retry: Retry) -> RetryPolicy:
         """Return the policy that a single call requests instead of its method's policy."""
         return read_retry("retry", retry, self.config)
+
+    def of_subscription(self, retry: Retry) -> RetryPolicy:
+        """Return a subscription's policy: without the limits of a preset, which are meant for calls (SB-4)."""
+        return read_retry("policy", retry, self.config, _ENDLESS)
 
     def stand_in(self) -> bool:
         """Return whether all calls of the channel have policies that retry UNAVAILABLE.
@@ -114,8 +120,10 @@ def read_call_policies(
     return policies
 
 
-def read_retry(key: str, retry: object, config: Config | None) -> RetryPolicy:
+def read_retry(key: str, retry: object, config: Config | None, instead: Source = MappingProxyType({})) -> RetryPolicy:
     """Return a retry policy that is given as an object, by name or as a policy string; `key` names it in errors.
+
+    `instead` has precedence over the presets, but not over what the text or a policy in the file says.
 
     Raises:
         OptionError: it is neither a policy, nor the name of one, nor a policy string.
@@ -130,7 +138,8 @@ def read_retry(key: str, retry: object, config: Config | None) -> RetryPolicy:
     named: Mapping[str, Source] = config.policies if config else {}
     written = ":" in retry or "=" in retry  # an "=" raises an error with a suggestion
     source = read_string(retry, RETRYING, key) if written else begin_with(retry, key)
-    resolved = resolve_retry([source], named)
+    base = named.get(str(source["preset"].value), {}) if "preset" in source else {}
+    resolved = resolve_retry([source, {part: said for part, said in instead.items() if part not in base}], named)
     warn_of((*resolved.remarks, *unspread(source, resolved.policy)))
     return resolved.policy
 

@@ -1,4 +1,4 @@
-"""Reads a channel's service config, and converts retry policies to and from its JSON (BP-5, gRFC A6).
+"""Reads a channel's service config and converts retry policies to and from its JSON (BP-5, gRFC A6).
 
 A channel's service config is read once, into a `ServiceConfig`. A `retryPolicy` supports only one kind of backoff:
 exponential, with gRPC's own jitter. Parts of a policy that do not fit are reported, never silently dropped. In this

@@ -47,7 +47,7 @@ _DELAYS = frozenset({"delay", "backoff", "steps"})
 """The parts that set a delay and have no effect without retries."""
 
 
-_SYNONYMS = {"backoff_factor": "multiplier"}
+_SYNONYMS = {"backoff_factor": "multiplier", "policy": "preset"}
 """Names of settings in other libraries, which no spelling would lead to the right name."""
 
 
@@ -167,7 +167,7 @@ def read_source(
         setting = settings.get(name)
         if setting is None:
             prefix = key.removesuffix(f'"{name}"').removesuffix(name)
-            raise unknown("setting", key, written, name, _words(table, prefix))
+            raise unknown("setting", key, written, name, _words(table, prefix), prefix)
         part = setting.part or name
         if part in source:
             others = source[part].key

@@ -118,8 +118,8 @@ def _settle(sources: Sequence[Source]) -> dict[str, Said]:
 
 def misplaced(part: str, said: Said, kind: str) -> OptionError:
     """Return the error for a part that does not apply to this kind of backoff."""
-    kinds = ", ".join(name for name, parts in PARTS_OF_STRATEGIES.items() if part in parts)
-    problem = f"{said.key!r} does not apply to {kind} backoff, only to {kinds}"
+    kinds = " or ".join(repr(name) for name, parts in PARTS_OF_STRATEGIES.items() if part in parts)
+    problem = f"{said.key!r} applies only with backoff {kinds}, not with {kind!r}"
     return OptionError(said.key, said.given, f"no {part} with {kind} backoff", problem=problem)
 
 

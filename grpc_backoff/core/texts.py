@@ -105,6 +105,8 @@ _NO_ANSWER = {_UNAVAILABLE, "CANCELLED", "DEADLINE_EXCEEDED"}
 _REFUSED = r"(Stream removed \()?GOAWAY received"
 """Matches the beginning of the core's text for a call that a GOAWAY rejected. Anywhere else in the text, these words
 mean that the call was accepted and that its connection broke after a GOAWAY."""
+_RESET = r"(Stream removed \(RST_STREAM \()?Received RST_STREAM with error code 7\)*"
+"""Matches the core's text for a call whose stream was reset with REFUSED_STREAM."""
 _UNSENT = r"failed to connect to all addresses|connections to all backends failing"
 """Matches the core's text for a call without a connection. Here, it means that the connection broke just as the call
 was assigned to it."""
@@ -149,6 +151,16 @@ def was_refused(report: Report) -> bool:
     have sent a GOAWAY.
     """
     return _is_the_cores(report, Link.BROKEN, Link.UNREACHABLE) and re.match(_REFUSED, report.details) is not None
+
+
+def says_refused(report: Report) -> bool:
+    """Return whether a call that failed says that its stream was reset with REFUSED_STREAM (RT-13).
+
+    Nothing proves it: a server that sends this text as its own status looks the same in every field of grpcio's calls.
+    Even a genuine code does not prove that nothing was executed, because HAProxy sends it for calls that its server was
+    executing when it was killed. So this may decide when a call is retried, but never whether it is.
+    """
+    return report.code == _UNAVAILABLE and not report.metadata and re.fullmatch(_RESET, report.details) is not None
 
 
 def never_left(report: Report) -> bool:

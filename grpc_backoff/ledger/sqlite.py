@@ -108,7 +108,7 @@ class SQLiteStore(Store):
             return follow(plan(), self._executor(connection.cursor()))
 
     def _executor(self, cursor: sqlite3.Cursor) -> Callable[[list[Statement]], list[list[Row]]]:
-        """Return a function that executes statements; for all of them, the time is that of this call."""
+        """Return a function that executes statements; they all use the time of this call as the current time."""
         times = self._times()
         return lambda statements: [cursor.execute(text, {**times, **given}).fetchall() for text, given, _ in statements]
 

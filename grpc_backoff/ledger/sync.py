@@ -67,6 +67,7 @@ class Ledger:
         self._loop, self._stop = started.result()
         self._process = os.getpid()
         self._doing: set[concurrent.futures.Future[Any]] = set()
+        self._closing = threading.Lock()
 
     @classmethod
     def open(cls, url: str | os.PathLike[str], *, hooks: LedgerHooks | None = None, **how: Any) -> Self:
@@ -91,20 +92,24 @@ class Ledger:
 
     def close(self) -> None:
         """End the deliveries within their grace period, close the database, and stop the ledger's thread."""
-        if self._loop.is_closed() or os.getpid() != self._process:
+        if os.getpid() != self._process:
             return
-        try:
-            self._wait(self._ledger.close())
-            concurrent.futures.wait(set(self._doing), self._ledger.settings.timeout)  # deliveries close their channels
-        finally:
-            self._end()
+        self._check_thread()
+        with self._closing:  # the thread that delivers often closes as well
+            if self._loop.is_closed():
+                return
+            try:
+                self._wait(self._ledger.close())
+                concurrent.futures.wait(set(self._doing), self._ledger.settings.timeout)  # deliveries close channels
+            finally:
+                self._end()
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
     def _wait(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Run a coroutine on the ledger's thread, and return its result; cancel it if this thread is interrupted."""
+        """Run a coroutine on the ledger's thread and return its result; cancel it if this thread is interrupted."""
         try:
             self._check_thread()
             doing = asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -98,13 +98,13 @@ def stable_after(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
 
 
 def resolve_every(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Check how often a name is resolved, and return it in seconds: at least 1 s, or 0 for never (PO-7)."""
+    """Check how often a name is resolved and return it in seconds: at least 1 s, or 0 for never (PO-7)."""
     allowed = f"0 (never), or a finite number of seconds of at least {_LEAST_RESOLVE_EVERY:g}"
     return _time(key, value, unit, allowed, lambda number: number == 0 or _LEAST_RESOLVE_EVERY <= number < math.inf)
 
 
 def min_resolve_interval(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Check the shortest time between two resolutions, and return it in seconds (PO-7)."""
+    """Check the shortest time between two resolutions and return it in seconds (PO-7)."""
     if unit is Unit.MILLISECONDS:
         allowed = f"a whole number of milliseconds from 0 to {_MAX_INT32}"
         return _number(key, value, allowed, lambda number: 0 <= number <= _MAX_INT32, int) / 1000
@@ -112,7 +112,7 @@ def min_resolve_interval(key: str, value: object, unit: Unit = Unit.SECONDS) -> 
 
 
 def max_connections(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
-    """Check the largest number of connections for an endpoint, and return it (PO-8)."""
+    """Check the largest number of connections for an endpoint and return it (PO-8)."""
     return _whole(key, value, least=1, most=_MOST_CONNECTIONS)
 
 

@@ -15,7 +15,7 @@ def near_miss(word: str, keys: Mapping[str, str]) -> str | None:
     return keys[near[0]] if near else None
 
 
-def unknown(kind: str, key: str, value: object, word: str, keys: Mapping[str, str]) -> OptionError:
+def unknown(kind: str, key: str, value: object, word: str, keys: Mapping[str, str], prefix: str = "") -> OptionError:
     """Return the error for an unknown key, which suggests the nearest key or lists all of them.
 
     Args:
@@ -24,7 +24,9 @@ def unknown(kind: str, key: str, value: object, word: str, keys: Mapping[str, st
         value: its value.
         word: the key without the prefix that all such keys share.
         keys: the correct key for each word that might be meant.
+        prefix: what the list of keys leaves out at the start of each.
     """
-    allowed, meant = f"one of: {', '.join(dict.fromkeys(keys.values()))}", near_miss(word, keys)
+    meant = near_miss(word, keys)
+    allowed = f"one of: {', '.join(dict.fromkeys(name.removeprefix(prefix) for name in keys.values()))}"
     problem = f"unknown {kind} {shown(key)}"
     return OptionError(key, value, allowed, meant, problem if meant else f"{problem}: expected {allowed}")

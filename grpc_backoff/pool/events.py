@@ -25,7 +25,7 @@ class SlotOpened(SlotEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotServing(SlotEvent):
-    """The slot has a connection, and takes new calls."""
+    """The slot has a connection and takes new calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -300,14 +300,14 @@ class WantSlot(NamedTuple):
 
 @record
 class RetireSlot(NamedTuple):
-    """Stop dialling for a slot, and close its connection when the last call has ended."""
+    """Stop dialling for a slot and close its connection when the last call has ended."""
 
     slot: int
 
 
 @record
 class CondemnSlot(NamedTuple):
-    """Stop dialling for a slot, and end its connection with all calls; `why` is what they are told."""
+    """Stop dialling for a slot and end its connection with all calls; `why` is what they are told."""
 
     slot: int
     why: str

@@ -24,6 +24,12 @@ def pick(groups: Sequence[Sequence[T]], turn: int, load: Callable[[T], int]) -> 
     return group[0] if len(group) == 1 else min(group, key=load)
 
 
+def elsewhere(groups: Sequence[Sequence[T]], is_avoided: Callable[[T], bool]) -> Sequence[Sequence[T]]:
+    """Return the groups without the connections to avoid (RT-13); unchanged if no other connection serves."""
+    kept = [[each for each in group if not is_avoided(each)] for group in groups]
+    return [group for group in kept if group] or groups
+
+
 def aggregate(states: Iterable[State]) -> State:
     """Return the state of a channel whose connections have these states, as gRPC's policies do (PO-4)."""
     shown = frozenset(states)

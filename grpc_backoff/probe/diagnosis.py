@@ -327,7 +327,7 @@ def _no_settings(found: NoSettings) -> Diagnosis:
     if found.head.startswith(b"HTTP/"):
         return Diagnosis("This is an HTTP/1 server.", _ANOTHER_PORT)
     if found.head:
-        return Diagnosis(f"This is not a gRPC server: {describe(found.head)}.", _ANOTHER_PORT)
+        return Diagnosis("This is not a gRPC server: see its answer above.", _ANOTHER_PORT)
     if isinstance(found.error, TimeoutError):
         return Diagnosis(
             "The server accepts the connection but sends nothing: it hangs, is overloaded, or is not an HTTP/2 server.",
@@ -366,6 +366,7 @@ _WORDS: tuple[tuple[str, Diagnosis], ...] = (
     ("CERTIFICATE_VERIFY_FAILED", _NOT_TRUSTED),
     ("ALPN", _NO_ALPN),
     ("http1.x server", Diagnosis("This is an HTTP/1 server.", _ANOTHER_PORT)),
+    ("Expected SETTINGS frame", Diagnosis("This is not a gRPC server: it does not speak HTTP/2.", _ANOTHER_PORT)),
     ("Domain name not found", _NO_HOST),
     ("Misformatted domain name", _NO_HOST),
     (

@@ -133,12 +133,12 @@ def describe(head: bytes) -> str:
     if head.startswith((b"\x15\x03", b"\x16\x03")):  # alert, handshake; 3 is the version of TLS and of SSL 3 before it
         return "it answered in TLS"
     if len(head) < _FRAME_HEADER:
-        return f"it sent only {head!r}"
+        return f"it sent only {_text(head)}"
     if _begins_with_settings(head):
         return "it stopped in the middle of its SETTINGS frame"
     frame, length = _frame(head)
     if frame is None or isinstance(frame, ExtensionFrame) or length > _DEFAULT_FRAME_SIZE:
-        return f"it does not speak HTTP/2, it sent {head[:_SHOWN]!r}"
+        return f"it does not speak HTTP/2; it sent {_text(head[:_SHOWN])}"
     return f"its first frame was {type(frame).__name__.removesuffix('Frame')}, not SETTINGS"
 
 
@@ -148,6 +148,11 @@ def _frame(data: bytes | bytearray) -> tuple[Frame | None, int]:
         return Frame.parse_frame_header(memoryview(bytes(data[:_FRAME_HEADER])))
     except HyperframeError:
         return None, 0
+
+
+def _text(data: bytes) -> str:
+    """Return bytes as quoted text, with escapes for what is not printable ASCII."""
+    return repr(data)[1:]
 
 
 def _name(code: int) -> str:

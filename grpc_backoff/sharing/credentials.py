@@ -184,7 +184,7 @@ class FileWatch:
         self._thread: threading.Thread | None = None
 
     def add(self, files: Files) -> None:
-        """Begin to check files, in a thread that is started if it does not run."""
+        """Start to check files, in a thread that is started if none is running."""
         with self._lock:
             self._due[files] = time.monotonic() + files.check_every
             if self._thread is None:

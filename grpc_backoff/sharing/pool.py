@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -30,7 +30,7 @@ from grpc_backoff.connection.events import (
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool import machine as p
-from grpc_backoff.pool.pick import aggregate, pick
+from grpc_backoff.pool.pick import aggregate, elsewhere, pick
 from grpc_backoff.record import record
 from grpc_backoff.sharing.manager import Pending, SteppedManager
 from grpc_backoff.sharing.registry import Membership
@@ -190,11 +190,11 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     @abstractmethod
     def _resolve(self) -> None:
-        """Resolve the target's name, and feed the outcome."""
+        """Resolve the target's name and feed the outcome."""
 
     @abstractmethod
     def _retire(self, held: Held[ManagerT]) -> None:
-        """Stop dialling for a slot, and call the seat's `ended` when no connection of it is left."""
+        """Stop dialling for a slot and call the seat's `ended` when no connection of it is left."""
 
     @abstractmethod
     def _condemn(self, held: Held[ManagerT], why: str) -> None:
@@ -299,11 +299,16 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     # Picking.
 
-    def _pick(self) -> ManagerT | None:
-        """Return the manager whose connection takes the next call; None if no connection serves."""
-        serving = self._serving
+    def _pick(self, avoid: Container[object] = ()) -> ManagerT | None:
+        """Return the manager whose connection takes the next call; None if no connection serves.
+
+        A connection to avoid takes it only if no other connection serves.
+        """
+        serving: Sequence[Sequence[Held[ManagerT]]] = self._serving
         if not serving:
             return None
+        if avoid:
+            serving = elsewhere(serving, lambda held: held.manager.connection in avoid)
         held = pick(serving, next(self._turns), self._load) if self.picks else serving[0][0]
         if self._grows and self._load(held) >= self._machine.policy.streams_per_connection:
             self._grows = False

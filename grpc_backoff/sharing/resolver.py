@@ -33,7 +33,7 @@ class Resolver:
         self._waiting: dict[tuple[str, int], list[Tell]] = {}
 
     def resolve(self, host: str, port: int, tell: Tell) -> None:
-        """Resolve a name, and call `tell` with the outcome, in another thread."""
+        """Resolve a name and call `tell` with the outcome, in another thread."""
         with self._lock:
             waiting = self._waiting.setdefault((host, port), [])
             waiting.append(tell)

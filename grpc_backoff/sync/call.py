@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
@@ -58,8 +58,8 @@ multicallable on it. This is a plain tuple, because every call on a READY channe
 class Attempts(Protocol):
     """Makes the attempts of one call."""
 
-    def enter(self) -> Entry | None:
-        """Enter the current connection; None if there is none."""
+    def enter(self, avoid: Container[object] = ()) -> Entry | None:
+        """Enter the current connection, another than those to avoid if one serves; None if there is none."""
         ...
 
     def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> Any:
@@ -190,7 +190,7 @@ class BlockingCall(_SteppedCall):
 
     def _receive(self) -> m.Input:
         """Sleep until there is an input, or until the timer is due."""
-        longest = _longest_sleep()
+        longest = longest_sleep()
         while True:
             left = longest if self._wake is None else self._wake - self._calls.now()
             try:
@@ -225,7 +225,7 @@ class BlockingCall(_SteppedCall):
 
     def _begin(self, effect: m.Begin) -> None:
         assert self._attempts is not None, "a finished call must not start an attempt"
-        entry = self._attempts.enter()
+        entry = self._attempts.enter(self._avoided)
         if entry is None and self._calls.conductor.is_here():  # TH-6: a finalizer's call, which would wait for itself
             self._error = self._calls.pending.cannot_wait()
             self._inputs.append(m.AttemptBroken())
@@ -358,7 +358,7 @@ class FutureCall(_SteppedCall):
 
     def _begin(self, effect: m.Begin) -> None:
         assert self._attempts is not None, "a finished call must not start an attempt"
-        entry = self._attempts.enter()
+        entry = self._attempts.enter(self._avoided)
         self.attempt = None
         if entry is None:
             self._inputs.append(self._calls.pending.not_connected())
@@ -530,12 +530,12 @@ class FutureCall(_SteppedCall):
             return self.attempt is not attempt
 
     def _wait_for(self, holds: Callable[[], bool]) -> None:
-        longest = _longest_sleep()
+        longest = longest_sleep()
         while not holds():
             self.state.condition.wait(longest)
 
 
-def _longest_sleep() -> float:
+def longest_sleep() -> float:
     """Return the longest time that this thread may sleep at once, in seconds."""
     is_main = threading.current_thread() is threading.main_thread()
     return _LONGEST_SLEEP_OF_MAIN if is_main else _LONGEST_SLEEP

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from types import TracebackType
 from typing import Self, Unpack
@@ -252,9 +252,9 @@ class Channel(Factories, grpc.Channel):
         """Return whether there is a connection, as far as is currently known."""
         return self._pool.has_connection and not self.closing and not self._is_inherited
 
-    def connection(self) -> CoreConnection | None:
-        """Return the connection for the next call, as far as is currently known; None if there is none."""
-        return None if self.closing or self._generation is not generation() else self._pool.connection()
+    def connection(self, avoid: Container[object] = ()) -> CoreConnection | None:
+        """Return the connection for the next call, another than those to avoid if one serves; None if there is none."""
+        return None if self.closing or self._generation is not generation() else self._pool.connection(avoid)
 
     def refuse(self) -> None:
         """Raise grpcio's ValueError if the channel is closed, or ForkError if it was created before a fork."""

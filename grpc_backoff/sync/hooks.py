@@ -1,4 +1,4 @@
-"""Runs the program's hooks (RT-4 to RT-6), and lets calls share one renewal of credentials.
+"""Runs the program's hooks (RT-4 to RT-6) and lets calls share one renewal of credentials.
 
 The hooks of a blocking call run in the thread that made the call. Those of a future or a response stream run on a
 thread for listeners (`listeners.py`).

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Container
 from typing import Any, Protocol
 
 import grpc
@@ -39,8 +40,8 @@ class CallingChannel(Protocol):
     picks: bool
     single_threaded: bool
 
-    def connection(self) -> CoreConnection | None:
-        """Return the connection that calls may use, as far as is currently known; None if there is none."""
+    def connection(self, avoid: Container[object] = ()) -> CoreConnection | None:
+        """Return the connection for the next call, another than those to avoid if one serves; None if there is none."""
         ...
 
     def has_connection(self) -> bool:
@@ -82,18 +83,20 @@ class MultiCallable(Method):
 
     # The path of a call on a READY channel.
 
-    def enter(self) -> Entry | None:
-        """Enter the current connection; None if there is none."""
+    def enter(self, avoid: Container[object] = ()) -> Entry | None:
+        """Enter the current connection, another than those to avoid if one serves; None if there is none."""
         bound, token = self._bound, object()
         if bound is None or not bound[0].entered(token):
-            bound = self._bind(bound)
+            bound = self._bind(bound, avoid)
             if bound is None or not bound[0].entered(token):
                 return None
         return bound[0], token, bound[1]
 
-    def _bind(self, before: tuple[CoreConnection, Any] | None) -> tuple[CoreConnection, Any] | None:
+    def _bind(
+        self, before: tuple[CoreConnection, Any] | None, avoid: Container[object]
+    ) -> tuple[CoreConnection, Any] | None:
         """Return the current connection with grpc's multicallable on it; None if there is no new connection."""
-        connection = self._channel.connection()
+        connection = self._channel.connection(avoid)
         if connection is not None and self._channel.picks:
             return connection, self._several.get(connection) or self._bind_several(connection)
         if connection is None or (before is not None and connection is before[0]):
@@ -104,7 +107,7 @@ class MultiCallable(Method):
             return self._bound
 
     def _bind_several(self, connection: CoreConnection) -> Any:
-        """Return grpc's multicallable on one of several connections, and keep it; forget those on retired ones."""
+        """Return grpc's multicallable on one of several connections and keep it; forget those on retired ones."""
         with self._binding:
             kept = {each: method for each, method in self._several.items() if not each.retired}
             kept[connection] = method = self._on(connection)

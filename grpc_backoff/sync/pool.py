@@ -6,7 +6,7 @@ Everything runs on the conductor (`conductor.py`), except methods that are marke
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from typing import Any
 
 from grpc_backoff.connection.clock import Clock, TimerHandle
@@ -107,13 +107,16 @@ class ConnectionPool(SteppedPool[Manager]):
 
     # For the channel.
 
-    def connection(self) -> CoreConnection | None:
-        """Return the connection for the next call, as far as is currently known; None if there is none. Thread-safe."""
+    def connection(self, avoid: Container[object] = ()) -> CoreConnection | None:
+        """Return the connection for the next call, as far as is currently known; None if there is none. Thread-safe.
+
+        It is another than those to avoid, if one serves.
+        """
         only = self._only
         if only is not None and not self.picks:
             return only.connection
         for _ in range(1 + len(self._held)):  # a connection that was just lost may still be picked
-            manager = self._pick()
+            manager = self._pick(avoid)
             connection = None if manager is None else manager.connection
             if manager is None or connection is not None:
                 return connection

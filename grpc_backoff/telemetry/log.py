@@ -12,7 +12,14 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded
+from grpc_backoff.calls.events import (
+    CallEvent,
+    CallExhausted,
+    CallRetried,
+    CallSucceeded,
+    StreamEnded,
+    StreamResumed,
+)
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent
 from grpc_backoff.pool.events import SlotCondemned, SlotEvent, SlotRetiring
@@ -84,6 +91,13 @@ def _log_call(event: CallEvent) -> None:
             line = "%s failed on attempt %d, %s; next in %.3g s (%s)%s"
             said = event.code, event.delay, event.source.value, _trace(event)
             _log(logging.INFO, event, line, *_attempt(event), *said, delay=event.delay)
+        case StreamEnded():
+            line = "%s: stream ended after open %d, %s; next in %.3g s (%s)"
+            ended = event.code, event.delay, event.source.value
+            _log(logging.INFO, event, line, *_attempt(event), *ended, delay=event.delay)
+        case StreamResumed(gap=gap):
+            line = "%s: stream resumed with open %d after %.3g s, %s"
+            _log(logging.INFO, event, line, event.method, gap.opens, gap.lasted, gap.code)
         case CallExhausted():  # RT-6: with how it ended
             line = "%s gave up after attempt %d and %.3g s, %s: %s%s"
             why = event.took, event.code, event.reason.value, _trace(event)

@@ -47,7 +47,7 @@ class Outage:
         return sorted(attempt.at for connector in self._connectors for attempt in connector.attempts)
 
     async def __call__(self, seconds: float) -> None:
-        """Break all connections, and let all attempts fail for `seconds` on the clock; later ones succeed."""
+        """Break all connections and let all attempts fail for `seconds` on the clock; later ones succeed."""
         await self.clock.advance(0)  # a call that has just begun gets its connection
         for connector in self._connectors:
             for connection in connector.connections:

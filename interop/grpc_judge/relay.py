@@ -1,4 +1,4 @@
-"""Forwards HTTP/2 connections to a server, and changes what its clients see of it.
+"""Forwards HTTP/2 connections to a server and changes what its clients see of it.
 
 What the server sends is forwarded frame by frame, so that a GOAWAY can be put between any two frames. `chaos.Front` is
 what tests use.
@@ -62,7 +62,7 @@ class Relay:
             await asyncio.gather(*ways, return_exceptions=True)
 
     async def drain(self, grace: float) -> None:
-        """Send GOAWAY on every connection, and close those that are still open after `grace` seconds."""
+        """Send GOAWAY on every connection and close those that are still open after `grace` seconds."""
         draining = list(self._open)
         for each in draining:
             await each.established.wait()

@@ -88,7 +88,7 @@ async def echo(requests, context):
 
 
 async def counts(requests, context):
-    """Read all requests, and answer with their number."""
+    """Read all requests and answer with their number."""
     taken = 0
     async for _ in requests:
         taken += 1

@@ -15,7 +15,7 @@ from tests.sync.service import INITIAL, TRAILING, Echo, place
 
 
 async def ended(text, *, cancel=False):
-    """Make a call with grpcio alone, and wait for its end; return it with the error that its caller got, or None."""
+    """Make a call with grpcio alone and wait for its end; return it with the error that its caller got, or None."""
     with place() as server:
         async with grpc.aio.insecure_channel(server.target) as channel:
             return await outcome(channel, server, text, cancel)

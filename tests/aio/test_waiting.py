@@ -88,7 +88,7 @@ async def test_a_failed_call_can_be_looked_at(front):
 
 
 def enter_as_it_breaks(front, channel, monkeypatch, method, *request, **how):
-    """Break the connection, and make a call on it before anything but the core has noticed the break."""
+    """Break the connection and make a call on it before anything but the core has noticed the break."""
     for visit in front.visits:
         # Shut down a duplicate, because uvloop's own socket object cannot be shut down.
         with socket.socket(fileno=os.dup(visit.writer.get_extra_info("socket").fileno())) as sock:
@@ -211,7 +211,7 @@ class Failing:
 class NeverSends:
     """Stands in for the sender of a channel without a connection."""
 
-    def make_attempt(self, _request, _arguments, _seconds, _instead):
+    def make_attempt(self, _request, _arguments, _seconds, _instead, _avoid=()):
         return None
 
 

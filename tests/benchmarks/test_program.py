@@ -30,6 +30,7 @@ from benchmarks.cases import (
     recovery,
     retry,
     sharing,
+    streams,
     waiting,
 )
 from benchmarks.command import main
@@ -84,6 +85,7 @@ EXPECTED = {
             sharing.LEFT: [OURS],
         },
     ),
+    "streams": (1, dict.fromkeys((streams.FAILED, streams.TIME), streams.SUBJECTS)),
     "import": (1, {importing.TIME: (PLAIN, importing.OVER)}),
 }
 """For each benchmark, the number of cases, and the subjects of each measure."""

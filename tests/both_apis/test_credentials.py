@@ -18,7 +18,7 @@ MADE = weakref.WeakSet()
 
 
 class Token(grpc.AuthMetadataPlugin):
-    """Adds an `authorization` header, and counts how often grpc asks for it; fails if it has no token."""
+    """Adds an `authorization` header and counts how often grpc asks for it; fails if it has no token."""
 
     def __init__(self, token):
         self.token = token

@@ -27,7 +27,7 @@ SERVICE_CONFIG = [("grpc.service_config", json.dumps({"methodConfig": [{"name": 
 
 
 def calls(end, codes):
-    """Make calls in a loop until the time `end`, and count their status codes in `codes`."""
+    """Make calls in a loop until the time `end` and count their status codes in `codes`."""
     while time.monotonic() < end:
         outcome = yield "a", {"timeout": 3}
         codes[outcome.code] += 1

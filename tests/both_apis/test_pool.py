@@ -29,7 +29,7 @@ IN_CONFIG = [("grpc.service_config", json.dumps({"loadBalancingConfig": [{"round
 
 
 def calls(stop, codes, pause=0.005, **how):
-    """Make calls until `stop` is set, and count their codes."""
+    """Make calls until `stop` is set and count their codes."""
     while not stop.is_set():
         outcome = yield "a", {"timeout": 20, **how}
         codes[outcome.code] += 1

@@ -20,7 +20,7 @@ FAST = (("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_
 
 
 class Issuer:
-    """Issues certificates by a CA of its own, and writes the files that trust and prove them."""
+    """Issues certificates by a CA of its own and writes the files that trust and prove them."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -74,7 +74,7 @@ def echo(requests, _context):
 
 
 def counts(requests, _context):
-    """Read all requests, and answer with their number."""
+    """Read all requests and answer with their number."""
     yield Message(text=str(sum(1 for _ in requests)))
 
 

@@ -1,8 +1,16 @@
-"""Counts the bytes that clients send to a server."""
+"""Servers below gRPC: one counts the bytes that clients send, one does with each stream what a test specifies."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import DataReceived, RequestReceived, StreamEnded
+
+REFUSED_STREAM = 7
+_OK = [(":status", "200"), ("content-type", "application/grpc")]
 
 
 def counting(sent):
@@ -25,3 +33,49 @@ def counting(sent):
 async def _pump(reader, writer):
     while data := await reader.read(65536):
         writer.write(data)
+
+
+class Streams:
+    """An HTTP/2 server that handles each stream with the next of a test's answers, and echoes once these have run out.
+
+    An answer is the HTTP/2 error code with which to reset the stream, or the text of a status UNAVAILABLE; None echoes.
+
+    Attributes:
+        previous: for each stream, the value of `grpc-previous-rpc-attempts`; None for a first attempt.
+        visits: for each stream, the number of its connection, from 0.
+    """
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.previous = []
+        self.visits = []
+        self._count = 0
+
+    async def __call__(self, visit):
+        """Serve one connection; see `FlakyFront`."""
+        number, self._count = self._count, self._count + 1
+        wire = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
+        wire.initiate_connection()
+        visit.writer.write(wire.data_to_send())
+        bodies = defaultdict(bytes)
+        while data := await visit.reader.read(65536):
+            for event in wire.receive_data(data):
+                if isinstance(event, RequestReceived):
+                    self.visits.append(number)
+                    self.previous.append(dict(event.headers).get("grpc-previous-rpc-attempts"))
+                elif isinstance(event, DataReceived):
+                    bodies[event.stream_id] += event.data
+                elif isinstance(event, StreamEnded):
+                    self._answer(wire, event.stream_id, bodies.pop(event.stream_id))
+            visit.writer.write(wire.data_to_send())
+
+    def _answer(self, wire, stream, body):
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, int):
+            wire.reset_stream(stream, answer)
+        elif answer is not None:
+            wire.send_headers(stream, [*_OK, ("grpc-status", "14"), ("grpc-message", answer)], end_stream=True)
+        else:
+            wire.send_headers(stream, _OK)
+            wire.send_data(stream, body)
+            wire.send_headers(stream, [("grpc-status", "0")], end_stream=True)

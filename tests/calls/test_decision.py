@@ -44,6 +44,7 @@ BAD = FailedAttempt(code="INVALID_ARGUMENT")
 EXPIRED = FailedAttempt(code="UNAUTHENTICATED")
 TOO_LATE = FailedAttempt(code="DEADLINE_EXCEEDED")
 REFUSED = FailedAttempt(code="UNAVAILABLE", refused=True)
+SAYS_REFUSED = FailedAttempt(code="UNAVAILABLE", says_refused=True)
 
 # The progress of a call whose waits came from the schedule: 2 s, 4 s, 8 s.
 FIRST = Progress()
@@ -127,6 +128,24 @@ BRANCHES = {
         GiveUp(Reason.ATTEMPTS),
     ),
     "A6: refused at the deadline": ({"failure": REFUSED, "left": 0.0}, GiveUp(Reason.DEADLINE)),
+    # RT-13: streams of which only a text says that they were refused.
+    "RT-13: says refused": (
+        {"failure": SAYS_REFUSED},
+        Retry(0.0, WaitSource.REFUSED, Progress(attempt=2, refused=True)),
+    ),
+    "RT-13: says so for the second time": (
+        {"failure": SAYS_REFUSED, "progress": Progress(attempt=2, refused=True)},
+        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=3, step=1, previous=2.0, refused=True)),
+    ),
+    "RT-13: says so to a policy that does not retry the code": (
+        {"failure": SAYS_REFUSED, "policy": replace(POLICY, codes=frozenset({"ABORTED"}))},
+        GiveUp(),
+    ),
+    "RT-13: says so with one attempt": ({"policy": replace(POLICY, max_attempts=1), "failure": SAYS_REFUSED}, GiveUp()),
+    "RT-13: says so at the last attempt": ({"failure": SAYS_REFUSED, "progress": LAST}, GiveUp(Reason.ATTEMPTS)),
+    "RT-13: says so without budget": ({"failure": SAYS_REFUSED, "budget_spent": True}, GiveUp(Reason.BUDGET)),
+    "RT-13: says so to a call that is committed": ({"failure": SAYS_REFUSED._replace(committed=True)}, GiveUp()),
+    "RT-13: says so at the deadline": ({"failure": SAYS_REFUSED, "left": 0.0}, GiveUp(Reason.DEADLINE)),
     # RT-4: new credentials.
     "RT-4: nobody renews them": ({"failure": EXPIRED}, GiveUp()),
     "RT-4: the first time": (
@@ -435,14 +454,13 @@ def test_every_decision(policy, progress, failure, given, seed):
         assert following.reason is not Reason.DEADLINE or given["left"] is not None
         return
     assert not failure.committed  # RT-8
-    refused = following.source is WaitSource.REFUSED
+    refused = following.source is WaitSource.REFUSED and failure.refused
     assert refused or policy.max_attempts != 1  # RT-1
     assert refused or is_retryable(policy, failure) or renews  # RT-2, RT-4
     assert 0 <= following.delay < (math.inf if given["left"] is None else given["left"])  # RT-3, RT-7
     later = following.progress
-    assert later.attempt == progress.attempt + (following.source is not WaitSource.REFUSED)
-    if following.source is WaitSource.REFUSED:  # gRFC A6: only once, and not counted
-        assert failure.refused
+    assert later.attempt == progress.attempt + (not refused)
+    if refused:  # gRFC A6: only once, and not counted
         assert later == progress._replace(refused=True) != progress
         assert (following.delay, rng.drawn) == (0.0, 0)
         return
@@ -450,6 +468,13 @@ def test_every_decision(policy, progress, failure, given, seed):
     assert failure.hint is None or failure.hint.delay is not None  # RT-3
     assert (renews and not progress.refreshed) or not given["budget_spent"]  # RT-9
     assert following.refresh == renews  # RT-4
+    if following.source is WaitSource.REFUSED:  # RT-13: only once, and counted
+        assert failure.says_refused
+        assert (
+            later == progress._replace(attempt=later.attempt, refused=True) != progress._replace(attempt=later.attempt)
+        )
+        assert (following.delay, rng.drawn) == (0.0, 0)
+        return
     assert later.refused == progress.refused
     if following.source is WaitSource.REFRESH:  # RT-4: only once, and immediately
         assert later == progress._replace(attempt=later.attempt, step=progress.step + 1, refreshed=True)

@@ -28,7 +28,7 @@ LIMIT = 30.0
 
 @contextlib.asynccontextmanager
 async def running(*arguments, **streams):
-    """Run the command, and kill it if it is still running when the test ends."""
+    """Run the command and kill it if it is still running when the test ends."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -52,7 +52,7 @@ async def finished(process):
 
 
 async def line_with(process, text):
-    """Read standard output up to a line that contains this text, and return all lines read."""
+    """Read standard output up to a line that contains this text and return all lines read."""
     lines = []
     while not lines or text not in lines[-1]:
         line = await asyncio.wait_for(process.stdout.readline(), LIMIT)

@@ -1,4 +1,4 @@
-"""How `grpc-backoff run` finds a program, and runs it as `python` would."""
+"""How `grpc-backoff run` finds a program and runs it as `python` would."""
 
 from __future__ import annotations
 

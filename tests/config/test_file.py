@@ -25,18 +25,18 @@ from grpc_backoff.policy.strategy import Exponential, Fixed, Steps
 
 TIME = 'a finite number of seconds above 0, or a string such as "500ms", "1s" or "2m"'
 CONNECTION_KEYS = (
-    "connection.preset, connection.initial_backoff, connection.max_backoff, connection.min_connect_timeout, "
-    "connection.idle_timeout, connection.multiplier, connection.jitter, connection.jitter_first, "
-    "connection.stable_after, connection.reconnect, connection.max_connections, connection.streams_per_connection, "
-    "connection.resolve_every, connection.min_resolve_interval"
+    "preset, initial_backoff, max_backoff, min_connect_timeout, "
+    "idle_timeout, multiplier, jitter, jitter_first, "
+    "stable_after, reconnect, max_connections, streams_per_connection, "
+    "resolve_every, min_resolve_interval"
 )
 METHOD_KEYS = (
-    'methods."*".preset, methods."*".retry, methods."*".max_attempts, methods."*".delay, methods."*".backoff, '
-    'methods."*".max_delay, methods."*".jitter, methods."*".multiplier, methods."*".max_exponent, methods."*".steps, '
-    'methods."*".timeout, methods."*".deadline, methods."*".codes, methods."*".server_delay_jitter, '
-    'methods."*".max_server_delay'
+    "preset, retry, max_attempts, delay, backoff, "
+    "max_delay, jitter, multiplier, max_exponent, steps, "
+    "timeout, deadline, codes, server_delay_jitter, "
+    "max_server_delay"
 )
-BUDGET_KEYS = "one of: retry_budget.max_tokens, retry_budget.token_ratio"
+BUDGET_KEYS = "one of: max_tokens, token_ratio"
 PRESETS = "grpc, contention, steps, standard, aggressive, conservative, background, durable, fixed, linear, exponential"
 
 
@@ -142,38 +142,39 @@ NOT_TOGETHER = [
         '[policies.x]\ndelay = 1\nbackoff = "fixed"\nmultiplier = 2',
         "policies.x.multiplier",
         SENTENCE,
-        "'policies.x.multiplier' does not apply to fixed backoff, only to exponential, steps",
+        "'policies.x.multiplier' applies only with backoff 'exponential' or 'steps', not with 'fixed'",
     ),
     (
         "[policies.x]\ndelay = 1\nmultiplier = 2",
         "policies.x.multiplier",
         SENTENCE,
-        "'policies.x.multiplier' does not apply to fixed backoff, only to exponential, steps",
+        "'policies.x.multiplier' applies only with backoff 'exponential' or 'steps', not with 'fixed'",
     ),
     (
         '[policies.x]\ndelay = 1\nbackoff = "linear"\nmax_exponent = 2',
         "policies.x.max_exponent",
         SENTENCE,
-        "'policies.x.max_exponent' does not apply to linear backoff, only to exponential",
+        "'policies.x.max_exponent' applies only with backoff 'exponential', not with 'linear'",
     ),
     (
         '[policies.x]\ndelay = 1\nbackoff = "exponential"\nsteps = [1]',
         "policies.x.steps",
         SENTENCE,
-        "'policies.x.steps' does not apply to exponential backoff, only to steps",
+        "'policies.x.steps' applies only with backoff 'steps', not with 'exponential'",
     ),
     (
         '[policies.x]\npreset = "steps"\ndelay = 3',
         "policies.x.delay",
         SENTENCE,
-        "'policies.x.delay' does not apply to steps backoff, only to fixed, linear, exponential, decorrelated",
+        "'policies.x.delay' applies only with backoff 'fixed' or 'linear' or "  # noqa: ISC004
+        "'exponential' or 'decorrelated', not with 'steps'",
     ),
     (
         '[connection]\npreset = "steps"\ninitial_backoff = 3',
         "connection.initial_backoff",
         SENTENCE,
-        "'connection.initial_backoff' does not apply to steps backoff, only to fixed, linear, "  # noqa: ISC004
-        "exponential, decorrelated",
+        "'connection.initial_backoff' applies only with backoff 'fixed' or 'linear' or "  # noqa: ISC004
+        "'exponential' or 'decorrelated', not with 'steps'",
     ),
     (
         '[policies.x]\ndelay = 1\nbackoff = "decorrelated"\njitter = "full"',

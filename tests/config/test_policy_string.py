@@ -174,7 +174,7 @@ def test_no_warning(text):
         (
             "delay: 1s, backoff: linear, multiplier: 2",
             "multiplier",
-            "'multiplier' does not apply to linear backoff, only to exponential, steps",
+            "'multiplier' applies only with backoff 'exponential' or 'steps', not with 'linear'",
         ),
         ("retries: 5", "retries", "unknown setting 'retries': did you mean 'retry'?"),
         ("Delay: 5s", "Delay", "unknown setting 'Delay': did you mean 'delay'?"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, was_refused
+from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, says_refused, was_refused
 from grpc_backoff.policy.checks import STATUS_CODES
 
 GOAWAY = "GOAWAY received; Error code: 0; Debug Text: x"
+RESET = "Received RST_STREAM with error code 7"
 REFUSED = Report(code="UNAVAILABLE", details=GOAWAY, link=Link.BROKEN, metadata=False)
 UNSENT = Report(
     code="UNAVAILABLE",
@@ -52,6 +53,29 @@ def test_other_words(details):
     """RT-10: a GOAWAY mentioned deeper inside the details is not a refusal, because the server accepted the call."""
     assert not was_refused(REFUSED._replace(details=details))
     assert not never_left(UNSENT._replace(details=details))
+
+
+@pytest.mark.parametrize("link", Link)
+@pytest.mark.parametrize("details", [RESET, f"Stream removed (RST_STREAM ({RESET}))"])
+def test_says_refused(details, link):
+    """RT-13: both texts of the core for REFUSED_STREAM are known, whatever the state of the connection."""
+    assert says_refused(REFUSED._replace(details=details, link=link))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"code": "CANCELLED"},
+        {"metadata": True},
+        {"details": RESET.replace("7", "8")},
+        {"details": f"{RESET}0"},
+        {"details": f"upstream: {RESET}"},
+        {"details": GOAWAY},
+    ],
+)
+def test_says_something_else(change):
+    """RT-13: another code, text or HTTP/2 error, or any metadata, does not say that the stream was refused."""
+    assert not says_refused(REFUSED._replace(**{"details": RESET} | change))
 
 
 def test_never_left():

@@ -22,7 +22,7 @@ IDLED = Loss("it reached the idle timeout", graceful=True)
 
 
 class Dial:
-    """Steps a machine, and records its effects."""
+    """Steps a machine and records its effects."""
 
     def __init__(self, *, notifies=True, last_life=math.inf, after_failure=False, limit=LIMIT, **rules):
         self.machine = m.DialMachine(notifies=notifies, **rules)

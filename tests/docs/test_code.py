@@ -33,6 +33,8 @@ async def test_the_ledger(port, monkeypatch, tmp_path):
     async with await Ledger.open(tmp_path / "orders.db") as ledger, asyncio.timeout(20):
         while not delivering.done() and [each.state for each in await ledger.find()] != [OperationState.SUCCEEDED]:
             await asyncio.sleep(0.05)
+    if delivering.done():
+        await delivering
     delivering.cancel()
     await asyncio.wait({delivering})
     await names["ledger"].close()

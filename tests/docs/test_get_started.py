@@ -58,7 +58,7 @@ def form(line):
 
 
 def interrupted(process):
-    """Stop a program as Ctrl-C does, and return its exit status."""
+    """Stop a program as Ctrl-C does and return its exit status."""
     process.send_signal(signal.SIGINT)
     return process.wait(60)
 

@@ -76,7 +76,7 @@ async def use_once(use, target, refs):
 
 
 def loops(use, target):
-    """Use a channel on each of 200 loops, and count the log records, objects and threads that remain."""
+    """Use a channel on each of 200 loops and count the log records, objects and threads that remain."""
     records, left, refs = [], 0, []
     handler = logging.Handler()
     handler.emit = records.append

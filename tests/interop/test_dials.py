@@ -61,7 +61,7 @@ async def read(call):
 
 
 async def hold(held, stub, arity, **how):
-    """Make a call, and keep what a program might keep: the call, its exception, and what `wait_for` leaves behind."""
+    """Make a call and keep what a program might keep: the call, its exception, and what `wait_for` leaves behind."""
     call = begin(stub, arity, **how)
     held.append(call)
     try:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 
 import psycopg
 
+from grpc_backoff.ledger.schema import migrations
+
 SCHEMAS = {"postgres": 3, "sqlite": 2}
 """The versions of its tables."""
+_VERSION = "CREATE TABLE {} (version integer NOT NULL); INSERT INTO {} VALUES ({})"
 NOW = {"postgres": "now()", "sqlite": "0"}
 INSERT = (
     "INSERT INTO {} (id, target, method, request, metadata, policy, state, attempts, recorded, step, refreshed, "
@@ -34,6 +39,20 @@ _KIND = {
     "schedule": "schedule",
     "attempts": "no attempts are left",
 }
+
+
+def create_tables(url, kind):
+    """Create the tables of version 0.2."""
+    version = SCHEMAS[kind]
+    sql = [migration.sql for migration in migrations(kind)[:version]]
+    if kind == "postgres":
+        with psycopg.connect(url) as connection:
+            connection.execute("CREATE SCHEMA grpc_backoff")
+            for statements in (*sql, _VERSION.format(*["grpc_backoff.schema"] * 2, version)):
+                connection.execute(statements)
+        return
+    with contextlib.closing(sqlite3.connect(url)) as connection:
+        connection.executescript("\n".join([*sql, _VERSION.format(*["ledger_schema"] * 2, version)]))
 
 
 class Deliverer:

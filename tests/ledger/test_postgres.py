@@ -581,7 +581,9 @@ async def test_a_newer_schema(server, url):
         pass
     server.execute("UPDATE grpc_backoff.schema SET version = 99", psycopg.conninfo.conninfo_to_dict(url)["dbname"])
 
-    with pytest.raises(LedgerSchemaError, match="to version 99; this one knows 4"):
+    with pytest.raises(
+        LedgerSchemaError, match=f"to version 99; this one knows {len(postgres.migrations('postgres'))}"
+    ):
         await Ledger.open(url)
 
 
@@ -618,7 +620,7 @@ async def test_a_migration_behind_a_lock(url, monkeypatch):
         await other.execute("LOCK TABLE grpc_backoff.operations IN ROW EXCLUSIVE MODE")
         with pytest.raises(LedgerBusyError, match="nothing was written"):
             await store.migrate(apply=True)
-    assert await store.migrate(apply=True) == (4, 99)
+    assert await store.migrate(apply=True) == (len(known) - 1, 99)
     await store.close()
 
 
@@ -741,7 +743,7 @@ async def test_a_key_is_locked_until_the_transaction_ends(url):
         last = (await ledger.find(newest_first=True, limit=1))[0]
 
     assert waits
-    assert found == [first.id, other.id]
+    assert found[:2] == [first.id, other.id], "the second may be stored by now"
     assert (last.order_key, last.next_attempt_at) == ("a", 2e9)
 
 

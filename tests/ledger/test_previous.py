@@ -10,10 +10,7 @@ import pytest
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.ledger import Filter, OperationState
-from grpc_backoff.ledger import postgres as postgres_module
-from grpc_backoff.ledger import sqlite as sqlite_module
 from grpc_backoff.ledger.records import AttemptReport
-from grpc_backoff.ledger.schema import migrations
 from grpc_backoff.policy.presets import RETRY
 from tests.ledger import previous
 from tests.ledger.conftest import execute, open_store, submission
@@ -23,17 +20,13 @@ QUICK = parse_policy("max_attempts: unlimited, deadline: 1d, delay: 10ms")
 SHOP = "shop:443"
 
 
-async def test_tables_of_the_previous_version(url, monkeypatch):
+async def test_tables_of_the_previous_version(url):
     """LG-13: the tables of version 0.2 are upgraded, and their operations are found and delivered."""
-    kind, module = ("postgres", postgres_module) if "://" in url else ("sqlite", sqlite_module)
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "migrations", lambda _: migrations(kind)[: previous.SCHEMAS[kind]])
-        store = open_store(url)
-        assert await store.migrate(apply=True) == (0, previous.SCHEMAS[kind])
-        for number in (1, 2):
-            execute(url, previous.INSERT.replace("{now}", previous.NOW[kind]), submission(number).id)
-        execute(url, "UPDATE {} SET state = 'failed', next_attempt_at = NULL WHERE id = {}", submission(2).id)
-        await store.close()
+    kind = "postgres" if "://" in url else "sqlite"
+    previous.create_tables(url, kind)
+    for number in (1, 2):
+        execute(url, previous.INSERT.replace("{now}", previous.NOW[kind]), submission(number).id)
+    execute(url, "UPDATE {} SET state = 'failed', next_attempt_at = NULL WHERE id = {}", submission(2).id)
 
     store = open_store(url)
     assert (await store.migrate(apply=True))[0] == previous.SCHEMAS[kind]

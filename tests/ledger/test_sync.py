@@ -33,7 +33,7 @@ def ledger(url):
 
 @contextlib.contextmanager
 def shopping():
-    """Run a server on a loop of its own, and yield it."""
+    """Run a server on a loop of its own and yield it."""
     shop, started, stop = Shop(), threading.Event(), None
 
     async def serve():
@@ -194,3 +194,11 @@ def test_the_same_methods():
     inside = {"announce", "emit", "make_room", "pages", "policy_of", "policy_of_any"}
     names = {name for name in vars(core.Ledger) if not name.startswith("_")}
     assert names - inside <= set(vars(Ledger))
+
+
+def test_threads_close_at_once(tmp_path):
+    """LG-9: a ledger that many threads close at the same time is closed once, and none of them gets an error."""
+    with ThreadPoolExecutor(10) as threads:
+        for number in range(20):
+            ledger = Ledger.open(tmp_path / f"{number}.db")
+            list(threads.map(lambda close: close(), [ledger.close] * 10))

@@ -23,7 +23,7 @@ INITIAL = 1.0
 
 
 class Driver:
-    """Steps a machine, and keeps the effects of the latest step."""
+    """Steps a machine and keeps the effects of the latest step."""
 
     def __init__(self, addresses=None, eager=False, **policy):
         self.machine = PoolMachine("target", PoolPolicy(**policy), INITIAL, eager=eager, addresses=addresses)

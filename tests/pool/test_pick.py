@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from grpc_backoff import State
-from grpc_backoff.pool.pick import aggregate, pick
+from grpc_backoff.pool.pick import aggregate, elsewhere, pick
 
 IDLE, CONNECTING, READY, FAILING = State.IDLE, State.CONNECTING, State.READY, State.TRANSIENT_FAILURE
 
@@ -23,6 +23,20 @@ def test_the_least_used():
     """PO-8: of the connections to one endpoint, the one with the fewest calls takes the next call."""
     calls = {"one": 3, "two": 2, "three": 2}
     assert pick((tuple(calls),), 7, calls.__getitem__) == "two"
+
+
+@pytest.mark.parametrize(
+    ("avoid", "left"),
+    [
+        ("", [["a1", "a2"], ["b"]]),
+        (["a1"], [["a2"], ["b"]]),
+        (["b"], [["a1", "a2"]]),
+        (["a1", "a2", "b"], [["a1", "a2"], ["b"]]),
+    ],
+)
+def test_elsewhere(avoid, left):
+    """RT-13: a connection to avoid takes a call only if no other connection serves."""
+    assert elsewhere([["a1", "a2"], ["b"]], avoid.__contains__) == left
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ PAST, FUTURE = dt.datetime(2020, 1, 2, tzinfo=dt.UTC), dt.datetime(2999, 1, 2, t
 
 
 async def diagnosis(target, *, tls=None, limit=5.0, shows_certificate=False):
-    """Make an attempt that must fail, and return its diagnosis; check that nothing is left open."""
+    """Make an attempt that must fail and return its diagnosis; check that nothing is left open."""
     reached = []
 
     def seen(record):
@@ -169,6 +169,11 @@ HANDSHAKE = (
         (Stage.SETTINGS, f"{TO_ALL}Cannot check peer: missing selected ALPN property.", "by ALPN"),
         (Stage.SETTINGS, f"{TO_ALL}(Trying to connect an http1.x server (HTTP status 400))", "HTTP/1"),
         (Stage.SETTINGS, "no SETTINGS frame within 1 s of the attempt's start", "sent nothing"),
+        (
+            Stage.SETTINGS,
+            f"{TO_ALL}Failed parsing HTTP/2 (Expected SETTINGS frame as the first frame, got frame type 79)",
+            "does not speak HTTP/2",
+        ),
         (Stage.SETTINGS, f"{TO_ALL}Socket closed", "TLS port"),
         (Stage.SETTINGS, f"{TO_ALL}recvmsg:Connection reset by peer (104)", "TLS port"),
     ],
@@ -244,9 +249,10 @@ async def test_an_http1_server():
 
 
 async def test_something_else():
-    """CH-11: the diagnosis of an unknown protocol quotes what the server sent, with control characters escaped."""
+    """CH-11: an unknown protocol is diagnosed as such; in TLS's place, with what the server sent, escaped."""
     async with peer(says("read", b"220 mail\x1b[2J\r\n", "hold")) as target:
-        assert r"it sent b'220 mail\x1b[2J\r\n'" in (await diagnosis(target)).meaning
+        assert (await diagnosis(target)).meaning == "This is not a gRPC server: see its answer above."
+        assert r"it sent '220 mail\x1b[2J\r\n'" in (await diagnosis(target, tls=client_tls(CA))).meaning
 
 
 async def test_silent_after_accept():

@@ -347,7 +347,7 @@ async def test_no_limit():
 
 
 async def cancelled_at(moment, target, **how):
-    """Cancel an attempt after this many steps of the loop, and check that nothing is left of it."""
+    """Cancel an attempt after this many steps of the loop and check that nothing is left of it."""
     connector = Http2Connector(target, **how)
     async with nothing_left():
         attempt = asyncio.ensure_future(connector.connect(5.0))

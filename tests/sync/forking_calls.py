@@ -44,7 +44,7 @@ def look(call):
 
 
 def begun(channel, ours):
-    """Start the calls, and return them when the first dial has failed."""
+    """Start the calls and return them when the first dial has failed."""
     how = {"wait_for_ready": True, "timeout": 60}
     calls = [channel.unary_unary(METHOD).future(b"", **how), channel.unary_stream(METHOD)(b"", **how)]
     failed = []

@@ -164,7 +164,7 @@ class Place:
             self._server = None
 
     def close(self):
-        """Kill the server, and let others have the port."""
+        """Kill the server and let others have the port."""
         self.kill()
         self._held.close()
 
@@ -220,7 +220,7 @@ class Front:
 
 @contextlib.contextmanager
 def front(behaviour, upstream=None):
-    """Run a `FlakyFront` with this behaviour, and yield it."""
+    """Run a `FlakyFront` with this behaviour and yield it."""
     kept = {} if upstream is None else {"upstream": ("127.0.0.1", upstream)}
     loop = LoopThread()
     made = FlakyFront(behaviour, **kept)

@@ -49,7 +49,7 @@ def test_a_connection_counts_its_calls(server):
 
 
 class Ends:
-    """Stands in for grpcio's own multicallable, and ends each call in the same way."""
+    """Stands in for grpcio's own multicallable and ends each call in the same way."""
 
     def __init__(self, end):
         self.end, self.waits = end, []

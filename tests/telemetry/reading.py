@@ -92,7 +92,7 @@ def tell(metrics, *told):
 
 
 def run(code):
-    """Run code in another process, and return the words that it prints."""
+    """Run code in another process and return the words that it prints."""
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -121,6 +121,16 @@ LINES = [
         logging.DEBUG,
         f"{PLACE} succeeded on attempt 3 after 1.5 s",
     ),
+    (
+        calls.StreamEnded(**CALL, attempt=1, code="OK", delay=2.5, source=WaitSource.SCHEDULE),
+        logging.INFO,
+        f"{PLACE}: stream ended after open 1, OK; next in 2.5 s (schedule)",
+    ),
+    (
+        calls.StreamResumed(**CALL, attempt=2, gap=calls.Gap(lasted=3.25, opens=2, code="OK")),
+        logging.INFO,
+        f"{PLACE}: stream resumed with open 2 after 3.25 s, OK",
+    ),
 ]
 
 QUIET = CallSucceeded(**CALL, attempt=1, took=0.001)
@@ -215,7 +225,7 @@ def test_nothing_sensitive(kind):
     """RT-11: events have no fields for sensitive data."""
     connections = {"channel", "limit", "failure", "retry_in", "connections", "lived", "counted_as_failure", "joined"}
     shared = {"attempt_id", "elsewhere", "endpoint", "slot", "why"}
-    of_calls = {"method", "code", "delay", "server_delay", "source", "reason", "trace_id", "call_id"}
+    of_calls = {"method", "code", "delay", "server_delay", "source", "reason", "trace_id", "call_id", "gap"}
 
     assert {field.name for field in fields(kind)} <= {
         "target",

@@ -13,7 +13,7 @@ from grpc_backoff.testing.checks import check_connector
 
 
 class Naive:
-    """Treats an accepted TCP connection as success, and closes it only at the end."""
+    """Treats an accepted TCP connection as success and closes it only at the end."""
 
     def __init__(self, target):
         self.port = int(target.rpartition(":")[2])

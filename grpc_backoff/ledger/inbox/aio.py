@@ -57,7 +57,7 @@ class AioInbox(grpc.aio.ServerInterceptor):
         connections: int = 10,
         migrate: bool = True,
     ) -> Self:
-        """Open a database, and create its table if necessary.
+        """Open a database and create its table if necessary.
 
         Args:
             url: the path of an SQLite file, or a `postgresql://` URL.

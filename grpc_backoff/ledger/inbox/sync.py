@@ -43,7 +43,7 @@ class SyncInbox(grpc.ServerInterceptor):
         connections: int = 10,
         migrate: bool = True,
     ) -> Self:
-        """Open a database, and create its table if necessary; arguments, times and errors are those of `AioInbox.open`.
+        """Open a database and create its table if necessary; arguments, times and errors are those of `AioInbox.open`.
 
         A repeat that waits, for up to `hold` seconds, occupies a thread of the server.
         """

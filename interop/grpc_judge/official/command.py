@@ -1,4 +1,4 @@
-"""Runs gRPC's own reconnect-test programs, and compares verdicts with ours (IO-1): `python -m interop official`."""
+"""Runs gRPC's own reconnect-test programs and compares verdicts with ours (IO-1): `python -m interop official`."""
 
 from __future__ import annotations
 

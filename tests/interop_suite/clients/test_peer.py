@@ -18,7 +18,7 @@ configurable = ["initial", "max"]
 
 
 def read(folder, text):
-    """Write a folder with this manifest, and return its peer."""
+    """Write a folder with this manifest and return its peer."""
     place = folder / "made_up"
     place.mkdir()
     (place / "peer.toml").write_text(text)

@@ -27,7 +27,7 @@ def running(program, *, seconds=0.1, settings=None, ca=None):
 
 
 async def whole(program, **told):
-    """Run a program from start to finish, and return its account of its calls."""
+    """Run a program from start to finish and return its account of its calls."""
     async with running(program, **told) as peer:
         await peer.ready()
         await peer.begin()

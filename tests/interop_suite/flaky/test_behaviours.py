@@ -34,7 +34,7 @@ def serving(script, *, tls=False):
 
 
 async def the_visit(server):
-    """Wait until the only connection has ended, and return its visit."""
+    """Wait until the only connection has ended and return its visit."""
     async with asyncio.timeout(WITHIN):
         await server.wait_for(ended=1)
     (visit,) = server.timeline().visits

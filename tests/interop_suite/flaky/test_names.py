@@ -15,13 +15,13 @@ WITHIN = 10.0
 
 
 async def asked(names, kind="A"):
-    """Query the name, and return the addresses in the answer."""
+    """Query the name and return the addresses in the answer."""
     answer = await question(names, kind)
     return [item.address for found in answer.answer for item in found]
 
 
 async def answered(names):
-    """Query the name, and return the response code."""
+    """Query the name and return the response code."""
     return (await question(names, "A")).rcode()
 
 

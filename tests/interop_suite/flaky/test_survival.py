@@ -1,4 +1,4 @@
-"""The server survives its clients, and leaves no task, socket or file descriptor behind."""
+"""The server survives its clients and leaves no task, socket or file descriptor behind."""
 
 from __future__ import annotations
 
@@ -448,7 +448,7 @@ async def test_a_client_that_asks_and_does_not_listen():
 
 
 class OnWord(Behaviour):
-    """Sends SETTINGS, and closes when the test sets `word`."""
+    """Sends SETTINGS and closes when the test sets `word`."""
 
     __slots__ = ()
     name = "on_word"

@@ -20,7 +20,7 @@ SVG = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/19
 
 
 def drawn(content):
-    """Compact a picture with this content, and return what is left of it."""
+    """Compact a picture with this content and return what is left of it."""
     return compact(SVG.format(content)).partition(">")[2].rpartition("</svg>")[0]
 
 

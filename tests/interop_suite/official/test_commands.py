@@ -30,7 +30,7 @@ COMPRESSED = ("--initial_backoff_ms", "250")
 
 @contextlib.asynccontextmanager
 async def running(*arguments, **environment):
-    """Run a command, and kill it if it is still running at the end."""
+    """Run a command and kill it if it is still running at the end."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "interop", *map(str, arguments)),
         stdout=asyncio.subprocess.PIPE,

@@ -43,7 +43,7 @@ async def control(server):
 
 
 async def dial(server):
-    """Connect to the retry port, and wait until the server hangs up."""
+    """Connect to the retry port and wait until the server hangs up."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.retry_port)
     assert await asyncio.wait_for(reader.read(), LIMIT) == b""
     writer.close()

@@ -16,7 +16,7 @@ command = ["{here}/server"]
 
 
 def read(folder, text):
-    """Write a folder with this manifest, and return its server."""
+    """Write a folder with this manifest and return its server."""
     place = folder / "made_up"
     place.mkdir()
     (place / "server.toml").write_text(text)

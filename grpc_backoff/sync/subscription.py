@@ -1,0 +1,222 @@
+"""Subscriptions of the synchronous API: the threaded shell of `calls.subscription`.
+
+One thread reads at a time. Any thread may close the subscription, and the thread that waits then gets the end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+import grpc
+
+from grpc_backoff.calls import subscription as s
+from grpc_backoff.calls.machine import CallHook
+from grpc_backoff.channel.method import Arguments
+from grpc_backoff.channel.subscription import SubscriptionSetup, SubscriptionShell, checked
+from grpc_backoff.record import record
+from grpc_backoff.sync.call import longest_sleep
+from grpc_backoff.sync.errors import RetriesExhaustedError
+from grpc_backoff.sync.grpcio import CLOSED_DETAILS, InactiveRpcError, call_state
+from grpc_backoff.sync.multicallables import MultiCallable
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.methods import Retry
+
+
+@record
+class _CleanEnd(NamedTuple):
+    """The status of a stream that ended without an error."""
+
+    call: Any
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.OK
+
+    def details(self) -> str:
+        return ""
+
+    def initial_metadata(self) -> Any:
+        return self.call.initial_metadata()
+
+    def trailing_metadata(self) -> Any:
+        return self.call.trailing_metadata()
+
+
+class Subscription(SubscriptionShell):
+    """An iterator over the messages of a stream that is opened again whenever it ends (SB-1).
+
+    Use it in `with`, or call `close()`, so that the stream is cancelled as soon as it is no longer read.
+    """
+
+    exhausted_error = RetriesExhaustedError
+
+    def __init__(self, *how: Any) -> None:
+        """Check the arguments; see `SubscriptionShell`."""
+        self._changed = threading.Condition()  # its lock is reentrant: a finalizer may close the subscription
+        self._reader = threading.Lock()
+        self._wake: float | None = None
+        super().__init__(*how)
+
+    def __iter__(self) -> Self:
+        """Return the subscription itself."""
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next message, or a `Gap` if gaps were asked for; blocks until there is one.
+
+        Raises:
+            grpc.RpcError: the stream ended with a code after which it is not opened again.
+            RetriesExhaustedError: the policy's limit is reached.
+            RuntimeError: another thread is waiting for the next message.
+        """
+        if not self._reader.acquire(blocking=False):
+            raise RuntimeError("another thread is waiting for the subscription's next message")
+        try:
+            self._begin()
+            while True:
+                with self._changed:
+                    if self._ready:
+                        return self._ready.popleft()
+                    if self._ending is not None:
+                        self._raise_end(self._ending)
+                    todo, self._todo, call = self._todo, None, self._call
+                self._go_on(todo, call)
+        except BaseException:  # Ctrl-C, for example
+            self._stop()
+            raise
+        finally:
+            self._reader.release()
+
+    def _go_on(self, todo: s.Open | CallHook | None, call: Any) -> None:
+        if isinstance(todo, s.Open):
+            opened = self._open(todo)
+            with self._changed:
+                if self._ending is None:
+                    self._call = opened
+                elif opened is not None:
+                    opened.cancel()
+        elif isinstance(todo, CallHook):
+            failed, began = self._failed_call(todo), self._state.opened
+            self._answer(self._calls.hooks.ask(todo.hook, failed, began, self._context))
+        elif call is not None:
+            self._read(call)
+        else:
+            self._sleep()
+
+    def _read(self, call: Any) -> None:
+        try:
+            message = next(call)
+        except StopIteration:
+            self._over(_CleanEnd(call))
+        except grpc.RpcError as error:
+            if self._ending is None:  # otherwise, it is its cancellation
+                self._over(error)
+        else:
+            self._came(message)
+
+    def _sleep(self) -> None:
+        with self._changed:
+            if self._wake is None:
+                return
+            left = self._wake - self._calls.now()
+            if left > 0:
+                self._changed.wait(min(left, longest_sleep()))
+                return
+            self._wake = None
+        self.feed(s.Woken())
+
+    def _raise_end(self, end: s.FinishSubscription) -> None:
+        error, self._error = self._error, None
+        if end.ending is s.SubscriptionEnding.CANCELLED:
+            raise InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, CLOSED_DETAILS, (), ()))
+        if error is None or end.ending is s.SubscriptionEnding.STOPPED:
+            raise StopIteration
+        raise error
+
+    def _metadata(self, pairs: tuple[Any, ...] | None) -> Any:
+        return pairs
+
+    def _drain(self) -> None:
+        with self._changed:
+            super()._drain()
+
+    def _arm(self, at: float) -> None:
+        self._wake = at
+
+    def _disarm(self) -> None:
+        self._wake = None
+        self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """End the subscription in the child of a fork."""
+        self._changed = threading.Condition()  # another thread of the parent may have held it
+        self._stop()
+
+    def close(self) -> None:
+        """Cancel the stream and end the subscription. Thread-safe."""
+        self._stop()
+
+    cancel = close
+
+    def __enter__(self) -> Self:
+        """Return the subscription itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the subscription."""
+        self.close()
+
+
+def subscribe(
+    multicallable: Any,
+    request: Any,
+    *,
+    resume: Callable[[Any, Any], Any] | None = None,
+    policy: Retry = "background",
+    ends: Literal["resume", "stop"] = "resume",
+    gaps: bool = False,
+    timeout: float | None = None,
+    metadata: Any = None,
+    credentials: grpc.CallCredentials | None = None,
+    wait_for_ready: bool = True,
+    compression: grpc.Compression | None = None,
+    call_id: str | None = None,
+) -> Subscription:
+    """Return an iterator over a server's messages, which opens the stream again whenever it ends (SB-1).
+
+    Like `grpc_backoff.aio.subscribe`, for a stub on a threaded channel::
+
+        resume = lambda last, request: Start(revision=last.revision + 1)
+        with subscribe(stub.Watch, Start(revision=0), resume=resume) as events:
+            for event in events: ...
+
+    Args:
+        multicallable: a method of a stub on a channel of `grpc_backoff`, whose responses are a stream. If its requests
+            are a stream too, `request` is the only one.
+        request: the first request.
+        resume: returns the next request, given the last message that was read and the request of its stream; called
+            only after a stream that delivered any. None sends the same request again.
+        policy: the waits between streams, and the codes after which the stream is opened again: a policy, a policy
+            name, or a policy string. The limits of a preset do not apply; others count from the last message (SB-4).
+        ends: what a stream's end without an error means: `resume` opens it again, `stop` ends the iteration.
+        gaps: whether the iterator also yields a `Gap` before the first message that follows one.
+        timeout: the deadline of each stream, in seconds; by default the policy's `timeout`.
+        metadata: as in grpc, for each stream; so are `credentials` and `compression`.
+        credentials: the call's credentials.
+        wait_for_ready: whether a stream waits while there is no connection, instead of failing (CH-3).
+        compression: the compression of requests.
+        call_id: identifies the subscription in events, log lines and hooks; generated if None.
+
+    Raises:
+        TypeError: `multicallable` is not such a method.
+        grpc_backoff.OptionError: a `ValueError`: the policy or another argument is not valid.
+    """
+    method = checked(multicallable, MultiCallable)
+    arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
+    setup = SubscriptionSetup(resume, policy, ends, gaps, call_id, arguments)
+    return Subscription(method.channel.calls, method, request, setup)

@@ -1,0 +1,373 @@
+"""SB-1 to SB-7: subscriptions on both APIs and real servers; `tests/calls/test_subscription.py` has the pure tests."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import grpc
+import pytest
+
+import grpc_backoff
+import grpc_backoff.aio
+from grpc_backoff import (
+    CallExhausted,
+    CallRetried,
+    Gap,
+    OptionError,
+    RetriesExhaustedError,
+    RetryHooks,
+    StreamEnded,
+    StreamResumed,
+)
+from tests.both_apis.log import Log
+from tests.echo import Message
+from tests.sync.service import Echo, place, until
+
+QUICK = "delay: 1ms, jitter: none"
+CODE = grpc.StatusCode
+
+
+class Numbers(Echo):
+    """Streams numbers from the request's count on, and ends each stream as the script says.
+
+    A script's entry is how many numbers a stream delivers, and the code that it ends with: OK for a clean end, None to
+    wait. After the script's end, a stream delivers five and waits.
+    """
+
+    def __init__(self, *script):
+        super().__init__()
+        self.script = list(script)
+        self.from_ = []
+        self.at = []
+        self.sent = 0
+
+    def Down(self, request, context):  # noqa: N802
+        self._begin(context)
+        self.from_.append(request.count)
+        self.at.append(time.monotonic())
+        many, code = self.script.pop(0) if self.script else (5, None)
+        for number in range(request.count, request.count + many):
+            self.sent += 1
+            yield Message(text="x" * len(request.text), count=number)
+        if code is None:
+            self._hang(context)
+        elif code is not CODE.OK:
+            context.abort(code, "as told")
+
+    def Both(self, request_iterator, context):  # noqa: N802
+        yield from self.Down(next(request_iterator), context)
+
+
+def following(last, _request):
+    return Message(count=last.count + 1)
+
+
+class Reader:
+    """A subscription of either API, read with blocking functions."""
+
+    def __init__(self, channel, ours, method="Down", request=None, **how):
+        self._loop = getattr(channel, "_loop", None)
+        self._subscribe = grpc_backoff.aio.subscribe if self._loop else grpc_backoff.subscribe
+        how = {"policy": QUICK, "resume": following} | how
+        request = Message(count=0) if request is None else request
+        self.own = self._do(lambda: self._subscribe(getattr(channel.stub, method), request, **how))
+
+    def _do(self, function):
+        return self._loop.do(function) if self._loop else function()
+
+    def next(self):
+        return self._loop.run(_next(self.own)) if self._loop else next(self.own, "end")
+
+    def numbers(self, many):
+        return [self.next().count for _ in range(many)]
+
+    def close(self):
+        if self._loop:
+            self._loop.run(self.own.aclose())
+        else:
+            self.own.close()
+
+
+async def _next(subscription):
+    return await anext(subscription, "end")
+
+
+def read(servicer, ours, many, log=None, channel_how=None, **how):
+    """Return the next `many` numbers of a new subscription."""
+    listeners = [] if log is None else [log.hear]
+    with place(servicer) as server, ours.channel(server.target, listeners=listeners, **(channel_how or {})) as channel:
+        reader = Reader(channel, ours, **how)
+        try:
+            return reader.numbers(many)
+        finally:
+            reader.close()
+
+
+@pytest.mark.parametrize("code", [CODE.OK, CODE.UNAVAILABLE, CODE.CANCELLED, CODE.INTERNAL, CODE.UNKNOWN])
+def test_resumed(ours, code):
+    """SB-1, SB-2: a stream that ends after messages, however it ends, goes on behind the last message that was read."""
+    servicer = Numbers((3, code), (2, code))
+
+    assert read(servicer, ours, 9) == list(range(9))
+    assert servicer.from_ == [0, 3, 5]
+
+
+def test_same_request(ours):
+    """SB-1: without `resume`, and before any message, the same request is sent again."""
+    servicer = Numbers((0, CODE.OK), (2, CODE.OK))
+
+    assert read(servicer, ours, 4, resume=None, request=Message(count=7)) == [7, 8, 7, 8]
+    assert servicer.from_ == [7, 7, 7]
+
+
+def test_stream_of_requests(ours):
+    """SB-1: a method whose requests are a stream gets one request in each stream."""
+    assert read(Numbers((3, CODE.OK)), ours, 6, method="Both") == list(range(6))
+
+
+def test_stop(ours):
+    """SB-2: `ends="stop"` takes an end without an error for the last one; an error is still followed by a stream."""
+    servicer = Numbers((2, CODE.UNAVAILABLE), (2, CODE.OK))
+    with place(servicer) as server, ours.channel(server.target) as channel:
+        reader = Reader(channel, ours, ends="stop")
+
+        assert reader.numbers(4) == [0, 1, 2, 3]
+        assert [reader.next(), reader.next()] == ["end", "end"]
+
+
+@pytest.mark.parametrize("code", [CODE.PERMISSION_DENIED, CODE.OUT_OF_RANGE, CODE.INTERNAL])
+def test_permanent(ours, code):
+    """SB-2: a code that the policy does not retry ends the subscription with grpc's own error."""
+    with place(Numbers((1, CODE.OK), (0, code))) as server, ours.channel(server.target) as channel:
+        reader = Reader(channel, ours)
+        reader.next()
+
+        with pytest.raises(grpc.RpcError) as caught:
+            reader.next()
+
+        assert (caught.value.code(), caught.value.details()) == (code, "as told")
+        assert not isinstance(caught.value, RetriesExhaustedError)
+        assert reader.next() == "end"
+
+
+def test_limit(ours):
+    """SB-4: the attempts of a policy string count from the last message; the error has the account of the streams."""
+    log = Log()
+    servicer = Numbers((0, CODE.OK), (1, CODE.OK), *[(0, CODE.UNAVAILABLE)] * 9)
+    with place(servicer) as server, ours.channel(server.target, listeners=[log.hear]) as channel:
+        reader = Reader(channel, ours, policy=f"retry: 2, {QUICK}")
+        reader.next()
+
+        with pytest.raises(RetriesExhaustedError, match="gave up: no attempts are left") as caught:
+            reader.next()
+
+        assert caught.value.code() is CODE.UNAVAILABLE
+        assert len(servicer.from_) == 2 + 2, "the stream that delivered counts as the first of three"
+        log.until(CallExhausted)
+
+
+def test_preset_is_endless(ours):
+    """SB-4: the limits of a preset do not apply: `background` allows a call seven attempts."""
+    with place(Numbers()) as server, ours.channel(server.target) as channel:
+        reader = Reader(channel, ours, policy="background")
+
+        assert reader.own._machine.policy.max_attempts is None
+
+
+def test_clean_ends_exhaust(ours):
+    """SB-4: a limit that clean ends reach is reported as UNAVAILABLE, since OK is no error."""
+    with place(Numbers(*[(0, CODE.OK)] * 9)) as server, ours.channel(server.target) as channel:
+        reader = Reader(channel, ours, policy=f"retry: 1, {QUICK}")
+
+        with pytest.raises(RetriesExhaustedError, match="the server ends the stream") as caught:
+            reader.next()
+
+        assert caught.value.code() is CODE.UNAVAILABLE
+
+
+def test_waits(ours):
+    """SB-3: a server that ends each stream at once sees one stream for each wait; real time, lower bounds only."""
+    servicer = Numbers(*[(0, CODE.OK)] * 4)
+
+    assert read(servicer, ours, 1, policy="delay: 50ms, backoff: exponential, jitter: none") == [0]
+    gaps = [later - sooner for sooner, later in zip(servicer.at, servicer.at[1:], strict=False)]
+    assert len(gaps) == 4
+    assert all(gap >= least - 0.01 for gap, least in zip(gaps, (0.05, 0.1, 0.2, 0.4), strict=True))
+
+
+def test_waits_begin_anew(ours):
+    """SB-3: the first message of a stream puts the backoff back to its beginning."""
+    log = Log()
+    script = [(0, CODE.UNAVAILABLE), (0, CODE.UNAVAILABLE), (1, CODE.UNAVAILABLE), (0, CODE.OK)]
+
+    read(Numbers(*script), ours, 2, log, policy="delay: 1ms, backoff: exponential, jitter: none")
+    log.until(StreamResumed, 2)
+
+    assert [event.delay for event in log.of(StreamEnded)] == pytest.approx([0.001, 0.002, 0.001, 0.002])
+    assert [event.code for event in log.of(StreamEnded)] == ["UNAVAILABLE"] * 3 + ["OK"]
+
+
+def test_gap(ours):
+    """SB-5: a gap is delivered in line, before the message that ends it, and listeners get the same one."""
+    log = Log()
+    servicer = Numbers((2, CODE.OK), (0, CODE.UNAVAILABLE))
+    with place(servicer) as server, ours.channel(server.target, listeners=[log.hear]) as channel:
+        reader = Reader(channel, ours, gaps=True)
+        read = [reader.next() for _ in range(4)]
+        reader.close()
+
+    gap = read.pop(2)
+    assert [message.count for message in read] == [0, 1, 2]
+    assert isinstance(gap, Gap)
+    assert (gap.opens, gap.code) == (2, "OK")
+    assert 0 < gap.lasted < 20
+    log.until(StreamResumed)
+    assert [event.gap for event in log.of(StreamResumed)] == [gap]
+
+
+def test_slow_reader(ours):
+    """SB-6: a reader that does not read holds back the server; only flow control's windows are read ahead."""
+    servicer = Numbers((10_000, CODE.OK))
+    with place(servicer) as server, ours.channel(server.target) as channel:
+        reader = Reader(channel, ours, request=Message(text="x" * 50_000))
+        reader.next()
+        seen = -1
+        while seen != servicer.sent:  # real time: until the server is blocked
+            seen = servicer.sent
+            time.sleep(0.5)
+
+        assert seen < 1_000
+        reader.close()
+
+
+def test_restart(ours):
+    """SB-1, SB-6: a stream waits for ready while the server is away, and no message is lost or read twice."""
+    with place(Numbers((5, None))) as server, ours.channel(server.target) as channel:
+        reader = Reader(channel, ours)
+        first = reader.numbers(5)
+        server.kill()
+        threading.Timer(0.3, server.start).start()
+
+        assert first + reader.numbers(5) == list(range(10))
+        reader.close()
+
+
+def test_timeout(ours):
+    """SB-6: `timeout` is the deadline of each stream; when it has passed, the stream is opened again."""
+    servicer = Numbers((1, None), (1, None))
+
+    assert read(servicer, ours, 3, timeout=0.3) == [0, 1, 2]
+    assert all(0 < left < 0.4 for left in servicer.remaining)
+
+
+def test_not_retried_twice(ours):
+    """SB-7: the channel's own retry policy does not apply to a subscription's streams."""
+    servicer = Numbers((0, CODE.UNAVAILABLE), (0, CODE.UNAVAILABLE))
+    log = Log()
+
+    read(servicer, ours, 1, log, channel_how={"retry": "retry: 5, delay: 1ms, jitter: none"})
+
+    assert len(servicer.from_) == 3
+    log.until(StreamEnded, 2)
+    assert log.of(CallRetried) == []
+    assert not any("grpc-previous-rpc-attempts" in metadata for metadata in servicer.metadata)
+
+
+def test_refreshed(ours):
+    """SB-6, RT-4: UNAUTHENTICATED renews the credentials once at once; later streams use them."""
+    servicer = Numbers((1, CODE.OK), (0, CODE.UNAUTHENTICATED), (1, CODE.OK))
+    asked = []
+
+    def renew(failed):
+        asked.append(failed.code)
+        return [("token", "new")]
+
+    how = {"retry_hooks": RetryHooks(refresh_credentials=renew)}
+    assert read(servicer, ours, 3, channel_how=how, metadata=[("token", "old"), ("other", "1")]) == [0, 1, 2]
+    assert asked == [CODE.UNAUTHENTICATED]
+    assert [metadata["token"] for metadata in servicer.metadata] == ["old", "old", "new", "new"]
+    assert {metadata["other"] for metadata in servicer.metadata} == {"1"}
+
+
+def test_resume_fails(ours):
+    """SB-1: an error in `resume` ends the subscription with it."""
+    with place(Numbers((1, CODE.OK))) as server, ours.channel(server.target) as channel:
+        reader = Reader(channel, ours, resume=lambda _last, _request: {}["gone"])
+        reader.next()
+
+        with pytest.raises(KeyError, match="gone"):
+            reader.next()
+
+        assert reader.next() == "end"
+
+
+@pytest.mark.parametrize("state", ["idle", "waiting", "opening", "streaming", "sleeping"])
+def test_closed(ours, state):
+    """SB-6: closing ends a waiting reader, and leaves nothing: no call, task or timer; real time of 0.2 s per state."""
+    servicer = Numbers(*{"opening": [(0, None)], "streaming": [(1, None)], "sleeping": [(0, CODE.OK)]}.get(state, []))
+    with place(servicer) as server, ours.channel(server.target) as channel:
+        if state == "waiting":
+            server.kill()
+        reader = Reader(channel, ours, policy="delay: 1h, jitter: none")
+        got = []
+        thread = threading.Thread(target=lambda: got.extend([reader.next(), reader.next()][-1:]))
+        if state == "idle":
+            reader.close()
+        thread.start()
+        if state != "idle":
+            time.sleep(0.2)
+            reader.close()
+        thread.join(20)
+
+        assert got == ["end"]
+        assert reader.own._call is reader.own._todo is None
+        assert not channel.own.calls._between if ours.name == "threads" else not channel.own._calls._between
+        if state in ("opening", "streaming"):
+            assert servicer.cancelled.wait(20)
+
+
+def test_channel_closed(ours):
+    """SB-6: a channel that is closed ends a subscription between two streams, as it does a call."""
+    with place(Numbers((1, CODE.OK), (0, CODE.OK))) as server, ours.channel(server.target) as channel:
+        reader = Reader(channel, ours, policy="delay: 1h, jitter: none")
+        reader.next()
+        ended = []
+
+        def wait():
+            try:
+                reader.next()
+            except BaseException as error:  # noqa: BLE001 - a CancelledError
+                ended.append(type(error).__name__)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        until(lambda: reader.own._state.phase.name == "SLEEPING")
+        channel.close()
+        thread.join(20)
+
+    assert ended == ["CancelledError" if ours.name == "asyncio" else "_InactiveRpcError"]
+
+
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ({"ends": "never"}, OptionError),
+        ({"policy": "nonsense"}, OptionError),
+        ({"resume": 1}, OptionError),
+        ({"method": "Unary"}, TypeError),
+        ({"method": "Up"}, TypeError),
+    ],
+)
+def test_mistakes(ours, how, error):
+    """SB-1: a wrong argument is refused at once."""
+    with ours.channel("127.0.0.1:1") as channel, pytest.raises(error, match="expected"):
+        Reader(channel, ours, **how)
+
+
+def test_plain_channel(api):
+    """SB-1: a method of grpc's own channel is refused, as by `retrying`."""
+    if api.ours:
+        pytest.skip("about plain channels")
+    with api.channel("127.0.0.1:1") as channel, pytest.raises(TypeError, match="expected a method of a stub"):
+        Reader(channel, api)
