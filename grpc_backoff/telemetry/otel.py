@@ -18,7 +18,15 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from grpc_backoff.base_errors import MissingExtra
-from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.calls.events import (
+    CallEvent,
+    CallExhausted,
+    CallRetried,
+    CallSucceeded,
+    Reason,
+    StreamEnded,
+    WaitSource,
+)
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent, Role
 from grpc_backoff.pool.events import LivenessAnswered, SlotClosed, SlotCondemned
@@ -48,6 +56,7 @@ EXHAUSTED: Final = "grpc_backoff.client.call.exhausted"
 SERVER_DELAYS_HONORED: Final = "grpc_backoff.client.call.server_delays_honored"
 SERVER_DELAYS_SHORTENED: Final = "grpc_backoff.client.call.server_delays_shortened"
 SERVER_DELAY: Final = "grpc_backoff.client.call.server_delay"
+STREAMS_REOPENED: Final = "grpc_backoff.client.call.streams_reopened"
 
 # The labels, and the values that A94 defines.
 TARGET: Final = "grpc.target"
@@ -151,6 +160,9 @@ class _Calls:
         self._honored = meter.create_counter(SERVER_DELAYS_HONORED, "{delay}", "Waits as long as a server asked for.")
         self._shortened = meter.create_counter(SERVER_DELAYS_SHORTENED, "{delay}", "Waits shorter than that.")
         self._server_delay = delay_histogram(meter, SERVER_DELAY, "Lengths of the waits that a server asked for.")
+        self._reopened = meter.create_counter(
+            STREAMS_REOPENED, "{stream}", "Streams of subscriptions that ended and are opened again."
+        )
 
     def record(self, event: CallEvent) -> None:
         labels: Labels = {TARGET: canonical_target(event.target), METHOD: event.method.removeprefix("/")}
@@ -163,6 +175,8 @@ class _Calls:
                     counter = self._honored if event.delay >= event.server_delay else self._shortened
                     counter.add(1, labels)
                     self._server_delay.record(event.server_delay, labels)
+            case StreamEnded():
+                self._reopened.add(1, labels | {STATUS: event.code})
             case CallSucceeded():
                 self._successes.add(1, labels | {ATTEMPT: attempt_label(event.attempt)})
             case CallExhausted():

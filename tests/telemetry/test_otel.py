@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, StreamEnded, WaitSource
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ChannelKey, Failure, Stage
 from grpc_backoff.errors import MissingExtra
@@ -205,6 +205,15 @@ def test_ends_of_calls(reading, metrics):
     }
 
 
+def test_reopened_streams(reading, metrics):
+    """RT-12, SB-5: the streams of subscriptions that are opened again are counted by the code of their end."""
+    for code in ("OK", "UNAVAILABLE", "OK"):
+        tell(metrics, StreamEnded(**call(), code=code, delay=0.5, source=WaitSource.SCHEDULE))
+
+    place = "dns:///127.0.0.1:1"
+    assert reading.values(otel.STREAMS_REOPENED) == {(METHOD, "OK", place): 2, (METHOD, "UNAVAILABLE", place): 1}
+
+
 def test_endless_retries_have_few_series(reading, metrics):
     """RT-12: the attempt label has ten values, of which the last covers all the rest."""
     for attempt in range(1, 1001):
@@ -288,7 +297,7 @@ def test_the_global_provider():
         print(*reading.values(OPEN_CONNECTIONS).values(), *reading.values(SUCCEEDED).values())
         print(len(reading.metrics()), len(reading.values(NEXT_ATTEMPT_IN)))
         """)
-    assert said == ["2", "2", "15", "1"]
+    assert said == ["2", "2", "16", "1"]
 
 
 def test_without_the_extra(monkeypatch):
