@@ -163,7 +163,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         if self.retired and not self.calls:
             self._owner.conductor.post(self.look)
 
-    def failed(self, code: grpc.StatusCode | None, token: object) -> None:
+    def failed(self, code: grpc.StatusCode | None, token: object = None) -> None:
         """Record a call's failure; if the connection broke at the same time, look at it at once. Thread-safe."""
         calls = self.calls
         if code is not None and is_answer(code.name):
