@@ -17,7 +17,7 @@ PART_interop_suite = tests/interop_suite
 PART_rest = tests $(patsubst %,--ignore=%,$(PART_channels) $(PART_interop_suite))
 PART ?= rest
 
-LEDGER = kills inbox orders orchestrators unlocked claims submits latency deliveries
+LEDGER = kills inbox orders orchestrators unlocked claims submits latency deliveries wake-ups replay faults steady idle
 
 .PHONY: help demo test test-part test-modes test-oldest test-pythons test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full endurance wheel clean
 
@@ -43,7 +43,7 @@ help:
 	@echo "make docs        build the documentation site in build/docs; fails on a broken link"
 	@echo "make recording   record the demo in a terminal and write docs/images/demo.svg; needs Node.js"
 	@echo "make bench       benchmark against plain grpc.aio and others; 15 minutes, or BENCH=--quick to try it"
-	@echo "make ledger-full stress and measure the ledger: kills, races, 64 processes, rates; 45 minutes"
+	@echo "make ledger-full stress and measure the ledger: kills, races, 64 processes, rates, faults; 2.5 hours"
 	@echo "make endurance   check 10,000 channels, 1,000 event loops and 1,000 forks for leaks and hangs; several minutes"
 	@echo "make wheel       build and check the sdists and wheels of both distributions, and try the wheels in a new environment"
 

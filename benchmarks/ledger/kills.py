@@ -29,7 +29,7 @@ __all__ = ["LIVES", "SETTINGS", "Verdict", "deliverer", "kill", "kill_repeatedly
 _METHOD = "/shop.Orders/Place"
 SETTINGS = replace(
     LedgerSettings(**LEDGER),
-    policy="max_attempts: unlimited, deadline: 1d, delay: 50ms",
+    policy="max_attempts: unlimited, deadline: 1d, delay: 50ms, jitter: none",
     lease=1.0,
     poll=0.05,
     grace=0.0,

@@ -1,15 +1,17 @@
-"""Measures submits and claims on SQLite, and deliveries on PostgreSQL compared with procrastinate's."""
+"""Measures submits, claims and deliveries; the latter also of procrastinate and of a bare loop, in the same run."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 import uuid
 from dataclasses import dataclass, replace
 
 import grpc
 import grpc.aio
+import psycopg
 
 from grpc_backoff import aio
 from grpc_backoff.ledger import Ledger, LedgerSettings
@@ -17,10 +19,10 @@ from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import Lease, Submission
 from grpc_backoff.policy.presets import LEDGER
 
-__all__ = ["Rate", "claim_latency", "deliveries", "procrastinate_deliveries", "submits"]
+__all__ = ["METHOD", "Rate", "claim_latency", "deliveries", "procrastinate_deliveries", "serving", "submits"]
 
 _SETTINGS = LedgerSettings(**LEDGER)
-_METHOD = "/shop.Orders/Place"
+METHOD = "/shop.Orders/Place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ async def submits(url: str, number: int, batch: int = 10) -> Rate:
     async with await Ledger.open(url) as ledger:
         began = time.monotonic()
         for _ in range(number // batch):
-            await ledger.submit_many([ledger.prepared("t", _METHOD, b"x" * 100) for _ in range(batch)])
+            await ledger.submit_many([ledger.prepared("t", METHOD, b"x" * 100) for _ in range(batch)])
         return Rate(f"submits in batches of {batch}", number, time.monotonic() - began)
 
 
@@ -53,7 +55,7 @@ async def claim_latency(url: str, rows: int, claims: int) -> Rate:
     await store.migrate(apply=True)
     for _ in range(rows // 1000):
         await store.submit(
-            [Submission(str(uuid.uuid4()), "t", _METHOD, b"x" * 100, (), "steps", None, None) for _ in range(1000)]
+            [Submission(str(uuid.uuid4()), "t", METHOD, b"x" * 100, (), "steps", None, None) for _ in range(1000)]
         )
     took = []
     began = time.monotonic()
@@ -64,30 +66,31 @@ async def claim_latency(url: str, rows: int, claims: int) -> Rate:
         await store.release([Lease(each.id, each.lease_token) for each in taken])
     seconds = time.monotonic() - began
     await store.close()
-    took.sort()
-    return Rate(
-        f"claims of 10 at {rows} rows waiting",
-        claims,
-        seconds,
-        1000 * took[len(took) // 2],
-        1000 * took[int(len(took) * 0.99)],
-    )
+    return _percentiles(f"claims of 10 at {rows} rows waiting", seconds, sorted(took))
+
+
+def _percentiles(what: str, seconds: float, took: list[float]) -> Rate:
+    return Rate(what, len(took), seconds, 1000 * took[len(took) // 2], 1000 * took[int(len(took) * 0.99)])
 
 
 class _Handler(grpc.GenericRpcHandler):
+    """Counts calls, and notes when each request arrived first."""
+
     def __init__(self) -> None:
         self.calls = 0
+        self.arrived: dict[bytes, float] = {}
 
     def service(self, _details):
         return grpc.unary_unary_rpc_method_handler(self._place)
 
     async def _place(self, request, _context):
         self.calls += 1
+        self.arrived.setdefault(request, time.monotonic())
         return request
 
 
 @contextlib.asynccontextmanager
-async def _serving():
+async def serving():
     handler = _Handler()
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((handler,))
@@ -102,9 +105,9 @@ async def _serving():
 async def deliveries(url: str, number: int, concurrency: int) -> Rate:
     """Deliver waiting operations until all of them are recorded as done."""
     settings = replace(_SETTINGS, concurrency=concurrency)
-    async with _serving() as (handler, target), await Ledger.open(url, settings=settings) as ledger:
+    async with serving() as (handler, target), await Ledger.open(url, settings=settings) as ledger:
         for _ in range(number // 1000):
-            await ledger.submit_many([ledger.prepared(target, _METHOD, b"x" * 100) for _ in range(1000)])
+            await ledger.submit_many([ledger.prepared(target, METHOD, b"x" * 100) for _ in range(1000)])
         async with aio.insecure_channel(target) as channel:
             await channel.channel_ready()
             began = time.monotonic()
@@ -118,12 +121,76 @@ async def deliveries(url: str, number: int, concurrency: int) -> Rate:
     return Rate(f"deliveries, {concurrency} at a time", number, seconds)
 
 
+async def bare_deliveries(url: str, number: int, concurrency: int) -> Rate:
+    """Make the same calls with what one writes by hand: each worker locks a row, calls, and marks it as done."""
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        await connection.execute("CREATE TABLE jobs (id bigserial PRIMARY KEY, request bytea, done bool DEFAULT false)")
+        await connection.execute("CREATE INDEX ON jobs (id) WHERE NOT done")
+        await connection.execute(
+            "INSERT INTO jobs (request) SELECT convert_to(repeat('x', 100), 'UTF8') FROM generate_series(1, %s)",
+            (number,),
+        )
+        await connection.commit()
+
+    async with serving() as (handler, target), grpc.aio.insecure_channel(target) as channel:
+        place = channel.unary_unary(METHOD)
+
+        async def work() -> None:
+            async with await psycopg.AsyncConnection.connect(url) as connection:
+                while True:
+                    found = await connection.execute(
+                        "SELECT id, request FROM jobs WHERE NOT done ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED"
+                    )
+                    row = await found.fetchone()
+                    if row is None:
+                        return
+                    await place(row[1])
+                    await connection.execute("UPDATE jobs SET done = true WHERE id = %s", (row[0],))
+                    await connection.commit()
+
+        began = time.monotonic()
+        await asyncio.gather(*(work() for _ in range(concurrency)))
+        seconds = time.monotonic() - began
+    assert handler.calls == number, handler.calls
+    return Rate(f"a bare loop's, {concurrency} at a time", number, seconds)
+
+
+async def wake_ups(url: str, number: int) -> Rate:
+    """Submit operations now and then to an idle deliverer; measure from the commit to the handler's start.
+
+    The deliverer is another ledger, which learns of operations only by NOTIFY, as another process does.
+    """
+    rng = random.Random(0)
+    committed: dict[bytes, float] = {}
+    async with (
+        serving() as (handler, target),
+        await Ledger.open(url) as submitting,
+        await Ledger.open(url) as delivering,
+        aio.insecure_channel(target) as channel,
+    ):
+        await channel.channel_ready()
+        task = asyncio.ensure_future(delivering.deliver(channel))
+        await asyncio.sleep(1.0)  # until it listens
+        began = time.monotonic()
+        for index in range(number):
+            await asyncio.sleep(rng.uniform(0.03, 0.1))
+            request = str(index).encode()
+            await submitting.submit(target, METHOD, request)
+            committed[request] = time.monotonic()
+        await asyncio.sleep(1.0)
+        seconds = time.monotonic() - began
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    took = sorted(handler.arrived[request] - committed[request] for request in committed)
+    return _percentiles("from commit to execution", seconds, took)
+
+
 async def procrastinate_deliveries(url: str, number: int, concurrency: int) -> Rate:
     """Have procrastinate make the same calls from its own tables to an identical server."""
     import procrastinate
 
-    async with _serving() as (handler, target), grpc.aio.insecure_channel(target) as channel:
-        place = channel.unary_unary(_METHOD)
+    async with serving() as (handler, target), grpc.aio.insecure_channel(target) as channel:
+        place = channel.unary_unary(METHOD)
         app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=url))
 
         @app.task(name="place")

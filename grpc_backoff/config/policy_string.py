@@ -2,7 +2,7 @@
 
 The settings are those of `settings.RETRYING`, which are also the keys of the file's tables for calls. A value is a
 number, a time such as `500ms`, a name, or a jitter such as `scaled(0.5, 1.5)`. The items of a list are separated by
-spaces.
+spaces; status codes also by commas.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from grpc_backoff.base_errors import OptionError, shown
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import RETRYING, Setting, begin_with, read_source, resolve_retry
 from grpc_backoff.config.sources import ResolvedPolicy, Source
-from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.checks import STATUS_CODES, Unit
 from grpc_backoff.policy.retry import RetryPolicy
 
 _COMMA = r",(?![^()]*\))"
 _EQUALS = r"\s*=\s*"
 _SIGNS = r"^\s*$|[:=,]"
 """Matches a text that is not a name: either a policy string, or an empty text, which is an error."""
+_CODES = "codes"
 _WHOLE = r"(?a)[+-]?\d+"
 
 
@@ -68,6 +69,9 @@ def read_string(text: str, table: Sequence[Setting], key: str = "policy") -> Sou
     given: dict[str, tuple[str, object]] = {}
     for part in re.split(_COMMA, text):
         name, colon, value = (piece.strip() for piece in part.partition(":"))
+        if name.upper() in STATUS_CODES and next(reversed(given), None) == _CODES:
+            given[_CODES] = (_CODES, f"{given[_CODES][1]} {name}")
+            continue
         if not colon and "=" in part:
             meant = re.sub(_EQUALS, ": ", text)
             raise OptionError(key, text, "a policy string with a colon after each setting", meant)

@@ -1,9 +1,9 @@
 """Delivers the operations of one channel's target: claims them, makes the calls, and records the results (LG-10).
 
-This is a shell: the store decides whether and when another attempt follows, by the rules in `transitions`. Four tasks
-run alongside the attempts: one claims operations, one records results in batches, one only extends leases, and one
-looks for lost leases and prunes. None of these tasks waits for a hook. Hooks run in separate tasks, and while too many
-hooks are running, nothing is claimed.
+This is a shell: the store decides whether and when another attempt follows, by the rules in `transitions`. Five tasks
+run alongside the attempts: one claims operations, one records results in batches, one only extends leases, one looks
+for lost leases and prunes, and one sweeps the database. None of these tasks waits for a hook. Hooks run in separate
+tasks, and while too many hooks are running, nothing is claimed.
 """
 
 from __future__ import annotations
@@ -61,11 +61,15 @@ _MOMENT = 0.01
 """Seconds between checks of whether a stopping delivery has recorded everything."""
 _CROWDED = 0.05
 """Seconds to wait after a claim that got none of the due operations because other processes held their locks."""
+_TOGETHER = 0.005
+"""Seconds to wait for attempts to end together, which saves claims and recordings."""
 _BEATS = 3
 """How many times a lease is extended within its duration."""
 _ONE_ATTEMPT = parse_policy("max_attempts: 1")
 _PRUNE_EVERY = 100.0
 """Seconds between checks for operations to prune."""
+_SWEEP_EVERY, _SWEEP_SELDOM = 1.0, 60.0
+"""Seconds between sweeps, and the most to which they grow while sweeps are in vain."""
 
 
 class DeliveringLedger(Protocol):
@@ -132,7 +136,7 @@ class Delivery:
 
     async def run(self) -> None:
         """Deliver until cancelled, or until `end` is called; then give back the operations that were not delivered."""
-        work = (self._claim(), self._record(), self._extend_leases(), self._housekeeping())
+        work = (self._claim(), self._record(), self._extend_leases(), self._housekeeping(), self._sweep())
         self._beside = [asyncio.ensure_future(each) for each in work]
         try:
             done, _ = await asyncio.wait(self._beside, return_when=asyncio.FIRST_COMPLETED)
@@ -185,6 +189,8 @@ class Delivery:
                 if self._room() <= 0:
                     await self._wake.wait()
                 continue
+            if await self._more_end_soon(free):
+                continue
             try:
                 taken = await self._take(free)
                 self._is_well()
@@ -193,6 +199,16 @@ class Delivery:
                 continue
             for operation in taken:
                 self._start(operation)
+
+    async def _more_end_soon(self, free: int) -> bool:
+        """Return whether another attempt ends within a moment, so that one claim can replace several attempts."""
+        if not self._running or 2 * free >= self._window.size:
+            return False
+        self._wake.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_TOGETHER):
+                await self._wake.wait()
+        return self._room() > free
 
     def _room(self) -> int:
         """Return how many more operations may be claimed, given the running attempts and the backlog of hooks."""
@@ -408,6 +424,8 @@ class Delivery:
         """Record the ends of attempts; those that end during a transaction share the next one."""
         while True:
             await self._unrecorded.wait()
+            if self._running and 2 * len(self._ended) < self._window.size:
+                await asyncio.sleep(_TOGETHER)
             try:
                 await self._flush()
             except LedgerError as error:
@@ -523,6 +541,15 @@ class Delivery:
         for recorded in lost:
             if recorded.id in by_id:
                 self._tell(by_id[recorded.id], recorded)
+
+    async def _sweep(self) -> None:
+        pause = _SWEEP_EVERY
+        while True:
+            await asyncio.sleep(pause)
+            in_vain = True
+            with contextlib.suppress(LedgerError):  # as above
+                in_vain = await self._store.sweep()
+            pause = min(2 * pause, _SWEEP_SELDOM) if in_vain else _SWEEP_EVERY
 
     # Trouble with the database.
 

@@ -80,6 +80,8 @@ _COALESCE = 0.01
 _RECOUNT = 5.0
 """How long a count of waiting operations is reused, in seconds (LG-11)."""
 _MANY = 1000
+_PAGE = 20 * _MANY
+"""How many ids are read at once, because each query for them may have to sort all that are left."""
 _LONGEST_KEY = 1024  # characters
 
 
@@ -664,10 +666,11 @@ class Ledger:
         Operations that are changed or submitted meanwhile are yielded at most once, so that failed operations can be
         replayed batch by batch; if that is interrupted, it can be run again.
         """
-        ids, after = await self.store.ids(which, _MANY)
+        ids, after = await self.store.ids(which, _PAGE)
         while ids:
-            yield ids
-            ids, after = await self.store.ids(which, _MANY, after)
+            for first in range(0, len(ids), _MANY):
+                yield ids[first : first + _MANY]
+            ids, after = await self.store.ids(which, _PAGE, after)
 
     async def retarget(self, old: str, new: str) -> int:
         """Move operations to another target, for example after a server was renamed; return how many were moved.

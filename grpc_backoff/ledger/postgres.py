@@ -61,6 +61,9 @@ _MIGRATING = 3600.0
 """
 _RELISTEN = 1.0
 """Seconds between attempts to listen again; deliverers poll in the meantime."""
+_UNTIDY = 500
+"""The number of dead tuples from which they are removed without waiting for autovacuum."""
+_DEAD = Statement("SELECT sum(n_dead_tup) FROM pg_stat_all_tables WHERE schemaname = 'grpc_backoff'", {})
 _EPOCH = 946_684_800  # PostgreSQL counts from the year 2000; this is its distance to 1970, in seconds
 _INFINITE = {b"\x7f" + 7 * b"\xff": math.inf, b"\x80" + 7 * b"\x00": -math.inf}
 _TYPES = {
@@ -409,6 +412,18 @@ class PostgresStore(Store):
             if len(reports) == 1:
                 return [busy]
             return [(await self.record([report]))[0] for report in reports]
+
+    async def sweep(self) -> bool:
+        """Remove dead tuples if there are many; autovacuum looks for them once a minute at most."""
+        if not await self._is_untidy():
+            return False
+        vacuum = "VACUUM (SKIP_LOCKED, TRUNCATE false) grpc_backoff.operations, grpc_backoff.attempts"
+        await self._connected(lambda connection: connection.execute(vacuum), self._settings.timeout)
+        return await self._is_untidy()
+
+    async def _is_untidy(self) -> bool:
+        [(dead,)] = await self._run(lambda: one(_DEAD), Access.READ)
+        return bool(dead >= _UNTIDY)
 
     # Notifications.
 

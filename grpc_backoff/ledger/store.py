@@ -347,6 +347,13 @@ class Store(abc.ABC):
     def listen(self, heard: Callable[[str], None]) -> None:
         """Call `heard` with the target of each notification, from now until `close`, if there are any (LG-12)."""
 
+    async def sweep(self) -> bool:
+        """Remove what updates leave behind, if that is much and the database does not do so at once.
+
+        Return whether much remains, because a transaction of someone else may still see it.
+        """
+        return False
+
     def _check_usable(self) -> None:
         """Reject a closed store, and the child of a fork."""
         if self._closed:

@@ -365,9 +365,10 @@ def test_mistakes(ours, how, error):
         Reader(channel, ours, **how)
 
 
-def test_plain_channel(api):
+def test_plain_channel(ours):
     """SB-1: a method of grpc's own channel is refused, as by `retrying`."""
-    if api.ours:
-        pytest.skip("about plain channels")
-    with api.channel("127.0.0.1:1") as channel, pytest.raises(TypeError, match="expected a method of a stub"):
-        Reader(channel, api)
+    with ours.channel("127.0.0.1:1") as channel:
+        method = grpc.insecure_channel("127.0.0.1:1").unary_stream("/echo.v1.Echo/Down")
+        channel.stub.Down = method
+        with pytest.raises(TypeError, match=r"multicallable=grpc\._channel\..*expected a method of a stub"):
+            Reader(channel, ours)

@@ -68,6 +68,7 @@ LIMITS = [
     ("deadline: 1h", {"deadline": 3600.0}),
     ("codes: ABORTED", {"codes": frozenset({"ABORTED"})}),
     ("codes: UNAVAILABLE ABORTED", {"codes": frozenset({"UNAVAILABLE", "ABORTED"})}),
+    ("codes: UNAVAILABLE, aborted, timeout: 5s", {"codes": frozenset({"UNAVAILABLE", "ABORTED"}), "timeout": 5.0}),
     ("server_delay_jitter: 0", {"server_delay_jitter": 0.0}),
     ("server_delay_jitter: 250ms", {"server_delay_jitter": 0.25}),
     ("max_server_delay: 1.5m", {"max_server_delay": 90.0}),
@@ -184,7 +185,9 @@ def test_no_warning(text):
         ),
         ("jitter: scaled(0.5, 1.5, delay: 1s", "policy", None),
         ("delay: 1s, jitter: true", "jitter", None),
-        ("codes: UNAVAILABLE, ABORTED", "policy", None),
+        ("codes: UNAVAILABLE, ABORTD", "policy", None),
+        ("delay: 1s, ABORTED", "policy", None),
+        ("codes: ABORTED, delay: 1s, CANCELLED", "policy", None),
         ("codes: UNKNWN", "codes", None),
     ],
 )

@@ -23,6 +23,7 @@ from grpc_backoff.ledger import (
     OperationRetried,
     OperationState,
 )
+from grpc_backoff.ledger import delivery as delivery_module
 from grpc_backoff.ledger.delivery import cut, event_of
 from tests.echo import EchoStub, Message, serving
 from tests.ledger.conftest import SETTINGS, dump, execute
@@ -361,6 +362,33 @@ async def test_concurrency_is_kept(url, shop):
             await asyncio.sleep(0.02)
 
     assert max(shop.levels) == 3
+
+
+async def test_attempts_that_end_together(url, shop, monkeypatch):
+    """LG-10: of attempts that end within a moment, the ends are recorded together, and one claim replaces them."""
+    monkeypatch.setattr(delivery_module, "_TOGETHER", 1.0)
+    shop.script["*"] = [0.02 * (number % 8) for number in range(40)]
+    claims, records = [], []
+    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
+        await ledger.submit_many([ledger.prepared(unary(channel), Message(text=str(n))) for n in range(40)])
+        claim, record = ledger.store.claim, ledger.store.record
+
+        async def claimed(*given, **named):
+            claims.append(await claim(*given, **named))
+            return claims[-1]
+
+        async def recorded(reports):
+            records.append(len(reports))
+            return await record(reports)
+
+        ledger.store.claim, ledger.store.record = claimed, recorded
+        async with delivering(ledger, channel), asyncio.timeout(30):
+            while (await ledger.queue()).length:
+                await asyncio.sleep(0.02)
+
+    sizes = [len(taken) for taken in claims if taken]
+    assert sum(sizes) == sum(records) == 40
+    assert max(len(sizes), len(records)) <= 20, (sizes, records)
 
 
 async def test_a_policy_that_is_not_known_here(url, shop, tmp_path, caplog):

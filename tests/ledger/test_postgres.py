@@ -28,6 +28,7 @@ from grpc_backoff.ledger import (
     OperationState,
     postgres,
 )
+from grpc_backoff.ledger import postgres as postgres_module
 from grpc_backoff.ledger.records import AttemptReport, Lease
 from grpc_backoff.ledger.schema import Migration
 from grpc_backoff.policy.presets import RETRY
@@ -745,6 +746,28 @@ async def test_a_key_is_locked_until_the_transaction_ends(url):
     assert waits
     assert found[:2] == [first.id, other.id], "the second may be stored by now"
     assert (last.order_key, last.next_attempt_at) == ("a", 2e9)
+
+
+async def test_dead_tuples_are_swept(url, monkeypatch):
+    """LG-11: many dead tuples are removed without waiting for autovacuum; if they must stay, `sweep` says so."""
+    monkeypatch.setattr(postgres_module, "_UNTIDY", 5)
+    dead = "SELECT sum(n_dead_tup) FROM pg_stat_all_tables WHERE schemaname = 'grpc_backoff'"
+    async with await Ledger.open(url) as ledger:
+        assert await ledger.store.sweep() is False
+        with psycopg.connect(url) as reader:
+            reader.execute("SELECT txid_current()")
+            with psycopg.connect(url, autocommit=True) as connection:
+                told = await ledger.submit_many([ledger.prepared("t", "/m/m", b"") for _ in range(50)])
+                connection.execute("UPDATE grpc_backoff.operations SET details = 'new'")
+                connection.execute("SELECT pg_stat_force_next_flush()")
+                connection.execute("SELECT 1")
+                assert await ledger.store.sweep() is True
+        assert await ledger.store.sweep() is False
+        with psycopg.connect(url, autocommit=True) as connection:
+            [(left,)] = connection.execute(dead).fetchall()
+        assert len(await ledger.find()) == len(told)
+
+    assert left == 0
 
 
 async def test_claims_are_hot_updates(url):
