@@ -79,6 +79,8 @@ class SlotStatus:
         last_error: why its last attempt failed or its last connection ended; None once a new connection is READY.
         suspected: why the peer of its connection was last asked whether it lives; empty if it was not (LV-5).
         answered: what came of that; None if the peer was not asked, or has not answered yet.
+        spreads: whether grpcio's core makes several connections for this slot by itself, because of the policy that
+            balances calls or the kind of the target (PO-5). Their attempts follow the core's schedule, unreported.
     """
 
     endpoint: str
@@ -89,6 +91,7 @@ class SlotStatus:
     last_error: Failure | None
     suspected: str = ""
     answered: bool | None = None
+    spreads: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

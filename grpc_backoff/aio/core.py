@@ -286,7 +286,7 @@ class CoreConnector:
             derived = _derived(target, self._options)
         except TypeError:  # the value of an option is not hashable
             derived = _derived.__wrapped__(target, self._options)
-        self._core_target, self._spreads, self.has_service_config = derived
+        self._core_target, self.spreads, self.has_service_config = derived
         self.last_life = math.inf
         """How many seconds the last connection lasted."""
         self.after_failure = False
@@ -351,7 +351,7 @@ class CoreConnector:
 
     def make_channel(self, limit: float) -> grpc.aio.Channel:
         """Return a channel that makes one attempt with a time limit of `limit` seconds."""
-        timing = attempt_options(self.policy, limit, spreads=self._spreads)
+        timing = attempt_options(self.policy, limit, spreads=self.spreads)
         options = (("grpc.use_local_subchannel_pool", 1), *timing, *self._options)
         # A grpcio plugin that counts calls receives this channel's target, so it must be the target that the user gave.
         target = self._target if grpcio.has_plugin() else self._core_target

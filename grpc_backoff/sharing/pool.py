@@ -343,6 +343,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
                         last_error=status.last_error,
                         suspected=asked.why,
                         answered=asked.answered,
+                        spreads=getattr(held.connector, "spreads", False),  # a user's connector may not say
                     )
                 )
         return tuple(rows)

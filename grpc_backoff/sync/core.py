@@ -163,7 +163,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         if self.retired and not self.calls:
             self._owner.conductor.post(self.look)
 
-    def failed(self, code: grpc.StatusCode | None, token: object) -> None:
+    def failed(self, code: grpc.StatusCode | None, token: object = None) -> None:
         """Record a call's failure; if the connection broke at the same time, look at it at once. Thread-safe."""
         calls = self.calls
         if code is not None and is_answer(code.name):
@@ -361,7 +361,8 @@ class CoreConnector:
         self.conductor = conductor
         self.machine = m.DialMachine(policy.idle_timeout, policy.stable_after)
         named = first_values(self._how[1])
-        self._spreads = spreads_calls(target, named)
+        self.spreads = spreads_calls(target, named)
+        """Whether the core makes several connections by itself (PO-5)."""
         self.has_service_config = "grpc.service_config" in named
         self.fail_fast = False if resolver_configures(target, named) else None
         """The value of `wait_for_ready` that makes grpcio's own calls fail-fast; False costs grpcio microseconds per
@@ -391,7 +392,7 @@ class CoreConnector:
     def make_channel(self, limit: float) -> Any:
         """Return a channel that makes one attempt with a time limit of `limit` seconds."""
         target, options, compression = self._how
-        timing = attempt_options(self.policy, limit, spreads=self._spreads)
+        timing = attempt_options(self.policy, limit, spreads=self.spreads)
         return core_channel(
             target, self.credentials, (("grpc.use_local_subchannel_pool", 1), *timing, *options), compression
         )

@@ -288,12 +288,20 @@ def test_what_is_refused(ours, key, value):
 
 
 def test_a_core_that_does_it_all(ours):
-    """PO-5: a policy that only the core knows stays the core's, with one slot for the whole target."""
+    """PO-5: a policy that only the core knows stays the core's, with one slot for the whole target, which says so."""
     config = json.dumps({"loadBalancingConfig": [{"weighted_round_robin": {}}]})
     with place() as server, ours.channel(server.target, [("grpc.service_config", config)]) as channel:
         channel.ready()
         assert channel.unary(timeout=20) == "a"
-        assert [slot.endpoint for slot in channel.own.connection_status().connections] == [""]
+        assert [(slot.endpoint, slot.spreads) for slot in channel.own.connection_status().connections] == [("", True)]
+
+
+@pytest.mark.parametrize("options", [[], ROUND_ROBIN, IN_CONFIG], ids=["pick_first", "option", "service config"])
+def test_no_slot_is_spread(ours, options):
+    """PO-5, PO-6: with pick_first and round_robin, the core makes one connection for each slot."""
+    with place() as server, ours.channel(f"ipv4:{server.target}", options) as channel:
+        channel.ready()
+        assert [slot.spreads for slot in channel.own.connection_status().connections] == [False]
 
 
 @pytest.mark.parametrize("retry", [None, "retry: 3, delay: 10ms"])

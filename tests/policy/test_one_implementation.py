@@ -18,10 +18,13 @@ SOURCES = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for pat
 EXCEPTIONS = {
     # (module, function or variable that contains the number): why it is not a default
     ("calls/decision.py", "_LONGEST"): "hours and minutes to seconds",
+    ("calls/subscription.py", "STEADY"): "how long a stream lasts that has not failed",
     ("cli/live.py", "_BAR_WIDTH"): "characters on a screen",
     ("cli/plot.py", "(_WIDTH, _ROW, _LAST)"): "inches on paper",
     ("cli/simulate.py", "simulate"): "the length of an outage that nobody gave",
     ("config/credentials.py", "tls_files"): "how often files are looked at, which is no backoff",
+    ("ledger/delivery.py", "(_SWEEP_EVERY, _SWEEP_SELDOM)"): "how often dead rows are looked for",
+    ("ledger/ledger.py", "_PAGE"): "rows",
     ("ledger/inbox/aio.py", "AioInbox"): "how long a repeat waits for the first call",
     ("ledger/inbox/sync.py", "SyncInbox"): "how long a repeat waits for the first call",
     ("ledger/store.py", "_SAMPLE"): "rows",

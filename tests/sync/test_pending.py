@@ -10,6 +10,8 @@ from grpc_backoff.sync.pending import PendingCalls
 
 
 class Manager:
+    takes_calls = True
+
     def __init__(self, state=State.CONNECTING, becomes=None, failure=None):
         self.state = state
         self.becomes = becomes

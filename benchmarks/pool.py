@@ -1,0 +1,265 @@
+"""Counts what becomes of calls on channels with several connections: `python -m benchmarks.pool WHAT`.
+
+Each run prints a line of JSON for each subject: both APIs, of plain grpc and of this library.
+
+`kills`     round_robin over three servers, of which one is killed and started again, under 200 calls a second
+`rollout`   ten servers behind a name are replaced one by one, under load; needs root, for a hosts file of its own
+`burst`     300 calls at once to a server that allows 100 for each connection, beside three plain channels
+`rotations` the server comes back with a certificate of another CA again and again, under calls that wait
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+import grpc_backoff
+from tests.both_apis.api import AsyncioApi, ThreadedApi
+from tests.both_apis.test_rotation import Issuer
+from tests.echo import services
+from tests.sync.service import Echo, dialled, place
+
+_FAST = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]
+_ROUND_ROBIN = ("grpc.lb_policy_name", "round_robin")
+_POLICY = "retry: 3, delay: 50ms, jitter: full, codes: UNAVAILABLE, CANCELLED"
+"""For calls that a server cancels as it stops (grpc/grpc#41785)."""
+_NAME, _HOSTS = "orders.test", "BENCHMARK_HOSTS"
+_STREAMS = 100
+_HOLDS = "for two seconds"
+
+
+class _Counting(Echo):
+    """Counts calls, and remembers when the first and the last one came."""
+
+    def __init__(self, takes: float = 0.0) -> None:
+        super().__init__()
+        self.count, self.first, self.last = 0, 0.0, 0.0
+        self._takes = takes
+
+    def Unary(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the name and arguments are grpc's
+        self.last = time.monotonic()
+        self.first = self.first or self.last
+        self.count += 1
+        time.sleep(self._takes if request.text != _HOLDS else 2.0)
+        return request
+
+
+def _subjects(*kinds: str) -> Iterator[Any]:
+    for kind in kinds or ("plain", "ours"):
+        for api in (AsyncioApi(kind, asyncio.new_event_loop), ThreadedApi(kind)):
+            yield api
+            api.close()
+
+
+def _tell(what: str, api: Any, **figures: object) -> None:
+    print(json.dumps({"pool": what, "subject": str(api), **figures}), flush=True)
+
+
+@contextlib.contextmanager
+def _load(channel: Any, workers: int = 4, pause: float = 0.02, **how: Any) -> Iterator[Counter[str]]:
+    """Make calls until the end of the block; yield the number of calls by code."""
+    codes, stop = Counter[str](), threading.Event()
+
+    def work() -> Iterator[Any]:
+        while not stop.is_set():
+            outcome = yield "a", {"timeout": 20, **how}
+            codes[outcome.code.name] += 1
+            yield pause
+
+    join = channel.start([work() for _ in range(workers)])
+    try:
+        yield codes
+    finally:
+        stop.set()
+        join()
+
+
+def _kills(times: int) -> None:
+    for api in _subjects():
+        with contextlib.ExitStack() as stack:
+            counted = [_Counting() for _ in range(3)]
+            servers = [stack.enter_context(place(each)) for each in counted]
+            target = "ipv4:" + ",".join(server.target for server in servers)
+            channel = stack.enter_context(api.channel(target, [*_FAST, _ROUND_ROBIN]))
+            channel.ready()
+            time.sleep(0.5)
+            uneven = 0
+            with _load(channel) as codes:
+                for _ in range(times):
+                    servers[1].kill()
+                    time.sleep(0.5)
+                    servers[1].start()
+                    time.sleep(1.2)  # one gap
+                    before = [each.count for each in counted]
+                    time.sleep(1.5)
+                    got = [each.count - count for each, count in zip(counted, before, strict=True)]
+                    uneven += max(got) > 1.1 * min(got)
+        _tell("kills", api, times=times, calls=codes, uneven_after_a_gap=uneven)
+
+
+def _rollout(servers: int) -> None:
+    if _HOSTS not in os.environ:
+        _with_hosts()
+        return
+    for options in ([_ROUND_ROBIN], []):
+        for api in _subjects():
+            _roll(api, options, servers)
+
+
+def _with_hosts() -> None:
+    """Run this program again, in a mount namespace with a hosts file that it may change."""
+    with tempfile.TemporaryDirectory() as folder:
+        hosts = pathlib.Path(folder) / "hosts"
+        hosts.write_text(pathlib.Path("/etc/hosts").read_text())
+        run = f"mount --bind {hosts} /etc/hosts && exec {sys.executable} -m benchmarks.pool " + " ".join(sys.argv[1:])
+        subprocess.run(["unshare", "--mount", "sh", "-c", run], check=True, env={**os.environ, _HOSTS: str(hosts)})
+
+
+def _roll(api: Any, options: list[Any], times: int) -> None:
+    hosts, places = pathlib.Path("/etc/hosts"), list[tuple[str, _Counting, grpc.Server]]()
+    others = [line for line in hosts.read_text().splitlines() if _NAME not in line]
+    port = 0
+
+    def start(number: int) -> None:
+        nonlocal port
+        address, counted = f"127.0.1.{number}", _Counting()
+        server = grpc.server(ThreadPoolExecutor(16))
+        services.add_EchoServicer_to_server(counted, server)
+        port = server.add_insecure_port(f"{address}:{port}")
+        server.start()
+        places.append((address, counted, server))
+
+    def name(current: list[tuple[str, _Counting, grpc.Server]]) -> None:
+        hosts.write_text("\n".join([*others, *(f"{address} {_NAME}" for address, _, _ in current), ""]))
+
+    for number in range(1, times + 1):
+        start(number)
+    name(places)
+    waits, late = list[float](), 0
+    with api.channel(
+        f"{_NAME}:{port}", [*_FAST, *options, *([("grpc_backoff.resolve_every", 2)] * api.ours)]
+    ) as channel:
+        channel.ready()
+        with _load(channel) as codes:
+            time.sleep(2.5)
+            for number in range(times):
+                start(times + 1 + number)
+                name(places[number + 1 :])
+                named = time.monotonic()
+                time.sleep(3.0)
+                new, gone = places[-1][1], places[number]
+                waits.append(new.first - named if new.first else 99.0)
+                count = gone[1].count
+                time.sleep(0.5)
+                late += gone[1].count > count
+                gone[2].stop(5)
+    for _, _, server in places:
+        server.stop(0)
+    name([])
+    told: dict[str, object] = {"servers": times, "calls": codes, "called_3_s_after_they_left": late}
+    if options:  # with pick_first, a new server gets calls only if the connection moves to it
+        told |= {"new_ones_called_within_3_s": sum(wait <= 3.0 for wait in waits), "longest_wait": round(max(waits), 2)}
+    _tell("rollout", api, policy="round_robin" if options else "pick_first", **told)
+
+
+def _burst(rounds: int) -> None:
+    server = grpc.server(ThreadPoolExecutor(400), options=[("grpc.max_concurrent_streams", _STREAMS)])
+    services.add_EchoServicer_to_server(_Counting(0.05), server)
+    target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    for api in _subjects():
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        wide = [("grpc_backoff.max_connections", 4), ("grpc_backoff.streams_per_connection", _STREAMS)]
+        with contextlib.ExitStack() as stack:
+            channels = [
+                stack.enter_context(api.channel(target, wide if api.ours else own)) for _ in range(1 if api.ours else 3)
+            ]
+            for channel in channels:
+                channel.ready()
+            way = "Unary" if api.name == "asyncio" else "Unary.future"
+            if api.ours:
+                _open_all(channels[0], way)
+            took, codes = list[float](), Counter[str]()
+            for _ in range(rounds):
+                began = time.perf_counter()
+                calls = [channels[number % len(channels)].begin(way, timeout=30) for number in range(300)]
+                codes.update(call.outcome().code.name for call in calls)
+                took.append(time.perf_counter() - began)
+                time.sleep(0.5)
+        _tell("burst", api, channels=len(channels), calls=codes, seconds=[round(each, 3) for each in took])
+    server.stop(0)
+
+
+def _open_all(channel: Any, way: str) -> None:
+    """Hold calls until four connections serve."""
+    held, deadline = list[Any](), time.monotonic() + 20
+    while [each.role.value for each in channel.own.connection_status().connections].count("serving") < 4:
+        assert time.monotonic() < deadline, "the connections were not opened"
+        held += [channel.begin(way, [_HOLDS], timeout=30) for _ in range(20)]
+        time.sleep(0.05)
+    for call in held:
+        call.outcome()
+
+
+def _rotations(times: int) -> None:
+    for api in _subjects("ours"):
+        with tempfile.TemporaryDirectory() as folder:
+            issuer = Issuer(pathlib.Path(folder))
+            issuer.write()
+            failed = list[Any]()
+
+            def hear(event: object, failed: list[Any] = failed) -> None:
+                if isinstance(event, grpc_backoff.AttemptFailed):
+                    failed.append(event)
+
+            with place(_Counting(), issuer.server()) as server:
+                files, listening = issuer.files(), 0
+                how = {"credentials": files, "listeners": [hear], "retry": _POLICY}
+                with api.channel(server.target, _FAST, **how) as channel:
+                    channel.ready()
+                    with _load(channel, wait_for_ready=True) as codes:
+                        for _ in range(times):
+                            issuer.renew()
+                            issuer.write()
+                            server.kill(1)
+                            server.credentials = issuer.server()
+                            server.start()
+                            since = time.monotonic()
+                            channel.unary(timeout=20, wait_for_ready=True)
+                            listening += sum(event.at - event.took >= since for event in failed)
+                            failed.clear()
+            left = len(dialled())
+        _tell("rotations", api, times=times, calls=codes, attempts_failed_while_listening=listening, channels_left=left)
+
+
+_WHAT = {"kills": (_kills, 20), "rollout": (_rollout, 10), "burst": (_burst, 3), "rotations": (_rotations, 100)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.pool", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=_WHAT)
+    parser.add_argument("--times", type=int, help="default: 20 kills, 10 servers, 3 bursts, 100 rotations")
+    chosen = parser.parse_args()
+    function, times = _WHAT[chosen.what]
+    function(chosen.times or times)
+
+
+if __name__ == "__main__":
+    main()
