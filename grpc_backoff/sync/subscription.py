@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 import grpc
 
 from grpc_backoff.calls import subscription as s
-from grpc_backoff.calls.machine import CallHook
+from grpc_backoff.calls.machine import CallHook, ChannelClosing
 from grpc_backoff.channel.method import Arguments
 from grpc_backoff.channel.subscription import SubscriptionSetup, SubscriptionShell, checked
 from grpc_backoff.record import record
 from grpc_backoff.sync.call import longest_sleep
 from grpc_backoff.sync.errors import RetriesExhaustedError
-from grpc_backoff.sync.grpcio import CLOSED_DETAILS, InactiveRpcError, call_state
+from grpc_backoff.sync.grpcio import CLOSED_DETAILS, FORKED_DETAILS, InactiveRpcError, call_state
 from grpc_backoff.sync.multicallables import MultiCallable
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Subscription(SubscriptionShell):
     """
 
     exhausted_error = RetriesExhaustedError
+    _closed_details = CLOSED_DETAILS
 
     def __init__(self, *how: Any) -> None:
         """Check the arguments; see `SubscriptionShell`."""
@@ -131,7 +132,7 @@ class Subscription(SubscriptionShell):
     def _raise_end(self, end: s.FinishSubscription) -> None:
         error, self._error = self._error, None
         if end.ending is s.SubscriptionEnding.CANCELLED:
-            raise InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, CLOSED_DETAILS, (), ()))
+            raise InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, self._closed_details, (), ()))
         if error is None or end.ending is s.SubscriptionEnding.STOPPED:
             raise StopIteration
         raise error
@@ -151,9 +152,11 @@ class Subscription(SubscriptionShell):
         self._changed.notify_all()
 
     def abandon(self) -> None:
-        """End the subscription in the child of a fork."""
-        self._changed = threading.Condition()  # another thread of the parent may have held it
-        self._stop()
+        """End the subscription with CANCELLED in the child of a fork."""
+        # Other threads of the parent may have held these.
+        self._changed, self._reader = threading.Condition(), threading.Lock()
+        self._closed_details = FORKED_DETAILS
+        self.feed(ChannelClosing())
 
     def close(self) -> None:
         """Cancel the stream and end the subscription. Thread-safe."""
