@@ -63,7 +63,7 @@ _RELISTEN = 1.0
 """Seconds between attempts to listen again; deliverers poll in the meantime."""
 _UNTIDY = 500
 """The number of dead tuples from which they are removed without waiting for autovacuum."""
-_DEAD = Statement("SELECT sum(n_dead_tup) FROM pg_stat_all_tables WHERE schemaname = 'grpc_backoff'", {})
+_DEAD = Statement("SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_all_tables WHERE schemaname = 'grpc_backoff'", {})
 _EPOCH = 946_684_800  # PostgreSQL counts from the year 2000; this is its distance to 1970, in seconds
 _INFINITE = {b"\x7f" + 7 * b"\xff": math.inf, b"\x80" + 7 * b"\x00": -math.inf}
 _TYPES = {

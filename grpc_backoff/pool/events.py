@@ -1,10 +1,10 @@
-"""Frozen records of a channel's slots: the events that listeners receive when a channel has several connections."""
+"""Frozen records of a channel's slots and name: the events that listeners receive beside those of connections."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grpc_backoff.connection.events import ConnectionEvent
+from grpc_backoff.connection.events import ConnectionEvent, Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +63,15 @@ class SlotClosed(SlotEvent):
     """
 
     lived: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameResolution(ConnectionEvent):
+    """A resolution of the target's name has ended (PO-7); `failure` says why there are no addresses.
+
+    It is about no attempt, so `attempt` is 0. After a failure, the known addresses stay in use. While there are none, a
+    resolution that fails is an attempt, which `AttemptFailed` reports.
+    """
+
+    addresses: tuple[str, ...] = ()
+    failure: Failure | None = None

@@ -460,8 +460,21 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         return not endpoint and self._machine.policy.round_robin and self._machine.addresses is None
 
     def resolved(self, outcome: Addresses | Failure) -> None:
-        """Handle the outcome of a resolution."""
-        self.feed(p.ResolutionFailed() if isinstance(outcome, Failure) else p.NameResolved(outcome))
+        """Report the outcome of a resolution and handle it."""
+        if self.is_closed:
+            return
+        found, failure = ((), outcome) if isinstance(outcome, Failure) else (outcome, None)
+        self.emit(
+            slot_events.NameResolution(
+                target=self._machine.target,
+                channel=self._machine.channel,
+                at=self._clock.now(),
+                attempt=0,
+                addresses=found,
+                failure=failure,
+            )
+        )
+        self.feed(p.NameResolved(found) if failure is None else p.ResolutionFailed())
 
     # From the slots.
 

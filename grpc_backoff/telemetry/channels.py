@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ChannelKey, ConnectionEvent, Role
-from grpc_backoff.pool.events import SlotClosed, SlotCondemned, SlotEvent, SlotRetiring, SlotServing
+from grpc_backoff.pool.events import NameResolution, SlotClosed, SlotCondemned, SlotEvent, SlotRetiring, SlotServing
 
 _MOST_TOLD = 4096
 """How many events are remembered, so that none is counted twice. This is more than can be on their way to other event
@@ -63,8 +63,8 @@ class Channels:
     def note(self, event: ConnectionEvent, target: str) -> None:
         """Record the event for its channel; `target` is the label under which the channel is counted."""
         match event:
-            case events.BackoffReset(retry_in=None) | events.CoreRedial():
-                return  # neither changes the channel's connection or plan
+            case events.BackoffReset(retry_in=None) | events.CoreRedial() | NameResolution():
+                return  # none of these changes the channel's connection or plan
             case SlotEvent() if not isinstance(event, SlotClosed):
                 self._note_role(event)
                 return

@@ -22,7 +22,14 @@ from grpc_backoff.calls.events import (
 )
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent
-from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked, SlotCondemned, SlotEvent, SlotRetiring
+from grpc_backoff.pool.events import (
+    LivenessAnswered,
+    LivenessAsked,
+    NameResolution,
+    SlotCondemned,
+    SlotEvent,
+    SlotRetiring,
+)
 
 _LOG = logging.getLogger("grpc_backoff")
 
@@ -41,6 +48,8 @@ def log_event(event: ConnectionEvent | CallEvent) -> None:
         _log_call(event)
     elif isinstance(event, SlotEvent):
         _log_slot(event)
+    elif isinstance(event, NameResolution):
+        _log_resolution(event)
     elif not event.elsewhere:
         _log_connection(event)
 
@@ -74,6 +83,13 @@ def _log_connection(event: ConnectionEvent) -> None:
             _log(logging.DEBUG, event, "backoff reset; next in %.3g s", event.retry_in, delay=event.retry_in)
         case events.Closed():
             _log(logging.DEBUG, event, "closed")
+
+
+def _log_resolution(event: NameResolution) -> None:
+    if event.failure is None:
+        _log(logging.DEBUG, event, "addresses of the name: %d", len(event.addresses))
+    else:
+        _log(logging.INFO, event, "the known addresses stay in use: %s", event.failure)
 
 
 def _log_slot(event: SlotEvent) -> None:

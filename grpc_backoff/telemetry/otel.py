@@ -29,7 +29,7 @@ from grpc_backoff.calls.events import (
 )
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent, Role
-from grpc_backoff.pool.events import LivenessAnswered, SlotClosed, SlotCondemned
+from grpc_backoff.pool.events import LivenessAnswered, NameResolution, SlotClosed, SlotCondemned
 from grpc_backoff.telemetry.channels import Channels
 from grpc_backoff.version import __version__
 
@@ -47,6 +47,7 @@ DISCONNECTIONS: Final = "grpc_backoff.subchannel.disconnections"
 OPEN_CONNECTIONS: Final = "grpc_backoff.subchannel.open_connections"
 CONNECTIONS: Final = "grpc_backoff.channel.connections"
 LIVENESS_CALLS: Final = "grpc_backoff.channel.liveness_calls"
+RESOLUTIONS: Final = "grpc_backoff.channel.resolutions"
 BACKOFF_DELAY: Final = "grpc_backoff.subchannel.backoff_delay"
 NEXT_ATTEMPT_IN: Final = "grpc_backoff.subchannel.next_attempt_in"
 RETRIES: Final = "grpc_backoff.client.call.retries"
@@ -65,6 +66,7 @@ STATUS: Final = "grpc.status"
 DISCONNECT_ERROR: Final = "grpc.disconnect_error"
 ROLE: Final = "grpc_backoff.role"
 ANSWERED: Final = "grpc_backoff.answered"
+RESOLVED: Final = "grpc_backoff.resolved"
 ATTEMPT: Final = "grpc_backoff.attempt"
 SOURCE: Final = "grpc_backoff.source"
 REASON: Final = "grpc_backoff.reason"
@@ -111,6 +113,9 @@ class _Connections:
         self._liveness = meter.create_counter(
             LIVENESS_CALLS, "{call}", "Liveness calls, by whether they were answered."
         )
+        self._resolutions = meter.create_counter(
+            RESOLUTIONS, "{resolution}", "Resolutions of names, by whether they succeeded."
+        )
         self._delay = delay_histogram(meter, BACKOFF_DELAY, "Waits after failed connection attempts.")
         meter.create_observable_up_down_counter(
             OPEN_CONNECTIONS, [lambda _: _observed(channels.open_connections())], "{connection}", "Open connections."
@@ -143,6 +148,8 @@ class _Connections:
                     self._delay.record(event.retry_in, labels)
             case LivenessAnswered() | SlotCondemned():
                 self._liveness.add(1, labels | {ANSWERED: str(isinstance(event, LivenessAnswered)).lower()})
+            case NameResolution():
+                self._resolutions.add(1, labels | {RESOLVED: str(event.failure is None).lower()})
             case SlotClosed() if event.lived is not None:
                 self._disconnections.add(1, labels | {DISCONNECT_ERROR: SHUTDOWN})
             case events.Closed() if event.lived is not None:

@@ -15,7 +15,7 @@ from itertools import pairwise, repeat
 import pytest
 
 from grpc_backoff import AttemptStarted, Closed, Connected, Disconnected, OptionError
-from grpc_backoff.pool.events import SlotOpened, SlotRetiring, SlotServing
+from grpc_backoff.pool.events import NameResolution, SlotOpened, SlotRetiring, SlotServing
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close
 from tests.both_apis.log import Log
 from tests.both_apis.test_restarts import CODE
@@ -177,7 +177,7 @@ def test_one_of_three_is_killed_and_comes_back(ours, log):
 
 
 def test_a_name(ours, log):
-    """PO-6, PO-7: a name is resolved first, and each of its addresses is dialled as a literal, with the name kept."""
+    """PO-6, PO-7, PO-11: a name is resolved first, and each address is dialled as a literal, with the name kept."""
     service = Echo()
     with place(service) as server:
         named = f"localhost:{server.port}"
@@ -186,6 +186,7 @@ def test_a_name(ours, log):
             assert channel.unary(timeout=20, wait_for_ready=True) == "a"
         assert {event.endpoint for event in log.of(Connected)} == {server.target}
         assert {event.target for event in log.of(Connected)} == {named}
+        assert [(event.addresses, event.failure) for event in log.of(NameResolution)] == [((server.target,), None)]
 
 
 def test_a_name_that_does_not_resolve(ours, log):

@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics.export import Gauge, Histogram, InMemoryMetricRea
 from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, StreamEnded, WaitSource
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.pool.events import LivenessAnswered
+from grpc_backoff.pool.events import LivenessAnswered, NameResolution
 
 METHOD = "echo.v1.Echo/Unary"
 
@@ -75,6 +75,7 @@ def connection_events(ready, sleeping):
         events.AttemptStarted(**about(ready), limit=20.0),
         events.Connected(**about(ready), took=0.1, connections=2),
         LivenessAnswered(**about(ready), why="no call has ended on it for 30 s", took=0.1),
+        NameResolution(**about(ready), addresses=("192.0.2.1:443",)),
     ]
 
 

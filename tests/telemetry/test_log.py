@@ -17,6 +17,7 @@ from grpc_backoff.pool import events as slots
 from grpc_backoff.pool.events import (
     LivenessAnswered,
     LivenessAsked,
+    NameResolution,
     SlotClosed,
     SlotCondemned,
     SlotOpened,
@@ -68,6 +69,16 @@ LINES = [
         SlotClosed(**COMMON, attempt=0, slot=1, why="its last call has ended", lived=2.0),
         logging.DEBUG,
         "dns:///shop:443: slot 1: closed, because its last call has ended",
+    ),
+    (
+        NameResolution(**COMMON, attempt=0, addresses=("192.0.2.1:443", "192.0.2.2:443")),
+        logging.DEBUG,
+        "dns:///shop:443: addresses of the name: 2",
+    ),
+    (
+        NameResolution(**COMMON, attempt=0, failure=Failure(Stage.RESOLVE, "the name shop could not be resolved")),
+        logging.INFO,
+        "dns:///shop:443: the known addresses stay in use: resolve: the name shop could not be resolved",
     ),
     (
         events.AttemptStarted(**COMMON, attempt=3, limit=20.0),
@@ -158,7 +169,12 @@ def kinds(module, base):
     return {kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, base)} - {base}
 
 
-KINDS = kinds(events, events.ConnectionEvent) | kinds(slots, slots.SlotEvent) | kinds(calls, calls.CallEvent)
+KINDS = (
+    {NameResolution}
+    | kinds(events, events.ConnectionEvent)
+    | kinds(slots, slots.SlotEvent)
+    | kinds(calls, calls.CallEvent)
+)
 
 
 @pytest.mark.parametrize(("event", "level", "line"), LINES)
@@ -242,7 +258,7 @@ def test_percent_signs(caplog):
 def test_nothing_sensitive(kind):
     """RT-11: events have no fields for sensitive data."""
     connections = {"channel", "limit", "failure", "retry_in", "connections", "lived", "counted_as_failure", "joined"}
-    shared = {"attempt_id", "elsewhere", "endpoint", "slot", "why", "within"}
+    shared = {"attempt_id", "elsewhere", "endpoint", "addresses", "slot", "why", "within"}
     of_calls = {"method", "code", "delay", "server_delay", "source", "reason", "trace_id", "call_id", "gap"}
 
     assert {field.name for field in fields(kind)} <= {
