@@ -44,7 +44,7 @@ help:
 	@echo "make recording   record the demo in a terminal and write docs/images/demo.svg; needs Node.js"
 	@echo "make bench       benchmark against plain grpc.aio and others; 15 minutes, or BENCH=--quick to try it"
 	@echo "make ledger-full stress and measure the ledger: kills, races, 64 processes, rates, faults; 2.5 hours"
-	@echo "make endurance   check 10,000 channels, 1,000 event loops, 1,000 forks, and channels with several connections; as root; 20 minutes"
+	@echo "make endurance   check 10,000 channels, 1,000 event loops, 1,000 forks, 1,000 replacements of a connection, and channels with several connections; as root; 25 minutes"
 	@echo "make wheel       build and check the sdists and wheels of both distributions, and try the wheels in a new environment"
 
 .venv/made: pyproject.toml
@@ -168,7 +168,7 @@ ledger-full: .venv/made
 
 endurance: .venv/made
 	for what in channels loops forks "forks --dialling"; do $(BIN)/python -m benchmarks.endurance $$what || exit 1; done
-	for what in kills burst rotations rollout; do $(BIN)/python -m benchmarks.pool $$what || exit 1; done
+	for what in kills burst replacements rotations rollout; do $(BIN)/python -m benchmarks.pool $$what || exit 1; done
 
 wheel: .venv/made
 	rm -rf dist .venv-wheel

@@ -5,6 +5,7 @@ Each run prints a line of JSON for each subject: both APIs, of plain grpc and of
 `kills`     round_robin over three servers, of which one is killed and started again, under 200 calls a second
 `rollout`   ten servers behind a name are replaced one by one, under load; needs root, for a hosts file of its own
 `burst`     300 calls at once to a server that allows 100 for each connection, beside three plain channels
+`replacements` replaces a connection 1,000 times, under calls and open streams: none may be lost or repeated
 `rotations` the server comes back with a certificate of another CA again and again, under calls that wait
 """
 
@@ -30,6 +31,7 @@ import grpc
 
 import grpc_backoff
 from tests.both_apis.api import AsyncioApi, ThreadedApi
+from tests.both_apis.test_pool import replace_under_load
 from tests.both_apis.test_rotation import Issuer
 from tests.echo import services
 from tests.sync.service import Echo, dialled, place
@@ -247,7 +249,19 @@ def _rotations(times: int) -> None:
         _tell("rotations", api, times=times, calls=codes, attempts_failed_while_listening=listening, channels_left=left)
 
 
-_WHAT = {"kills": (_kills, 20), "rollout": (_rollout, 10), "burst": (_burst, 3), "rotations": (_rotations, 100)}
+def _replacements(times: int) -> None:
+    for api in _subjects("ours"):
+        codes = {code.name: number for code, number in replace_under_load(api, times).items()}
+        _tell("replacements", api, times=times, calls=codes)
+
+
+_WHAT = {
+    "kills": (_kills, 20),
+    "rollout": (_rollout, 10),
+    "burst": (_burst, 3),
+    "replacements": (_replacements, 1000),
+    "rotations": (_rotations, 100),
+}
 
 
 def main() -> None:
@@ -255,7 +269,9 @@ def main() -> None:
         prog="python -m benchmarks.pool", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=_WHAT)
-    parser.add_argument("--times", type=int, help="default: 20 kills, 10 servers, 3 bursts, 100 rotations")
+    parser.add_argument(
+        "--times", type=int, help="default: 20 kills, 10 servers, 3 bursts, 1,000 replacements, 100 rotations"
+    )
     chosen = parser.parse_args()
     function, times = _WHAT[chosen.what]
     function(chosen.times or times)

@@ -416,7 +416,13 @@ words = (
 )
 codes = st.sampled_from(STATUS_CODES) | st.sampled_from(["UNAVAILABLE", "UNAUTHENTICATED", "DEADLINE_EXCEEDED"])
 failures = st.builds(
-    FailedAttempt, code=codes, hint=words, own_timeout=st.booleans(), refused=st.booleans(), committed=st.booleans()
+    FailedAttempt,
+    code=codes,
+    hint=words,
+    own_timeout=st.booleans(),
+    refused=st.booleans(),
+    says_refused=st.booleans(),
+    committed=st.booleans(),
 )
 progresses = st.builds(
     Progress,
@@ -506,19 +512,21 @@ def test_every_decision(policy, progress, failure, given, seed):
     policy=retry_policies, failures=st.lists(failures, min_size=1, max_size=40), given=surroundings, seed=st.integers()
 )
 def test_every_call(policy, failures, given, seed):
-    """RT-1: a call never makes more attempts than its policy allows, not counting a repeat after a GOAWAY."""
-    rng, progress, sources = random.Random(seed), Progress(), []
+    """RT-1, RT-13: each retry counts as an attempt, but for the one after a refusal that is proven (gRFC A6)."""
+    rng, progress, sources, uncounted = random.Random(seed), Progress(), [], 0
     for failure in failures:
         following = decide(policy, progress, failure, rng=rng, **given)
         if isinstance(following, GiveUp):
             break
+        at_once = following.source is WaitSource.REFUSED
+        assert not at_once or failure.refused or failure.says_refused
+        uncounted += at_once and failure.refused
         progress = following.progress
         sources.append(following.source)
+        assert progress.attempt == 1 + len(sources) - uncounted
 
-    refused, refreshed = sources.count(WaitSource.REFUSED), sources.count(WaitSource.REFRESH)
-    assert refused <= 1  # gRFC A6
-    assert refreshed <= 1  # RT-4
-    assert progress.attempt == 1 + len(sources) - refused
+    assert sources.count(WaitSource.REFUSED) <= 1  # gRFC A6, RT-13
+    assert sources.count(WaitSource.REFRESH) <= 1  # RT-4
     assert policy.max_attempts is None or progress.attempt <= policy.max_attempts
 
 
