@@ -80,7 +80,10 @@ class Subscription(SubscriptionShell):
 
     async def _read(self, call: Any) -> None:
         try:
-            message = await call.read()
+            try:
+                message = await call.read()
+            except StopAsyncIteration:  # grpcio 1.63, at the end of a stream under an interceptor
+                message = grpc.aio.EOF
             if message is not grpc.aio.EOF:
                 self._came(message)
                 return

@@ -109,7 +109,7 @@ def test_calls_that_wait(kind, support):
 @pytest.mark.parametrize(
     ("phase", "support", "child", "parent"),
     [
-        # Without fork support, the core's open stream says nothing in a child, as with plain grpc.
+        # Without fork support, the core's open stream says nothing in a child.
         ("open", "1", ((True, "FAILED_PRECONDITION"), "StopIteration"), "a"),
         ("sleeping", "1", ((True, "CANCELLED"),) * 2, "SLEEPING"),
         ("sleeping", "0", ((True, "CANCELLED"),) * 2, "SLEEPING"),
