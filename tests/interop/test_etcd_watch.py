@@ -195,7 +195,7 @@ async def test_compacted(api, tmp_path):
             after = await following()
         assert responses[-1].compact_revision == compacted
         assert not any(response.events for response in responses)
-        assert after.code == "DEADLINE_EXCEEDED"
+        assert after.code in ("DEADLINE_EXCEEDED", "UNKNOWN")  # the latter if etcd notices the deadline first
         assert compacted > last
 
         state = await keys("Range", pb.Range(key=b"k"))
