@@ -12,7 +12,7 @@ import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Disconnected, network_changed
 from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked, SlotCondemned
-from grpc_backoff.pool.liveness import WOKE
+from grpc_backoff.pool.liveness import WOKE, LivenessPhase
 from tests.both_apis.relay import relay
 from tests.echo import services
 from tests.sync.service import Echo, place, until
@@ -24,6 +24,13 @@ CHECK = "/grpc.health.v1.Health/Check"
 
 def options(quiet, within=0.5):
     return [*FAST, ("grpc_backoff.quiet_after", quiet), ("grpc_backoff.answer_within", within)]
+
+
+def is_paused(channel):
+    """Return whether calls on the channel's only connection have to wait for an answer, because of a pause."""
+    pool = channel.own._pool
+    paused = [watch.state.phase for watch in tuple(pool._watches.values())] == [LivenessPhase.PAUSED]
+    return paused and not pool.takes_calls  # which is False for a moment before the first call, too
 
 
 class Health(grpc.GenericRpcHandler):
@@ -100,7 +107,7 @@ def test_a_dead_peer_after_a_pause(ours, log):
     ):
         channel.ready()
         assert channel.unary(timeout=20) == "a"
-        until(lambda: not channel.own._pool.takes_calls)
+        until(lambda: is_paused(channel))
         between.lose()
         calls = [channel.begin(timeout=20) for _ in range(10)]
         assert [call.outcome().code for call in calls] == [CODE.OK] * 10
@@ -116,7 +123,7 @@ def test_a_pause_with_a_peer_that_lives(ours, log):
         channel.ready()
         for number in range(3):
             time.sleep(1.3)
-            until(lambda: not channel.own._pool.takes_calls)
+            until(lambda: is_paused(channel))
             assert len(log.of(LivenessAsked)) == number, "a connection without calls is not asked"
             assert channel.unary(timeout=20) == "a"
             until(lambda number=number: len(log.of(LivenessAnswered)) == number + 1)
@@ -133,7 +140,7 @@ def test_the_own_deadline_of_a_call_that_waits(ours):
         ours.channel(between.target, options(0.1, 20)) as channel,
     ):
         channel.ready()
-        until(lambda: not channel.own._pool.takes_calls)
+        until(lambda: is_paused(channel))
         between.lose()
         began = time.monotonic()
         assert channel.begin(timeout=0.3).outcome().code is CODE.DEADLINE_EXCEEDED
