@@ -314,6 +314,15 @@ def test_no_slot_is_spread(ours, options):
         assert [slot.spreads for slot in channel.own.connection_status().connections] == [False]
 
 
+@pytest.mark.parametrize(
+    ("options", "picks"), [([], False), (ROUND_ROBIN, True), ([("grpc_backoff.max_connections", 2)], True)]
+)
+def test_only_several_are_picked_from(ours, options, picks):
+    """PO-13: with one connection, calls use it without a pick, on the same path as before there were several."""
+    with ours.channel("ipv4:127.0.0.1:1", options) as channel:
+        assert channel.own._pool.picks is picks
+
+
 @pytest.mark.parametrize("retry", [None, "retry: 3, delay: 10ms"])
 def test_condemned(ours, cancellable, retry):
     """PO-2: the calls of a condemned connection fail at once, whatever their arity; a policy may repeat them."""
