@@ -98,6 +98,10 @@ def _may_end_so(call: Call, ended: Ended, observation: Observation) -> bool:
             # Servers in Go and Java reset a call when its deadline passes. If the core's own timer for the deadline has
             # not fired yet, the core reports the reset as CANCELLED, on any channel.
             return abs(ended.at - call.deadline) <= _AT_DEADLINE
+        case grpc.StatusCode.INTERNAL if observation.happening is Happening.UPSTREAM_DOWN:
+            # nginx may reset a call with INTERNAL_ERROR if its server dies in mid-response, which the core reports as
+            # INTERNAL, on any channel.
+            return "RST_STREAM with error code 2" in ended.details
         case grpc.StatusCode.CANCELLED:
             return observation.happening is Happening.DRAINED and not observation.server.graceful
     return False

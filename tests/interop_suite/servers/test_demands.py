@@ -13,6 +13,7 @@ from tests.interop_suite.servers import made
 from tests.interop_suite.servers.made import call
 
 RIGHT = made.right()
+RESET = "Stream removed (RST_STREAM (Received RST_STREAM with error code 2))"
 
 
 def failures(observation):
@@ -112,6 +113,16 @@ def test_a_deadline_that_the_server_sees_first():
     at_deadline = call(101.2, 102.21, grpc.StatusCode.CANCELLED, deadline=1.0)
     assert failures(changed(Happening.FROZEN, at_deadline)) == {}
     assert "codes" in failures(changed(Happening.KILLED, at_deadline))
+
+
+def test_a_proxy_that_resets_a_call():
+    """CH-7: INTERNAL is allowed only for a call that a proxy has reset because its server died."""
+    ended = made.replace(call(101.2, 101.3, grpc.StatusCode.INTERNAL).ended, details=RESET)
+    reset = made.replace(call(101.2, 101.3), ended=ended)
+    assert "codes" not in failures(changed(Happening.UPSTREAM_DOWN, reset))
+    assert "codes" in failures(changed(Happening.KILLED, reset))
+    other = call(101.2, 101.3, grpc.StatusCode.INTERNAL)
+    assert "codes" in failures(changed(Happening.UPSTREAM_DOWN, other))
 
 
 def test_a_recovery_that_takes_too_long():
