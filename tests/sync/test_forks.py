@@ -146,7 +146,8 @@ ask(b"", timeout=20)
 pid = os.fork()
 signal.alarm(20)
 said = "UNAVAILABLE"
-while said == "UNAVAILABLE":  # plain grpc's first call in the child sometimes meets the connection that it gives up
+# plain grpc's first call in the child sometimes meets the connection that it gives up, or is given up with it
+while said in ("UNAVAILABLE", "CANCELLED"):
     try:
         said = ask(b"", timeout=10)
     except grpc.RpcError as error:
