@@ -51,7 +51,7 @@ def _no_flood(run: Run) -> Check:
     record = _scene(run, Scene.HANGING_UP)
     allowed = record.seconds / INITIAL_BACKOFF + _SLACK
     return Check(
-        "a peer that hangs up sees at most one connection per INITIAL_BACKOFF",
+        "no flood of a peer that hangs up",
         record.connections <= allowed,
         f"{record.connections} in {record.seconds:.1f} s, at most {allowed:.0f} allowed",
     )
@@ -71,9 +71,9 @@ def _patience_is_rewarded(run: Run) -> Check:
     unanswered = [record for record in waited_out if record.ended > killed.ended and record.code]
     answered = sum(record.code is None for record in wait_for_ready)
     return Check(
-        "wait_for_ready calls whose deadline outlasted the outage were answered",
+        "wait_for_ready calls outlasted the outages",
         answered > 0 and not late and not unanswered,
-        f"{answered} of {len(wait_for_ready)}; {len(late)} exceeded their deadline",
+        f"{answered} of {len(wait_for_ready)}; {len(late)} late",
     )
 
 
@@ -82,7 +82,7 @@ def _met_outage(record: CallRecord, run: Run) -> bool:
 
 
 def _recovered(record: SceneRecord) -> Check:
-    found = "no answer" if record.recovered_in is None else f"first answer after {record.recovered_in:.2f} s"
+    found = "no answer" if record.recovered_in is None else f"after {record.recovered_in:.2f} s"
     return Check(f"calls were answered again when {record.scene.value}", record.recovered_in is not None, found)
 
 

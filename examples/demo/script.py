@@ -43,7 +43,7 @@ class Scene(enum.Enum):
     HEALTHY = "the server is up"
     KILLED = "the server is killed while it serves traffic"
     BACK = "the server is back"
-    RESTART = "rolling restart: a new server takes over, the old one sends GOAWAY"
+    RESTART = "rolling restart: the old server sends GOAWAY"
 
 
 _SECONDS = {

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from grpc_backoff.cli.policies import Named, named_policies, refusing
-from grpc_backoff.cli.tables import seconds, show_table, span, write_json
+from grpc_backoff.cli.tables import rounded, seconds, show_table, span, write_json
 from grpc_backoff.cli.view import plural
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.schedule import Row, schedule, usual_length
@@ -102,7 +102,7 @@ def _document(named: Named, rows: list[Row]) -> dict[str, object]:
     return {
         "policy": named.name,
         "max_attempts": attempts,
-        "exhausted_after": bounds,
-        "expected_total": last.total if last else 0.0 if attempts == 1 else None,
-        "rows": [asdict(row) for row in rows],
+        "exhausted_after": bounds and [rounded(total) for total in bounds],
+        "expected_total": rounded(last.total) if last else 0.0 if attempts == 1 else None,
+        "rows": [{name: rounded(value) for name, value in asdict(row).items()} for row in rows],
     }

@@ -40,6 +40,11 @@ def seconds(value: float) -> str:
     return f"{value:.3f}".rstrip("0").rstrip(".") + " s"
 
 
+def rounded(value: float) -> float:
+    """Round a time for JSON: to the microsecond; times below a millisecond to three digits, as in a cell."""
+    return round(value, 6) if value >= _SHORT else float(f"{value:.3g}")
+
+
 def span(low: float, high: float) -> str:
     """Format a range of times for a cell; a single time if both are equal."""
     least, most = seconds(low), seconds(high)

@@ -123,6 +123,24 @@ def test_json(run):
     }
 
 
+@pytest.mark.parametrize(
+    ("policy", "number", "expected"),
+    [
+        ("retry: 3, delay: 100ms, backoff: linear, jitter: none", 3, {"wait": 0.3, "total": 0.6}),
+        ("grpc", 3, {"wait": 2.56, "low": 2.048, "high": 3.072}),
+        ("grpc", 12, {"wait": 120.0, "total_high": 493.643721}),
+        ("retry: 1, delay: 0.0000001, jitter: none", 1, {"wait": 1e-07}),
+    ],
+)
+def test_json_is_rounded(run, policy, number, expected):
+    """BP: times in the JSON are rounded to microseconds, and the smallest ones are not rounded to nothing."""
+    document = json.loads(run(policy, "--json").stdout)
+
+    row = document[0]["rows"][number - 1]
+    assert row["number"] == number
+    assert {name: row[name] for name in expected} == expected
+
+
 def test_file(run, tmp_path):
     """BP-3: `FILE` shows all policies of a file, and `FILE#NAME` one of them."""
     file = tmp_path / "backoff.toml"

@@ -77,11 +77,9 @@ def test_it_is_short():
 
 def test_its_figures_are_measured():
     """The figures for a flood in the README and on Home match the table in benchmarks.md."""
-    (row,) = [line for line in README.splitlines() if line.startswith("| connections in 10 s to a peer")]
-    plain, ours = [cell.strip() for cell in row.split("|")[2:4]]
     prose = README.replace("\n ", "")
+    ((plain, ours),) = re.findall(r"plain grpcio connects (\d+) times, and this channel connects (\d+) times", prose)
 
-    assert f"plain grpcio connects {plain} times, and this channel connects {ours} times" in prose
     assert f"plain grpcio connects {plain} times, and this channel connects {ours} times" in HOME.replace("\n ", "")
     assert [figure for figure in (plain, ours) if f"| {int(figure):,} |" not in PERFORMANCE] == []
 
@@ -93,17 +91,10 @@ def test_its_cost_is_measured():
     assert f"| {ratio} |" in row
 
 
-@pytest.mark.parametrize(
-    ("start", "figure", "subject"),
-    [
-        ("A call takes", r"A call takes (\S+)() times", "grpc_backoff.aio"),
-        ("| time of a unary call on a READY channel", r"\| (\S+) \(95 %: (\S+ to \S+)\) \|", "grpc_backoff.aio"),
-        ("with itself in the same run", r"the ratio was (\S+) \((\S+ to \S+)\)", "grpc.aio, again"),
-    ],
-)
-def test_its_ratios_are_measured(start, figure, subject):
-    """The ratios in the README match the table in benchmarks.md."""
-    (line,) = [line for line in README.splitlines() if line.startswith(start)]
-    ratio, interval = re.search(figure, line).groups()
-    (row,) = [row for row in PERFORMANCE.splitlines() if row.startswith(f"| unary, 1 at a time, asyncio | {subject} |")]
-    assert f"| {ratio} | {interval}" in row
+def test_its_ratio_is_measured():
+    """The relative time of a call in the README matches the table in benchmarks.md."""
+    (ratio,) = re.findall(r"^A call takes (\S+) times", README, re.MULTILINE)
+    (row,) = [
+        row for row in PERFORMANCE.splitlines() if row.startswith("| unary, 1 at a time, asyncio | grpc_backoff.aio")
+    ]
+    assert f"| {ratio} | " in row

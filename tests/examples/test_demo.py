@@ -133,6 +133,16 @@ def test_judge_wants_recovery():
     assert len(failing(run(recovered_in=None))) == 2
 
 
+def test_the_lines_fit_a_terminal_of_80_columns():
+    """The recording has 80 columns, and no line of the demo's scenes and checks is wrapped there."""
+    console = Console(record=True, width=100, file=io.StringIO(), force_terminal=True)
+    good = run(recovered_in=12.3)
+    print_report(console, ("grpc_backoff.aio", "grpc.aio"), good, good, check(good))
+    lines = console.export_text().splitlines() + [f"{'100 connections':>17}  {scene.value}" for scene in Scene]
+
+    assert [line for line in lines if len(line.rstrip()) > 80] == []
+
+
 def test_the_report_shows_which_side_is_better():
     """The better figure of each row is green, whichever side it is on, and neither is where they are the same."""
     console = Console(record=True, width=100, file=io.StringIO(), force_terminal=True)

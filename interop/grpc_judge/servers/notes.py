@@ -45,7 +45,6 @@ def _killed(observation: Observation) -> Iterable[str]:
     on_wire = [call for call in observation.calls if call.lost]
     yield f"When the server was killed, {_count(len(on_wire), 'running call')} failed{outcomes(on_wire)}."
     yield _unsent(observation)
-    yield from _recovered(observation)
 
 
 def _drained(observation: Observation) -> Iterable[str]:
@@ -53,7 +52,6 @@ def _drained(observation: Observation) -> Iterable[str]:
     answered = len(observation.survivors)
     yield f"{_count(answered, 'running call')} {_was(answered)} answered after SIGTERM{_lost(observation)}."
     yield _unsent(observation)
-    yield from _recovered(observation)
 
 
 def _aged(observation: Observation) -> Iterable[str]:
@@ -81,7 +79,6 @@ def _frozen(observation: Observation) -> Iterable[str]:
         yield f"The connection survived the {frozen:.1f} s for which the server was frozen: keepalive did not end it."
     late = [call for call in observation.calls if not call.answered]
     yield f"{_count(len(late), 'call')} failed{outcomes(late)}."
-    yield from _recovered(observation)
 
 
 def _upstream_down(observation: Observation) -> Iterable[str]:
@@ -99,16 +96,6 @@ def _upstream_down(observation: Observation) -> Iterable[str]:
         f"The channel made {_count(observation.connections, 'connection')} and lost "
         f"{_count(len(observation.losses), 'connection')}."
     )
-
-
-def _recovered(observation: Observation) -> Iterable[str]:
-    seconds = recovery(observation)
-    if seconds is not None:
-        attempts = len(observation.starts)
-        yield (
-            f"The first answer came {seconds:.2f} s after the server's return. In total, the channel made "
-            f"{_count(observation.connections, 'connection')} in {_count(attempts, 'attempt')}."
-        )
 
 
 def _unsent(observation: Observation) -> str:

@@ -21,11 +21,10 @@ __all__ = ["page"]
 _WIDTH = 120
 
 _HOW_TO_READ = """\
-These tests check whether this project's channel follows its [rules](../behaviour.md) when something happens to its
-server, for example when the server is killed or frozen. In each test, six workers make calls continuously. Three of
-them make wait-for-ready calls, and two ask for answers that take 0.4 s, so that some calls are always running when
-something happens. While a server is gone or frozen, many calls fail; the column `failed` counts all failed calls. The
-column `recovered` shows the time from the server's return to the first answer.
+This project's channel must follow its [rules](../behaviour.md) whatever happens to its server. Six workers make calls
+continuously; three of them use `wait_for_ready`, and two ask for answers that take 0.4 s, so that some calls are always
+running. `failed` counts all failed calls, of which there are many while a server is gone or frozen. `recovered` is the
+time from the server's return to the first answer.
 
 The servers, and the software that they use:
 """
