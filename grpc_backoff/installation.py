@@ -30,7 +30,7 @@ def install() -> None:
     Libraries that wrap these functions, such as tracers, may do so and undo it before or after; either way they see
     each call once, and what they change in the arguments counts.
     """
-    for grpcs, substitute in _faces():
+    for grpcs, substitute in _substitutes():
         grpcs.Channel = substitute
 
 
@@ -39,7 +39,7 @@ def uninstall() -> None:
 
     Channels that already exist are not affected.
     """
-    for grpcs, substitute in _faces():
+    for grpcs, substitute in _substitutes():
         if grpcs.Channel is substitute:
             grpcs.Channel = substitute.__base__
 
@@ -47,7 +47,7 @@ def uninstall() -> None:
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
     """Install for the duration of a `with` block; if `install` was called before, it stays in effect afterwards."""
-    before = all(grpcs.Channel is substitute for grpcs, substitute in _faces())
+    before = all(grpcs.Channel is substitute for grpcs, substitute in _substitutes())
     install()
     try:
         yield
@@ -56,10 +56,10 @@ def installed() -> Iterator[None]:
             uninstall()
 
 
-def _faces() -> list[tuple[Any, type]]:
+def _substitutes() -> list[tuple[Any, type]]:
     """Return grpcio's modules, each with the class that replaces its `Channel`."""
     from grpc_backoff.aio.substitute import Substitute as AsyncioSubstitute  # noqa: PLC0415
     from grpc_backoff.sync.substitute import Substitute as ThreadedSubstitute  # noqa: PLC0415
 
-    faces = ("grpc.aio._channel", AsyncioSubstitute), ("grpc._channel", ThreadedSubstitute)
-    return [(importlib.import_module(name), substitute) for name, substitute in faces]
+    modules = ("grpc.aio._channel", AsyncioSubstitute), ("grpc._channel", ThreadedSubstitute)
+    return [(importlib.import_module(name), substitute) for name, substitute in modules]

@@ -105,30 +105,30 @@ def _show(sections: Sequence[Section], *, as_json: bool) -> None:
         write_json({section.title: _document(section) for section in sections})
         return
     for section in filter(lambda section: section.effective, sections):
-        rows = [(_name(section, of_it), _text(section, of_it), of_it.origin) for of_it in section.effective]
+        rows = [(_name(section, value), _text(section, value), value.origin) for value in section.effective]
         show_table(section.title, ("setting", "value", "from"), rows, numbers=False)
 
 
 def _document(section: Section) -> dict[str, object]:
-    return {_name(section, of_it): {"value": _bare(of_it.value), "from": of_it.origin} for of_it in section.effective}
+    return {_name(section, each): {"value": _bare(each.value), "from": each.origin} for each in section.effective}
 
 
-def _setting(section: Section, of_it: Effective) -> Setting | None:
+def _setting(section: Section, effective: Effective) -> Setting | None:
     """Return the setting for a part; if two settings set it, the one with the same name as the part."""
-    saying = [setting for setting in section.settings if of_it.part in (setting.part, setting.name)]
-    return next((setting for setting in saying if setting.name == of_it.part), saying[0] if saying else None)
+    fitting = [setting for setting in section.settings if effective.part in (setting.part, setting.name)]
+    return next((setting for setting in fitting if setting.name == effective.part), fitting[0] if fitting else None)
 
 
-def _name(section: Section, of_it: Effective) -> str:
-    setting = _setting(section, of_it)
-    return of_it.part if setting is None else setting.name
+def _name(section: Section, effective: Effective) -> str:
+    setting = _setting(section, effective)
+    return effective.part if setting is None else setting.name
 
 
-def _text(section: Section, of_it: Effective) -> str:
-    value = _bare(of_it.value)
-    setting = _setting(section, of_it)
+def _text(section: Section, effective: Effective) -> str:
+    value = _bare(effective.value)
+    setting = _setting(section, effective)
     if value is None:
-        return "unlimited" if of_it.part == "max_attempts" else "none"
+        return "unlimited" if effective.part == "max_attempts" else "none"
     if isinstance(value, float) and setting is not None and setting.check in _TIMES:
         return seconds(value)
     if isinstance(value, tuple | list):

@@ -56,10 +56,10 @@ def _drop(stream: TextIO) -> None:
 
 
 def _what(error: OSError) -> str:
-    said = error.strerror or str(error)
+    problem = error.strerror or str(error)
     if error.filename is None and error.errno in _NOT_TAKEN:
-        return f"cannot write: {said}"
-    return said if error.filename is None else f"{error.filename}: {said}"
+        return f"cannot write: {problem}"
+    return problem if error.filename is None else f"{error.filename}: {problem}"
 
 
 def _complain(problem: str) -> int:

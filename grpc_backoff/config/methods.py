@@ -19,7 +19,7 @@ from grpc_backoff.config.policy_string import read_string
 from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.service_config import ServiceConfig, read_service_config
 from grpc_backoff.config.settings import RETRYING, begin_with, resolve_retry
-from grpc_backoff.config.sources import Said, Source
+from grpc_backoff.config.sources import Source, SourceValue
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.presets import REPLAY_LIMIT
 from grpc_backoff.policy.retry import RetryPolicy
@@ -28,7 +28,7 @@ Retry = RetryPolicy | str
 """A policy, the name of a preset or of a policy in the file, or a policy string, which contains a colon."""
 
 _ENABLE_RETRIES = "grpc.enable_retries"
-_ENDLESS: Source = {part: Said(None, "", None, "subscription") for part in ("max_attempts", "deadline")}
+_ENDLESS: Source = {part: SourceValue(None, "", None, "subscription") for part in ("max_attempts", "deadline")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def read_retry(key: str, retry: object, config: Config | None, instead: Source =
     written = ":" in retry or "=" in retry  # an "=" raises an error with a suggestion
     source = read_string(retry, RETRYING, key) if written else begin_with(retry, key)
     base = named.get(str(source["preset"].value), {}) if "preset" in source else {}
-    resolved = resolve_retry([source, {part: said for part, said in instead.items() if part not in base}], named)
+    resolved = resolve_retry([source, {part: value for part, value in instead.items() if part not in base}], named)
     warn_of((*resolved.remarks, *unspread(source, resolved.policy)))
     return resolved.policy
 
@@ -148,6 +148,6 @@ def _read_argument(retry: object, config: Config | None) -> dict[str, RetryPolic
     by_method = retry if isinstance(retry, Mapping) else {} if retry is None else {names.ALL: retry}
     names.check_methods("retry", by_method)
     return {
-        entry: read_retry("retry" if of_it is retry else f'retry."{entry}"', of_it, config)
-        for entry, of_it in by_method.items()
+        entry: read_retry("retry" if policy is retry else f'retry."{entry}"', policy, config)
+        for entry, policy in by_method.items()
     }

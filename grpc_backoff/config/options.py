@@ -21,7 +21,7 @@ from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.file import Config, find_config
 from grpc_backoff.config.pairs import Pairs, first_values, key_text
 from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect, resolve_pool
-from grpc_backoff.config.sources import Effective, Said, Source, describe
+from grpc_backoff.config.sources import Effective, Source, SourceValue, describe
 from grpc_backoff.policy.checks import CHECKS, Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
@@ -161,9 +161,12 @@ def _source(given: dict[str, object]) -> Source:
     if FIXED_BACKOFF_MS in given:  # overrides the others and turns off growth and jitter, as in C-core
         value = given[FIXED_BACKOFF_MS]
         gap = CHECKS["delay"](FIXED_BACKOFF_MS, value, Unit.MILLISECONDS)
-        fixed = dict.fromkeys(("delay", "max_delay", "min_connect_timeout"), gap)
-        parts = {"backoff": "exponential", **fixed, "multiplier": 1.0, "jitter": NoJitter()}
-        source = {**source, **{part: Said(of_it, FIXED_BACKOFF_MS, value, "option") for part, of_it in parts.items()}}
+        times = dict.fromkeys(("delay", "max_delay", "min_connect_timeout"), gap)
+        parts = {"backoff": "exponential", **times, "multiplier": 1.0, "jitter": NoJitter()}
+        source = {
+            **source,
+            **{part: SourceValue(set_to, FIXED_BACKOFF_MS, value, "option") for part, set_to in parts.items()},
+        }
     return source
 
 

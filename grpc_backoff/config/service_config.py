@@ -115,10 +115,12 @@ def read_service_config(options: Pairs) -> tuple[ServiceConfig, Pairs]:
     for entry, retry in zip(entries, retries, strict=True):
         config = MethodConfig(_flag(entry.get("waitForReady")), read_duration(entry.get("timeout")), retry)
         methods.update((path, config) for path in method_paths(entry))
-    told = bool(given.get(_ENABLE_RETRIES, True)) and any(entry.get("retryPolicy") is not None for entry in entries)
+    configured = bool(given.get(_ENABLE_RETRIES, True)) and any(
+        entry.get("retryPolicy") is not None for entry in entries
+    )
     if any(retries):
         options = _without_retries(options, parsed, entries)
-    return ServiceConfig(methods, budget, left_to_core=told and not any(retries)), options
+    return ServiceConfig(methods, budget, left_to_core=configured and not any(retries)), options
 
 
 def _read_retry(entry: Mapping[str, Any]) -> RetryPolicy | None:
@@ -263,7 +265,7 @@ def read_throttling(config: Mapping[str, Any]) -> RetryBudget | None:
     if not isinstance(throttling, Mapping):
         raise OptionError("retryThrottling", throttling, "an object")
     given = {part: (f"retryThrottling.{key}", throttling.get(key)) for part, key in _THROTTLING.items()}
-    return RetryBudget(**{part: _checked(part, *said) for part, said in given.items()})
+    return RetryBudget(**{part: _checked(part, *value) for part, value in given.items()})
 
 
 def read_json(text: object) -> Any:

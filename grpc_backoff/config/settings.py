@@ -18,11 +18,11 @@ from grpc_backoff.config.sources import (
     PRESET_SOURCES,
     Effective,
     ResolvedPolicy,
-    Said,
     Source,
+    SourceValue,
     compose,
     misplaced,
-    say,
+    source_of,
 )
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.budget import RetryBudget
@@ -165,7 +165,7 @@ def read_source(
         OptionError: a value is invalid, two values contradict each other, or a name is unknown.
     """
     settings = {setting.name: setting for setting in table}
-    source: dict[str, Said] = {}
+    source: dict[str, SourceValue] = {}
     for name, (key, written) in given.items():
         setting = settings.get(name)
         if setting is None:
@@ -176,7 +176,7 @@ def read_source(
             others = source[part].key
             problem = f"{others!r} and {key!r} set the same value: give only one of them"
             raise OptionError(key, written, f"no {key} besides {others}", problem=problem)
-        source[part] = Said(setting.check(key, written, unit or setting.unit), key, written, origin)
+        source[part] = SourceValue(setting.check(key, written, unit or setting.unit), key, written, origin)
     _check_order(source)
     return source
 
@@ -201,7 +201,7 @@ def _words(table: Sequence[Setting], prefix: str) -> dict[str, str]:
 
 def begin_with(name: str, key: str = "policy") -> Source:
     """Return a source that only names the policy to start from; errors refer to the name as `key`."""
-    return {"preset": Said(name, key, name, "name")}
+    return {"preset": SourceValue(name, key, name, "name")}
 
 
 def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[ConnectPolicy]:
@@ -224,12 +224,12 @@ def resolve_pool(sources: Sequence[Source], policies: Mapping[str, Source]) -> R
     Raises:
         OptionError: a named policy does not exist.
     """
-    said: dict[str, Said] = {}
+    values: dict[str, SourceValue] = {}
     for source in reversed(_chain(sources, policies, CONNECT_PRESET)):
-        said.update(source)
+        values.update(source)
     return ResolvedPolicy(
-        PoolPolicy(**{part: said[part].value for part in _POOLING}),
-        tuple(Effective(part, said[part].value, str(said[part])) for part in _POOLING),
+        PoolPolicy(**{part: values[part].value for part in _POOLING}),
+        tuple(Effective(part, values[part].value, str(values[part])) for part in _POOLING),
     )
 
 
@@ -250,24 +250,28 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
     """
     chain = _chain(sources, policies, RETRY_PRESET)
     defaults = [source for name, source in policies.items() if name in PRESET_SOURCES]
-    written = [(part, said) for source in chain if source not in defaults for part, said in source.items() if said.key]
+    written = [
+        (part, value) for source in chain if source not in defaults for part, value in source.items() if value.key
+    ]
     strategy = next(source["backoff"].value for source in chain if "backoff" in source)
     if strategy != Steps.name and not any("delay" in source for source in chain):
         for stray in (source["steps"] for source in chain if "steps" in source):
             if stray.key:
                 raise misplaced("steps", stray, strategy)
         idle = [
-            said.key for part, said in written if part in _GROWTH or (part == "preset" and said.value in PRESET_SOURCES)
+            value.key
+            for part, value in written
+            if part in _GROWTH or (part == "preset" and value.value in PRESET_SOURCES)
         ]
         remarks = tuple(f"{key} has no effect without a delay" for key in idle)
         return compose(RetryPolicy, [AT_ONCE_SOURCE, *chain])._replace(remarks=remarks)
     resolved = compose(RetryPolicy, chain)
     if resolved.policy.max_attempts == 1 and not any(part == "max_attempts" for part, _ in written):
-        idle = [said.key for part, said in written if part in _DELAYS]
+        idle = [value.key for part, value in written if part in _DELAYS]
         return resolved._replace(
             remarks=tuple(f"{key} has no effect without retry or max_attempts" for key in idle[:1])
         )
-    growth, keys = resolved.policy.backoff, {part: said.key for part, said in reversed(written)}
+    growth, keys = resolved.policy.backoff, {part: value.key for part, value in reversed(written)}
     if (
         "delay" in keys
         and "max_delay" not in keys
@@ -292,12 +296,12 @@ def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:
         return None
     for setting in BUDGETING:
         if setting.name not in source:
-            said = next(iter(source.values()))
-            problem = f"{said.key!r} requires {setting.name!r} as well"
-            raise OptionError(said.key, said.given, f"{setting.name} to be set as well", problem=problem)
-    values = {name: said.value for name, said in source.items()}
+            other = next(iter(source.values()))
+            problem = f"{other.key!r} requires {setting.name!r} as well"
+            raise OptionError(other.key, other.given, f"{setting.name} to be set as well", problem=problem)
     return ResolvedPolicy(
-        RetryBudget(**values), tuple(Effective(part, said.value, str(said)) for part, said in source.items())
+        RetryBudget(**{part: value.value for part, value in source.items()}),
+        tuple(Effective(part, value.value, str(value)) for part, value in source.items()),
     )
 
 
@@ -307,15 +311,15 @@ def resolve_ledger(sources: Sequence[Source], policies: Mapping[str, Source]) ->
     Raises:
         OptionError: the named policy does not exist.
     """
-    said: dict[str, Said] = dict(say("default", LEDGER))
+    values: dict[str, SourceValue] = dict(source_of("default", LEDGER))
     for source in reversed(sources):
-        said.update(source)
-    policy = said["policy"]
+        values.update(source)
+    policy = values["policy"]
     if ":" not in policy.value:
         resolve_retry([{"preset": policy}], policies)
-    values = {name: each.value for name, each in said.items()}
     return ResolvedPolicy(
-        LedgerSettings(**values), tuple(Effective(part, each.value, str(each)) for part, each in said.items())
+        LedgerSettings(**{part: each.value for part, each in values.items()}),
+        tuple(Effective(part, each.value, str(each)) for part, each in values.items()),
     )
 
 
@@ -326,7 +330,7 @@ def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: s
     inherits from it.
     """
     chain = list(sources)
-    named = next((source["preset"] for source in sources if "preset" in source), _unsaid(_kind(chain, default)))
+    named = next((source["preset"] for source in sources if "preset" in source), _default_preset(_kind(chain, default)))
     seen: list[str] = []
     while named.value in policies and not (named.value in PRESET_SOURCES and named.value in seen[-1:]):
         if named.value in seen:
@@ -336,7 +340,7 @@ def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: s
         seen.append(named.value)
         chain.append(policies[named.value])
         default = named.value if named.value in PRESET_SOURCES else _kind(chain, RETRY_PRESET)
-        named = chain[-1].get("preset", _unsaid(default))
+        named = chain[-1].get("preset", _default_preset(default))
     if named.value not in PRESET_SOURCES:
         known = [*dict.fromkeys([*policies, *PRESET_SOURCES])]
         meant = near_miss(named.value, {name.lower(): name for name in known})
@@ -351,5 +355,5 @@ def _kind(chain: Sequence[Source], default: str) -> str:
     return backoff if default == RETRY_PRESET and backoff in KIND_PRESETS else default
 
 
-def _unsaid(preset: str) -> Said:
-    return Said(preset, "", preset, "")
+def _default_preset(preset: str) -> SourceValue:
+    return SourceValue(preset, "", preset, "")

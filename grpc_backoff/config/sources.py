@@ -28,7 +28,7 @@ ResolvedT = TypeVar("ResolvedT", ConnectPolicy, PoolPolicy, RetryPolicy, RetryBu
 
 
 @record
-class Said(NamedTuple):
+class SourceValue(NamedTuple):
     """One part's value in one source.
 
     Attributes:
@@ -48,7 +48,7 @@ class Said(NamedTuple):
         return f"{self.origin}: {self.key}" if self.key else self.origin
 
 
-Source = Mapping[str, Said]
+Source = Mapping[str, SourceValue]
 """One source's values, by part."""
 
 
@@ -76,9 +76,9 @@ class ResolvedPolicy(NamedTuple, Generic[ResolvedT]):
     remarks: tuple[str, ...] = ()
 
 
-def say(origin: str, values: Mapping[str, object]) -> Source:
+def source_of(origin: str, values: Mapping[str, object]) -> Source:
     """Return a source from values that have no keys, such as those of a preset."""
-    return {part: Said(value, "", value, origin) for part, value in values.items()}
+    return {part: SourceValue(value, "", value, origin) for part, value in values.items()}
 
 
 def compose(kind: type[PolicyT], sources: Sequence[Source]) -> ResolvedPolicy[PolicyT]:
@@ -87,10 +87,10 @@ def compose(kind: type[PolicyT], sources: Sequence[Source]) -> ResolvedPolicy[Po
     Raises:
         OptionError: a setting of one source conflicts with another source, or a required part is missing.
     """
-    said = _settle(sources)
-    named = {part.name: said[part.name].value for part in fields(kind) if part.name != "backoff"}
-    effective = _effective(said, named)
-    return ResolvedPolicy(build(kind, {part: each.value for part, each in said.items()}), effective)
+    values = _settle(sources)
+    named = {part.name: values[part.name].value for part in fields(kind) if part.name != "backoff"}
+    effective = _effective(values, named)
+    return ResolvedPolicy(build(kind, {part: each.value for part, each in values.items()}), effective)
 
 
 def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
@@ -105,57 +105,57 @@ def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
     return tuple(Effective(part, value, origin) for part, value in parts.items() if value is not None)
 
 
-def _settle(sources: Sequence[Source]) -> dict[str, Said]:
+def _settle(sources: Sequence[Source]) -> dict[str, SourceValue]:
     """Combine the sources into the effective value of each part and check that they agree."""
-    said: dict[str, Said] = {}
+    values: dict[str, SourceValue] = {}
     for source in reversed(sources):
-        said.update(source)
-    _settle_strategy(sources, said)
-    _settle_jitter(sources, said)
-    _settle_cap(sources, said)
-    return said
+        values.update(source)
+    _settle_strategy(sources, values)
+    _settle_jitter(sources, values)
+    _settle_cap(sources, values)
+    return values
 
 
-def misplaced(part: str, said: Said, kind: str) -> OptionError:
+def misplaced(part: str, value: SourceValue, kind: str) -> OptionError:
     """Return the error for a part that does not apply to this kind of backoff."""
     kinds = " or ".join(repr(name) for name, parts in PARTS_OF_STRATEGIES.items() if part in parts)
-    problem = f"{said.key!r} applies only with backoff {kinds}, not with {kind!r}"
-    return OptionError(said.key, said.given, f"no {part} with {kind} backoff", problem=problem)
+    problem = f"{value.key!r} applies only with backoff {kinds}, not with {kind!r}"
+    return OptionError(value.key, value.given, f"no {part} with {kind} backoff", problem=problem)
 
 
-def _settle_strategy(sources: Sequence[Source], said: dict[str, Said]) -> None:
-    kind: str = said["backoff"].value
+def _settle_strategy(sources: Sequence[Source], values: dict[str, SourceValue]) -> None:
+    kind: str = values["backoff"].value
     needed = PARTS_OF_STRATEGIES[kind][0]
-    if needed not in said:
-        asked = said["backoff"] if said["backoff"].key else said["preset"]
+    if needed not in values:
+        asked = values["backoff"] if values["backoff"].key else values["preset"]
         problem = f"{asked.key}={shown(asked.given)} requires {needed!r} as well"
         raise OptionError(asked.key, asked.given, f"{needed} to be set as well", problem=problem)
     for part in PARTS_OF_ANY_STRATEGY - set(PARTS_OF_STRATEGIES[kind]):
-        if part in said and _outranks(sources, part, "backoff"):
-            raise misplaced(part, said[part], kind)
-        said.pop(part, None)
+        if part in values and _outranks(sources, part, "backoff"):
+            raise misplaced(part, values[part], kind)
+        values.pop(part, None)
 
 
-def _settle_jitter(sources: Sequence[Source], said: dict[str, Said]) -> None:
-    jitter = said["jitter"]
-    if said["backoff"].value != Decorrelated.name or isinstance(jitter.value, NoJitter):
+def _settle_jitter(sources: Sequence[Source], values: dict[str, SourceValue]) -> None:
+    jitter = values["jitter"]
+    if values["backoff"].value != Decorrelated.name or isinstance(jitter.value, NoJitter):
         return
     if _outranks(sources, "jitter", "backoff"):
         raise OptionError(jitter.key, jitter.given, "'none', because decorrelated backoff has its own jitter")
-    said["jitter"] = said["backoff"]._replace(value=NoJitter())
+    values["jitter"] = values["backoff"]._replace(value=NoJitter())
 
 
-def _settle_cap(sources: Sequence[Source], said: dict[str, Said]) -> None:
+def _settle_cap(sources: Sequence[Source], values: dict[str, SourceValue]) -> None:
     """If the first wait exceeds the maximum, let the source with the higher precedence decide.
 
     If that source sets the maximum, the first wait is lowered to it, as in grpcio. Otherwise the maximum is raised.
     """
-    if "delay" not in said or said["max_delay"].value >= said["delay"].value:
+    if "delay" not in values or values["max_delay"].value >= values["delay"].value:
         return
     if _rank(sources, "max_delay") < _rank(sources, "delay"):
-        said["delay"] = said["max_delay"]
+        values["delay"] = values["max_delay"]
     else:
-        said["max_delay"] = said["delay"]
+        values["max_delay"] = values["delay"]
 
 
 def _outranks(sources: Sequence[Source], part: str, other: str) -> bool:
@@ -169,13 +169,13 @@ def _rank(sources: Sequence[Source], part: str) -> int:
     return next(rank for rank, source in enumerate(sources) if part in source)
 
 
-def _effective(said: Source, named: Mapping[str, object]) -> tuple[Effective, ...]:
-    parts = ["backoff", *PARTS_OF_STRATEGIES[said["backoff"].value], "max_delay", "jitter", *named]
-    return tuple(Effective(part, said[part].value, str(said[part])) for part in parts if part in said)
+def _effective(values: Source, named: Mapping[str, object]) -> tuple[Effective, ...]:
+    parts = ["backoff", *PARTS_OF_STRATEGIES[values["backoff"].value], "max_delay", "jitter", *named]
+    return tuple(Effective(part, values[part].value, str(values[part])) for part in parts if part in values)
 
 
-PRESET_SOURCES: Mapping[str, Source] = {name: say(f"preset {name}", parts) for name, parts in PRESETS.items()}
+PRESET_SOURCES: Mapping[str, Source] = {name: source_of(f"preset {name}", parts) for name, parts in PRESETS.items()}
 """The presets as sources, by name."""
 
-AT_ONCE_SOURCE = say("no delay", AT_ONCE)
+AT_ONCE_SOURCE = source_of("no delay", AT_ONCE)
 """The source for a policy that retries without delay."""

@@ -231,9 +231,9 @@ async def _tls(cause: BaseException | None, tried: Circumstances, address: Addre
         return _certificate(cause.verify_code, await look_at_certificate(address, tried.server_name))
     if isinstance(cause, WrongAlpn):
         return _alpn(await look_for_tls(address, tried.server_name))
-    said = getattr(cause, "reason", None) or ""  # usually present on an SSLError
+    reason = getattr(cause, "reason", None) or ""  # usually present on an SSLError
     for word, diagnosis in _ALERTS:
-        if word in said:
+        if word in reason:
             refuses_nothing = diagnosis is _REFUSES_CERTIFICATE and not tried.shows_certificate
             return _WANTS_CERTIFICATE if refuses_nothing else diagnosis
     return await _no_tls(cause, tried, address)

@@ -312,8 +312,8 @@ class _Attempt:
     def overdue(self, limit: float) -> ConnectError:
         """Return the error to raise if the limit expires at the current stage."""
         head = self._head()
-        said = f"; {describe(head)}" if head else ""
-        words = f"{self._where}: {_MISSING[self._stage]} within {limit:.3g} s of the attempt's start{said}"
+        progress = f"; {describe(head)}" if head else ""
+        words = f"{self._where}: {_MISSING[self._stage]} within {limit:.3g} s of the attempt's start{progress}"
         return ConnectError(Failure(self._stage, words))
 
     def cause(self, error: TimeoutError) -> BaseException:

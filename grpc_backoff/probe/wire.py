@@ -109,8 +109,8 @@ class Wire:
     def _note(self, event: Event) -> None:
         match event:
             case RemoteSettingsChanged():
-                said = {_name(code): change.new_value for code, change in event.changed_settings.items()}
-                self.settings = MappingProxyType({**(self.settings or {}), **said})
+                changed = {_name(code): change.new_value for code, change in event.changed_settings.items()}
+                self.settings = MappingProxyType({**(self.settings or {}), **changed})
             case ConnectionTerminated():
                 code = event.error_code
                 name = code.name if isinstance(code, ErrorCodes) else f"{code:#x}"

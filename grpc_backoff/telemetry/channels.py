@@ -19,7 +19,7 @@ from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ChannelKey, ConnectionEvent, Role
 from grpc_backoff.pool.events import NameResolution, SlotClosed, SlotCondemned, SlotEvent, SlotRetiring, SlotServing
 
-_MOST_TOLD = 4096
+_MOST_REMEMBERED = 4096
 """How many events are remembered, so that none is counted twice. This is more than can be on their way to other event
 loops."""
 
@@ -46,18 +46,18 @@ class Channels:
         self._now = now
         self._lock = threading.Lock()  # never held while foreign code runs
         self._known: WeakKeyDictionary[ChannelKey, dict[int, _Channel]] = WeakKeyDictionary()
-        self._told: OrderedDict[tuple[type, str], None] = OrderedDict()
+        self._reported: OrderedDict[tuple[type, str], None] = OrderedDict()
 
     def is_news(self, event: ConnectionEvent) -> bool:
         """Return whether this is the first report of the event; call this once for each event received."""
         if not event.attempt_id:
             return True
-        told = type(event), event.attempt_id
+        report = type(event), event.attempt_id
         with self._lock:
-            new = told not in self._told
-            self._told[told] = None
-            if len(self._told) > _MOST_TOLD:
-                self._told.popitem(last=False)
+            new = report not in self._reported
+            self._reported[report] = None
+            if len(self._reported) > _MOST_REMEMBERED:
+                self._reported.popitem(last=False)
         return new
 
     def note(self, event: ConnectionEvent, target: str) -> None:

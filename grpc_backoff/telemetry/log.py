@@ -60,8 +60,8 @@ def _log_connection(event: ConnectionEvent) -> None:
             _log(logging.DEBUG, event, "attempt %d, for at most %.3g s", event.attempt, event.limit)
         case events.AttemptFailed():
             line = "attempt %d failed after %.3g s, %s; next in %.3g s"
-            said = event.attempt, event.took, event.failure, event.retry_in
-            _log(logging.INFO, event, line, *said, delay=event.retry_in)
+            args = event.attempt, event.took, event.failure, event.retry_in
+            _log(logging.INFO, event, line, *args, delay=event.retry_in)
         case events.Connected():
             first = event.attempt == 1 and event.connections == 1
             level = logging.DEBUG if first else logging.INFO
@@ -111,8 +111,8 @@ def _log_call(event: CallEvent) -> None:
             _log(logging.DEBUG, event, "%s succeeded on attempt %d after %.3g s", *_attempt(event), event.took)
         case CallRetried():
             line = "%s failed on attempt %d, %s; next in %.3g s (%s)%s"
-            said = event.code, event.delay, event.source.value, _trace(event)
-            _log(logging.INFO, event, line, *_attempt(event), *said, delay=event.delay)
+            args = event.code, event.delay, event.source.value, _trace(event)
+            _log(logging.INFO, event, line, *_attempt(event), *args, delay=event.delay)
         case StreamEnded():
             line = "%s: stream ended after open %d, %s; next in %.3g s (%s)"
             ended = event.code, event.delay, event.source.value
@@ -134,8 +134,8 @@ def _trace(event: CallRetried | CallExhausted) -> str:
     return f"; trace {event.trace_id}" if event.trace_id else ""
 
 
-def _log(level: int, event: ConnectionEvent | CallEvent, line: str, *said: object, delay: float | None = None) -> None:
+def _log(level: int, event: ConnectionEvent | CallEvent, line: str, *args: object, delay: float | None = None) -> None:
     if _LOG.isEnabledFor(level):
         fields = {name: getattr(event, name, None) for name in FIELDS}
         fields |= {"delay": delay, "operation_id": getattr(event, "call_id", None)}
-        _LOG.log(level, f"%s: {line}", event.target, *said, extra=fields)
+        _LOG.log(level, f"%s: {line}", event.target, *args, extra=fields)

@@ -42,9 +42,9 @@ def test_missing_extra_is_one_line(monkeypatch, capsys, missing):
     with pytest.raises(SystemExit) as exited:
         main()
     assert exited.value.code == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err == (
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err == (
         "grpc-backoff: the command line needs the extra 'cli': "
         "pip install 'grpc-backoff[cli]', or '.[cli]' in a checkout\n"
     )

@@ -23,7 +23,7 @@ from grpc_backoff.config.settings import (
     resolve_connect,
     resolve_retry,
 )
-from grpc_backoff.config.sources import Effective, ResolvedPolicy, Said, say
+from grpc_backoff.config.sources import Effective, ResolvedPolicy, SourceValue, source_of
 from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import CHECKS, Unit
@@ -104,8 +104,8 @@ def test_read_source():
     given = {"initial_backoff": ("a.first", 250), "jitter": ("b", "full")}
 
     assert read_source(CONNECTING, given, "somewhere") == {
-        "delay": Said(0.25, "a.first", 250, "somewhere"),
-        "jitter": Said(Full(), "b", "full", "somewhere"),
+        "delay": SourceValue(0.25, "a.first", 250, "somewhere"),
+        "jitter": SourceValue(Full(), "b", "full", "somewhere"),
     }
     assert read_source(CONNECTING, {"initial_backoff": ("a", "250ms")}, "s", Unit.WRITTEN)["delay"].value == 0.25
     assert read_source(CONNECTING, {"initial_backoff": ("a", 2)}, "s", Unit.SECONDS)["delay"].value == 2
@@ -154,21 +154,21 @@ def test_unknown(table, name, key, meant):
 
 def test_first_source_has_most_say():
     """BP-3: each value comes from the first source that sets it."""
-    sources = [say("a", {"stable_after": 1.0}), say("b", {"stable_after": 2.0, "jitter_first": True})]
+    sources = [source_of("a", {"stable_after": 1.0}), source_of("b", {"stable_after": 2.0, "jitter_first": True})]
 
     assert resolve_connect(sources, {}).policy == replace(CONNECT, stable_after=1.0, jitter_first=True)
 
 
 POLICIES = {
-    "own": say("file", {"delay": 3.0}),
-    "careful": say("file", {"preset": "standard", "max_delay": 7.0}),
-    "more careful": say("file", {"preset": "careful", "jitter": Full()}),
+    "own": source_of("file", {"delay": 3.0}),
+    "careful": source_of("file", {"preset": "standard", "max_delay": 7.0}),
+    "more careful": source_of("file", {"preset": "careful", "jitter": Full()}),
 }
 
 
 def test_chain():
     """BP-3: policies can inherit through several steps; each value comes from the nearest policy that sets it."""
-    policy = resolve_retry([say("a", {"preset": "more careful", "max_attempts": 2})], POLICIES).policy
+    policy = resolve_retry([source_of("a", {"preset": "more careful", "max_attempts": 2})], POLICIES).policy
     standard = RETRY["standard"]
 
     assert policy == replace(standard, backoff=replace(standard.backoff, cap=7.0, jitter=Full()), max_attempts=2)
@@ -176,15 +176,15 @@ def test_chain():
 
 def test_chain_begins_with_the_nearest_name():
     """BP-3: if several sources name a policy to inherit from, the source with the highest precedence decides."""
-    sources = [say("a", {}), say("b", {"preset": "careful"}), say("c", {"preset": "nowhere"})]
+    sources = [source_of("a", {}), source_of("b", {"preset": "careful"}), source_of("c", {"preset": "nowhere"})]
 
     assert resolve_retry(sources, POLICIES).policy.backoff.cap == 7.0
 
 
 def test_default_of_own_policies():
     """BP-2: a user-defined policy inherits from `fixed` if it names no other, even for connections."""
-    assert resolve_retry([say("a", {"preset": "own"})], POLICIES).policy.backoff.bounds(5) == (3.0, 3.0)
-    assert resolve_connect([say("a", {"preset": "own"})], POLICIES).policy.backoff.bounds(5) == (3.0, 3.0)
+    assert resolve_retry([source_of("a", {"preset": "own"})], POLICIES).policy.backoff.bounds(5) == (3.0, 3.0)
+    assert resolve_connect([source_of("a", {"preset": "own"})], POLICIES).policy.backoff.bounds(5) == (3.0, 3.0)
 
 
 def test_no_delay():

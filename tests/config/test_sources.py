@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpc_backoff.config.sources import AT_ONCE_SOURCE, PRESET_SOURCES, Effective, Said, compose, say
+from grpc_backoff.config.sources import AT_ONCE_SOURCE, PRESET_SOURCES, Effective, SourceValue, compose, source_of
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -21,7 +21,7 @@ GRPC = PRESET_SOURCES["grpc"]
 
 def written(**values):
     """Return a source with these values, as if a user had written each under its own key."""
-    return {part: Said(value, f"key.{part}", value, "user") for part, value in values.items()}
+    return {part: SourceValue(value, f"key.{part}", value, "user") for part, value in values.items()}
 
 
 def backoff(*sources):
@@ -43,7 +43,7 @@ def backoff(*sources):
 )
 def test_delay_above_maximum(sources, initial, cap):
     """BP-3: if the first wait exceeds the maximum, both take the value from the source with the higher precedence."""
-    composed = backoff(*(say("test", source) for source in sources))
+    composed = backoff(*(source_of("test", source) for source in sources))
 
     assert (composed.strategy.base, composed.cap) == (initial, cap)
 
@@ -122,8 +122,8 @@ def test_effective():
         RetryPolicy,
         [
             written(backoff="linear"),
-            say("somewhere", {"max_delay": 9.0}),
-            {"max_attempts": Said(3, "retry", 2, "policy string")},
+            source_of("somewhere", {"max_delay": 9.0}),
+            {"max_attempts": SourceValue(3, "retry", 2, "policy string")},
             PRESET_SOURCES["contention"],
         ],
     )
@@ -176,7 +176,9 @@ sources = st.lists(st.fixed_dictionaries({}, optional=parts), max_size=4)
 @given(values=sources)
 def test_nearest_has_its_say(values):
     """BP-3: every value comes from the first source that sets it, and is reported with that source."""
-    resolved = compose(ConnectPolicy, [*(say(f"source {rank}", source) for rank, source in enumerate(values)), GRPC])
+    resolved = compose(
+        ConnectPolicy, [*(source_of(f"source {rank}", source) for rank, source in enumerate(values)), GRPC]
+    )
     effective = {value.part: value for value in resolved.effective}
 
     for part in ("multiplier", "jitter", "stable_after", "jitter_first"):

@@ -10,7 +10,7 @@ import pytest
 
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.settings import resolve_connect
-from grpc_backoff.config.sources import say
+from grpc_backoff.config.sources import source_of
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Additive, Equal, NoJitter, Proportional, Scaled
@@ -85,7 +85,7 @@ def test_connect():
 @pytest.mark.parametrize("name", RETRY)
 def test_every_preset_connects(name):
     """BP: a connect policy can use every preset with a delay, while its other parts keep gRPC's values."""
-    assert resolve_connect([say("a test", {"preset": name})], {}).policy == replace(
+    assert resolve_connect([source_of("a test", {"preset": name})], {}).policy == replace(
         CONNECT, backoff=RETRY[name].backoff
     )
 
