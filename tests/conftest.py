@@ -1,9 +1,10 @@
-"""The event loop that the tests run on: asyncio's, or uvloop with `--loop uvloop`."""
+"""The event loop that the tests run on: asyncio's, or uvloop with `--loop uvloop`; and what all tests need."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,18 @@ def pytest_configure(config):
         in_ci = bool(os.environ.get("CI") or os.environ.get("GRPC_BACKOFF_REQUIRE_PEERS"))
         settings.register_profile("unhurried", deadline=None, derandomize=in_ci, max_examples=100)
         settings.load_profile("unhurried")
+
+
+def pytest_collection():
+    """Collect no garbage while the tests are collected: it would go through ever more objects, and find nothing."""
+    gc.disable()
+
+
+def pytest_collection_finish():
+    """Leave the collected tests out of garbage collection; many a test collects, and would go through all of them."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
