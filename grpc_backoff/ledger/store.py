@@ -859,10 +859,14 @@ class Store(abc.ABC):
         groups = {True: rows_open, False: rows_done}
         full = {is_open: sum(row[2] for row in rows) >= _SAMPLE for is_open, rows in groups.items()}
         if any(full.values()):
-            [sizes] = yield [Statement(d.sizes, {})]
-            for is_open, size in sizes:
-                if full[bool(is_open)]:
-                    groups[bool(is_open)] = _scaled(groups[bool(is_open)], size)
+            [estimates] = yield [Statement(d.sizes, {})]
+            sizes = {bool(is_open): size for is_open, size in estimates}
+            if any(full[is_open] and size < _SAMPLE for is_open, size in sizes.items()):  # older than the rows
+                [exact] = yield [Statement(f"SELECT open, count(*) FROM {d.operations} GROUP BY open", {})]
+                sizes |= {bool(is_open): size for is_open, size in exact}
+            for is_open, size in sizes.items():
+                if full[is_open]:
+                    groups[is_open] = _scaled(groups[is_open], size)
         return _queues(
             [*groups[True], *groups[False]],
             {target: int(number) for target, number in held},

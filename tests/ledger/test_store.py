@@ -700,6 +700,14 @@ async def test_numbers_of_many(store, monkeypatch):
     assert many.length >= 10
 
 
+async def test_numbers_without_statistics(store, monkeypatch):
+    """LG-11: where the database has no statistics of the table yet, or old ones, the numbers are not the sample's."""
+    monkeypatch.setattr(store_module, "_SAMPLE", 10)
+    await submitted(store, *range(25))
+
+    assert (await store.queue(None)).length == 25
+
+
 def test_samples_are_scaled():
     """LG-11: the counts of a sample are scaled to the size of the table."""
     rows = [("a", "pending", 30, 0.0, 0.0), ("b", "failed", 10, 0.0, 0.0)]
