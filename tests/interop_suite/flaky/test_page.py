@@ -23,11 +23,3 @@ def test_behaviours_are_all_there():
     listed = PAGE.partition("The behaviours are ")[2].partition("With `Tls")[0]
 
     assert set(re.findall(r"`(\w+)`", listed)) == set(BY_NAME)
-
-
-def test_readme_counts_them():
-    """IO-3: the README states the right number of behaviours."""
-    readme = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
-
-    assert "eighteen kinds of behaviour" in readme
-    assert len(BY_NAME) == 18
