@@ -76,14 +76,14 @@ def read_hint(trailing: Metadata, initial: Metadata, wall_clock: Callable[[], fl
         initial: the initial metadata, where proxies put `retry-after`.
         wall_clock: returns the seconds since the epoch; called only if the server gave a date.
     """
-    said = dict(iter(trailing))  # `Metadata` of grpcio 1.63 is a mapping that lists pairs
-    pushback = said.get(_PUSHBACK)
+    values = dict(iter(trailing))  # `Metadata` of grpcio 1.63 is a mapping that lists pairs
+    pushback = values.get(_PUSHBACK)
     if pushback is not None:
         return ServerHint(_read_pushback(pushback), WaitSource.PUSHBACK)
-    delay = _read_retry_info(said.get(_STATUS_DETAILS))
+    delay = _read_retry_info(values.get(_STATUS_DETAILS))
     if delay is not None:
         return ServerHint(delay, WaitSource.RETRY_INFO)
-    delay = _read_retry_after(said.get(_RETRY_AFTER, dict(iter(initial)).get(_RETRY_AFTER)), wall_clock)
+    delay = _read_retry_after(values.get(_RETRY_AFTER, dict(iter(initial)).get(_RETRY_AFTER)), wall_clock)
     return None if delay is None else ServerHint(delay, WaitSource.RETRY_AFTER)
 
 

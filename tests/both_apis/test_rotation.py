@@ -131,8 +131,8 @@ def test_files_that_are_missing(ours, issuer, caplog):
 
 def warnings_of_pem(caplog):
     """Return the warnings of a broken file; a look in the midst of writing may have warned of that as well."""
-    said = "ca.pem' is not a PEM file of certificates; the earlier credentials stay in use"
-    return [record for record in caplog.records if record.getMessage().endswith(said)]
+    ending = "ca.pem' is not a PEM file of certificates; the earlier credentials stay in use"
+    return [record for record in caplog.records if record.getMessage().endswith(ending)]
 
 
 def broken():
