@@ -54,9 +54,8 @@ def test_a_new_connection():
 
 def test_what_the_server_says():
     """RO-1: each change of the health is told once."""
-    driver, told = Driver(), []
-    for message in (SERVING, SERVING, NOT_SERVING, NOT_SERVING, b"\x08\x01", b""):
-        told.append(driver.feed(h.Answered(message)).told())
+    driver, messages = Driver(), (SERVING, SERVING, NOT_SERVING, NOT_SERVING, SERVING, b"")
+    told = [driver.feed(h.Answered(message)).told() for message in messages]
     assert told == [[""], [], [SAYS_NO], [], [""], ["the server reports UNKNOWN"]]
 
 
@@ -73,7 +72,9 @@ def test_a_stream_that_ends_without_an_answer():
     driver, gaps = Driver(), []
     for number in range(4):
         driver.feed(h.Ended("PERMISSION_DENIED", "not for you"), 0.01)
-        assert driver.told() == ([] if number else ["its health service ended the call with PERMISSION_DENIED: not for you"])
+        assert driver.told() == (
+            [] if number else ["its health service ended the call with PERMISSION_DENIED: not for you"]
+        )
         began = driver.state.started
         assert driver.wake().effects[0] == h.BeginStream()
         gaps.append(driver.now - began)
