@@ -103,11 +103,11 @@ class WatchTimerFired(NamedTuple):
 
 
 @record
-class Left(NamedTuple):
+class Unwatched(NamedTuple):
     """The connection takes no new calls any more."""
 
 
-WatchInput = Answered | Ended | WatchTimerFired | Left
+WatchInput = Answered | Ended | WatchTimerFired | Unwatched
 
 
 @record
@@ -161,7 +161,7 @@ class WatchMachine:
                 return self._ended(state, given, now, rng)
             case WatchTimerFired():
                 return self._timer_fired(state, given, now)
-            case Left():
+            case Unwatched():
                 return self._over(state, [EndStream()])
 
     def _ended(self, state: WatchState, given: Ended, now: float, rng: Random) -> WatchStep:

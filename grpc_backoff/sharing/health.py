@@ -16,7 +16,7 @@ from grpc_backoff.pool import health as m
 from grpc_backoff.stepping import Stepper
 
 
-class Keeper(Protocol):
+class HealthKeeper(Protocol):
     """What a Watch needs from the pool of its connection; everything runs where the pool's machine is stepped."""
 
     def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
@@ -47,7 +47,7 @@ class HealthWatch(Stepper[m.WatchInput, m.WatchEffect]):
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: HealthKeeper,
         number: int,
         connection: Any,
         machine: m.WatchMachine,

@@ -34,7 +34,7 @@ from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool import events as slot_events
 from grpc_backoff.pool import liveness
 from grpc_backoff.pool import machine as p
-from grpc_backoff.pool.health import PROOF_WITHIN, Answered, Ended, Left, WatchMachine
+from grpc_backoff.pool.health import PROOF_WITHIN, Answered, Ended, Unwatched, WatchMachine
 from grpc_backoff.pool.pick import aggregate, elsewhere, pick
 from grpc_backoff.record import record
 from grpc_backoff.sharing.health import HealthWatch
@@ -491,7 +491,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Watch the health of a slot's connection no longer; harmless if it is not watched."""
         watch = self._healths.pop(number, None)
         if watch is not None:
-            watch.feed(Left())
+            watch.feed(Unwatched())
 
     def rest(self, number: int, connection: Any) -> None:
         """Close the connection of a slot, because no call has used it within the idle timeout."""

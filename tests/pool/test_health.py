@@ -93,7 +93,7 @@ def test_a_stream_that_ends_after_an_answer():
 
 
 @pytest.mark.parametrize("before", [[], [h.Answered(NOT_SERVING)], [h.Ended("INTERNAL")]])
-@pytest.mark.parametrize("end", [h.Ended("UNAVAILABLE", alive=False), h.WatchTimerFired(0.0, alive=False), h.Left()])
+@pytest.mark.parametrize("end", [h.Ended("UNAVAILABLE", alive=False), h.WatchTimerFired(0.0, alive=False), h.Unwatched()])
 def test_the_connection_ends(before, end):
     """RO-1, CB-16: no stream is begun on a connection that has ended, and its end says nothing about the health."""
     driver = Driver()
@@ -101,7 +101,7 @@ def test_the_connection_ends(before, end):
         driver.feed(each)
     problem = driver.state.problem
     driver.feed(end, 0.5)
-    assert driver.told() == ([""] if problem is None and not isinstance(end, h.Left) else [])
+    assert driver.told() == ([""] if problem is None and not isinstance(end, h.Unwatched) else [])
     assert (driver.state.phase, driver.effects[-1]) == (h.WatchPhase.OVER, CancelTimer())
     assert h.EndStream() in driver.effects
 
