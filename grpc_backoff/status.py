@@ -33,6 +33,9 @@ class Stage(enum.Enum):
     SETTINGS = "settings"
     """The wait for the HTTP/2 SETTINGS frame; only its arrival counts as success. Also reported if an attempt's time
     limit expires (CB-3)."""
+    HEALTH = "health"
+    """The question whether the server serves; only a connection that replaces another one depends on the answer
+    (RO-1)."""
     ESTABLISHED = "established"
     """The connection was established (SETTINGS arrived), and then lost."""
     UNKNOWN = "unknown"
@@ -60,6 +63,8 @@ class Role(enum.Enum):
     """It has no connection, and seeks one when the channel needs one."""
     SERVING = "serving"
     """It has a connection that takes new calls."""
+    UNHEALTHY = "unhealthy"
+    """Its server says that it is not serving, so its connection takes no new calls, and a replacement is sought."""
     RETIRING = "retiring"
     """It takes no new calls; its connection is closed when the last call has ended."""
     CONDEMNED = "condemned"

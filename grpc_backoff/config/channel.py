@@ -145,7 +145,7 @@ def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settin
     """Return a channel's settings without its own objects."""
     from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415 - as above
     from grpc_backoff.config.options import read_options  # noqa: PLC0415
-    from grpc_backoff.config.pool import asks_for_round_robin  # noqa: PLC0415
+    from grpc_backoff.config.pool import asks_for_round_robin, health_service  # noqa: PLC0415
 
     for name in settings:
         if name not in ChannelSettings.__annotations__:
@@ -153,10 +153,11 @@ def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settin
     target = read_target(target)
     read = read_options(options or (), settings.get("policy"), target=target, config=settings.get("config"))
     calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read)
+    around, health = asks_for_round_robin(calls.core), health_service(calls.core)
     return ChannelSetup(
         target=target,
         policy=read.policy,
-        pool=replace(read.pool, round_robin=asks_for_round_robin(calls.core)),
+        pool=replace(read.pool, round_robin=around, health_service=health),
         policy_values=MappingProxyType({value.part: value for value in read.effective}),
         call_policies=calls,
         core_options=calls.core,

@@ -29,6 +29,7 @@ from grpc_backoff.pool.events import (
     SlotCondemned,
     SlotEvent,
     SlotRetiring,
+    SlotUnhealthy,
 )
 
 _LOG = logging.getLogger("grpc_backoff")
@@ -93,7 +94,7 @@ def _log_resolution(event: NameResolution) -> None:
 
 
 def _log_slot(event: SlotEvent) -> None:
-    level = logging.INFO if isinstance(event, SlotRetiring | SlotCondemned) else logging.DEBUG
+    level = logging.INFO if isinstance(event, SlotRetiring | SlotCondemned | SlotUnhealthy) else logging.DEBUG
     endpoint = f" ({event.endpoint})" if event.endpoint else ""
     match event:
         case LivenessAsked():

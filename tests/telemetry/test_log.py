@@ -23,6 +23,7 @@ from grpc_backoff.pool.events import (
     SlotOpened,
     SlotRetiring,
     SlotServing,
+    SlotUnhealthy,
 )
 from grpc_backoff.telemetry.log import FIELDS, log_event
 
@@ -49,6 +50,11 @@ LINES = [
         SlotServing(**COMMON, attempt=0, slot=1, why="it has a connection"),
         logging.DEBUG,
         "dns:///shop:443: slot 1: serving, because it has a connection",
+    ),
+    (
+        SlotUnhealthy(**COMMON, attempt=0, slot=1, why="the server reports NOT_SERVING"),
+        logging.INFO,
+        "dns:///shop:443: slot 1: unhealthy, because the server reports NOT_SERVING",
     ),
     (
         SlotCondemned(**COMMON, attempt=0, slot=1, why="no answer"),
