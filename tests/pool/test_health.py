@@ -93,7 +93,9 @@ def test_a_stream_that_ends_after_an_answer():
 
 
 @pytest.mark.parametrize("before", [[], [h.Answered(NOT_SERVING)], [h.Ended("INTERNAL")]])
-@pytest.mark.parametrize("end", [h.Ended("UNAVAILABLE", alive=False), h.WatchTimerFired(0.0, alive=False), h.Unwatched()])
+@pytest.mark.parametrize(
+    "end", [h.Ended("UNAVAILABLE", alive=False), h.WatchTimerFired(0.0, alive=False), h.Unwatched()]
+)
 def test_the_connection_ends(before, end):
     """RO-1, CB-16: no stream is begun on a connection that has ended, and its end says nothing about the health."""
     driver = Driver()
