@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, OptionError
-from grpc_backoff.pool.events import SlotRetiring, SlotServing, SlotUnhealthy
+from grpc_backoff.pool.events import SlotOpened, SlotRetiring, SlotServing, SlotUnhealthy
 from tests.both_apis.log import Log
 from tests.both_apis.relay import relay
 from tests.both_apis.test_pool import calls, roles, run
@@ -159,6 +159,28 @@ def test_pick_first_behind_an_address(ours, log):
     assert set(codes) == {CODE.OK}
     assert log.of(SlotUnhealthy)[0].why == "the server reports NOT_SERVING"
     assert min(log.gaps()) >= INITIAL - 1e-6  # rounding
+
+
+def test_the_state_while_a_replacement_is_opened(ours):
+    """RO-1, PO-4: from the moment at which a server is unhealthy, the channel is CONNECTING, so no call fails."""
+    shown = []
+
+    def look(event):
+        if isinstance(event, SlotUnhealthy | SlotOpened) and event.slot in (0, 1):
+            shown.append(state(channel))
+
+    with (
+        Served() as one,
+        Served() as two,
+        relay(one.port) as between,
+        ours.channel(between.target, options(), listeners=[look]) as channel,
+    ):
+        channel.ready()
+        until(lambda: one.health.running == 1)
+        between.turn(two.port)
+        one.health.status = NOT_SERVING
+        until(lambda: roles(channel) == ["serving"] and two.health.running == 1)
+    assert shown == ["CONNECTING"] * 2
 
 
 @pytest.mark.parametrize("config", [{}, AROUND], ids=["pick_first", "round_robin"])
