@@ -481,7 +481,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         return slot is not None and slot.replaces is not None
 
     def prove(self, number: int, connection: Any, limit: float, tell: Callable[[str], None]) -> None:
-        """Tell why the server of a new connection is not serving; empty if it is, or if nobody knows in time.
+        """Tell why the server of a new connection is not serving; empty if it is, or if it is not known in time.
 
         `limit` is how many seconds are left for the attempt. What is told later means nothing.
         """
