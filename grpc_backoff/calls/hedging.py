@@ -7,7 +7,7 @@ decides about the copies: when the next one is sent, which one the call ends as,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from grpc_backoff.base_errors import IllegalTransition
@@ -53,6 +53,21 @@ class HedgedState(NamedTuple):
         """The call's phase."""
         return self.call.phase
 
+    @property
+    def began(self) -> float:
+        """When the call began."""
+        return self.call.began
+
+    @property
+    def end(self) -> float | None:
+        """The deadline of the whole call; None without one."""
+        return self.call.end
+
+    @property
+    def committed(self) -> bool:
+        """Whether part of a response has reached the caller: never before the call is done."""
+        return self.call.committed
+
 
 # Inputs in addition to the call machine's.
 
@@ -64,9 +79,10 @@ class CopyBegun(NamedTuple):
 
 @record
 class CopyAnswered(NamedTuple):
-    """The first message of this copy's response has arrived."""
+    """The first message of this copy's response has arrived; `observed` is as in `OkStatus`."""
 
     copy: int
+    observed: bool = False
 
 
 @record
@@ -101,18 +117,49 @@ class HedgingMachine:
     Attributes:
         waits: the rules for a call without a connection; it has no retry policy.
         hedging: the hedging policy.
+        policy: None, because a hedged call is not retried.
+        reports: as in `CallMachine`.
+        handed_over: whether the call is a copy's own from the moment that it has an attempt, which is always so.
     """
 
     waits: m.CallMachine
     hedging: HedgingPolicy
+    policy: None = field(default=None, init=False)
+    reports: bool = field(default=True, init=False)
+    handed_over: bool = field(default=True, init=False)
+
+    @property
+    def target(self) -> str:
+        """The channel's target as given."""
+        return self.waits.target
+
+    @property
+    def method(self) -> str:
+        """The method's path."""
+        return self.waits.method
 
     def begin(
-        self, now: float, timeout: float | None = None, limit: float | None = None, *, call_id: object = ""
+        self,
+        now: float,
+        timeout: float | None = None,
+        limit: float | None = None,
+        *,
+        call_id: object = "",
+        trace_id: str | None = None,
     ) -> tuple[HedgedState, m.Begin]:
         """Start a call with its first copy; the arguments are as for `CallMachine.begin`."""
         limits = [span for span in (limit, self.hedging.deadline) if span is not None]
-        call, first = self.waits.begin(now, timeout, min(limits, default=None), call_id=call_id)
+        call, first = self.waits.begin(now, timeout, min(limits, default=None), call_id=call_id, trace_id=trace_id)
         return HedgedState(call), first
+
+    def shown_end(self, now: float, timeout: float | None) -> float | None:
+        """Return the deadline for `time_remaining`, as `CallMachine.shown_end` does."""
+        spans = [span for span in (timeout, self.hedging.deadline) if span is not None]
+        return now + min(spans) if spans else None
+
+    def ended(self, state: HedgedState) -> HedgedState:
+        """Return the state of a call that has ended in an error of a step."""
+        return state._replace(call=self.waits.ended(state.call))
 
     def step(self, state: HedgedState, given: Input, now: float, around: m.Surroundings) -> Step:
         """Return the state after this input, and the effects that the shell must execute, in this order.
@@ -196,6 +243,8 @@ class HedgingMachine:
         if around.tokens is not None:
             around.tokens.succeeded()
         state, effects = self._end_as(state, given.copy)
+        if not given.observed and given.copy == 1:
+            return state, effects
         call = state.call
         event = CallSucceeded(
             target=self.waits.target,

@@ -122,9 +122,17 @@ def test_a_copy_follows_each_delay_up_to_the_maximum():
 def test_the_first_answer_wins(copy):
     """HG-2: the call ends as the copy that answers first; the timer stops and the others are cancelled."""
     run = hedged(3)
-    run.feed(CopyAnswered(copy))
+    run.feed(CopyAnswered(copy, observed=True))
     assert (run.chosen, run.finish, run.timer) == ([copy], m.AS_ATTEMPT, None)
     assert [(type(event), event.attempt) for event in run.events] == [(CallSucceeded, copy)]
+
+
+@pytest.mark.parametrize("copy", [1, 2])
+def test_an_answer_that_nobody_observes(copy):
+    """HG-2: without listeners, only the answer of a later copy is worth an event, as for retries."""
+    run = hedged(2)
+    run.feed(CopyAnswered(copy))
+    assert len(run.events) == copy - 1
 
 
 def test_an_answer_wins_while_another_copy_begins():
