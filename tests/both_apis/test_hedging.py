@@ -1,4 +1,4 @@
-"""Hedged calls on both APIs, against a real server. Runs in real time; a hung copy answers only when it is cancelled."""
+"""Hedged calls on both APIs, against a real server, in real time. A copy that hangs ends only when it is cancelled."""
 
 from __future__ import annotations
 
@@ -258,14 +258,14 @@ def test_copies_go_to_different_servers(ours, hedgeable):
 # Which calls (HG-8) and where it is set (HG-9).
 
 
-@pytest.mark.parametrize("way", ["Up", "Both"])
-def test_request_streams_are_not_hedged(trying, ours, way):
+@pytest.mark.parametrize("method", ["Up", "Both"])
+def test_request_streams_are_not_hedged(trying, method, ours):
     """HG-8: a channel's hedging policy leaves calls with a stream of requests alone; asking for it is an error."""
     with trying(fails(), retry=LATE) as (service, channel):
-        assert channel.begin(way).outcome().code is CODE.UNAVAILABLE
+        assert channel.begin(method).outcome().code is CODE.UNAVAILABLE
         assert len(service.previous) == 1
         with pytest.raises(OptionError, match="stream of requests"):
-            channel.begin(way, retry=SOON)
+            channel.begin(method, retry=SOON)
 
 
 def test_one_method_of_a_stub(trying, hedgeable):
