@@ -51,6 +51,7 @@ from grpc_backoff.installation import install, installed, uninstall
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
+from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.presets import RETRY as RETRY_PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
@@ -95,6 +96,7 @@ __all__ = [
     "Full",
     "Gap",
     "GrpcBackoffError",
+    "HedgingPolicy",
     "Linear",
     "NoConnectionError",
     "NoJitter",
