@@ -215,9 +215,9 @@ class HedgingMachine:
     def _failed(self, state: HedgedState, given: CopyFailed, now: float, around: m.Surroundings) -> Step:
         copies, failure = state.copies, given.failure
         hint = failure.hint if failure.hint and failure.hint.source is WaitSource.PUSHBACK else None
-        fatal = failure.oversized or failure.code not in self.hedging.non_fatal_codes
+        fatal = failure.oversized or not (failure.refused or failure.code in self.hedging.non_fatal_codes)
         stopped = hint is not None and hint.delay is None
-        if around.tokens is not None and (stopped or not fatal):
+        if around.tokens is not None and (stopped or not (fatal or failure.refused)):
             around.tokens.failed()
         if fatal:
             return self._end_as(state, given.copy)

@@ -100,8 +100,11 @@ class Method:
         self._channel = channel
         self._method = method
         self._signature = (request_serializer, response_deserializer, registered)
-        self._hedged = isinstance(policy, HedgingPolicy) and self.takes_one_request
-        self._policy = policy = None if isinstance(policy, HedgingPolicy) and not self._hedged else policy
+        self._hedged = isinstance(policy, HedgingPolicy)
+        if isinstance(policy, HedgingPolicy) and not self.takes_one_request:
+            channel.call_policies.warn_of_stream(method, policy)
+            self._hedged, policy = False, None
+        self._policy = policy
         self._call_id = call_id
         self._config = channel.call_policies.service_config.of(method)
         self._sender: Self | None = None

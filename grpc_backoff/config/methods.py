@@ -79,19 +79,33 @@ class CallPolicies:
     def stand_in(self) -> bool:
         """Return whether all calls of the channel have policies that retry UNAVAILABLE.
 
-        If so, the core's own retries can be turned off altogether, including transparent ones (RT-10).
+        If so, the core's own retries can be turned off altogether, including transparent ones (RT-10). A hedging policy
+        for more than one method may leave some of them, those with streamed requests, without a policy (HG-8).
         """
-        asked: list[CallPolicy] = []
+        asked: list[tuple[str, CallPolicy]] = []
         native = {path or names.ALL: config.retry for path, config in self.service_config.methods.items()}
         for policies in (self.argument, native, self.filed):
-            asked += filter(None, policies.values())
+            asked += [(entry, policy) for entry, policy in policies.items() if policy is not None]
             if names.ALL in policies and None not in policies.values():  # no method falls through to the next source
-                return all(policy.max_attempts != 1 and "UNAVAILABLE" in _repeated(policy) for policy in asked)
+                return all(_repeats_unavailable(*each) for each in asked)
         return False
 
+    def warn_of_stream(self, method: str, policy: HedgingPolicy) -> None:
+        """Warn that a method's calls are not hedged because they send streams, if the policy names the method (HG-8).
 
-def _repeated(policy: CallPolicy) -> frozenset[str]:
-    return policy.non_fatal_codes if isinstance(policy, HedgingPolicy) else policy.codes
+        Warns:
+            PolicyWarning: it does. A policy for a service or for all methods is meant for those that can be hedged.
+        """
+        entry, config = method.removeprefix("/"), self.service_config.methods.get(method)
+        named = self.argument.get(entry), config and config.retry, self.filed.get(entry)
+        if any(each is policy for each in named):
+            warn_of([f"hedging of {method}: expected a retry policy, because calls that send streams are not hedged"])
+
+
+def _repeats_unavailable(entry: str, policy: CallPolicy) -> bool:
+    if isinstance(policy, HedgingPolicy):
+        return "/" in entry.strip("/") and "UNAVAILABLE" in policy.non_fatal_codes
+    return policy.max_attempts != 1 and "UNAVAILABLE" in policy.codes
 
 
 def read_call_policies(

@@ -168,6 +168,14 @@ def test_a_fatal_failure_ends_the_call(failure):
     assert (run.chosen, run.finish) == ([1], m.AS_ATTEMPT)
 
 
+def test_a_copy_that_a_goaway_rejected():
+    """HG-3, HG-5: it was not processed, so the next copy follows at once, whatever the codes, and no token is spent."""
+    tokens = RetryTokens(RetryBudget(max_tokens=4, token_ratio=0.5))
+    run = hedged(non_fatal_codes=[], tokens=tokens)
+    run.fail(1, refused=True)
+    assert (len(run.begun), run.chosen, tokens.left) == (2, [], 4)
+
+
 def test_without_non_fatal_codes_every_failure_is_fatal():
     """HG-3: `non_fatal_codes` may be empty."""
     run = hedged(non_fatal_codes=[])
