@@ -21,6 +21,7 @@ from grpc_backoff.base_errors import (
 from grpc_backoff.calls.events import (
     CallEvent,
     CallExhausted,
+    CallHedged,
     CallRetried,
     CallSucceeded,
     Gap,
@@ -72,6 +73,7 @@ __all__ = [
     "BackoffReset",
     "CallEvent",
     "CallExhausted",
+    "CallHedged",
     "CallRetried",
     "CallSucceeded",
     "Channel",

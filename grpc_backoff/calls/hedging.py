@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.calls import machine as m
-from grpc_backoff.calls.events import CallSucceeded, WaitSource
+from grpc_backoff.calls.events import CallHedged, CallSucceeded, WaitSource
 from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.record import record
 from grpc_backoff.stepping import ArmTimer, CancelTimer, Emit
@@ -177,7 +177,16 @@ class HedgingMachine:
     def _begun(self, state: HedgedState, _given: CopyBegun, now: float, _around: m.Surroundings) -> Step:
         copies = state.copies
         live = copies.live | {copies.sent}
-        return self._await_next(state, copies._replace(live=live, starting=False), now + self.hedging.hedging_delay)
+        copies = copies._replace(live=live, starting=False)
+        state, effects = self._await_next(state, copies, now + self.hedging.hedging_delay)
+        if copies.sent > 1:
+            effects.append(Emit(CallHedged(**self._about(state, copies.sent, now))))
+        return state, effects
+
+    def _about(self, state: HedgedState, copy: int, now: float) -> dict[str, Any]:
+        """Return the fields that all events have."""
+        where = {"target": self.waits.target, "method": self.waits.method}
+        return {**where, "at": now, "attempt": copy, "call_id": str(state.call.call_id)}
 
     def _await_next(self, state: HedgedState, copies: Copies, at: float) -> Step:
         """Let the next copy follow at this time, if there is one."""
@@ -245,16 +254,8 @@ class HedgingMachine:
         state, effects = self._end_as(state, given.copy)
         if not given.observed and given.copy == 1:
             return state, effects
-        call = state.call
-        event = CallSucceeded(
-            target=self.waits.target,
-            method=self.waits.method,
-            at=now,
-            attempt=given.copy,
-            call_id=str(call.call_id),
-            took=now - call.began,
-        )
-        return state, [*effects, Emit(event)]
+        succeeded = CallSucceeded(**self._about(state, given.copy, now), took=now - state.began)
+        return state, [*effects, Emit(succeeded)]
 
     def _end_as(self, state: HedgedState, copy: int | None) -> Step:
         """End the call with one of its copies; with None, as cancelled."""

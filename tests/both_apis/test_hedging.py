@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 import grpc_backoff
-from grpc_backoff import CallSucceeded, HedgingPolicy, NoConnectionError, OptionError, PolicyWarning
+from grpc_backoff import CallHedged, CallSucceeded, HedgingPolicy, NoConnectionError, OptionError, PolicyWarning
 from tests.both_apis.api import RETRY
 from tests.both_apis.tries import Tries, echo, fails, hangs
 from tests.sync.service import place, until
@@ -42,13 +42,15 @@ def all_ended(service):
 
 
 def test_a_slow_copy_is_overtaken(trying, hedgeable, log):
-    """HG-1, HG-2: a copy follows after the delay; its answer is the call's, and the slow copy is cancelled."""
+    """HG-1, HG-2, HG-10: a copy follows after the delay; its answer is the call's, and the slow copy is cancelled."""
     with trying(hangs, retry=numbered(SOON)) as (service, channel):
         assert channel.begin(hedgeable).outcome().texts == ["a"]
         all_ended(service)
         assert service.previous == [None, "1"]
         assert log.until(CallSucceeded).attempt == 2
-        assert log.of(CallSucceeded)[0].call_id
+        (hedged,) = log.of(CallHedged)
+        assert (hedged.attempt, hedged.call_id) == (2, log.of(CallSucceeded)[0].call_id)
+        assert hedged.call_id
 
 
 def test_a_policy_object(trying, hedgeable):
@@ -63,6 +65,7 @@ def test_answered_before_the_delay(trying, hedgeable, log):
     with trying(retry=LATE) as (service, channel):
         assert channel.begin(hedgeable).outcome().texts == ["a"]
         assert log.until(CallSucceeded).attempt == 1
+        assert not log.of(CallHedged)
     assert service.previous == [None]
 
 
@@ -206,6 +209,23 @@ def test_closed_with_copies_in_flight(trying, hedgeable):
         channel.close()
         assert call.outcome().code is CODE.CANCELLED
         all_ended(service)
+
+
+def test_the_server_dies_with_copies_in_flight(ours, hedgeable):
+    """HG-3, HG-7: the copies that a dying server had do not answer; the call ends once, and the channel goes on."""
+    service = Tries(*[hangs] * 3)
+    with place(service) as server:
+        policy = "hedge: 50ms, attempts: 3, deadline: 20s"
+        options = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
+        with ours.channel(server.target, options, retry=policy) as channel:
+            call = channel.begin(hedgeable)
+            until(lambda: len(service.metadata) == 3)
+            server.kill()
+            assert call.outcome().code is CODE.UNAVAILABLE
+            all_ended(service)
+            server.start()
+            assert channel.begin(hedgeable, wait_for_ready=True).outcome().texts == ["a"]
+            until(lambda: all(slot.calls == 0 for slot in channel.own.connection_status().connections))
 
 
 def test_the_deadline_of_the_policy(trying, hedgeable):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.budget import RetryTokens
-from grpc_backoff.calls.events import CallSucceeded, WaitSource
+from grpc_backoff.calls.events import CallHedged, CallSucceeded, WaitSource
 from grpc_backoff.calls.hedging import Choose, CopyAnswered, CopyBegun, CopyFailed, HedgingMachine
 from grpc_backoff.calls.machine import CallPhase
 from grpc_backoff.calls.server_hint import ServerHint
@@ -94,6 +94,10 @@ def hedged(copies=1, **how):
     return run
 
 
+def events_of(run):
+    return [(type(event), event.attempt) for event in run.events]
+
+
 def spent_tokens():
     tokens = RetryTokens(RetryBudget(max_tokens=2, token_ratio=0.5))
     tokens.failed()
@@ -120,11 +124,11 @@ def test_a_copy_follows_each_delay_up_to_the_maximum():
 
 @pytest.mark.parametrize("copy", [1, 2, 3])
 def test_the_first_answer_wins(copy):
-    """HG-2: the call ends as the copy that answers first; the timer stops and the others are cancelled."""
+    """HG-2, HG-10: the call ends as the copy that answers first; the timer stops and the others are cancelled."""
     run = hedged(3)
     run.feed(CopyAnswered(copy, observed=True))
     assert (run.chosen, run.finish, run.timer) == ([copy], m.AS_ATTEMPT, None)
-    assert [(type(event), event.attempt) for event in run.events] == [(CallSucceeded, copy)]
+    assert events_of(run) == [(CallHedged, 2), (CallHedged, 3), (CallSucceeded, copy)]
 
 
 @pytest.mark.parametrize("copy", [1, 2])
@@ -132,7 +136,7 @@ def test_an_answer_that_nobody_observes(copy):
     """HG-2: without listeners, only the answer of a later copy is worth an event, as for retries."""
     run = hedged(2)
     run.feed(CopyAnswered(copy))
-    assert len(run.events) == copy - 1
+    assert events_of(run) == [(CallHedged, 2), (CallSucceeded, 2)][:copy]
 
 
 def test_an_answer_wins_while_another_copy_begins():
