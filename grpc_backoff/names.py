@@ -21,6 +21,7 @@ from grpc_backoff.base_errors import (
 from grpc_backoff.calls.events import (
     CallEvent,
     CallExhausted,
+    CallHedged,
     CallRetried,
     CallSucceeded,
     Gap,
@@ -51,6 +52,7 @@ from grpc_backoff.installation import install, installed, uninstall
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
+from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.presets import RETRY as RETRY_PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
@@ -71,6 +73,7 @@ __all__ = [
     "BackoffReset",
     "CallEvent",
     "CallExhausted",
+    "CallHedged",
     "CallRetried",
     "CallSucceeded",
     "Channel",
@@ -95,6 +98,7 @@ __all__ = [
     "Full",
     "Gap",
     "GrpcBackoffError",
+    "HedgingPolicy",
     "Linear",
     "NoConnectionError",
     "NoJitter",

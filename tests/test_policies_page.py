@@ -9,7 +9,7 @@ import pytest
 
 import grpc_backoff.names
 from grpc_backoff import parse_policy, read_config
-from grpc_backoff.config.settings import CONNECTING, RETRYING
+from grpc_backoff.config.settings import CONNECTING, HEDGING, RETRYING
 from grpc_backoff.policy.jitter import JITTERS, parse_jitter
 from grpc_backoff.policy.presets import PRESETS, RETRY
 from grpc_backoff.policy.strategy import STRATEGIES
@@ -100,6 +100,8 @@ def test_presets_are_all_there():
 
 def test_words_are_all_there():
     """BP-2: the page lists every setting of policy strings, and every setting of connections."""
-    assert {word for row in rows("Policy strings") for word in names(row[0])} == {setting.name for setting in RETRYING}
+    assert {word for row in rows("Policy strings") for word in names(row[0])} == {
+        setting.name for setting in (*RETRYING, *HEDGING)
+    }
     keys = section("The file").partition("The keys of")[2].partition("The keys of")[0]
     assert {name for name in names(keys) if "[" not in name} == {setting.name for setting in CONNECTING}

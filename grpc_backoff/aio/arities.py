@@ -16,14 +16,16 @@ from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.replay import Replay, Requests
 from grpc_backoff.aio.stream_attempt import StreamAttempt
-from grpc_backoff.calls import machine as m
+from grpc_backoff.channel.call import CallRules
 from grpc_backoff.channel.method import Arguments
 
 _MIXED_STYLES = "The iterator and read/write APIs may not be mixed on a single RPC."
 _ALREADY_FINISHED = "RPC already finished."
 
 
-class _UnaryResponse(Call):
+class UnaryResponse(Call):
+    """A call whose only response is awaited."""
+
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait for the response."""
         while True:
@@ -44,7 +46,7 @@ class _UnaryResponse(Call):
                 raise
 
 
-class _StreamResponse(Call):
+class StreamResponse(Call):
     """A call whose responses are either iterated over or read one by one."""
 
     _responses: AsyncIterator[Any] | None = None
@@ -82,10 +84,13 @@ class _StreamResponse(Call):
             if self._responses is not None:
                 raise grpc.aio.UsageError(_MIXED_STYLES)
             self._reads = True
+        return await self._next_response()
+
+    async def _next_response(self) -> Any:
         while True:
             attempt = await self.running_or_cancel()
             try:
-                response = await attempt.read()
+                response = await self._read(attempt)
             except grpc.aio.AioRpcError:
                 if not await self.follows_or_cancel(attempt):
                     raise
@@ -98,6 +103,9 @@ class _StreamResponse(Call):
                         self.commit()
                     return response
 
+    async def _read(self, attempt: Any) -> Any:
+        return await attempt.read()
+
 
 class _StreamRequest(Call):
     """A call whose requests are either taken from an iterator or written one by one; they are sent to each attempt."""
@@ -107,7 +115,7 @@ class _StreamRequest(Call):
     def __init__(
         self,
         calls: Calls,
-        machine: m.CallMachine,
+        machine: CallRules,
         sender: Sender,
         request: Requests | None,
         arguments: Arguments,
@@ -166,19 +174,19 @@ class _StreamRequest(Call):
             raise grpc.aio.UsageError(_MIXED_STYLES)
 
 
-class _UnaryUnaryCall(_UnaryResponse, grpc.aio.UnaryUnaryCall[Any, Any]):
+class _UnaryUnaryCall(UnaryResponse, grpc.aio.UnaryUnaryCall[Any, Any]):
     pass
 
 
-class _UnaryStreamCall(_StreamResponse, grpc.aio.UnaryStreamCall[Any, Any]):
+class _UnaryStreamCall(StreamResponse, grpc.aio.UnaryStreamCall[Any, Any]):
     pass
 
 
-class _StreamUnaryCall(_StreamRequest, _UnaryResponse, grpc.aio.StreamUnaryCall[Any, Any]):
+class _StreamUnaryCall(_StreamRequest, UnaryResponse, grpc.aio.StreamUnaryCall[Any, Any]):
     pass
 
 
-class _StreamStreamCall(_StreamRequest, _StreamResponse, grpc.aio.StreamStreamCall[Any, Any]):
+class _StreamStreamCall(_StreamRequest, StreamResponse, grpc.aio.StreamStreamCall[Any, Any]):
     pass
 
 

@@ -26,7 +26,7 @@ from grpc_backoff.aio.errors import CallError, RetriesExhaustedError
 from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import CallShell, Status
+from grpc_backoff.channel.call import CallRules, CallShell, Status
 from grpc_backoff.channel.method import Arguments
 from grpc_backoff.connection.clock import TimerHandle
 
@@ -87,7 +87,7 @@ class Call(CallShell, grpc.aio.Call):
     def __init__(
         self,
         calls: Calls,
-        machine: m.CallMachine,
+        machine: CallRules,
         sender: Sender,
         request: Any,
         arguments: Arguments,
@@ -289,7 +289,7 @@ class Call(CallShell, grpc.aio.Call):
     @property
     def committed(self) -> bool:
         """Whether part of the attempt's response has reached the caller."""
-        return self._state.committed
+        return self._state.committed  # type: ignore[no-any-return] # the state is that of its rules
 
     def commit(self) -> None:
         """Commit the call to the current attempt."""

@@ -29,13 +29,14 @@ from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.grpcio import READY_NUMBER, core_call
+from grpc_backoff.aio.hedging import HEDGED_CALLS
 from grpc_backoff.aio.interceptor_channel import LISTS, InterceptorChannel, channel_to_nowhere
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.shares import Share
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
-from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.hedging import CallPolicy
 
 if TYPE_CHECKING:
     from grpc_backoff.config.methods import CallPolicies
@@ -77,7 +78,7 @@ class MultiCallable(Method):
         response_deserializer: Any,
         registered: bool | None,
         *,
-        policy: RetryPolicy | None = None,
+        policy: CallPolicy | None = None,
         call_id: str | None = None,
     ) -> None:
         """Store the arguments; see `Method`."""
@@ -92,7 +93,10 @@ class MultiCallable(Method):
         self._several: dict[CallConnection, Callable[..., grpc.aio.Call]] = {}
         self._direct: Callable[..., grpc.aio.Call]
         self._intercepted: Callable[..., grpc.aio.Call] | None = None
-        self._plain = policy is None and not channel._interceptor_channel.always and not self._config.wait_for_ready
+        self._kind = (HEDGED_CALLS if self._hedged else CALLS)[self.arity]
+        self._plain = (
+            self._policy is None and not channel._interceptor_channel.always and not self._config.wait_for_ready
+        )
 
     def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
@@ -200,7 +204,7 @@ class MultiCallable(Method):
         if policy is None and not wait_for_ready:
             channel._share.want()  # before the call is made, while the peer answers
         limit, call_id = self._config.timeout, self._call_id
-        return CALLS[self.arity](channel._calls, machine, *frozen, arguments, limit, call_id)
+        return self._kind(channel._calls, machine, *frozen, arguments, limit, call_id)
 
     def sends(self, request: Any) -> bool:
         """Return whether grpc sends this request; for None, or if the serializer fails, it sends an empty message."""

@@ -65,6 +65,11 @@ class CallRetried(CodedFailure, CallEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallHedged(CallEvent):
+    """Another copy of a hedged call was sent (HG-10); `attempt` is the number of the copy, from 2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallSucceeded(CallEvent):
     """The attempt succeeded, `took` seconds after the call began."""
 

@@ -353,6 +353,7 @@ class CallMachine:
         by_config: whether `wait_for_ready` comes only from the service config.
         repeatable: whether the shell keeps the requests, so that it can repeat an attempt that never left this process.
         handed_over: whether a call ends as its first attempt on a connection does, so that nothing is left to decide.
+        reports: whether calls have events and read what the server asks for.
     """
 
     target: str
@@ -362,10 +363,12 @@ class CallMachine:
     by_config: bool = False
     repeatable: bool = False
     handed_over: bool = field(init=False, repr=False, compare=False)
+    reports: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Derive the remaining attribute."""
+        """Derive the remaining attributes."""
         object.__setattr__(self, "handed_over", self.policy is None and not self.repeatable)
+        object.__setattr__(self, "reports", self.policy is not None)
 
     def begin(
         self,
@@ -399,6 +402,10 @@ class CallMachine:
         if self.policy is None or self.policy.deadline is None:
             return None if timeout is None else now + timeout
         return _earliest(now, timeout, self.policy.deadline)
+
+    def ended(self, state: CallState) -> CallState:
+        """Return the state of a call that has ended in an error of a step."""
+        return state._replace(phase=_DONE)
 
     def step(self, state: CallState, given: Input, now: float, around: Surroundings) -> Step:
         """Return the state after this input, and the effects that the shell must execute, in this order.

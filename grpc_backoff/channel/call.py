@@ -6,9 +6,10 @@ Each API defines how to read the status of one of grpc's attempts, and which err
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from contextvars import copy_context
 from sys import modules
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import grpc
 
@@ -19,6 +20,7 @@ from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, says_refused, was_refused
+from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
 from grpc_backoff.status import CANCELLED_BY_SERVER
 from grpc_backoff.stepping import Stepper
@@ -30,6 +32,55 @@ BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
 """The phases of a call between two attempts."""
 _FEW = range(11)
 """The values of `max_attempts` that never cause a warning, so policies with them need no closer check."""
+
+
+class CallRules(Protocol):
+    """The rules for calls to one method: a `CallMachine`, or one that wraps it, with states of its own."""
+
+    @property
+    def target(self) -> str:
+        """The channel's target as given."""
+        ...
+
+    @property
+    def method(self) -> str:
+        """The method's path."""
+        ...
+
+    @property
+    def policy(self) -> RetryPolicy | None:
+        """The retry policy; None for no retries."""
+        ...
+
+    @property
+    def reports(self) -> bool:
+        """Whether calls have events and read what the server asks for."""
+        ...
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether the call ends as its attempt does, once it has one."""
+        ...
+
+    @property
+    def begin(self) -> Callable[..., tuple[Any, m.Begin]]:
+        """Starts a call; see `CallMachine.begin`."""
+        ...
+
+    @property
+    def step(self) -> Callable[..., tuple[Any, list[Any]]]:
+        """Returns the state and the effects after an input; see `CallMachine.step`."""
+        ...
+
+    @property
+    def ended(self) -> Callable[[Any], Any]:
+        """Returns the state of a call that has ended in an error of a step."""
+        ...
+
+    @property
+    def shown_end(self) -> Callable[[float, float | None], float | None]:
+        """Returns the deadline for `time_remaining`; see `CallMachine.shown_end`."""
+        ...
 
 
 @record
@@ -61,7 +112,7 @@ class CallShell(Stepper[m.Input, m.Effect]):
     def __init__(
         self,
         calls: Any,
-        machine: m.CallMachine,
+        machine: CallRules,
         timeout: float | None,
         limit: float | None,
         call_id: str | None,
@@ -85,7 +136,7 @@ class CallShell(Stepper[m.Input, m.Effect]):
         self._context = copy_context()  # later attempts belong to the caller's trace too
         if policy is not None and OPENTELEMETRY in modules:
             self._spans, trace_id = spans_of(machine.method), current_trace_id()
-        own_id = "" if policy is None else call_id or CallId()
+        own_id = call_id or CallId() if machine.reports else ""
         self._state, self._first = machine.begin(calls.now(), timeout, limit, call_id=own_id, trace_id=trace_id)
         if policy is not None and policy.max_attempts not in _FEW:
             calls.warn_of(machine.method, policy, bounded=self._state.end is not None)
@@ -111,7 +162,7 @@ class CallShell(Stepper[m.Input, m.Effect]):
         """End the call with the error of a step that was interrupted; otherwise, the call would never end."""
         if self._has_outcome():
             raise error
-        self._state = self._state._replace(phase=m.CallPhase.DONE)
+        self._state = self._machine.ended(self._state)
         self._record()
         self._break_off(error)
 
@@ -160,7 +211,7 @@ class CallShell(Stepper[m.Input, m.Effect]):
             link=Link.NONE if self._connection is None else self._connection.link(),
             metadata=bool(initial or trailing),
         )
-        if self._machine.policy is None:
+        if not self._machine.reports:
             return m.NonOkStatus(report.code, unsent=never_left(report))
         return m.NonOkStatus(
             report.code,

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import grpc
 
+from grpc_backoff.base_errors import OptionError
+from grpc_backoff.calls.hedging import HedgingMachine
 from grpc_backoff.calls.machine import CallMachine, Metadata
-from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.channel.call import CallRules
+from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy
 from grpc_backoff.record import record
 
 if TYPE_CHECKING:
-    from grpc_backoff.config.methods import Retry
+    from grpc_backoff.config.methods import Repeats
 
 NOWHERE, UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
 """The target and the options of a channel that never connects, and that channelz should not show."""
@@ -49,19 +52,25 @@ class Arguments(NamedTuple):
         )
 
 
-class _Machines(dict[tuple[bool, bool, bool, bool], CallMachine]):
+class _Machines(dict[tuple[bool, bool, bool, bool], CallRules]):
     """The machines for one method's calls, each created when it is first needed; one serves all calls of its kind.
 
-    A key says whether the calls are retried, and has the machine's `wait_for_ready`, `by_config` and `repeatable`.
+    A key says whether the method's policy applies, and has the machine's `wait_for_ready`, `by_config` and
+    `repeatable`.
     """
 
-    def __init__(self, target: str, method: str, policy: RetryPolicy | None) -> None:
+    def __init__(self, target: str, method: str, policy: CallPolicy | None) -> None:
         super().__init__()
         self._of = target, method, policy
 
-    def __missing__(self, kind: tuple[bool, bool, bool, bool]) -> CallMachine:
-        (target, method, policy), (retried, *flags) = self._of, kind
-        machine = self[kind] = CallMachine(target, method, policy if retried else None, *flags)
+    def __missing__(self, kind: tuple[bool, bool, bool, bool]) -> CallRules:
+        (target, method, policy), (applies, *flags) = self._of, kind
+        policy = policy if applies else None
+        machine: CallRules
+        if isinstance(policy, HedgingPolicy):
+            machine = self[kind] = HedgingMachine(CallMachine(target, method, None, *flags[:2]), policy)
+        else:
+            machine = self[kind] = CallMachine(target, method, policy, *flags)
         return machine
 
 
@@ -79,26 +88,36 @@ class Method:
         response_deserializer: Any,
         registered: bool | None,
         *,
-        policy: RetryPolicy | None = None,
+        policy: CallPolicy | None = None,
         call_id: str | None = None,
     ) -> None:
         """Store the arguments with which grpc's own multicallable is created on each connection.
 
-        `policy` is the retry policy for the method's calls, None for no retries; `call_id` identifies the calls in
-        events.
+        `policy` is the policy for the method's calls, None for no retries; `call_id` identifies the calls in events.
+        Calls with a stream of requests are never hedged (HG-8).
         """
         method.encode()  # raises grpc's own error unless this is text
         self._channel = channel
         self._method = method
         self._signature = (request_serializer, response_deserializer, registered)
+        self._hedged = isinstance(policy, HedgingPolicy)
+        if isinstance(policy, HedgingPolicy) and not self.takes_one_request:
+            channel.call_policies.warn_of_stream(method, policy)
+            self._hedged, policy = False, None
         self._policy = policy
         self._call_id = call_id
         self._config = channel.call_policies.service_config.of(method)
         self._sender: Self | None = None
         self._machines = _Machines(channel.target, method, policy)
 
-    def retrying(self, policy: RetryPolicy | None, call_id: str | None = None) -> Self:
-        """Return a callable for the same method with another retry policy, or with None for no retries."""
+    def retrying(self, policy: CallPolicy | None, call_id: str | None = None) -> Self:
+        """Return a callable for the same method with another policy, or with None for no retries.
+
+        Raises:
+            OptionError: calls with a stream of requests are to be hedged.
+        """
+        if isinstance(policy, HedgingPolicy) and not self.takes_one_request:
+            raise OptionError("retry", policy, "a retry policy, because calls with a stream of requests are not hedged")
         return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
 
     @property
@@ -180,7 +199,7 @@ def replaced(metadata: Any, instead: Metadata) -> tuple[Any, ...]:
 MultiCallableT = TypeVar("MultiCallableT")
 
 
-def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None = None) -> MultiCallableT:
+def retrying(multicallable: MultiCallableT, retry: Repeats, *, call_id: str | None = None) -> MultiCallableT:
     """Return a stub's method with a retry policy of its own, instead of the channel's (BP-2).
 
     This works for stubs on both kinds of channel. On a threaded channel, call the method without `await`::
@@ -189,13 +208,14 @@ def retrying(multicallable: MultiCallableT, retry: Retry, *, call_id: str | None
 
     Args:
         multicallable: a method of a stub on one of this library's channels.
-        retry: a policy, a policy name, or a policy string. It replaces the channel's whole policy.
+        retry: a retry or hedging policy, a policy name, or a policy string. It replaces the channel's whole policy.
         call_id: identifies the calls in events, log lines and hooks, for example by an order's number; if None, an id
             is generated for each call.
 
     Raises:
         TypeError: `multicallable` is not such a method.
-        grpc_backoff.OptionError: a `ValueError`: the policy is unknown, or has an invalid value.
+        grpc_backoff.OptionError: a `ValueError`: the policy is unknown, or has an invalid value; or it is a hedging
+            policy, and the method takes a stream of requests.
     """
     if not isinstance(multicallable, Method):
         kind = type(multicallable)

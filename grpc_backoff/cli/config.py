@@ -13,11 +13,12 @@ from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.tables import seconds, show_table, write_json
 from grpc_backoff.config.file import Section as ResolvedPolicy
 from grpc_backoff.config.file import read_config
-from grpc_backoff.config.settings import BUDGETING, CONNECTING, KEEPING, RETRYING, Setting
+from grpc_backoff.config.settings import BUDGETING, CONNECTING, HEDGING, KEEPING, RETRYING, Setting
 from grpc_backoff.config.sources import Effective
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.retry import RetryPolicy
 
@@ -34,6 +35,7 @@ _TIMES = {
 _SETTINGS: Mapping[type, Sequence[Setting]] = {
     ConnectPolicy: CONNECTING,
     RetryPolicy: RETRYING,
+    HedgingPolicy: HEDGING,
     RetryBudget: BUDGETING,
     LedgerSettings: KEEPING,
 }
@@ -132,7 +134,7 @@ def _text(section: Section, effective: Effective) -> str:
     if isinstance(value, float) and setting is not None and setting.check in _TIMES:
         return seconds(value)
     if isinstance(value, tuple | list):
-        return " ".join(str(item) for item in value)
+        return " ".join(str(item) for item in value) or "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

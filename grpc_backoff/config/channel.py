@@ -19,7 +19,7 @@ from grpc_backoff.record import record
 
 if TYPE_CHECKING:
     from grpc_backoff.config.file import Config
-    from grpc_backoff.config.methods import CallPolicies, Retry
+    from grpc_backoff.config.methods import CallPolicies, Repeats
     from grpc_backoff.config.sources import Effective
     from grpc_backoff.connection.clock import Clock
     from grpc_backoff.policy.backoff import Random
@@ -64,7 +64,7 @@ class ChannelSettings(TypedDict, total=False):
     listeners: Sequence[Listener]
     rng: Random | None
     clock: Clock | None
-    retry: Retry | Mapping[str, Retry] | None
+    retry: Repeats | Mapping[str, Repeats] | None
     retry_budget: RetryBudget | None
     retry_hooks: RetryHooks | None
 

@@ -65,6 +65,7 @@ from grpc_backoff.config.settings import (
     begin_with,
     read_source,
     resolve_budget,
+    resolve_call,
     resolve_connect,
     resolve_ledger,
     resolve_pool,
@@ -74,6 +75,7 @@ from grpc_backoff.config.sources import ResolvedPolicy, Source
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
@@ -85,6 +87,7 @@ ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
 Section = (
     ResolvedPolicy[ConnectPolicy]
     | ResolvedPolicy[RetryPolicy]
+    | ResolvedPolicy[HedgingPolicy]
     | ResolvedPolicy[RetryBudget]
     | ResolvedPolicy[LedgerSettings]
 )
@@ -115,7 +118,7 @@ class Config:
     connection: Source
     targets: Mapping[str, Source]
     policies: Mapping[str, Source]
-    methods: Mapping[str, ResolvedPolicy[RetryPolicy]]
+    methods: Mapping[str, ResolvedPolicy[RetryPolicy] | ResolvedPolicy[HedgingPolicy]]
     retry_budget: ResolvedPolicy[RetryBudget] | None
     ledger: Source
 
@@ -135,7 +138,7 @@ class Config:
         resolved, pool = resolve_connect(sources, self.policies), resolve_pool(sources, self.policies)
         return resolved._replace(effective=resolved.effective + pool.effective)
 
-    def retry_policy(self, method: str) -> ResolvedPolicy[RetryPolicy] | None:
+    def retry_policy(self, method: str) -> ResolvedPolicy[RetryPolicy] | ResolvedPolicy[HedgingPolicy] | None:
         """Return the policy for a method, given as `package.Service/Method`; None if the file has none for it.
 
         Only the most specific table applies: the method's, else its service's, else the one for all methods.
@@ -247,26 +250,28 @@ def _read(name: str, document: Mapping[str, Any]) -> Config:
             raise unknown("table", table, content, table, dict(zip(TABLES, TABLES, strict=True)))
     origin = f"file {name}"
     policies = _sources(RETRYING, "policies", document, origin)
-    methods = _sources(RETRYING, "methods", document, origin)
+    methods = _sources(None, "methods", document, origin)
     names.check_methods("methods", methods)
     return Config(
         path=name,
         connection=_source(CONNECTING, "connection", document.get("connection", {}), origin),
         targets=_sources(CONNECTING, "targets", document, origin),
         policies=policies,
-        methods={method: resolve_retry([source], policies) for method, source in methods.items()},
+        methods={method: resolve_call(source, policies) for method, source in methods.items()},
         retry_budget=resolve_budget(_source(BUDGETING, "retry_budget", document.get("retry_budget", {}), origin)),
         ledger=_source(KEEPING, "ledger", document.get("ledger", {}), origin),
     )
 
 
-def _sources(settings: tuple[Setting, ...], table: str, document: Mapping[str, Any], origin: str) -> dict[str, Source]:
+def _sources(
+    settings: tuple[Setting, ...] | None, table: str, document: Mapping[str, Any], origin: str
+) -> dict[str, Source]:
     tables = document.get(table, {})
     _check_table(table, tables)
     return {name: _source(settings, f"{table}.{_key(name)}", content, origin) for name, content in tables.items()}
 
 
-def _source(settings: tuple[Setting, ...], table: str, content: object, origin: str) -> Source:
+def _source(settings: tuple[Setting, ...] | None, table: str, content: object, origin: str) -> Source:
     _check_table(table, content)
     assert _is_table(content)
     given = {name: (f"{table}.{_key(name)}", value) for name, value in content.items()}

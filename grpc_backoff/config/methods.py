@@ -1,4 +1,4 @@
-"""Determines the retry policy of each method of a channel, from the argument, the service config or the file.
+"""Determines the policy of each method of a channel, from the argument, the service config or the file.
 
 The precedence is that of all settings (BP-3): the argument `retry`, then the channel option `grpc.service_config`, then
 the file. Within a source, the most specific entry applies: the one for the method, for its service, or for all methods.
@@ -6,6 +6,7 @@ the file. Within a source, the most specific entry applies: the one for the meth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -18,22 +19,26 @@ from grpc_backoff.config.pairs import Pairs
 from grpc_backoff.config.policy_string import read_string
 from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.service_config import ServiceConfig, read_service_config
-from grpc_backoff.config.settings import RETRYING, begin_with, resolve_retry
+from grpc_backoff.config.settings import RETRYING, begin_with, resolve_hedging, resolve_retry
 from grpc_backoff.config.sources import Source, SourceValue
 from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy
 from grpc_backoff.policy.presets import REPLAY_LIMIT
 from grpc_backoff.policy.retry import RetryPolicy
 
 Retry = RetryPolicy | str
 """A policy, the name of a preset or of a policy in the file, or a policy string, which contains a colon."""
+Repeats = Retry | HedgingPolicy
+"""The same for a channel's calls, which may also be hedged."""
 
+_HEDGES = r"(?:^|,)\s*hedge\s*:"
 _ENABLE_RETRIES = "grpc.enable_retries"
 _ENDLESS: Source = {part: SourceValue(None, "", None, "subscription") for part in ("max_attempts", "deadline")}
 
 
 @dataclass(frozen=True, slots=True)
 class CallPolicies:
-    """The retry policies for one channel's calls.
+    """The retry and hedging policies for one channel's calls.
 
     Attributes:
         argument: the policies from the argument `retry`, by `package.Service/Method`, `package.Service` or `*`.
@@ -45,16 +50,16 @@ class CallPolicies:
         replay_limit: how many bytes of a stream's requests are buffered for replay (RT-8).
     """
 
-    argument: Mapping[str, RetryPolicy] = field(default_factory=dict)
+    argument: Mapping[str, CallPolicy] = field(default_factory=dict)
     service_config: ServiceConfig = field(default_factory=ServiceConfig)
-    filed: Mapping[str, RetryPolicy] = field(default_factory=dict)
+    filed: Mapping[str, CallPolicy] = field(default_factory=dict)
     config: Config | None = None
     budget: RetryBudget | None = None
     core: Pairs = ()
     replay_limit: int = REPLAY_LIMIT
 
-    def of(self, method: str) -> RetryPolicy | None:
-        """Return the policy for a method, given as `/package.Service/Method`; None if its calls are not retried."""
+    def of(self, method: str) -> CallPolicy | None:
+        """Return the policy for a method, given as `/package.Service/Method`; None if its calls have none."""
         entry = names.nearest_method(self.argument, method)
         if entry is not None:
             return self.argument[entry]
@@ -63,9 +68,9 @@ class CallPolicies:
         entry = names.nearest_method(self.filed, method)
         return None if entry is None else self.filed[entry]
 
-    def named(self, retry: Retry) -> RetryPolicy:
+    def named(self, retry: Repeats) -> CallPolicy:
         """Return the policy that a single call requests instead of its method's policy."""
-        return read_retry("retry", retry, self.config)
+        return _read_policy("retry", retry, self.config)
 
     def of_subscription(self, retry: Retry) -> RetryPolicy:
         """Return a subscription's policy: without the limits of a preset, which are meant for calls (SB-4)."""
@@ -74,19 +79,37 @@ class CallPolicies:
     def stand_in(self) -> bool:
         """Return whether all calls of the channel have policies that retry UNAVAILABLE.
 
-        If so, the core's own retries can be turned off altogether, including transparent ones (RT-10).
+        If so, the core's own retries can be turned off altogether, including transparent ones (RT-10). A hedging policy
+        for more than one method may leave some of them, those with streamed requests, without a policy (HG-8).
         """
-        asked: list[RetryPolicy] = []
+        asked: list[tuple[str, CallPolicy]] = []
         native = {path or names.ALL: config.retry for path, config in self.service_config.methods.items()}
         for policies in (self.argument, native, self.filed):
-            asked += filter(None, policies.values())
+            asked += [(entry, policy) for entry, policy in policies.items() if policy is not None]
             if names.ALL in policies and None not in policies.values():  # no method falls through to the next source
-                return all(policy.max_attempts != 1 and "UNAVAILABLE" in policy.codes for policy in asked)
+                return all(_repeats_unavailable(*each) for each in asked)
         return False
+
+    def warn_of_stream(self, method: str, policy: HedgingPolicy) -> None:
+        """Warn that a method's calls are not hedged because they send streams, if the policy names the method (HG-8).
+
+        Warns:
+            PolicyWarning: it does. A policy for a service or for all methods is meant for those that can be hedged.
+        """
+        entry, config = method.removeprefix("/"), self.service_config.methods.get(method)
+        named = self.argument.get(entry), config and config.retry, self.filed.get(entry)
+        if any(each is policy for each in named):
+            warn_of([f"hedging of {method}: expected a retry policy, because calls that send streams are not hedged"])
+
+
+def _repeats_unavailable(entry: str, policy: CallPolicy) -> bool:
+    if isinstance(policy, HedgingPolicy):
+        return "/" in entry.strip("/") and "UNAVAILABLE" in policy.non_fatal_codes
+    return policy.max_attempts != 1 and "UNAVAILABLE" in policy.codes
 
 
 def read_call_policies(
-    retry: Retry | Mapping[str, Retry] | None,
+    retry: Repeats | Mapping[str, Repeats] | None,
     budget: RetryBudget | None,
     options: Options,
 ) -> CallPolicies:
@@ -133,6 +156,8 @@ def read_retry(key: str, retry: object, config: Config | None, instead: Source =
     """
     if isinstance(retry, RetryPolicy):
         return retry
+    if isinstance(retry, HedgingPolicy):
+        raise OptionError(key, retry, "a retry policy, because only the calls of a channel can be hedged")
     if not isinstance(retry, str) or not retry:
         raise OptionError(key, retry, "a RetryPolicy, a policy name, or a policy string such as 'retry: 5, delay: 1s'")
     named: Mapping[str, Source] = config.policies if config else {}
@@ -144,10 +169,19 @@ def read_retry(key: str, retry: object, config: Config | None, instead: Source =
     return resolved.policy
 
 
-def _read_argument(retry: object, config: Config | None) -> dict[str, RetryPolicy]:
+def _read_policy(key: str, given: object, config: Config | None) -> CallPolicy:
+    """Return a retry policy as `read_retry` does, or a hedging policy that is given as an object or as a string."""
+    if isinstance(given, HedgingPolicy):
+        return given
+    if isinstance(given, str) and re.search(_HEDGES, given):
+        return resolve_hedging(read_string(given, None, key)).policy
+    return read_retry(key, given, config)
+
+
+def _read_argument(retry: object, config: Config | None) -> dict[str, CallPolicy]:
     by_method = retry if isinstance(retry, Mapping) else {} if retry is None else {names.ALL: retry}
     names.check_methods("retry", by_method)
     return {
-        entry: read_retry("retry" if policy is retry else f'retry."{entry}"', policy, config)
+        entry: _read_policy("retry" if policy is retry else f'retry."{entry}"', policy, config)
         for entry, policy in by_method.items()
     }

@@ -22,7 +22,7 @@ _COMMA = r",(?![^()]*\))"
 _EQUALS = r"\s*=\s*"
 _SIGNS = r"^\s*$|[:=,]"
 """Matches a text that is not a name: either a policy string, or an empty text, which is an error."""
-_CODES = "codes"
+_CODES = ("codes", "non_fatal_codes")
 _WHOLE = r"(?a)[+-]?\d+"
 
 
@@ -64,13 +64,14 @@ def parse_retry(
     return resolved
 
 
-def read_string(text: str, table: Sequence[Setting], key: str = "policy") -> Source:
-    """Parse a policy string with the settings of a table; `key` is the name of the string in errors."""
+def read_string(text: str, table: Sequence[Setting] | None, key: str = "policy") -> Source:
+    """Parse a policy string with the settings of a table, as in `read_source`; `key` is its name in errors."""
     given: dict[str, tuple[str, object]] = {}
     for part in re.split(_COMMA, text):
         name, colon, value = (piece.strip() for piece in part.partition(":"))
-        if name.upper() in STATUS_CODES and next(reversed(given), None) == _CODES:
-            given[_CODES] = (_CODES, f"{given[_CODES][1]} {name}")
+        before = next(reversed(given), None)
+        if name.upper() in STATUS_CODES and before in _CODES:
+            given[before] = (before, f"{given[before][1]} {name}")
             continue
         if not colon and "=" in part:
             meant = re.sub(_EQUALS, ": ", text)

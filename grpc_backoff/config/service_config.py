@@ -14,9 +14,11 @@ from typing import Any, NamedTuple, NoReturn
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.pairs import Pairs, first_values, key_text
+from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import CHECKS, STATUS_CODES, Unit, read_duration
+from grpc_backoff.policy.hedging import HEDGING_CHECKS, MOST_COPIES, CallPolicy, HedgingPolicy
 from grpc_backoff.policy.presets import NATIVE_JITTER
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed
@@ -54,12 +56,12 @@ class MethodConfig(NamedTuple):
     Attributes:
         wait_for_ready: whether calls wait for a connection; None if the config does not say.
         timeout: a call's maximum duration in seconds, even if the caller's timeout is longer; None for no limit.
-        retry: how calls are retried; None if the config does not say, or leaves retries to grpc's core.
+        retry: how calls are retried or hedged; None if the config does not say, or leaves retries to grpc's core.
     """
 
     wait_for_ready: bool | None = None
     timeout: float | None = None
-    retry: RetryPolicy | None = None
+    retry: CallPolicy | None = None
 
 
 _NOTHING = MethodConfig()
@@ -99,7 +101,11 @@ def read_service_config(options: Pairs) -> tuple[ServiceConfig, Pairs]:
     Retries are removed from the core's options, because the core's retries would multiply with this library's (RT-10).
     If a value for retries is invalid, the config is left unchanged, so that the core rejects it. It is also left
     unchanged if a multiplier is below 1: this library's policies do not allow that, so the core performs these retries.
-    Nothing else is checked here, because the core rejects any other error at the first attempt.
+    Nothing else is checked here, because the core rejects any other error at the first attempt. The exception is
+    hedging, of which the core knows nothing (HG-9).
+
+    Raises:
+        OptionError: a `hedgingPolicy` has an invalid value, or is besides a `retryPolicy`.
     """
     given = first_values(options)
     parsed = read_json(given.get(_SERVICE_CONFIG))
@@ -107,19 +113,22 @@ def read_service_config(options: Pairs) -> tuple[ServiceConfig, Pairs]:
         return ServiceConfig(), options
     entries = method_configs(parsed)
     retries: list[RetryPolicy | None] = [None] * len(entries)
+    hedged: list[HedgingPolicy | None] = [None] * len(entries)
     budget = None
     if given.get(_ENABLE_RETRIES, True):
+        hedged = [_read_hedging(entry) for entry in entries]
         with contextlib.suppress(OptionError):
             retries, budget = [_read_retry(entry) for entry in entries], read_throttling(parsed)
     methods: dict[str, MethodConfig] = {}
-    for entry, retry in zip(entries, retries, strict=True):
-        config = MethodConfig(_flag(entry.get("waitForReady")), read_duration(entry.get("timeout")), retry)
+    for entry, retry, hedging in zip(entries, retries, hedged, strict=True):
+        policy = hedging or retry
+        config = MethodConfig(_flag(entry.get("waitForReady")), read_duration(entry.get("timeout")), policy)
         methods.update((path, config) for path in method_paths(entry))
     configured = bool(given.get(_ENABLE_RETRIES, True)) and any(
         entry.get("retryPolicy") is not None for entry in entries
     )
-    if any(retries):
-        options = _without_retries(options, parsed, entries)
+    if any(retries) or any(hedged):
+        options = _without_retries(options, parsed, entries, retried=any(retries))
     return ServiceConfig(methods, budget, left_to_core=configured and not any(retries)), options
 
 
@@ -128,15 +137,36 @@ def _read_retry(entry: Mapping[str, Any]) -> RetryPolicy | None:
     return None if native is None else from_service_config(native)
 
 
+def _read_hedging(entry: Mapping[str, Any]) -> HedgingPolicy | None:
+    native = entry.get("hedgingPolicy")
+    if native is None:
+        return None
+    if entry.get("retryPolicy") is not None:
+        problem = "'retryPolicy' besides 'hedgingPolicy': a method is either retried or hedged"
+        raise OptionError("hedgingPolicy", native, "no retryPolicy besides it", problem=problem)
+    if not isinstance(native, Mapping):
+        raise OptionError("hedgingPolicy", native, "an object")
+    codes = _named("hedgingPolicy.nonFatalStatusCodes", native.get("nonFatalStatusCodes", []))
+    return HedgingPolicy(
+        hedging_delay=checks.pause("hedgingPolicy.hedgingDelay", native.get("hedgingDelay", "0s"), Unit.JSON),
+        max_attempts=min(_attempts("hedgingPolicy.maxAttempts", native.get("maxAttempts")), MOST_COPIES),
+        non_fatal_codes=HEDGING_CHECKS["non_fatal_codes"](*codes, Unit.JSON),
+    )
+
+
 def _flag(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _without_retries(options: Pairs, parsed: dict[str, Any], entries: Sequence[dict[str, Any]]) -> Pairs:
+def _without_retries(
+    options: Pairs, parsed: dict[str, Any], entries: Sequence[dict[str, Any]], *, retried: bool
+) -> Pairs:
     import json  # noqa: PLC0415 - most channels have no service config
 
     for entry in entries:
-        entry.pop("retryPolicy", None)
+        entry.pop("hedgingPolicy", None)
+        if retried:
+            entry.pop("retryPolicy", None)
     left = json.dumps(parsed)
     return tuple((key, left if key_text(key) == _SERVICE_CONFIG else value) for key, value in options)
 

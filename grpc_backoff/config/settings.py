@@ -1,9 +1,9 @@
 """The settings of policies: their names in each source, and how their values are read and combined.
 
-There are four tables. `CONNECTING` covers connections: the channel options and the file's `[connection]` and
-`[targets]`. `RETRYING` covers calls: the file's `[policies]` and `[methods]`, and policy strings. `BUDGETING` covers
-the file's `[retry_budget]`, and `KEEPING` its `[ledger]`. This module reads no input and defines no defaults; these are
-in the presets.
+There are five tables. `CONNECTING` covers connections: the channel options and the file's `[connection]` and
+`[targets]`. `RETRYING` covers calls: the file's `[policies]` and `[methods]`, and policy strings. `HEDGING` takes its
+place for calls that are hedged. `BUDGETING` covers the file's `[retry_budget]`, and `KEEPING` its `[ledger]`. This
+module reads no input and defines no defaults; these are in the presets.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from grpc_backoff.policy import checks
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import CHECKS, Check, Unit
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
+from grpc_backoff.policy.hedging import HEDGING_CHECKS, HedgingPolicy
 from grpc_backoff.policy.jitter import Jitter, parse_jitter
 from grpc_backoff.policy.ledger import LEDGER_CHECKS, LedgerSettings
 from grpc_backoff.policy.pool import PoolPolicy
@@ -140,6 +141,18 @@ RETRYING = (
 )
 """All settings for a retry policy, in both files and policy strings (BP-2)."""
 
+_HEDGE = "hedge"
+"""The setting that makes a policy one for hedging."""
+
+HEDGING = (
+    Setting(_HEDGE, part="hedging_delay", checks=HEDGING_CHECKS),
+    Setting("attempts", part="max_attempts", checks=HEDGING_CHECKS),
+    Setting("max_attempts", checks=HEDGING_CHECKS),
+    Setting("non_fatal_codes", checks=HEDGING_CHECKS),
+    Setting("deadline", checks=HEDGING_CHECKS),
+)
+"""All settings for a hedging policy, in both the file's `[methods]` and policy strings (HG-9)."""
+
 BUDGETING = (
     Setting("max_tokens"),
     Setting("token_ratio"),
@@ -151,12 +164,12 @@ KEEPING = tuple(Setting(name, checks=LEDGER_CHECKS) for name in LEDGER_CHECKS)
 
 
 def read_source(
-    table: Sequence[Setting], given: Mapping[str, tuple[str, object]], origin: str, unit: Unit | None = None
+    table: Sequence[Setting] | None, given: Mapping[str, tuple[str, object]], origin: str, unit: Unit | None = None
 ) -> Source:
     """Check the settings from one source and return the source.
 
     Args:
-        table: the settings that are allowed.
+        table: the settings that are allowed; None for those of a channel's calls, which are either retried or hedged.
         given: for each setting's name, the key as the user knows it, and the value.
         origin: a description of the source.
         unit: the unit of times; None for the unit of each setting's option.
@@ -164,7 +177,11 @@ def read_source(
     Raises:
         OptionError: a value is invalid, two values contradict each other, or a name is unknown.
     """
+    if table is None:
+        table = HEDGING if _HEDGE in given else RETRYING
     settings = {setting.name: setting for setting in table}
+    if _HEDGE in given:
+        _check_hedging(table, settings, given)
     source: dict[str, SourceValue] = {}
     for name, (key, written) in given.items():
         setting = settings.get(name)
@@ -179,6 +196,20 @@ def read_source(
         source[part] = SourceValue(setting.check(key, written, unit or setting.unit), key, written, origin)
     _check_order(source)
     return source
+
+
+def _check_hedging(
+    table: Sequence[Setting], settings: Mapping[str, Setting], given: Mapping[str, tuple[str, object]]
+) -> None:
+    """Reject hedging where calls can only be retried, and beside a setting for retries (HG-9)."""
+    key, written = given[_HEDGE]
+    if table is RETRYING:
+        problem = f"{key!r} is only for the calls of a channel, and not for policies that others name"
+        raise OptionError(key, written, "a retry policy", problem=problem)
+    for other in RETRYING:
+        if table is HEDGING and other.name in given and other.name not in settings:
+            problem = f"{given[other.name][0]!r} besides {key!r}: a method is either retried or hedged"
+            raise OptionError(*given[other.name], f"no setting for retries besides {key}", problem=problem)
 
 
 def _check_order(source: Source) -> None:
@@ -284,6 +315,31 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
             )
         )
     return resolved
+
+
+def resolve_hedging(source: Source) -> ResolvedPolicy[HedgingPolicy]:
+    """Return the hedging policy that a source describes.
+
+    Raises:
+        OptionError: the number of copies is missing; it has no default.
+    """
+    if "max_attempts" not in source:
+        delay = source["hedging_delay"]
+        problem = f"{delay.key!r} requires 'max_attempts' as well"
+        raise OptionError(delay.key, delay.given, "max_attempts to be set as well", problem=problem)
+    policy = HedgingPolicy(**{part: each.value for part, each in source.items()})
+    effective = (
+        Effective(part.name, getattr(policy, part.name), str(source.get(part.name, "default")))
+        for part in fields(policy)
+    )
+    return ResolvedPolicy(policy, tuple(effective))
+
+
+def resolve_call(
+    source: Source, policies: Mapping[str, Source]
+) -> ResolvedPolicy[RetryPolicy] | ResolvedPolicy[HedgingPolicy]:
+    """Return the policy for calls that a source describes, for hedging if it has a hedging delay."""
+    return resolve_hedging(source) if "hedging_delay" in source else resolve_retry([source], policies)
 
 
 def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:

@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from grpc_backoff.base_errors import OptionError, shown
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.parts import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES, build
@@ -24,7 +25,7 @@ from grpc_backoff.policy.strategy import Decorrelated
 from grpc_backoff.record import record
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
-ResolvedT = TypeVar("ResolvedT", ConnectPolicy, PoolPolicy, RetryPolicy, RetryBudget, LedgerSettings)
+ResolvedT = TypeVar("ResolvedT", ConnectPolicy, PoolPolicy, RetryPolicy, HedgingPolicy, RetryBudget, LedgerSettings)
 
 
 @record

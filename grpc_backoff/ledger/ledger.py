@@ -28,7 +28,7 @@ from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint, read_hint
 from grpc_backoff.channel.method import Method
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
-from grpc_backoff.config.methods import Retry, read_retry
+from grpc_backoff.config.methods import Repeats, Retry, read_retry
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.config.settings import resolve_ledger
 from grpc_backoff.config.target import bare_target, read_target
@@ -64,6 +64,7 @@ from grpc_backoff.ledger.store import ParameterStyle, Store, check_process
 from grpc_backoff.ledger.transitions import ledger_policy
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.telemetry.trace import current_trace_id
@@ -365,13 +366,15 @@ class Ledger:
                 raise OptionError("metadata", key, wanted)  # without the value, which may be secret
         return pairs
 
-    def _policy_text(self, method: str, policy: Retry | None) -> str:
+    def _policy_text(self, method: str, policy: Repeats | None) -> str:
         if policy is None:
             applies = self._config is not None and self.settings.methods
             resolved = self._config.retry_policy(method.removeprefix("/")) if self._config and applies else None
             if resolved is None:
                 return self.settings.policy
             policy = resolved.policy
+        if isinstance(policy, HedgingPolicy):
+            raise OptionError("policy", policy, "a retry policy, because a ledger never has two attempts at once")
         self._warn_of(policy)
         if isinstance(policy, RetryPolicy):
             text = policy_text(policy)

@@ -23,7 +23,7 @@ import grpc
 
 from grpc_backoff import stepping
 from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import CallShell, Status
+from grpc_backoff.channel.call import CallRules, CallShell, Status
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.record import record
 from grpc_backoff.sync.calls import Calls
@@ -94,7 +94,7 @@ class CallSetup(NamedTuple):
     """
 
     calls: Calls
-    machine: m.CallMachine
+    machine: CallRules
     attempts: Attempts
     timeout: float | None
     limit: float | None
@@ -374,7 +374,11 @@ class FutureCall(_SteppedCall):
             self._end_span("INTERNAL")
             self._inputs.append(m.AttemptBroken())
             return
-        self._error, self._connection = None, connection
+        self._error = None
+        self._begun(attempt, entry)
+
+    def _begun(self, attempt: Any, entry: Entry) -> None:
+        self._connection = entry[0]
         with self.state.condition:
             self.attempt = attempt
             self.state.condition.notify_all()
@@ -386,17 +390,12 @@ class FutureCall(_SteppedCall):
     def _attempt_ended(self, attempt: Any, entry: Entry) -> None:
         """Notify the machine that an attempt has ended. Called on grpcio's thread."""
         status = status_of(attempt)
-        connection, token, _ = entry
         code = status.code
         given: m.Input | None = None
         if not self._machine.handed_over:  # otherwise, nothing is left to decide
             succeeded = code is grpc.StatusCode.OK
             given = m.OkStatus(self._calls.observed) if succeeded else self._failure(attempt)
-        if code is grpc.StatusCode.OK:
-            connection.served = True
-        else:
-            connection.failed(code, token)
-        connection.ended(token)
+        leave(entry[0], entry[1], code)
         with self._lock:
             if attempt is not self.attempt:
                 return
@@ -514,6 +513,10 @@ class FutureCall(_SteppedCall):
         end = self._shown_end()
         return None if end is None else end - self._calls.now()
 
+    def read(self, attempt: Any) -> Any:
+        """Return the attempt's next response, or raise what the attempt raises."""
+        return next(attempt)
+
     def current(self) -> Any:
         """Return the attempt once it is on a connection; None if the call ended before that."""
         with self.state.condition:
@@ -533,6 +536,15 @@ class FutureCall(_SteppedCall):
         longest = longest_sleep()
         while not holds():
             self.state.condition.wait(longest)
+
+
+def leave(connection: CoreConnection, token: object, code: grpc.StatusCode) -> None:
+    """Remove a call that has ended with this code from its connection."""
+    if code is grpc.StatusCode.OK:
+        connection.served = True
+    else:
+        connection.failed(code, token)
+    connection.ended(token)
 
 
 def longest_sleep() -> float:

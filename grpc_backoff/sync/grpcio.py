@@ -6,6 +6,7 @@ This module depends on grpcio's internals, so it has to be checked with each rel
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ import grpc.experimental
 from grpc_backoff.channel.call import Status
 from grpc_backoff.channel.forks import core_stirred
 from grpc_backoff.channel.method import NOWHERE, UNSEEN
+
+_LOG = logging.getLogger(__name__)
 
 _channel: Any = importlib.import_module("grpc._channel")
 _common: Any = importlib.import_module("grpc._common")
@@ -147,3 +150,32 @@ def running_server_calls(server: Any) -> int:
     state = server._state  # noqa: SLF001
     with state.lock:
         return len(state.rpc_states)
+
+
+def read_first(call: Any, received: Callable[[Any], object]) -> None:
+    """Let grpcio's thread read the first message of a stream and call `received` with it; with None if there is none.
+
+    The message is taken away from the call's iterator. This spares a thread that would wait for it.
+    """
+    state = call._state  # noqa: SLF001
+    handle = _channel._event_handler(state, call._response_deserializer)  # noqa: SLF001
+
+    def handled(event: Any) -> Any:
+        done = handle(event)
+        with state.condition:
+            message, state.response = state.response, None
+        try:
+            received(message)
+        except Exception:  # noqa: BLE001 - it would end grpcio's thread
+            _LOG.exception("a step of a call raised")
+        return done
+
+    with state.condition:
+        reads = state.code is None
+        if reads:
+            state.due.add(_cygrpc.OperationType.receive_message)
+            reads = call._call.operate((_cygrpc.ReceiveMessageOperation(0),), handled)  # noqa: SLF001
+            if not reads:
+                state.due.remove(_cygrpc.OperationType.receive_message)
+    if not reads:
+        received(None)

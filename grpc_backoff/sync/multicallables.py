@@ -22,11 +22,12 @@ import grpc
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
 from grpc_backoff.core.machine import READY
-from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.sync.call import BlockingCall, CallSetup, Entry, FutureCall
+from grpc_backoff.policy.hedging import CallPolicy
+from grpc_backoff.sync.call import BlockingCall, CallSetup, Entry, FutureCall, leave
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.grpcio import channel_to_nowhere, inherited_deadline
+from grpc_backoff.sync.hedging import make_hedged
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.replay import Replay
 
@@ -66,14 +67,14 @@ class MultiCallable(Method):
         response_deserializer: Any,
         registered: bool | None,
         *,
-        policy: RetryPolicy | None = None,
+        policy: CallPolicy | None = None,
         call_id: str | None = None,
     ) -> None:
         """Store the arguments; see `Method`."""
         super().__init__(
             channel, method, request_serializer, response_deserializer, registered, policy=policy, call_id=call_id
         )
-        self._plain = policy is None and not self._config.wait_for_ready
+        self._plain = self._policy is None and not self._config.wait_for_ready
         self._binding = threading.RLock()
         # Keep both in one tuple, because a reader in another thread must never see a connection with another one's
         # multicallable.
@@ -138,7 +139,10 @@ class MultiCallable(Method):
         # The end of a single-threaded stream is known only when its reader reaches it, so such a stream waits for its
         # connection but is not repeated.
         single = not blocking and channel.single_threaded and self.arity == "unary_stream"
-        policy = None if single else self._policy
+        # A finalizer's blocking call in the conductor is not hedged, because it stops the conductor's timers (TH-6).
+        alone = single or (blocking and self._hedged and channel.calls.conductor.is_here())
+        policy = None if alone else self._policy
+        hedged = policy is not None and self._hedged
         # A wait-for-ready call is repeated if the connection breaks just as the call is assigned to it. A call that has
         # to wait first gets a connection that was just observed, so it is spared the cost of being repeatable.
         repeatable = wait_for_ready and not single and (policy is not None or channel.has_connection())
@@ -155,9 +159,13 @@ class MultiCallable(Method):
         if not self.takes_one_request and not machine.handed_over:
             replay = Replay(request, self.serializer, channel.calls.replay_limit)
             sender, request = self.of_bytes(), None
-        attempts = _Attempts(sender, style, request, arguments, replay, single=single)
+        attempts = _Attempts(
+            sender, "future" if blocking and hedged else style, request, arguments, replay, single=single
+        )
         timeout, limit = _bounded(arguments.timeout), self._config.timeout
         setup = CallSetup(channel.calls, machine, attempts, timeout, limit, self._call_id, request)
+        if hedged:
+            return make_hedged(setup, style, stream=self.arity == "unary_stream")
         if blocking or single:
             blocked = BlockingCall(setup)
             if replay is not None:
@@ -238,12 +246,7 @@ def _follow(call: Any, connection: CoreConnection, token: object) -> None:
     state = call._state  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
 
     def ended() -> None:
-        code = state.code
-        if code is grpc.StatusCode.OK:
-            connection.served = True
-        else:
-            connection.failed(code, token)
-        connection.ended(token)
+        leave(connection, token, state.code)
 
     if not call.add_callback(ended):
         ended()

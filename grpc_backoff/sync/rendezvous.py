@@ -74,7 +74,7 @@ class StreamRendezvous(FutureRendezvous):
             if attempt is None or self.cancelled():
                 raise self._error()
             try:
-                response = next(attempt)
+                response = self._call.read(attempt)
             except StopIteration:
                 self._call.follows(attempt)
                 raise

@@ -15,6 +15,7 @@ from typing import Final
 from grpc_backoff.calls.events import (
     CallEvent,
     CallExhausted,
+    CallHedged,
     CallRetried,
     CallSucceeded,
     StreamEnded,
@@ -110,6 +111,8 @@ def _log_call(event: CallEvent) -> None:
     match event:
         case CallSucceeded() if event.attempt > 1:  # a success at the first attempt is not worth a line
             _log(logging.DEBUG, event, "%s succeeded on attempt %d after %.3g s", *_attempt(event), event.took)
+        case CallHedged():
+            _log(logging.DEBUG, event, "%s has no answer yet; copy %d was sent", *_attempt(event))
         case CallRetried():
             line = "%s failed on attempt %d, %s; next in %.3g s (%s)%s"
             args = event.failure, event.delay, event.source.value, _trace(event)

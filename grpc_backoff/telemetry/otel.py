@@ -21,6 +21,7 @@ from grpc_backoff.base_errors import MissingExtra
 from grpc_backoff.calls.events import (
     CallEvent,
     CallExhausted,
+    CallHedged,
     CallRetried,
     CallSucceeded,
     Reason,
@@ -57,6 +58,7 @@ EXHAUSTED: Final = "grpc_backoff.client.call.exhausted"
 SERVER_DELAYS_HONORED: Final = "grpc_backoff.client.call.server_delays_honored"
 SERVER_DELAYS_SHORTENED: Final = "grpc_backoff.client.call.server_delays_shortened"
 SERVER_DELAY: Final = "grpc_backoff.client.call.server_delay"
+COPIES: Final = "grpc_backoff.client.call.copies"
 STREAMS_REOPENED: Final = "grpc_backoff.client.call.streams_reopened"
 
 # The labels, and the values that A94 defines.
@@ -167,6 +169,7 @@ class _Calls:
         self._honored = meter.create_counter(SERVER_DELAYS_HONORED, "{delay}", "Waits as long as a server asked for.")
         self._shortened = meter.create_counter(SERVER_DELAYS_SHORTENED, "{delay}", "Waits shorter than that.")
         self._server_delay = delay_histogram(meter, SERVER_DELAY, "Lengths of the waits that a server asked for.")
+        self._copies = meter.create_counter(COPIES, "{copy}", "Copies of hedged calls after the first.")
         self._reopened = meter.create_counter(
             STREAMS_REOPENED, "{stream}", "Streams of subscriptions that ended and are opened again."
         )
@@ -182,6 +185,8 @@ class _Calls:
                     counter = self._honored if event.delay >= event.server_delay else self._shortened
                     counter.add(1, labels)
                     self._server_delay.record(event.server_delay, labels)
+            case CallHedged():
+                self._copies.add(1, labels | {ATTEMPT: attempt_label(event.attempt)})
             case StreamEnded():
                 self._reopened.add(1, labels | {STATUS: event.code})
             case CallSucceeded():

@@ -124,6 +124,7 @@ class _Api:
         ways: the ways of making calls.
         cancellable: the ways whose calls can be cancelled.
         sending: the ways that send a stream of requests.
+        hedgeable: the ways that send one request.
     """
 
     def __init__(self, kind):
@@ -154,6 +155,7 @@ class AsyncioApi(_Api):
     ways = ("Unary", "Down", "Up", "Both")
     cancellable = ways
     sending = ("Up", "Both")
+    hedgeable = ("Unary", "Down")
 
     def __init__(self, kind, factory):
         super().__init__(kind)
@@ -190,6 +192,7 @@ class ThreadedApi(_Api):
     ways = ("Unary", "Unary.with_call", "Unary.future", "Down", "Up", "Up.with_call", "Up.future", "Both")
     cancellable = ("Unary.future", "Down", "Up.future", "Both")
     sending = ("Up", "Up.with_call", "Up.future", "Both")
+    hedgeable = ("Unary", "Unary.with_call", "Unary.future", "Down")
 
     @contextlib.contextmanager
     def channel(self, target, options=(), *, interceptors=(), **how):

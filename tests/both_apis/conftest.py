@@ -2,8 +2,8 @@
 
 A test that takes `api` runs on plain grpc and on this library; one that takes `ours`, on this library only; and one
 that takes `kind`, also on this library with retries for every call. If it also takes `way`, it runs for every way in
-which the API can make a call. With `cancellable`, it runs for those ways whose calls can be cancelled, and with
-`sending`, for those that send a stream of requests.
+which the API can make a call. With `cancellable`, it runs for those ways whose calls can be cancelled, with `sending`,
+for those that send a stream of requests, and with `hedgeable`, for those that send one request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.sync.service import place
 __all__ = ["no_thread_is_left"]
 
 APIS = {"asyncio": AsyncioApi, "threads": ThreadedApi}
-WAYS = {"way": "ways", "cancellable": "cancellable", "sending": "sending"}
+WAYS = {"way": "ways", "cancellable": "cancellable", "sending": "sending", "hedgeable": "hedgeable"}
 WHICH = {"api": ("plain", "ours"), "ours": ("ours",), "kind": tuple(KINDS)}
 
 

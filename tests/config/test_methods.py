@@ -41,6 +41,8 @@ NATIVE = {
 OF_NATIVE = from_service_config(NATIVE)
 OTHER = {**NATIVE, "maxAttempts": 2, "retryableStatusCodes": ["ABORTED"]}
 OF_OTHER = from_service_config(OTHER)
+HEDGED = "hedge: 50ms, attempts: 3"
+NATIVE_HEDGED = {"maxAttempts": 3, "hedgingDelay": "0.05s", "nonFatalStatusCodes": ["UNAVAILABLE"]}
 
 WHAT = "a RetryPolicy, a policy name, or a policy string such as 'retry: 5, delay: 1s'"
 NAMES = "'package.Service/Method', 'package.Service' or '*'"
@@ -616,6 +618,11 @@ def test_whole_or_not_at_all(entries):
         ({"*": ONCE, "a.B/C": STANDARD}, False),
         ({"a.B": STANDARD, "a.B/C": STANDARD}, False),
         (None, False),
+        # A hedging policy may leave methods without a policy unless it names a single one (HG-8).
+        (HEDGED, False),
+        ({"*": STANDARD, "a.B": HEDGED}, False),
+        ({"*": STANDARD, "a.B/C": HEDGED}, True),
+        ({"*": STANDARD, "a.B/C": f"{HEDGED}, non_fatal_codes: none"}, False),
     ],
 )
 def test_stand_in(retry, stands_in):
@@ -645,6 +652,9 @@ def test_stand_in(retry, stands_in):
         (None, [entry_of("a.B", retryPolicy=OTHER)], '[methods."*"]\npreset = "standard"', False),
         ({"a.B": STANDARD}, [], '[methods."*"]\npreset = "standard"', True),
         ("standard", [], '[methods."*"]\nretry = 0', True),
+        (None, [entry_of("", hedgingPolicy=NATIVE_HEDGED)], "", False),
+        ("standard", [entry_of("a.B", hedgingPolicy=NATIVE_HEDGED)], "", True),
+        (None, [entry_of("", retryPolicy=NATIVE), entry_of("a.B", hedgingPolicy=NATIVE_HEDGED)], "", False),
         # An entry without a retryPolicy leaves its methods to the file.
         (None, [entry_of("", timeout="1s")], '[methods."*"]\npreset = "standard"', True),
         (None, [entry_of("", timeout="1s")], "", False),

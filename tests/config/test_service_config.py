@@ -25,6 +25,7 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import STATUS_CODES, read_duration
+from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.jitter import Full, NoJitter, Proportional
 from grpc_backoff.policy.presets import RETRY
 from grpc_backoff.policy.retry import RetryPolicy
@@ -579,3 +580,36 @@ def test_what_is_not_taken_over(more):
 def test_paths_are_paths():
     """CH-8: an entry for a service called `*` does not apply to all services."""
     assert read(options({"name": [{"service": "*"}], "timeout": "1s"})).of(UNARY) == MethodConfig()
+
+
+def hedging(policy, **entry):
+    entries = [{"name": [{}], "hedgingPolicy": policy, **entry}]
+    return read_service_config((("grpc.service_config", json.dumps({"methodConfig": entries})),))
+
+
+def test_hedging():
+    """HG-9: a `hedgingPolicy` is read, and not left to the core; an absent list of codes is empty."""
+    config, left = hedging({"maxAttempts": 3, "hedgingDelay": "0.05s"})
+    expected = HedgingPolicy(hedging_delay=0.05, max_attempts=3, non_fatal_codes=frozenset())
+    assert config.of("/a.B/C").retry == expected
+    assert "hedgingPolicy" not in left[0][1]
+    config, _ = hedging({"maxAttempts": 9, "nonFatalStatusCodes": ["UNAVAILABLE", 10]})
+    assert config.of("/a.B/C").retry == HedgingPolicy(
+        hedging_delay=0, max_attempts=5, non_fatal_codes=frozenset({"UNAVAILABLE", "ABORTED"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "entry", "problem"),
+    [
+        ({"maxAttempts": 1}, {}, r"hedgingPolicy\.maxAttempts=1"),
+        ({"maxAttempts": 2, "hedgingDelay": 5}, {}, r"hedgingPolicy\.hedgingDelay=5"),
+        ({"maxAttempts": 2, "nonFatalStatusCodes": ["NO_CODE"]}, {}, r"hedgingPolicy\.nonFatalStatusCodes"),
+        ([], {}, r"hedgingPolicy=\[\]: expected an object"),
+        ({"maxAttempts": 2}, {"retryPolicy": GIVEN}, "either retried or hedged"),
+    ],
+)
+def test_invalid_hedging(policy, entry, problem):
+    """HG-9: the core ignores a `hedgingPolicy`, so its mistakes are reported here."""
+    with pytest.raises(OptionError, match=problem):
+        hedging(policy, **entry)

@@ -20,6 +20,7 @@ from grpc_backoff.config.settings import (
     RETRYING,
     read_source,
     resolve_budget,
+    resolve_call,
     resolve_connect,
     resolve_retry,
 )
@@ -28,6 +29,7 @@ from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import CHECKS, Unit
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.jitter import Full, Proportional
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
@@ -325,3 +327,32 @@ def test_every_number_stands_in_the_table():
     assert all(setting.check in CHECKS.values() for setting in numbers)
     assert {setting.part or setting.name for setting in numbers} == set(WRONG)
     assert set(CHECKS) - set(WRONG) == {"retry", "no_delay", "jitter", "then_cap", "spread", "round_robin"}
+
+
+def test_hedging_has_a_table_of_its_own():
+    """HG-9: with `hedge`, the settings of a channel's calls are those of hedging; `attempts` is `max_attempts`."""
+    given = {"hedge": ("hedge", "50ms"), "attempts": ("attempts", 3)}
+    resolved = resolve_call(read_source(None, given, "here", Unit.WRITTEN), {})
+    assert resolved.policy == HedgingPolicy(hedging_delay=0.05, max_attempts=3)
+    assert [(each.part, each.origin) for each in resolved.effective] == [
+        ("hedging_delay", "here: hedge"),
+        ("max_attempts", "here: attempts"),
+        ("non_fatal_codes", "default"),
+        ("deadline", "default"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "names", "problem"),
+    [
+        (None, ["hedge", "preset"], "either retried or hedged"),
+        (None, ["hedge", "codes"], "either retried or hedged"),
+        (None, ["attempts"], "unknown setting 'attempts'"),
+        (RETRYING, ["hedge", "attempts"], "only for the calls of a channel"),
+        (CONNECTING, ["hedge"], "unknown setting 'hedge'"),
+    ],
+)
+def test_hedging_elsewhere(table, names, problem):
+    """HG-9: hedging has no place beside retries, and only a channel's calls are hedged."""
+    with pytest.raises(OptionError, match=problem):
+        read_source(table, {name: (name, "50ms") for name in names}, "here", Unit.WRITTEN)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from grpc_backoff import OptionError, PolicyWarning, aio, parse_policy
+from grpc_backoff import HedgingPolicy, OptionError, PolicyWarning, aio, parse_policy
 from grpc_backoff.ledger import (
     Filter,
     Ledger,
@@ -485,3 +485,12 @@ async def test_a_fork(url):
     refused, stored = done.stdout.splitlines()
     assert refused.endswith("the ledger was opened before a fork; open one in each process; nothing was stored")
     assert stored == "['after', 'before']"
+
+
+@pytest.mark.parametrize(
+    "policy", ["hedge: 50ms, attempts: 3", HedgingPolicy(hedging_delay=0.05, max_attempts=3)], ids=["text", "object"]
+)
+async def test_hedging_is_refused(ledger, policy):
+    """HG-9: a ledger never has two attempts of an operation at once."""
+    with pytest.raises(OptionError, match=r"only for the calls of a channel|never has two attempts"):
+        await ledger.submit("t", "/m/m", b"", policy=policy)

@@ -10,7 +10,15 @@ from dataclasses import replace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, Histogram, InMemoryMetricReader, Sum
 
-from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, StreamEnded, WaitSource
+from grpc_backoff.calls.events import (
+    CallExhausted,
+    CallHedged,
+    CallRetried,
+    CallSucceeded,
+    Reason,
+    StreamEnded,
+    WaitSource,
+)
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.pool.events import LivenessAnswered, NameResolution
@@ -87,7 +95,7 @@ def call_events():
     retried.append(replace(retried[1], delay=0.125))  # shorter than the server asked for
     exhausted = [CallExhausted(**call(5), code="UNAVAILABLE", took=9.0, reason=reason) for reason in Reason]
     ended = StreamEnded(**call(), code="OK", delay=0.5, source=WaitSource.SCHEDULE)
-    return [*retried, *exhausted, CallSucceeded(**call(2), took=0.5), ended]
+    return [*retried, *exhausted, CallHedged(**call(2)), CallSucceeded(**call(2), took=0.5), ended]
 
 
 def tell(metrics, *told):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from grpc_backoff.calls import events as calls
-from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.calls.events import CallExhausted, CallHedged, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.pool import events as slots
@@ -157,6 +157,7 @@ LINES = [
         logging.WARNING,
         f"{PLACE} gave up after attempt 1 and 0.25 s, UNAVAILABLE: the server asked the client not to retry",
     ),
+    (CallHedged(**CALL, attempt=2), logging.DEBUG, f"{PLACE} has no answer yet; copy 2 was sent"),
     (
         CallSucceeded(**CALL, attempt=3, took=1.5),
         logging.DEBUG,

@@ -12,7 +12,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, StreamEnded, WaitSource
+from grpc_backoff.calls.events import (
+    CallExhausted,
+    CallHedged,
+    CallRetried,
+    CallSucceeded,
+    Reason,
+    StreamEnded,
+    WaitSource,
+)
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ChannelKey, Failure, Stage
 from grpc_backoff.errors import MissingExtra
@@ -205,6 +213,14 @@ def test_ends_of_calls(reading, metrics):
     }
 
 
+def test_copies(reading, metrics):
+    """RT-12, HG-10: the copies of hedged calls are counted by their numbers."""
+    tell(metrics, *(CallHedged(**call(copy)) for copy in (2, 3, 2)))
+
+    where = METHOD, "dns:///127.0.0.1:1"
+    assert reading.values(otel.COPIES) == {(*where, "2"): 2, (*where, "3"): 1}
+
+
 def test_reopened_streams(reading, metrics):
     """RT-12, SB-5: the streams of subscriptions that are opened again are counted by the code of their end."""
     for code in ("OK", "UNAVAILABLE", "OK"):
@@ -297,7 +313,7 @@ def test_the_global_provider():
         print(*reading.values(OPEN_CONNECTIONS).values(), *reading.values(SUCCEEDED).values())
         print(len(reading.metrics()), len(reading.values(NEXT_ATTEMPT_IN)))
         """)
-    assert said == ["2", "2", "17", "1"]
+    assert said == ["2", "2", "18", "1"]
 
 
 def test_without_the_extra(monkeypatch):

@@ -1,0 +1,136 @@
+"""Hedged calls on asyncio: the shell of `calls.hedging`, for calls with one request.
+
+A hedged call has no attempt until one of its copies is chosen. From then on it is that copy, just as a call that was
+handed over is its attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from grpc_backoff.aio import grpcio
+from grpc_backoff.aio.arities import StreamResponse, UnaryResponse
+from grpc_backoff.aio.call import Call
+from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.calls import hedging as h
+from grpc_backoff.calls import machine as m
+
+
+class _HedgedCall(Call):
+    """The base class of both arities: it keeps the copies until one of them is chosen."""
+
+    _copies: dict[int, grpc.aio.Call]
+    _inputs: list[Any]  # those of this machine, besides those of any call
+    _places: tuple[CallConnection, ...] = ()
+
+    @property
+    def _avoided(self) -> tuple[CallConnection, ...]:
+        return self._places  # of all copies, so that each goes to another server if there are several
+
+    def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
+        if not self._places:
+            self._copies = {}
+        self._places += (connection,)
+        self._connection = connection
+        number = self._state.copies.sent
+        self._copies[number] = attempt
+        self._inputs.append(h.CopyBegun())
+        self._follow(number, attempt)
+
+    def _follow(self, number: int, attempt: Any) -> None:
+        """Report to the machine how this copy is answered."""
+        attempt.add_done_callback(partial(self._copy_ended, number))
+
+    def _copy_ended(self, number: int, attempt: Any) -> None:
+        if grpcio.core_call(attempt).is_ok():
+            self._answered(number)
+        elif grpcio.is_cancelled_here(attempt):
+            self.feed(m.CancelRequested())  # for example, because the channel was closed
+        else:
+            self._copy_failed(number, grpcio.status_of(attempt))
+
+    def _answered(self, number: int) -> None:
+        self._inputs.append(h.CopyAnswered(number, observed=self._calls.observed))
+        self._drain()
+
+    def _copy_failed(self, number: int, error: grpc.aio.AioRpcError) -> None:
+        if not self._has_outcome():
+            self._inputs.append(h.CopyFailed(number, self._failure(error)))
+            self._drain()
+
+    def _carry_out(self, effect: Any) -> None:
+        if not isinstance(effect, h.Choose):
+            super()._carry_out(effect)
+            return
+        self._attempt = None if effect.copy is None else self._copies[effect.copy]
+        self._cancel_others()
+
+    def _cancel_others(self) -> None:
+        if self._places:
+            copies, self._copies = self._copies, {}
+            for attempt in copies.values():
+                if attempt is not self._attempt:
+                    attempt.cancel()
+
+    def _settle(self, outcome: Any) -> None:
+        self._places = ()
+        super()._settle(outcome)
+
+    def _break_off(self, error: Exception) -> None:
+        self._cancel_others()
+        super()._break_off(error)
+
+
+class _HedgedUnary(_HedgedCall, UnaryResponse, grpc.aio.UnaryUnaryCall[Any, Any]):
+    pass
+
+
+class _HedgedStream(_HedgedCall, StreamResponse, grpc.aio.UnaryStreamCall[Any, Any]):
+    """A call whose copies each read their first message; the one that has it first is chosen.
+
+    Done callbacks would be too early: they may run before the messages that came with the status have been read.
+    """
+
+    _ahead: Any = grpc.aio.EOF
+
+    def _follow(self, number: int, attempt: Any) -> None:
+        self._calls.spawn(self._read_first(number, attempt), self._context)
+
+    async def _read_first(self, number: int, attempt: Any) -> None:
+        try:
+            first = await anext(aiter(attempt), grpc.aio.EOF)
+        except grpc.aio.AioRpcError as error:
+            self._copy_failed(number, error)
+        except asyncio.CancelledError:
+            self.feed(m.CancelRequested())  # unless another copy was chosen
+            raise
+        else:
+            if not self._has_outcome():
+                self._ahead = first
+                self._answered(number)
+
+    async def _iterate(self) -> AsyncIterator[Any]:
+        while (response := await self._next_response()) is not grpc.aio.EOF:
+            yield response
+
+    async def _read(self, attempt: Any) -> Any:
+        response, self._ahead = self._ahead, grpc.aio.EOF
+        if response is grpc.aio.EOF:
+            response = await anext(aiter(attempt), grpc.aio.EOF)
+        if (
+            response is grpc.aio.EOF and not grpcio.core_call(attempt).is_ok()
+        ):  # the iterator raises its error only once
+            if attempt.cancelled():
+                raise asyncio.CancelledError
+            raise grpcio.status_of(attempt)
+        return response
+
+
+HEDGED_CALLS: dict[str, type[Call]] = {"unary_unary": _HedgedUnary, "unary_stream": _HedgedStream}
+"""The classes of hedged calls, by the name of the channel method that creates the multicallable."""

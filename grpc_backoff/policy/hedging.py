@@ -1,0 +1,62 @@
+"""A call's hedging policy (gRFC A6), as one frozen value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from grpc_backoff.base_errors import OptionError
+from grpc_backoff.policy import checks
+from grpc_backoff.policy.checks import Check, Unit
+from grpc_backoff.policy.retry import RetryPolicy
+
+MOST_COPIES = 5
+"""The most copies of one call, as in gRFC A6."""
+
+
+def _copies(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value in range(2, MOST_COPIES + 1):
+        return value
+    raise OptionError(key, value, f"a whole number from 2 to {MOST_COPIES}")
+
+
+def _non_fatal(key: str, value: object, unit: Unit = Unit.SECONDS) -> frozenset[str]:
+    """Check the codes as those of a retry policy, except that there may be none."""
+    nothing = value == "none" or (isinstance(value, list | tuple | frozenset | set) and not value)
+    return frozenset() if nothing else checks.codes(key, value, unit)
+
+
+HEDGING_CHECKS: Mapping[str, Check] = {
+    "hedging_delay": checks.pause,
+    "max_attempts": _copies,
+    "non_fatal_codes": _non_fatal,
+    "deadline": checks.limit,
+}
+"""The check for each part of a hedging policy, by the part's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HedgingPolicy:
+    """How copies of a call are sent before its first answer. Times are in seconds.
+
+    The server may execute a hedged call several times, so hedge only calls for which that does no harm.
+    """
+
+    hedging_delay: float
+    """How long the call goes without an answer before another copy is sent; 0 sends all copies at once."""
+    max_attempts: int
+    """The total number of copies, including the first: 2 to 5."""
+    non_fatal_codes: frozenset[str] = frozenset({"UNAVAILABLE"})
+    """The names of the status codes after which the next copy is sent at once; any other code ends the call."""
+    deadline: float | None = None
+    """The time limit for the whole call; None for no limit other than the caller's timeout."""
+
+    def __post_init__(self) -> None:
+        """Check the values like those of policy strings and files; OptionError if one is invalid."""
+        for name in (part.name for part in fields(self)):
+            given = HEDGING_CHECKS[name](f"HedgingPolicy.{name}", getattr(self, name), Unit.SECONDS)
+            object.__setattr__(self, name, given)
+
+
+CallPolicy = RetryPolicy | HedgingPolicy
+"""A method's policy: its calls are either retried or hedged."""

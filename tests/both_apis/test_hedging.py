@@ -1,0 +1,357 @@
+"""Hedged calls on both APIs, against a real server, in real time. A copy that hangs ends only when it is cancelled."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import grpc
+import pytest
+
+import grpc_backoff
+from grpc_backoff import CallHedged, CallSucceeded, HedgingPolicy, NoConnectionError, OptionError, PolicyWarning
+from tests.both_apis.api import RETRY
+from tests.both_apis.tries import Tries, echo, fails, hangs
+from tests.sync.service import place, until
+
+CODE = grpc.StatusCode
+SOON = "hedge: 50ms, attempts: 3"
+TWICE = "hedge: 50ms, attempts: 2"  # where a third copy, on a slow machine, would change the outcome
+LATE = "hedge: 60s, attempts: 3"
+METHOD = "echo.v1.Echo/Unary"
+
+
+def numbered(policy):
+    """Hedge with this policy on a channel whose every call repeats UNAVAILABLE, so that copies carry their numbers."""
+    return {"*": RETRY, **dict.fromkeys(["echo.v1.Echo/Unary", "echo.v1.Echo/Down"], policy)}
+
+
+def fatal(**how):
+    return fails(code=CODE.INVALID_ARGUMENT, **how)
+
+
+def pushback(value):
+    return fails(trailing=(("grpc-retry-pushback-ms", value),))
+
+
+def all_ended(service):
+    until(lambda: service.ended == len(service.metadata))
+
+
+# Copies and answers (HG-1, HG-2).
+
+
+def test_a_slow_copy_is_overtaken(trying, hedgeable, log):
+    """HG-1, HG-2, HG-10: a copy follows after the delay; its answer is the call's, and the slow copy is cancelled."""
+    with trying(hangs, retry=numbered(TWICE)) as (service, channel):
+        assert channel.begin(hedgeable).outcome().texts == ["a"]
+        all_ended(service)
+        assert service.previous == [None, "1"]
+        assert log.until(CallSucceeded).attempt == 2
+        (hedged,) = log.of(CallHedged)
+        assert (hedged.attempt, hedged.call_id) == (2, log.of(CallSucceeded)[0].call_id)
+        assert hedged.call_id
+
+
+def test_a_policy_object(trying, hedgeable):
+    """HG-9: a policy may be given as an object."""
+    with trying(hangs, hangs, retry=HedgingPolicy(hedging_delay=0.05, max_attempts=3)) as (service, channel):
+        assert channel.begin(hedgeable).outcome().texts == ["a"]
+        assert len(service.previous) == 3
+
+
+def test_answered_before_the_delay(trying, hedgeable, log):
+    """HG-1: a call that is answered in time sends no copy."""
+    with trying(retry=LATE) as (service, channel):
+        assert channel.begin(hedgeable).outcome().texts == ["a"]
+        assert log.until(CallSucceeded).attempt == 1
+        assert not log.of(CallHedged)
+    assert service.previous == [None]
+
+
+def test_no_more_copies_than_that(trying, hedgeable):
+    """HG-1, HG-6: at most `max_attempts` copies are sent, all with the deadline of the call."""
+    with trying(*[hangs] * 9, retry=numbered(SOON)) as (service, channel):
+        assert channel.begin(hedgeable, timeout=2).outcome().code is CODE.DEADLINE_EXCEEDED
+        all_ended(service)
+    assert service.previous == [None, "1", "2"]
+
+
+def test_all_at_once(trying, hedgeable):
+    """HG-1: without a delay, all copies are sent at once."""
+    with trying(hangs, hangs, retry="hedge: 0s, attempts: 3") as (service, channel):
+        assert channel.begin(hedgeable).outcome().texts == ["a"]
+        all_ended(service)
+    assert len(service.previous) == 3
+
+
+def test_the_metadata_of_the_chosen_copy(trying, hedgeable, ours):
+    """HG-2: the call's metadata is that of the copy that is chosen."""
+    if hedgeable not in ours.cancellable:
+        pytest.skip("a blocking call's metadata is read from the call that `with_call` returns")
+    headers, trailing = (("where", "here"),), (("last", "1"),)
+    with trying(hangs, fatal(headers=headers, trailing=trailing), retry=TWICE) as (_, channel):
+        call = channel.begin(hedgeable)
+        assert call.outcome().code is CODE.INVALID_ARGUMENT
+        assert ("where", "here") in call.metadata("initial")
+        assert ("last", "1") in call.metadata("trailing")
+
+
+def test_a_stream_is_committed_at_its_first_message(trying, ours):
+    """HG-2: after its first message, a stream is that copy's, whatever becomes of it."""
+    go = threading.Event()
+    with trying(hangs, fails(answers=2, when=go), retry=TWICE) as (service, channel):
+        call = channel.begin("Down")
+        assert [call.read(), call.read()] == ["answer 0", "answer 1"]
+        go.set()
+        assert call.outcome().code is CODE.UNAVAILABLE
+        all_ended(service)
+    assert len(service.previous) == 2
+
+
+def test_a_stream_without_messages(trying):
+    """HG-2: a stream that ends with OK and without a message is an answer."""
+    with trying(hangs, lambda _requests, _context: iter(()), retry=TWICE) as (service, channel):
+        assert channel.begin("Down").outcome().texts == []
+        all_ended(service)
+
+
+# Codes, pushback and budget (HG-3 to HG-5).
+
+
+def test_a_non_fatal_code_sends_the_next_copy(trying, hedgeable):
+    """HG-3: the next copy does not wait for the delay, which is longer than the test."""
+    with trying(fails(), fails(), retry=numbered(LATE)) as (service, channel):
+        assert channel.begin(hedgeable).outcome().texts == ["a"]
+    assert service.previous == [None, "1", "2"]
+
+
+def test_the_last_of_the_failures(trying, hedgeable, ours):
+    """HG-3: if all copies fail, the call ends as the last of them does, with grpc's own error."""
+    with trying(*[fails()] * 9, retry=LATE) as (service, channel):
+        outcome = channel.begin(hedgeable).outcome()
+    assert (outcome.code, outcome.details, len(service.previous)) == (CODE.UNAVAILABLE, "not now", 3)
+    assert isinstance(outcome.error, grpc.RpcError)
+    if hedgeable in ("Unary", "Unary.with_call"):
+        assert type(outcome.error) is ours.error
+
+
+def test_a_fatal_code_ends_the_call(trying, hedgeable):
+    """HG-3: any other code is the call's, and the copies that are still running are cancelled."""
+    with trying(hangs, fatal(), retry=TWICE) as (service, channel):
+        assert channel.begin(hedgeable).outcome().code is CODE.INVALID_ARGUMENT
+        all_ended(service)
+    assert len(service.previous) == 2
+
+
+def test_no_more_copies_after_a_pushback(trying, hedgeable):
+    """HG-4: the server may ask for no more copies."""
+    with trying(pushback("-1"), retry=LATE) as (service, channel):
+        assert channel.begin(hedgeable).outcome().code is CODE.UNAVAILABLE
+    assert len(service.previous) == 1
+
+
+def test_a_pushback_delays_the_next_copy(trying, hedgeable):
+    """HG-4: the next copy follows when the server says so, and not at once."""
+    with trying(pushback("300"), retry=LATE) as (service, channel):
+        began = time.monotonic()
+        assert channel.begin(hedgeable).outcome().texts == ["a"]
+        assert time.monotonic() - began >= 0.29
+    assert len(service.previous) == 2
+
+
+def test_closed_during_a_pushback(trying, hedgeable):
+    """HG-6: closing the channel cancels a call that waits for its next copy."""
+    with trying(pushback("86400000"), retry=LATE) as (service, channel):
+        call = channel.begin(hedgeable)
+        until(lambda: service.metadata and service.ended)
+        time.sleep(0.1)  # until the client has the status too
+        channel.close()
+        assert call.outcome().code is CODE.CANCELLED
+
+
+def test_budget(trying, hedgeable):
+    """HG-5: while the retry budget is spent, a copy that is due is dropped."""
+    budget = grpc_backoff.RetryBudget(max_tokens=4, token_ratio=0.1)
+
+    def slow(requests, _context):
+        time.sleep(0.5)
+        yield from requests
+
+    with trying(fails(), fails(), slow, retry=numbered(TWICE), retry_budget=budget) as (service, channel):
+        assert channel.begin(hedgeable).outcome().code is CODE.UNAVAILABLE
+        assert channel.begin(hedgeable).outcome().texts == ["a"]
+    assert service.previous == [None, "1", None]
+
+
+# The end (HG-6).
+
+
+def test_cancelled_by_the_caller(trying, hedgeable, ours):
+    """HG-6: the caller's cancellation cancels all copies."""
+    if hedgeable not in ours.cancellable:
+        pytest.skip("a blocking call cannot be cancelled")
+    with trying(*[hangs] * 9, retry=SOON) as (service, channel):
+        call = channel.begin(hedgeable)
+        until(lambda: len(service.metadata) == 3)
+        assert not call.done()
+        call.cancel()
+        assert call.outcome().code is CODE.CANCELLED
+        all_ended(service)
+
+
+def test_closed_with_copies_in_flight(trying, hedgeable):
+    """HG-6: closing the channel cancels all copies."""
+    with trying(*[hangs] * 9, retry=SOON) as (service, channel):
+        call = channel.begin(hedgeable)
+        until(lambda: len(service.metadata) == 3)
+        channel.close()
+        assert call.outcome().code is CODE.CANCELLED
+        all_ended(service)
+
+
+def test_the_server_dies_with_copies_in_flight(ours, hedgeable):
+    """HG-3, HG-7: the copies that a dying server had do not answer; the call ends once, and the channel goes on."""
+    service = Tries(*[hangs] * 3)
+    with place(service) as server:
+        policy = "hedge: 50ms, attempts: 3, deadline: 20s"
+        options = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
+        with ours.channel(server.target, options, retry=policy) as channel:
+            call = channel.begin(hedgeable)
+            until(lambda: len(service.metadata) == 3)
+            server.kill()
+            assert call.outcome().code is CODE.UNAVAILABLE
+            all_ended(service)
+            server.start()
+            assert channel.begin(hedgeable, wait_for_ready=True).outcome().texts == ["a"]
+            until(lambda: all(slot.calls == 0 for slot in channel.own.connection_status().connections))
+
+
+def test_the_deadline_of_the_policy(trying, hedgeable):
+    """HG-6: the policy's deadline bounds the whole call."""
+    with trying(*[hangs] * 9, retry=f"{LATE}, deadline: 300ms") as (service, channel):
+        assert channel.begin(hedgeable).outcome().code is CODE.DEADLINE_EXCEEDED
+        all_ended(service)
+    assert len(service.previous) == 1
+
+
+def test_nothing_is_left(trying, hedgeable):
+    """HG-6: after many calls of which every other is hedged, no copy is on the connection."""
+    with trying(*[hangs, echo] * 100, retry="hedge: 10ms, attempts: 3", threads=64) as (service, channel):
+        for _ in range(50):
+            assert channel.begin(hedgeable).outcome().texts == ["a"]
+        all_ended(service)
+        until(lambda: all(slot.calls == 0 for slot in channel.own.connection_status().connections))
+
+
+# Without a connection (HG-7).
+
+
+def test_no_connection(ours, hedgeable, nowhere):
+    """HG-7: without a connection, the call fails as one without a policy does."""
+    with ours.channel(nowhere.target, retry=SOON) as channel:
+        outcome = channel.begin(hedgeable).outcome()
+    assert outcome.code is CODE.UNAVAILABLE
+    if hedgeable != "Down":
+        assert isinstance(outcome.error, NoConnectionError)
+
+
+def test_wait_for_ready(ours, hedgeable, nowhere):
+    """HG-7: the first copy waits for a connection."""
+    options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
+    with ours.channel(nowhere.target, options, retry=SOON) as channel:
+        call = channel.begin(hedgeable, wait_for_ready=True)
+        time.sleep(0.2)
+        nowhere.start()
+        assert call.outcome().texts == ["a"]
+
+
+def test_copies_go_to_different_servers(ours, hedgeable):
+    """HG-2: a copy avoids the servers of the others: with one of two that never answers, two copies suffice."""
+    stuck, well = Tries(*[hangs] * 999), Tries()
+    with place(stuck) as first, place(well) as second:
+        target = f"ipv4:{first.target},{second.target}"
+        options = [("grpc.lb_policy_name", "round_robin")]
+        with ours.channel(target, options, retry=TWICE) as channel:
+            channel.ready()
+            until(lambda: len(channel.own.connection_status().connections) == 2)
+            for _ in range(10):
+                assert channel.begin(hedgeable, timeout=15).outcome().texts == ["a"]
+            all_ended(stuck)
+    assert stuck.metadata, "no call went to the server that never answers"
+
+
+# Which calls (HG-8) and where it is set (HG-9).
+
+
+@pytest.mark.parametrize("method", ["Up", "Both"])
+def test_request_streams_are_not_hedged(trying, method):
+    """HG-8: a channel's hedging policy leaves calls with a stream of requests alone; asking for it is an error."""
+    with trying(fails(), retry=LATE) as (service, channel):
+        assert channel.begin(method).outcome().code is CODE.UNAVAILABLE
+        assert len(service.previous) == 1
+        with pytest.raises(OptionError, match="stream of requests"):
+            channel.begin(method, retry=SOON)
+
+
+@pytest.mark.parametrize("source", ["argument", "file", "service config"])
+def test_a_request_stream_that_a_policy_names(ours, tmp_path, source):
+    """HG-8: a hedging policy for a method that sends a stream has no effect, which a warning says."""
+    how = {}
+    if source == "argument":
+        how["retry"] = {"echo.v1.Echo/Up": LATE}
+    elif source == "file":
+        how["config"] = tmp_path / "backoff.toml"
+        how["config"].write_text('[methods."echo.v1.Echo/Up"]\nhedge = "60s"\nmax_attempts = 3\n')
+    else:
+        hedging = {"maxAttempts": 3, "hedgingDelay": "60s", "nonFatalStatusCodes": ["UNAVAILABLE"]}
+        config = {"methodConfig": [{"name": [{"service": "echo.v1.Echo", "method": "Up"}], "hedgingPolicy": hedging}]}
+        how["options"] = [("grpc.service_config", json.dumps(config))]
+    with (
+        place(Tries(fails())) as server,
+        pytest.warns(PolicyWarning, match="hedging of /echo.v1.Echo/Up: expected a retry policy") as warned,
+        ours.channel(server.target, **how) as channel,
+    ):
+        assert channel.begin("Up").outcome().code is CODE.UNAVAILABLE
+    assert len(warned) == 1
+
+
+def test_one_method_of_a_stub(trying, hedgeable):
+    """HG-9: a policy string may be for a single method of a stub."""
+    with trying(fails(), retry=None) as (service, channel):
+        assert channel.begin(hedgeable, retry=LATE).outcome().texts == ["a"]
+    assert len(service.previous) == 2
+
+
+@pytest.mark.parametrize("source", ["file", "service config"])
+def test_configured(ours, hedgeable, tmp_path, source):
+    """HG-9: a file's `[methods]` and a service config's `hedgingPolicy` hedge the calls of their methods."""
+    if source == "file":
+        path = tmp_path / "backoff.toml"
+        path.write_text('[methods."echo.v1.Echo"]\nhedge = "50ms"\nmax_attempts = 3\nnon_fatal_codes = []\n')
+        how = {"config": path}
+    else:
+        hedging = {"maxAttempts": 3, "hedgingDelay": "0.05s"}
+        config = {"methodConfig": [{"name": [{"service": "echo.v1.Echo"}], "hedgingPolicy": hedging}]}
+        how = {"options": [("grpc.service_config", json.dumps(config))]}
+    service = Tries(hangs, hangs, echo, fails(), fails(), fails())
+    with place(service) as server, ours.channel(server.target, **how) as channel:
+        assert channel.begin(hedgeable).outcome().texts == ["a"]
+        assert channel.begin(hedgeable).outcome().code is CODE.UNAVAILABLE
+    assert len(service.metadata) < 6, "UNAVAILABLE should be fatal"
+
+
+@pytest.mark.parametrize(
+    ("retry", "problem"),
+    [
+        ("hedge: 50ms, attempts: 3, delay: 1s", "either retried or hedged"),
+        ("hedge: 50ms", "requires 'max_attempts'"),
+        ("hedge: 50ms, attempts: 6", "attempts=6: expected a whole number from 2 to 5"),
+        ("hedge: soon, attempts: 3", "hedge='soon': expected"),
+    ],
+)
+def test_mistakes(ours, retry, problem):
+    """HG-9: an invalid hedging policy is an error when the channel is made, and names the setting."""
+    with pytest.raises(OptionError, match=problem), ours.channel("127.0.0.1:1", retry={METHOD: retry}):
+        pass
