@@ -187,7 +187,7 @@ def test_a_health_service_that_never_answers(ours, log):
                 assert call.outcome().code is CODE.UNAVAILABLE
                 log.until(SlotCondemned, 3)
                 assert channel.begin(timeout=0.5).outcome().code is CODE.DEADLINE_EXCEEDED, "LV-3: nothing serves"
-            assert min(log.gaps()) >= 0.05
+            assert min(log.gaps()) >= 0.049  # uvloop counts milliseconds
         finally:
             over.set()
 

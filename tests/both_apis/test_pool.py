@@ -152,9 +152,10 @@ def test_a_bad_backend_beside_a_good_one(ours, log, options):
             time.sleep(5.5)  # until between two attempts, which are 1 s apart
             stop.set()
             join()
-        assert len(bad.visits) <= 7
+        visits = len(bad.visits)
         announced = [event for event in log.of(AttemptStarted) if event.endpoint == bad.target]
-        assert len(announced) == len(bad.visits)
+        assert visits <= 7
+        assert visits <= len(announced) <= visits + 1, "the last attempt may be on its way"
         assert set(codes) == {CODE.OK}
 
 
@@ -250,7 +251,8 @@ def test_close_leaves_nothing(ours, log, options):
         until(lambda: log.of(Closed))
         heard, visits = len(log), len(bad.visits)
         time.sleep(0.3)
-        assert (len(log), len(bad.visits)) == (heard, visits)
+        assert len(log) == heard
+        assert len(bad.visits) <= visits + 1, "an attempt may have been on its way"
         assert type(log[-1]) is Closed
         assert len(log.of(Closed)) == 1
     until(lambda: dialled() == [])

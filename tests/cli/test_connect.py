@@ -95,7 +95,7 @@ async def test_json_lines_parse():
     gaps = [each["gap"] for each in objects if each["event"] == "started"]
     assert gaps[0] is None
     assert gaps[1:] == pytest.approx([starts[1] - starts[0], starts[2] - starts[1]], abs=1e-5)
-    assert gaps[1] >= 0.1  # CB-2
+    assert gaps[1] >= 0.099  # CB-2; the starts are rounded
     for each in objects[1:-1:2]:
         assert each["stage"] == "settings"
         assert "http1.x" in each["error"]

@@ -317,7 +317,7 @@ async def test_stable_after_on_the_wire(file):
         await log.until(AttemptStarted, 5)
         call.cancel()
     gaps = log.gaps()
-    assert gaps[2] > 1.3 * gaps[0]
+    assert gaps[2] >= 0.8 * 1.6**2 * 0.2 - 0.001  # a busy machine can only lengthen it
     assert all(lost.counted_as_failure for lost in log.of(Disconnected))
 
 

@@ -94,7 +94,7 @@ def test_abandoned(conductor):
         run(conductor, attempt.abandon)
         assert dialled() == []
         until(lambda: peer.visits[0].ended is not None)
-        assert time.monotonic() - began < 0.75 + 1  # with slack for a busy machine
+        assert time.monotonic() - began < 0.75 + 5  # with slack for a busy machine
         assert told == []
 
 

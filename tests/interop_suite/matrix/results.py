@@ -1,8 +1,12 @@
-"""Results made by hand: a peer that passes, one that floods and fails, and one that is missing."""
+"""Results made by hand: a peer that passes, one that floods and fails, and one that is missing.
+
+The judge takes seconds for them, so a test that needs none of them does not wait for it.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cache
 
 from grpc_judge.clients.findings import Finding
 from grpc_judge.conformance import CLAUSES, Absent, Scenario, judge
@@ -10,13 +14,9 @@ from grpc_judge.matrix.results import PeerResult, Results
 from grpc_judge.matrix.scenarios import Pace
 from tests.interop_suite.conformance import made
 
-FLOOD = made.right_client() | {
-    Scenario.FLAPPING: made.flapping((0.01,) * 390),
-    Scenario.HANG_UP: made.series((0.001,) * 500),
-    Scenario.STEADY: made.series((0.001,) * 500, terms=made.STEADY),
-    Scenario.UNSTABLE: Absent("the client has no such option"),
-    Scenario.HANDSHAKE: Absent("it ended with status 1", fault=True),
-}
+NO_PAUSE = Finding(
+    clauses=("first-gap", "growth", "recovery"), means="It dials again at once.", issues=("some/where#12",)
+)
 
 
 def peer(name, evidence, *, pace=Pace.COMPRESSED, must_pass=False, findings=()):
@@ -31,11 +31,23 @@ def peer(name, evidence, *, pace=Pace.COMPRESSED, must_pass=False, findings=()):
     )
 
 
-RIGHT = peer("right", made.right_client(), must_pass=True)
-NO_PAUSE = Finding(
-    clauses=("first-gap", "growth", "recovery"), means="It dials again at once.", issues=("some/where#12",)
-)
-FLOODING = peer("flooding client", FLOOD, pace=Pace.REAL, findings=(NO_PAUSE,))
+@cache
+def right_peer():
+    return peer("right", made.right_client(), must_pass=True)
+
+
+@cache
+def flooding_peer():
+    evidence = made.right_client() | {
+        Scenario.FLAPPING: made.flapping((0.01,) * 390),
+        Scenario.HANG_UP: made.series((0.001,) * 500),
+        Scenario.STEADY: made.series((0.001,) * 500, terms=made.STEADY),
+        Scenario.UNSTABLE: Absent("the client has no such option"),
+        Scenario.HANDSHAKE: Absent("it ended with status 1", fault=True),
+    }
+    return peer("flooding client", evidence, pace=Pace.REAL, findings=(NO_PAUSE,))
+
+
 MISSING = PeerResult(name="far away", must_pass=False, missing="the program far is missing")
 
 

@@ -10,13 +10,13 @@ from grpc_judge.checkout import cli
 from grpc_judge.conformance import CLAUSES, Level
 from grpc_judge.matrix.export import export
 from grpc_judge.matrix.rows import rows
-from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, results
+from tests.interop_suite.matrix.results import MISSING, flooding_peer, results, right_peer
 
 
 def test_junit(tmp_path):
     """IO-4: one suite for each client and one case for each clause; only a failure of the protocol is a failure."""
     path = tmp_path / "junit.xml"
-    export(results(RIGHT, FLOODING, MISSING), {"cap"}, junit=path, html=None)
+    export(results(right_peer(), flooding_peer(), MISSING), {"cap"}, junit=path, html=None)
     right, flooding, missing = ET.parse(path).getroot()
     assert (right.get("tests"), right.get("failures")) == (str(len(CLAUSES)), "0")
     assert (missing.get("errors"), missing[0][0].get("message")) == ("1", "the program far is missing")
@@ -32,14 +32,18 @@ def test_junit(tmp_path):
 
 def test_known_failures_are_known(tmp_path):
     """IO-4: a failure that is allowed, by its clause or its rule, is shown as known."""
-    known = {row.clause for row in rows(FLOODING, results(FLOODING), {"first-gap", "CB-6"}) if row.verdict == "known"}
+    known = {
+        row.clause
+        for row in rows(flooding_peer(), results(flooding_peer()), {"first-gap", "CB-6"})
+        if row.verdict == "known"
+    }
     assert known == {"first-gap", "accept-does-not-reset"}
 
 
 def test_the_page_stands_alone(tmp_path):
     """IO-4: the page needs no other file, and has a line for each clause and client."""
     path = tmp_path / "page.html"
-    export(results(RIGHT, FLOODING, MISSING), (), junit=None, html=path)
+    export(results(right_peer(), flooding_peer(), MISSING), (), junit=None, html=path)
     page = path.read_text("utf-8")
     assert page.startswith("<!doctype html>\n<html")
     assert page.count("<tr") == 2 * (len(CLAUSES) + 1)

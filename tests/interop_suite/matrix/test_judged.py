@@ -8,7 +8,7 @@ import pytest
 
 from grpc_judge.conformance import Outcome
 from grpc_judge.matrix.judged import has_place, insert, judged, table
-from tests.interop_suite.matrix.results import RIGHT
+from tests.interop_suite.matrix.results import right_peer
 
 COMMAND = "python -m interop mutants"
 PAGE = f"before\n<!-- begin: {COMMAND} -->\n\nan old table\n<!-- end: {COMMAND} -->\nafter\n"
@@ -16,7 +16,8 @@ PAGE = f"before\n<!-- begin: {COMMAND} -->\n\nan old table\n<!-- end: {COMMAND} 
 
 def failing(*clauses):
     return [
-        replace(verdict, outcome=Outcome.FAIL) if verdict.clause in clauses else verdict for verdict in RIGHT.verdicts
+        replace(verdict, outcome=Outcome.FAIL) if verdict.clause in clauses else verdict
+        for verdict in right_peer().verdicts
     ]
 
 
@@ -35,7 +36,7 @@ def test_a_correct_client_fails_nothing():
 
 def test_a_round_without_any_verdict_is_not_a_pass():
     """IO-4: a client counts as not judged if every clause is inconclusive."""
-    late = [replace(verdict, outcome=Outcome.INCONCLUSIVE) for verdict in RIGHT.verdicts]
+    late = [replace(verdict, outcome=Outcome.INCONCLUSIVE) for verdict in right_peer().verdicts]
     found = judged("none", [late])
     assert (found.seen, found.inconclusive) == (0, len(late))
 

@@ -12,14 +12,14 @@ from grpc_judge.checkout import cli
 from grpc_judge.clients.reference.defects import DEFECTS
 from grpc_judge.conformance import CLAUSES, Outcome, Verdict
 from grpc_judge.matrix import mutants as mutants_module
-from tests.interop_suite.matrix.results import RIGHT, results
+from tests.interop_suite.matrix.results import results, right_peer
 
 NAMES = {clause.name for clause in CLAUSES}
 
 
 def failing(*clauses, outcome=Outcome.FAIL):
     return tuple(
-        replace(verdict, outcome=outcome) if verdict.clause in clauses else verdict for verdict in RIGHT.verdicts
+        replace(verdict, outcome=outcome) if verdict.clause in clauses else verdict for verdict in right_peer().verdicts
     )
 
 
@@ -28,7 +28,9 @@ def command(monkeypatch, verdicts, *arguments):
 
     async def run_all(peers, clauses, _view, **options):
         asked.append(options)
-        return results(*(replace(RIGHT, name=peer.name, verdicts=verdicts(peer)) for peer in peers), clauses=clauses)
+        return results(
+            *(replace(right_peer(), name=peer.name, verdicts=verdicts(peer)) for peer in peers), clauses=clauses
+        )
 
     monkeypatch.setattr(mutants_module, "run_all", run_all)
     return CliRunner().invoke(cli, ["mutants", *arguments]), asked
@@ -36,7 +38,7 @@ def command(monkeypatch, verdicts, *arguments):
 
 def as_expected(peer):
     defect = peer.name.split()[0]
-    return RIGHT.verdicts if defect == "none" else failing(*DEFECTS[defect].clauses)
+    return right_peer().verdicts if defect == "none" else failing(*DEFECTS[defect].clauses)
 
 
 def test_each_defect_names_clauses_that_there_are():
@@ -72,7 +74,7 @@ def test_another_clause_is_a_wrong_verdict(monkeypatch):
 @pytest.mark.parametrize(("options", "status"), [([], 0), (["--full"], 1)])
 def test_a_small_defect_need_not_be_seen_in_short_time(monkeypatch, options, status):
     """IO-4: a small defect may be missed in compressed time, but not in the full run."""
-    result, asked = command(monkeypatch, lambda _: RIGHT.verdicts, "--defects", "cap-0.85", *options)
+    result, asked = command(monkeypatch, lambda _: right_peer().verdicts, "--defects", "cap-0.85", *options)
     assert result.exit_code == status
     assert asked[0]["full"] is bool(options)
 
@@ -120,4 +122,4 @@ def test_the_table_goes_into_a_page(monkeypatch, tmp_path):
 
 def test_verdicts_are_those_of_the_suite():
     """IO-4: the hand-made results that these tests modify are real verdicts, and all of them pass."""
-    assert all(isinstance(each, Verdict) and each.outcome is Outcome.PASS for each in RIGHT.verdicts)
+    assert all(isinstance(each, Verdict) and each.outcome is Outcome.PASS for each in right_peer().verdicts)

@@ -11,12 +11,12 @@ from grpc_judge.conformance import CLAUSES, Scenario
 from grpc_judge.matrix.comparison import TOLERANCE
 from grpc_judge.matrix.report import write_report
 from grpc_judge.matrix.scenarios import Pace
-from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, results
+from tests.interop_suite.matrix.results import MISSING, flooding_peer, results, right_peer
 
 
 def test_page(tmp_path):
     """IO-4: the page shows the date, versions, commands and matrix, and for each scenario its verdicts."""
-    write_report(results(RIGHT, FLOODING, MISSING), tmp_path / "new")
+    write_report(results(right_peer(), flooding_peer(), MISSING), tmp_path / "new")
     page = (tmp_path / "new" / "README.md").read_text()
     assert "Measured on 2026-01-02 on " in page
     assert "The run took 3 minutes, with time compressed for configurable clients." in page
@@ -36,7 +36,9 @@ def test_page(tmp_path):
 
 def test_who_could_be_told_only_in_part(tmp_path):
     """IO-4: the page names the scenarios in which a partly configurable client had the protocol's own values."""
-    partly = replace(RIGHT, paces=dict(RIGHT.paces) | {Scenario.SILENT: Pace.REAL, Scenario.SLOW_SETTINGS: Pace.REAL})
+    partly = replace(
+        right_peer(), paces=dict(right_peer().paces) | {Scenario.SILENT: Pace.REAL, Scenario.SLOW_SETTINGS: Pace.REAL}
+    )
     write_report(results(partly, clauses=CLAUSES[:2]), tmp_path)
     page = (tmp_path / "README.md").read_text()
     assert "a tolerance of 50 ms; the protocol's own values in these scenarios: silent, slow settings |" in page
@@ -44,7 +46,7 @@ def test_who_could_be_told_only_in_part(tmp_path):
 
 def test_matrix(tmp_path):
     """IO-4: a row for each client, the best first, with its score, the figures of failures, and footnotes for n/a."""
-    write_report(results(FLOODING, RIGHT), tmp_path)
+    write_report(results(flooding_peer(), right_peer()), tmp_path)
     page = (tmp_path / "README.md").read_text()
     table = page.partition("## The matrix\n\n")[2].partition("\n\n")[0].splitlines()
     heads, _, *rows = (line.strip("|").split("|") for line in table)
@@ -63,7 +65,7 @@ def test_matrix(tmp_path):
 
 def test_what_failures_mean(tmp_path):
     """IO-4: the page explains known failures and links to their issues; clients that passed are not mentioned."""
-    write_report(results(RIGHT, FLOODING), tmp_path)
+    write_report(results(right_peer(), flooding_peer()), tmp_path)
     page = (tmp_path / "README.md").read_text()
     section = page.partition("## What the failures mean")[2].partition("\n## ")[0]
     assert "**right**" not in section
@@ -76,7 +78,7 @@ def test_what_failures_mean(tmp_path):
 
 def test_results_beside_it(tmp_path):
     """IO-4: the verdicts are written as JSON next to the page, with the tolerance for comparing them."""
-    write_report(results(RIGHT, FLOODING), tmp_path)
+    write_report(results(right_peer(), flooding_peer()), tmp_path)
     found = json.loads((tmp_path / "results.json").read_text())
     assert found["tolerance"] == TOLERANCE
     assert [peer["name"] for peer in found["peers"]] == ["right", "flooding client"]
@@ -84,7 +86,7 @@ def test_results_beside_it(tmp_path):
 
 def test_pictures(tmp_path):
     """IO-4: every picture on the page exists, has labelled axes, and names the clients that it shows."""
-    write_report(results(RIGHT, FLOODING), tmp_path)
+    write_report(results(right_peer(), flooding_peer()), tmp_path)
     shown = re.findall(r"!\[.+\]\((.+)\)", (tmp_path / "README.md").read_text())
     assert set(shown) == {path.name for path in tmp_path.glob("*.svg")} == {f"{each.label}.svg" for each in Scenario}
     for name in shown:
@@ -100,7 +102,7 @@ def test_pictures(tmp_path):
 def test_the_same_results_make_the_same_pictures(tmp_path):
     """IO-4: the same results produce the same page and pictures, byte for byte."""
     for folder in ("one", "two"):
-        write_report(results(RIGHT, clauses=CLAUSES[:3]), tmp_path / folder)
+        write_report(results(right_peer(), clauses=CLAUSES[:3]), tmp_path / folder)
     one, two = ({path.name: path.read_bytes() for path in (tmp_path / each).iterdir()} for each in ("one", "two"))
     assert one == two
 
@@ -108,6 +110,6 @@ def test_the_same_results_make_the_same_pictures(tmp_path):
 def test_only_what_was_judged(tmp_path):
     """IO-4: a report on some rules covers only their scenarios, and describes peers without evidence in words."""
     clauses = [clause for clause in CLAUSES if clause.scenario is Scenario.HANDSHAKE]
-    write_report(results(FLOODING, clauses=clauses), tmp_path)
+    write_report(results(flooding_peer(), clauses=clauses), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"README.md", "results.json"}
     assert "- **fail**: flooding client: it ended with status 1" in (tmp_path / "README.md").read_text()

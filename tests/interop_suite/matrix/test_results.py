@@ -10,31 +10,35 @@ import pytest
 from grpc_judge.conformance import CLAUSES, Absent, Outcome, Scenario
 from grpc_judge.matrix.results import to_json, to_summary
 from tests.interop_suite.conformance import made
-from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, peer, results
+from tests.interop_suite.matrix.results import MISSING, flooding_peer, peer, results, right_peer
 
 
 @pytest.mark.parametrize(
     ("peers", "require_peers", "passed"),
     [
-        ((RIGHT, FLOODING, MISSING), False, True),
-        ((RIGHT, FLOODING, MISSING), True, False),
-        ((RIGHT, FLOODING), False, True),
-        ((RIGHT, FLOODING), True, False),
-        ((RIGHT, peer("calm", made.right_client())), True, True),
-        ((replace(FLOODING, must_pass=True), RIGHT), False, False),
-        ((replace(MISSING, must_pass=True), RIGHT), False, False),
-        ((FLOODING,), False, True),
-        ((peer("unjudged", {each: Absent("no such option") for each in Scenario}, must_pass=True),), False, False),
+        (lambda: (right_peer(), flooding_peer(), MISSING), False, True),
+        (lambda: (right_peer(), flooding_peer(), MISSING), True, False),
+        (lambda: (right_peer(), flooding_peer()), False, True),
+        (lambda: (right_peer(), flooding_peer()), True, False),
+        (lambda: (right_peer(), peer("calm", made.right_client())), True, True),
+        (lambda: (replace(flooding_peer(), must_pass=True), right_peer()), False, False),
+        (lambda: (replace(MISSING, must_pass=True), right_peer()), False, False),
+        (lambda: (flooding_peer(),), False, True),
+        (
+            lambda: (peer("unjudged", {each: Absent("no such option") for each in Scenario}, must_pass=True),),
+            False,
+            False,
+        ),
     ],
 )
 def test_only_those_that_must_pass_decide(peers, require_peers, passed):
     """IO-4: only peers that must pass can fail a run; if all peers are required, so can missing or broken ones."""
-    assert results(*peers).passed(require_peers=require_peers) is passed
+    assert results(*peers()).passed(require_peers=require_peers) is passed
 
 
 def test_what_does_not_apply_is_no_failure():
     """IO-4: a clause that does not apply to a peer does not make it fail."""
-    evidence = dict(RIGHT.evidence) | {Scenario.UNSTABLE: Absent("no such option")}
+    evidence = dict(right_peer().evidence) | {Scenario.UNSTABLE: Absent("no such option")}
     assert results(peer("right", evidence, must_pass=True)).passed(require_peers=True)
 
 
@@ -45,7 +49,7 @@ def test_named_peers_must_pass_what_the_protocol_asks():
     assert results(other).passed(require_peers=False, named=True)
     assert not results(ours).passed(require_peers=False)
     assert results(ours).passed(require_peers=False, allowed={"no-flood", "goaway-backs-off", "CB-8"})
-    assert not results(FLOODING).passed(require_peers=False, named=True)
+    assert not results(flooding_peer()).passed(require_peers=False, named=True)
 
 
 def test_a_client_that_dials_once_is_called_that():
@@ -53,12 +57,12 @@ def test_a_client_that_dials_once_is_called_that():
     once = {each: made.series(()) for each in (Scenario.HANG_UP, Scenario.STEADY)}
     absent = {each: Absent("no such option") for each in (Scenario.FAILURES, Scenario.HANDSHAKE)}
     assert "dials once and never again" in peer("once", made.right_client() | once | absent).headline
-    assert (RIGHT.headline, FLOODING.headline) == ("", "")
+    assert (right_peer().headline, flooding_peer().headline) == ("", "")
 
 
 def test_json_has_everything():
     """IO-4: the JSON has all clauses, verdicts, measures and timelines; a missing bound is null."""
-    found = json.loads(json.dumps(to_json(results(RIGHT, FLOODING, MISSING)), allow_nan=False))
+    found = json.loads(json.dumps(to_json(results(right_peer(), flooding_peer(), MISSING)), allow_nan=False))
     assert [clause["name"] for clause in found["clauses"]] == [clause.name for clause in CLAUSES]
     right, flooding, missing = found["peers"]
     assert missing["missing"] == "the program far is missing"
@@ -76,7 +80,7 @@ def test_json_has_everything():
 
 def test_summary_is_small():
     """IO-4: the summary has versions and the deciding figure of each verdict, but no timelines."""
-    found = json.loads(json.dumps(to_summary(results(RIGHT, FLOODING, MISSING)), allow_nan=False))
+    found = json.loads(json.dumps(to_summary(results(right_peer(), flooding_peer(), MISSING)), allow_nan=False))
     right, flooding, _ = found["peers"]
     assert "scenarios" not in right
     assert right["versions"] == {"grpcio": "1.2.3"}

@@ -6,6 +6,7 @@ import copy
 import json
 import sys
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from click.testing import CliRunner
@@ -17,15 +18,22 @@ from grpc_judge.matrix.comparison import TOLERANCE, compare, versions_changed
 from grpc_judge.matrix.results import to_json, to_summary
 from grpc_judge.matrix.verify import verify
 from grpc_judge.runner.program import ROOT
-from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, results
+from tests.interop_suite.matrix.results import MISSING, flooding_peer, results, right_peer
 
-RUN = results(RIGHT, FLOODING, MISSING)
-BEFORE = to_summary(RUN)
+
+@cache
+def run():
+    return results(right_peer(), flooding_peer(), MISSING)
+
+
+@cache
+def summary():
+    return to_summary(run())
 
 
 def changed(clause="first-gap", peer="flooding client", **change):
     """Return the run with one verdict changed: the verdict's `outcome`, or parts of its figure."""
-    after = copy.deepcopy(BEFORE)
+    after = copy.deepcopy(summary())
     verdicts = next(each["verdicts"] for each in after["peers"] if each["name"] == peer)
     verdict = next(each for each in verdicts if each["clause"] == clause)
     verdict |= {name: change.pop(name) for name in ("outcome", "figure") if name in change}
@@ -41,18 +49,18 @@ def saved(folder, name, found):
 
 def test_a_run_is_like_itself():
     """IO-4: a run does not differ from itself, whether as a summary or as full JSON."""
-    assert compare(BEFORE, BEFORE) == []
-    assert compare(BEFORE, json.loads(json.dumps(to_json(RUN)))) == []
+    assert compare(summary(), summary()) == []
+    assert compare(summary(), json.loads(json.dumps(to_json(run())))) == []
 
 
 def test_another_verdict_differs():
     """IO-4: a changed outcome is a difference, described by the client, the clause and both verdicts."""
-    (difference,) = compare(BEFORE, changed(outcome="pass"))
+    (difference,) = compare(summary(), changed(outcome="pass"))
     assert str(difference).startswith("flooding client first-gap: was fail (INITIAL_BACKOFF: 0.001 ")
     assert difference.vanished
-    (difference,) = compare(BEFORE, changed(peer="right", outcome="fail"))
+    (difference,) = compare(summary(), changed(peer="right", outcome="fail"))
     assert not difference.vanished
-    (difference,) = compare(BEFORE, changed(clause="stable-after", outcome="fail"))
+    (difference,) = compare(summary(), changed(clause="stable-after", outcome="fail"))
     assert not difference.vanished
 
 
@@ -106,34 +114,36 @@ def test_jitter_that_compounds_misses_on_either_side():
 
 def test_figures_of_what_holds_are_free():
     """IO-4: the figures of verdicts that pass are not compared."""
-    assert compare(BEFORE, changed("keeps-trying", peer="right", seen=99)) == []
+    assert compare(summary(), changed("keeps-trying", peer="right", seen=99)) == []
 
 
 def test_peers_that_come_and_go():
     """IO-4: a client or a clause that only one of the two runs judged is a difference."""
-    gone = to_summary(results(RIGHT, MISSING))
-    (difference,) = compare(BEFORE, gone)
+    gone = to_summary(results(right_peer(), MISSING))
+    (difference,) = compare(summary(), gone)
     assert str(difference) == "flooding client: was judged; is not judged"
-    (difference,) = compare(gone, BEFORE)
+    (difference,) = compare(gone, summary())
     assert str(difference) == "flooding client: was not judged; is judged"
-    (difference,) = compare(BEFORE, to_summary(results(RIGHT, FLOODING, replace(FLOODING, name="far away"))))
+    (difference,) = compare(
+        summary(), to_summary(results(right_peer(), flooding_peer(), replace(flooding_peer(), name="far away")))
+    )
     assert str(difference) == "far away: was left out, since the program far is missing; is judged"
-    fewer = to_summary(results(RIGHT, FLOODING, MISSING))
+    fewer = to_summary(results(right_peer(), flooding_peer(), MISSING))
     fewer["peers"][0]["verdicts"].pop()
-    (difference,) = compare(BEFORE, fewer)
+    (difference,) = compare(summary(), fewer)
     assert difference.new == "not judged"
 
 
 def test_versions_are_named():
     """IO-4: a changed version is reported, but is not a difference."""
-    after = to_summary(results(replace(RIGHT, versions={"grpcio": "1.3"}), FLOODING, MISSING))
-    assert list(versions_changed(BEFORE, after)) == ["right: grpcio 1.2.3, now 1.3"]
-    assert compare(BEFORE, after) == []
+    after = to_summary(results(replace(right_peer(), versions={"grpcio": "1.3"}), flooding_peer(), MISSING))
+    assert list(versions_changed(summary(), after)) == ["right: grpcio 1.2.3, now 1.3"]
+    assert compare(summary(), after) == []
 
 
 def test_command_on_two_files(tmp_path):
     """IO-4: `--against` compares two files without a run; the exit status says whether they agree."""
-    old = saved(tmp_path, "old.json", BEFORE)
+    old = saved(tmp_path, "old.json", summary())
     same = CliRunner().invoke(verify, [old, "--against", old])
     assert (same.exit_code, same.output) == (0, f"{2 * len(CLAUSES)} verdicts, 0 differ\n")
     other = CliRunner().invoke(verify, [old, "--against", saved(tmp_path, "new.json", changed(outcome="pass"))])
@@ -174,11 +184,11 @@ class Runs:
 
 def test_a_fresh_run_has_what_the_old_one_had(monkeypatch, tmp_path):
     """IO-4: a fresh run has the old run's clauses, length and clients, except clients that were missing."""
-    runs = Runs(monkeypatch, BEFORE)
-    result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", BEFORE), "--json", str(tmp_path / "new.json")])
+    runs = Runs(monkeypatch, summary())
+    result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", summary()), "--json", str(tmp_path / "new.json")])
     assert result.exit_code == 0, result.output
     assert runs.asked == [(["right", "flooding client"], [clause.name for clause in CLAUSES], False)]
-    assert json.loads((tmp_path / "new.json").read_text())["peers"] == BEFORE["peers"]
+    assert json.loads((tmp_path / "new.json").read_text())["peers"] == summary()["peers"]
 
 
 def test_a_fresh_run_is_a_run(monkeypatch, tmp_path):
@@ -188,7 +198,7 @@ def test_a_fresh_run_is_a_run(monkeypatch, tmp_path):
     )
     monkeypatch.setattr(verify_module, "find_peers", lambda: [broken, replace(broken, name="of no concern")])
     clauses = [clause for clause in CLAUSES if clause.name == "waits-for-settings"]
-    old = to_summary(results(*(only(each, clauses) for each in (RIGHT, FLOODING)), clauses=clauses))
+    old = to_summary(results(*(only(each, clauses) for each in (right_peer(), flooding_peer())), clauses=clauses))
     result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", old)])
     assert result.exit_code == 1
     assert "DIFFERS right waits-for-settings: was pass (holds, 3 measured); is fail (right ended with " in result.output
@@ -203,8 +213,8 @@ def only(peer, clauses):
 def test_a_failure_that_does_not_show_is_looked_for_again(monkeypatch, tmp_path):
     """IO-4: if a failure does not recur (some depend on chance), only that client and clause are rerun."""
     quiet = changed("growth", outcome="pass")
-    runs = Runs(monkeypatch, quiet, quiet, BEFORE)
-    result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", BEFORE)])
+    runs = Runs(monkeypatch, quiet, quiet, summary())
+    result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", summary())])
     assert result.exit_code == 0, result.output
     assert runs.asked[1:] == [(["flooding client"], ["growth"], False)] * 2
 
@@ -213,7 +223,7 @@ def test_a_failure_that_never_shows_is_a_difference(monkeypatch, tmp_path):
     """IO-4: a failure that does not recur in three more runs is a difference."""
     quiet = changed("growth", outcome="pass")
     runs = Runs(monkeypatch, *[quiet] * 4)
-    result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", BEFORE)])
+    result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", summary())])
     assert result.exit_code == 1
     assert len(runs.asked) == 4
 
@@ -221,8 +231,8 @@ def test_a_failure_that_never_shows_is_a_difference(monkeypatch, tmp_path):
 def test_a_new_failure_that_does_not_come_back_is_chance(monkeypatch, tmp_path):
     """IO-4: a failure that only the new run shows is looked for again, on that client and clause alone."""
     new = changed(peer="right", outcome="fail")
-    runs = Runs(monkeypatch, new, new, BEFORE)
-    result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", BEFORE)])
+    runs = Runs(monkeypatch, new, new, summary())
+    result = CliRunner().invoke(verify, [saved(tmp_path, "old.json", summary())])
     assert result.exit_code == 0, result.output
     assert runs.asked[1:] == [(["right"], ["first-gap"], False)] * 2
 
@@ -230,13 +240,13 @@ def test_a_new_failure_that_does_not_come_back_is_chance(monkeypatch, tmp_path):
 def test_a_new_failure_that_stays_is_a_difference(monkeypatch, tmp_path):
     """IO-4: a failure that only the new run has, and that comes back three times, is a difference."""
     runs = Runs(monkeypatch, *[changed(peer="right", outcome="fail")] * 4)
-    assert CliRunner().invoke(verify, [saved(tmp_path, "old.json", BEFORE)]).exit_code == 1
+    assert CliRunner().invoke(verify, [saved(tmp_path, "old.json", summary())]).exit_code == 1
     assert len(runs.asked) == 4
 
 
 def test_evidence_made_by_hand_is_judged_as_expected():
     """IO-4: the hand-made run that these tests modify has one failure measured in seconds and one in connections."""
-    by_name = {verdict.clause: verdict for verdict in judge(FLOODING.evidence, CLAUSES)}
+    by_name = {verdict.clause: verdict for verdict in judge(flooding_peer().evidence, CLAUSES)}
     assert by_name["first-gap"].figure.seen == pytest.approx(0.001, rel=0.3)
     assert by_name["no-flood"].figure.what.startswith("connections ")
     assert by_name["no-flood"].figure.seen > by_name["no-flood"].figure.allowed.high
@@ -248,7 +258,7 @@ def test_a_failure_that_appears_and_is_known(monkeypatch, tmp_path, known, statu
     (tmp_path / "findings.toml").write_text(f'[[finding]]\nclauses = ["{known}"]\nmeans = "It is so."\n')
     peer = Peer(name="right", folder=tmp_path, command=("true",), configurable=frozenset())
     monkeypatch.setattr(verify_module, "find_peers", lambda: [peer])
-    old, new = saved(tmp_path, "old", BEFORE), saved(tmp_path, "new", changed(peer="right", outcome="fail"))
+    old, new = saved(tmp_path, "old", summary()), saved(tmp_path, "new", changed(peer="right", outcome="fail"))
     result = CliRunner().invoke(verify, [old, "--against", new])
     assert result.exit_code == status
     said = "by chance, as its findings say: " if known == "first-gap" else "DIFFERS "

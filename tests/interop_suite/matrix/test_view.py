@@ -13,7 +13,7 @@ from grpc_judge.matrix.scenarios import STAGINGS, Pace
 from grpc_judge.matrix.schedule import Wave
 from grpc_judge.matrix.trial import Trial
 from grpc_judge.matrix.view import MatrixView
-from tests.interop_suite.matrix.results import FLOODING, MISSING, RIGHT, results
+from tests.interop_suite.matrix.results import MISSING, flooding_peer, results, right_peer
 
 
 def shown(show, *, terminal=False):
@@ -25,17 +25,17 @@ def shown(show, *, terminal=False):
 
 def test_table():
     """IO-4: the table has a line for each clause and a column for each peer that was judged."""
-    lines = shown(lambda view: view.show(results(RIGHT, FLOODING, MISSING))).splitlines()
+    lines = shown(lambda view: view.show(results(right_peer(), flooding_peer(), MISSING))).splitlines()
     cells = {line.split()[1]: line.split()[2:] for line in lines if line.startswith(" C")}
     assert cells["first-gap"] == ["pass", "FAIL"]
     assert cells["stable-after"] == ["pass", "n/a"]
     assert cells["accept-does-not-reset"] == ["pass", "FAIL"]
-    assert len(cells) == len(results(RIGHT).clauses)
+    assert len(cells) == len(results(right_peer()).clauses)
 
 
 def test_what_was_missed_is_said():
     """IO-4: below the table, every failure and every clause that does not apply is explained."""
-    text = shown(lambda view: view.show(results(RIGHT, FLOODING, MISSING)))
+    text = shown(lambda view: view.show(results(right_peer(), flooding_peer(), MISSING)))
     assert "far away: left out, since the program far is missing\n" in text
     assert "right (grpcio 1.2.3): 37 of 37 clauses hold\n" in text
     assert "flooding client (grpcio 1.2.3): 27 of 37 clauses hold\n" in text
@@ -46,8 +46,8 @@ def test_what_was_missed_is_said():
 
 def test_words_of_a_program_are_no_markup():
     """IO-4: a program's output is printed verbatim, and not interpreted as markup."""
-    verdicts = tuple(replace(verdict, reason="[red]boom[/red]", measures=()) for verdict in FLOODING.verdicts)
-    text = shown(lambda view: view.show(results(replace(FLOODING, verdicts=verdicts))))
+    verdicts = tuple(replace(verdict, reason="[red]boom[/red]", measures=()) for verdict in flooding_peer().verdicts)
+    text = shown(lambda view: view.show(results(replace(flooding_peer(), verdicts=verdicts))))
     assert "CB-2 first-gap: [red]boom[/red]\n" in text
 
 
@@ -78,5 +78,5 @@ def test_progress_on_a_terminal():
 
 def test_versions_that_nobody_told():
     """IO-4: a client whose trials all ended early reported no versions, and is shown without them."""
-    text = shown(lambda view: view.show(results(replace(RIGHT, versions={}))))
+    text = shown(lambda view: view.show(results(replace(right_peer(), versions={}))))
     assert "right: 37 of 37 clauses hold\n" in text
