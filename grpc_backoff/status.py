@@ -133,3 +133,24 @@ class Reason(enum.Enum):
     DEADLINE = "the deadline leaves no time for another attempt"
     BUDGET = "the retry budget is used up"
     STOPPED = "the server asked the client not to retry"
+
+
+CANCELLED_BY_SERVER = "cancelled by the server or its shutdown"
+"""What CANCELLED means if neither the caller nor a deadline was its cause (RO-3)."""
+
+
+class CodedFailure:
+    """What the events about a failed call or stream have in common.
+
+    Attributes:
+        code: the name of the status code.
+    """
+
+    __slots__ = ()
+
+    code: str
+
+    @property
+    def failure(self) -> str:
+        """The code; if it is CANCELLED, also that the server cancelled, because no event reports the caller's own."""
+        return f"{self.code}, {CANCELLED_BY_SERVER}" if self.code == "CANCELLED" else self.code

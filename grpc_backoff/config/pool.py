@@ -105,9 +105,12 @@ def read_place(target: str, policy: PoolPolicy, core: Sequence[tuple[Any, Any]])
     named = first_values(core)
     if resolver_configures(target, named):
         return Place(replace(policy, round_robin=False, resolve_every=0.0, health_service=None))
+    read = _parse(target)
+    if not policy.round_robin and read is not None and len(endpoints(read.addresses)) > 1:
+        # The core tries the addresses in their order, so a replacement would reach the unhealthy server again.
+        policy = replace(policy, health_service=None)
     if not (policy.round_robin or policy.resolve_every):
         return Place(policy)
-    read = _parse(target)
     if read is None or _is_proxied(read, named):
         health = None if policy.round_robin else policy.health_service  # round_robin of the core watches it itself
         return Place(replace(policy, round_robin=False, resolve_every=0.0, health_service=health))

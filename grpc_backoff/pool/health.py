@@ -190,7 +190,7 @@ class WatchMachine:
         return state, [*effects, *self._arm(state)]
 
     def _gone(self, state: WatchState) -> WatchStep:
-        """Stop, because the connection has ended; whoever waits for its health will find that out."""
+        """Stop, because the connection has ended; an attempt that waits for its health will find that out."""
         state, told = self._told(state, state.problem or "")
         return self._over(state, [*told, EndStream()])
 

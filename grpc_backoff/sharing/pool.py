@@ -481,7 +481,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         return slot is not None and slot.replaces is not None
 
     def prove(self, number: int, connection: Any, limit: float, tell: Callable[[str], None]) -> None:
-        """Tell why the server of a new connection is not serving; empty if it is, or if nobody knows in time.
+        """Tell why the server of a new connection is not serving; empty if it is, or if it is not known in time.
 
         `limit` is how many seconds are left for the attempt. What is told later means nothing.
         """
@@ -601,9 +601,14 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         return live or list(held.values())
 
     def _shown(self, held: Held[ManagerT]) -> State:
-        """Return the state of a slot that counts for the channel's."""
-        slot = self._state.slot(held.seat.number)
-        return slot.shown if slot is not None and slot.role is Role.UNHEALTHY else held.manager.state
+        """Return the state of a slot that counts for the channel's; any thread may call this."""
+        state = self._state
+        slot = state.slot(held.seat.number)
+        if slot is None or slot.role is not Role.UNHEALTHY:
+            return held.manager.state
+        # In the step that opens the replacement, it has no manager yet.
+        replacement = state.replacement(slot.number)
+        return slot.shown if replacement is None else replacement.state
 
     # Driving the machine.
 

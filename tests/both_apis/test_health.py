@@ -17,7 +17,7 @@ import grpc
 import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, OptionError, PolicyWarning
-from grpc_backoff.pool.events import SlotRetiring, SlotServing, SlotUnhealthy
+from grpc_backoff.pool.events import SlotOpened, SlotRetiring, SlotServing, SlotUnhealthy
 from tests.both_apis.log import Log
 from tests.both_apis.relay import relay
 from tests.both_apis.test_pool import calls, roles, run
@@ -114,7 +114,11 @@ def unhealthy_calls(channel):
 def test_a_rolling_restart(ours):
     """RO-1: servers that say NOT_SERVING before they stop cost no call with round_robin, whose READY state goes on."""
     codes, stop, states = Counter(), threading.Event(), set()
-    with Served() as one, Served() as two, ours.channel(f"ipv4:{one.target},{two.target}", options(AROUND)) as channel:
+    with (
+        Served() as one,
+        Served() as two,
+        ours.channel(f"ipv4:{one.target},{two.target}", options(AROUND)) as channel,
+    ):
         channel.ready()
         until(lambda: roles(channel) == ["serving"] * 2)
         join = channel.start([calls(stop, codes) for _ in range(4)])
@@ -135,7 +139,7 @@ def test_a_rolling_restart(ours):
 
 
 def test_pick_first_behind_an_address(ours, log):
-    """RO-1: with pick_first, new calls go to another server behind the address; a stream goes on to its own end."""
+    """RO-1: with pick_first, new calls go to another server behind the same address; a stream goes on."""
     codes, stop, end = Counter(), threading.Event(), threading.Event()
     with (
         Served() as one,
@@ -163,6 +167,28 @@ def test_pick_first_behind_an_address(ours, log):
     assert set(codes) == {CODE.OK}
     assert log.of(SlotUnhealthy)[0].why == "the server reports NOT_SERVING"
     assert min(log.gaps()) >= INITIAL - 1e-6  # rounding
+
+
+def test_the_state_while_a_replacement_is_opened(ours):
+    """RO-1, PO-4: from the moment at which a server is unhealthy, the channel is CONNECTING, so no call fails."""
+    shown = []
+
+    def look(event):
+        if isinstance(event, SlotUnhealthy | SlotOpened) and event.slot in (0, 1):
+            shown.append(state(channel))
+
+    with (
+        Served() as one,
+        Served() as two,
+        relay(one.port) as between,
+        ours.channel(between.target, options(), listeners=[look]) as channel,
+    ):
+        channel.ready()
+        until(lambda: one.health.running == 1)
+        between.turn(two.port)
+        one.health.status = NOT_SERVING
+        until(lambda: roles(channel) == ["serving"] and two.health.running == 1)
+    assert shown == ["CONNECTING"] * 2
 
 
 @pytest.mark.parametrize("config", [{}, AROUND], ids=["pick_first", "round_robin"])

@@ -245,6 +245,16 @@ def test_whose_watch_it_is():
     assert read_place("xds:a", first, ()).policy == PoolPolicy()
 
 
+def test_pick_first_with_several_addresses():
+    """RO-1: with several literal addresses, pick_first watches nothing: its replacement would dial the first again."""
+    first, follows = PoolPolicy(health_service=""), PoolPolicy(health_service="", resolve_every=1.0)
+    several = "ipv4:192.0.2.1:1,192.0.2.2:1"
+    assert [read_place(several, each, ()).policy for each in (first, follows)] == [PoolPolicy()] * 2
+    for one in ("ipv4:192.0.2.1:1", "ipv4:192.0.2.1:1,192.0.2.1:1", "dns:///a.example:1"):
+        assert read_place(one, first, ()).policy == first
+    assert read_place(several, PoolPolicy(round_robin=True, health_service=""), ()).policy.health_service == ""
+
+
 def test_the_core_does_not_watch():
     """RO-1: the core gets the service config without `healthCheckConfig`, and everything else as it is."""
     options = (config(methodConfig=[], **CHECKED), ("grpc.a", 1))
