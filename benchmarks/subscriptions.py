@@ -1,6 +1,6 @@
 """Cuts a subscription's stream again and again, and checks that no item is lost and none is read twice (SB-1).
 
-    python -m benchmarks.subscriptions --cuts 1000
+    python -m benchmarks.subscriptions --cuts 1000 [--threads]
 
 A server behind a proxy streams numbers from the one that a request asks for. Each cut is drawn at random: the server
 stops and comes back on its port, sends nothing until the deadline, or ends the stream, without an error or with
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import random
 import sys
 import time
@@ -19,6 +20,7 @@ from collections import Counter
 import grpc
 import grpc.aio
 
+import grpc_backoff
 from grpc_backoff import Gap, aio
 from grpc_backoff.testing.front import FlakyFront, healthy
 from tests.echo import Message, services
@@ -86,7 +88,30 @@ class Chaos:
                 await front.break_all()
 
 
-async def run(cuts, seed=1):
+@contextlib.asynccontextmanager
+async def _reading(target, *, threads):
+    """Yield a coroutine function that returns the next item of a subscription of either API."""
+    how = {
+        "resume": lambda last, _: Message(count=last.count + 1),
+        "policy": HOW,
+        "gaps": True,
+        "timeout": 0.5,
+    }
+    if threads:
+        with (
+            grpc_backoff.insecure_channel(target, options=CONNECT) as channel,
+            grpc_backoff.subscribe(services.EchoStub(channel).Down, Message(count=0), **how) as numbers,
+        ):
+            yield lambda: asyncio.to_thread(next, numbers)
+    else:
+        async with (
+            aio.insecure_channel(target, options=CONNECT) as channel,
+            aio.subscribe(services.EchoStub(channel).Down, Message(count=0), **how) as numbers,
+        ):
+            yield numbers.__anext__
+
+
+async def run(cuts, seed=1, *, threads=False):
     """Make this many cuts; return the numbers read, the gaps, the cuts by kind, and how many streams were opened."""
     chaos = Chaos(seed)
     await chaos.start()
@@ -94,24 +119,15 @@ async def run(cuts, seed=1):
     try:
         async with (
             FlakyFront(healthy, upstream=("127.0.0.1", chaos.port)) as front,
-            aio.insecure_channel(front.target, options=CONNECT) as channel,
-            aio.subscribe(
-                services.EchoStub(channel).Down,
-                Message(count=0),
-                resume=lambda last, _: Message(count=last.count + 1),
-                policy=HOW,
-                gaps=True,
-                timeout=0.5,
-            ) as numbers,
+            _reading(front.target, threads=threads) as following,
         ):
             cutting = asyncio.create_task(_cut(chaos, front, cuts, read))
-            async for item in numbers:
+            while not cutting.done():
+                item = await following()
                 if isinstance(item, Gap):
                     gaps.append(item)
                 else:
                     read.append(item.count)
-                    if cutting.done():
-                        break
             await cutting
     finally:
         await chaos.server.stop(None)
@@ -134,8 +150,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cuts", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", action="store_true", help="read with the threaded API")
     given = parser.parse_args()
-    read, gaps, made, opens = asyncio.run(run(given.cuts, given.seed))
+    read, gaps, made, opens = asyncio.run(run(given.cuts, given.seed, threads=given.threads))
     lost, twice = len(set(range(read[-1] + 1)) - set(read)), len(read) - len(set(read))
     print(f"cuts: {dict(made)}")
     print(f"read {len(read)}, lost {lost}, read twice {twice}, gaps {len(gaps)}, streams {opens}")

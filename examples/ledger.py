@@ -34,7 +34,7 @@ _TAKES = 0.1
 """How long the server takes for an order, in seconds."""
 _SETTINGS = replace(
     LedgerSettings(**LEDGER),  # type: ignore[arg-type] # the preset has every setting
-    policy="max_attempts: unlimited, deadline: 1d, delay: 100ms",
+    policy="max_attempts: unlimited, deadline: 1d, delay: 100ms, jitter: full",
     lease=1.0,
     poll=0.1,
     concurrency=_AT_ONCE,

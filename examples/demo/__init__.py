@@ -66,7 +66,7 @@ async def _play_ours(report: ChannelReport, channels: Channels) -> Run:
     output = _Output()
 
     def heard(event: ConnectionEvent) -> None:
-        attempt = log.note(event, script.channel.connection_status().next_attempt_in)
+        attempt = log.note(event)
         if attempt is not None:
             output.show(report.show, attempt)
 

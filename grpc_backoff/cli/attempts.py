@@ -1,19 +1,22 @@
 """The history of a channel's connections, one record for each attempt, and how a command reports it.
 
 A channel's events number the attempts of one series and start again at 1 after each success. The log numbers all
-attempts consecutively and counts times from its own start.
+attempts consecutively, whichever of the channel's slots makes them, and counts times from its own start.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from grpc_backoff.cli.view import Activity, Cells, Styled, View, duration, failure_fields, plural, reason
 from grpc_backoff.connection import events
-from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, Failure, State
+from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, Failure, SlotStatus, State
+from grpc_backoff.pool.events import SlotClosed
 
 _COLUMNS = {"#": -3, "start": -8, "gap": -7, "next in": -7}
+_SLOT_COLUMNS = ("endpoint", "role", "state", "calls", "since", "last error")
 
 
 class Outcome(enum.Enum):
@@ -27,6 +30,8 @@ class Outcome(enum.Enum):
     """SETTINGS arrived, and the connection is up."""
     DISCONNECTED = "disconnected"
     """SETTINGS arrived, and the connection has ended since."""
+    CLOSED = "closed"
+    """The channel has closed the slot: its connection, or else the attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +42,14 @@ class LoggedAttempt:
         number: its number among all attempts, from 1.
         attempt: its number in its series, from 1, as in gRPC's backoff.
         start: when it started, counted from the start of the log.
-        gap: the time from the start of the previous attempt to the start of this one; None for the first.
+        gap: the time from the start of the endpoint's previous attempt to the start of this one; None for the first.
         limit: its time limit.
         outcome: its outcome so far.
         took: how long it lasted; None while it is in flight.
         lived: how long its connection lasted; None unless the connection has ended.
         failure: why it failed, or why its connection ended.
         next_in: how long after the failure or loss the next attempt may start; None if none is planned.
+        endpoint: the address that is dialled; empty for the whole target.
     """
 
     number: int
@@ -56,6 +62,7 @@ class LoggedAttempt:
     lived: float | None = None
     failure: Failure | None = None
     next_in: float | None = None
+    endpoint: str = ""
 
 
 class AttemptLog:
@@ -66,53 +73,64 @@ class AttemptLog:
         ended: how many attempts have failed or connected.
         connections: how many attempts have connected.
         last_error: why the last attempt failed or the last connection ended, even if there is a connection now.
-        latest: the latest attempt; None before the first.
+        origin: when the log started, on the channel's clock.
     """
 
     def __init__(self, origin: float) -> None:
         """Start a log that counts seconds from `origin`, a time on the channel's clock."""
-        self._origin = origin
+        self.origin = origin
         self.attempts = 0
         self.ended = 0
         self.connections = 0
         self.last_error: Failure | None = None
-        self.latest: LoggedAttempt | None = None
+        self._latest: dict[int, LoggedAttempt] = {}  # of each slot
+        self._starts: dict[str, float] = {}  # of each endpoint's latest attempt
 
-    def note(self, event: ConnectionEvent, next_in: float | None = None) -> LoggedAttempt | None:
-        """Record an event; return the attempt that it is about, or None if it is not about an attempt.
-
-        `next_in` is the time to the next attempt. It comes from the channel's status, because the event of a lost
-        connection lacks it.
-        """
-        latest = self.latest
+    def note(self, event: ConnectionEvent) -> LoggedAttempt | None:
+        """Record an event; return the attempt whose outcome it changes, or None if it changes none."""
+        slot, latest = event.slot, self._latest.get(event.slot)
         match event:
             case events.AttemptStarted():
                 self.attempts += 1
-                start = event.at - self._origin
-                gap = None if latest is None else start - latest.start
-                self.latest = LoggedAttempt(
-                    number=self.attempts, attempt=event.attempt, start=start, gap=gap, limit=event.limit
+                start = event.at - self.origin
+                before = self._starts.get(event.endpoint)
+                self._starts[event.endpoint] = start
+                self._latest[slot] = LoggedAttempt(
+                    number=self.attempts,
+                    attempt=event.attempt,
+                    start=start,
+                    gap=None if before is None else start - before,
+                    limit=event.limit,
+                    endpoint=event.endpoint,
                 )
             case _ if latest is None:
                 return None
             case events.AttemptFailed():
-                self.latest = replace(
+                self._latest[slot] = replace(
                     latest, outcome=Outcome.FAILED, took=event.took, failure=event.failure, next_in=event.retry_in
                 )
                 self.ended += 1
                 self.last_error = event.failure
             case events.Connected():
-                self.latest = replace(latest, outcome=Outcome.CONNECTED, took=event.took)
+                self._latest[slot] = replace(latest, outcome=Outcome.CONNECTED, took=event.took)
                 self.ended += 1
                 self.connections += 1
             case events.Disconnected():
-                self.latest = replace(
-                    latest, outcome=Outcome.DISCONNECTED, lived=event.lived, failure=event.failure, next_in=next_in
+                self._latest[slot] = replace(
+                    latest,
+                    outcome=Outcome.DISCONNECTED,
+                    lived=event.lived,
+                    failure=event.failure,
+                    next_in=event.retry_in,
                 )
                 self.last_error = event.failure
+            case SlotClosed():
+                del self._latest[slot]
+                over = latest.outcome in (Outcome.FAILED, Outcome.DISCONNECTED)
+                return None if over else replace(latest, outcome=Outcome.CLOSED, lived=event.lived)
             case _:
                 return None
-        return self.latest
+        return self._latest[slot]
 
 
 class ChannelReport:
@@ -120,13 +138,14 @@ class ChannelReport:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self._current: LoggedAttempt | None = None  # the latest, until its row in the table is complete
-        self._printed = 0
+        self._current: dict[int, LoggedAttempt] = {}  # by number, until the row in the table is printed
+        self._slots: Sequence[SlotStatus] = ()  # as in the last event
+        self._headed = False
         self._last_reason = ""
         self._wait = 0.0
 
     def heading(self, text: str) -> None:
-        """Start a section; the row of an open connection is printed above it."""
+        """Start a section; the rows of open connections are printed above it."""
         self._print_standing()
         self._last_reason = ""
         self.view.line()
@@ -139,50 +158,64 @@ class ChannelReport:
             if attempt.outcome is not Outcome.STARTED:
                 self.view.line(_line(attempt))
             return
-        self._current = attempt
         self._wait = attempt.next_in or 0.0
-        if attempt.outcome in (Outcome.FAILED, Outcome.DISCONNECTED):
+        if attempt.outcome in (Outcome.STARTED, Outcome.CONNECTED):
+            self._current[attempt.number] = attempt
+        else:
+            self._current.pop(attempt.number, None)
             self._print(attempt)
-            self._current = None
 
-    def refresh(self, status: ConnectionStatus | None, note: str = "") -> None:
-        """Show the current attempt or connection, the countdown to the next, and a note."""
+    def refresh(self, status: ConnectionStatus | None, note: str = "", origin: float = 0.0) -> None:
+        """Show the current attempt or connection, or the slots if there are several; the next attempt, and a note.
+
+        Times since when slots have their roles are counted from `origin`, a time on the channel's clock.
+        """
+        slots = _slots(status)
+        if slots != self._slots:
+            self._slots = slots
+            self.view.event("slots", slots=[_slot_fields(slot, origin) for slot in slots])
         if not self.view.live:
             return
-        parts: list[Cells | Activity] = []
-        if self._current is not None and self._current.number > self._printed:
-            parts.append(_row(self._current))
+        parts: list[Cells | Activity] = [*(_slot_rows(slots, origin) or map(_row, self._current.values()))]
         if status is not None:
             parts.append(self._activity(status))
         if note:
             parts.append(Activity(note, "dim"))
         self.view.now(*parts)
 
-    def summary(self, log: AttemptLog, ended: str, seconds: float) -> None:
-        """Show the totals; nothing follows them. `ended` says why, and `seconds` how long after the log's start."""
+    def summary(self, log: AttemptLog, ended: str, seconds: float, status: ConnectionStatus | None = None) -> None:
+        """Show the last slots, if there were several, and the totals; nothing follows them.
+
+        `ended` says why the command ends, and `seconds` how long after the log's start.
+        """
         self._print_standing()
         self.view.close()
         if self.view.live:
             self.view.line()
+        slots = _slots(status)
+        for row in _slot_rows(slots, log.origin):
+            self.view.row(row)
         error = log.last_error
         totals = f"{plural(log.attempts, 'attempt')}, {plural(log.connections, 'connection')}"
         last = f"; last error: {error.stage.value}: {reason(error)}" if error else ""
         style = "bold green" if log.connections else "bold red"
         self.view.line(f"{ended} after {seconds:.1f} s: {totals}{last}", style)
         counts = {"attempts": log.attempts, "connections": log.connections}
-        self.view.event("summary", ended=ended, seconds=seconds, **counts, **failure_fields(error))
+        more = {"slots": [_slot_fields(slot, log.origin) for slot in slots]} if slots else {}
+        self.view.event("summary", ended=ended, seconds=seconds, **counts, **failure_fields(error), **more)
 
     def _print_standing(self) -> None:
-        if self._current is not None and self._current.outcome is Outcome.CONNECTED:
-            self._print(self._current)
+        for number, attempt in tuple(self._current.items()):
+            if attempt.outcome is Outcome.CONNECTED:
+                del self._current[number]
+                self._print(attempt)
 
     def _print(self, attempt: LoggedAttempt) -> None:
-        if not self._printed:
+        if not self._headed:
+            self._headed = True
             self.view.row(Cells(tuple(_COLUMNS.values()), [[(name, "dim")] for name in (*_COLUMNS, "outcome")]))
-        if attempt.outcome is not Outcome.CONNECTED or attempt.number > self._printed:
-            self.view.row(_row(attempt, self._last_reason))
-            self._last_reason = reason(attempt.failure) if attempt.failure else ""
-        self._printed = attempt.number
+        self.view.row(_row(attempt, self._last_reason))
+        self._last_reason = reason(attempt.failure) if attempt.failure else ""
 
     def _activity(self, status: ConnectionStatus) -> Activity:
         left = status.next_attempt_in
@@ -199,7 +232,38 @@ class ChannelReport:
 
 def _fields(attempt: LoggedAttempt) -> dict[str, object]:
     names = ("number", "attempt", "start", "gap", "limit", "took", "lived", "next_in")
-    return {name: getattr(attempt, name) for name in names} | failure_fields(attempt.failure)
+    where = {"endpoint": attempt.endpoint} if attempt.endpoint else {}
+    return {name: getattr(attempt, name) for name in names} | where | failure_fields(attempt.failure)
+
+
+def _slots(status: ConnectionStatus | None) -> Sequence[SlotStatus]:
+    """Return the slots to show: none if there is only one, because the attempts say all of that."""
+    return status.connections if status is not None and len(status.connections) > 1 else ()
+
+
+def _slot_fields(slot: SlotStatus, origin: float) -> dict[str, object]:
+    return {
+        "endpoint": slot.endpoint,
+        "role": slot.role.value,
+        "state": slot.state.name,
+        "calls": slot.calls,
+        "since": round(slot.since - origin, 6),
+        **failure_fields(slot.last_error),
+    }
+
+
+def _slot_rows(slots: Sequence[SlotStatus], origin: float) -> list[Cells]:
+    """Return a row for each slot below a heading; nothing if there are no slots."""
+    if not slots:
+        return []
+    texts = [_SLOT_COLUMNS]
+    for slot in slots:
+        error = slot.last_error
+        why = f"{error.stage.value}: {reason(error)}" if error else ""
+        known = slot.endpoint or "whole target", slot.role.value, slot.state.name, str(slot.calls)
+        texts.append((*known, f"{slot.since - origin:.3f} s", why))
+    widths = [2 + max(map(len, column)) for column in zip(*texts, strict=True)][:-1]
+    return [Cells(widths, [[(text, "" if row else "dim")] for text in cells]) for row, cells in enumerate(texts)]
 
 
 def _line(attempt: LoggedAttempt) -> str:
@@ -212,7 +276,8 @@ def _line(attempt: LoggedAttempt) -> str:
             outcome = f"disconnected: {reason(failure)}{upcoming}"
         case _:
             outcome = _outcome(attempt)
-    return f"#{attempt.number:<4} {attempt.start:8.3f} s  {gap:<14} {outcome}"
+    where = f"{attempt.endpoint}  " if attempt.endpoint else ""
+    return f"#{attempt.number:<4} {attempt.start:8.3f} s  {gap:<14} {where}{outcome}"
 
 
 _STYLES = {
@@ -220,11 +285,13 @@ _STYLES = {
     Outcome.FAILED: "red",
     Outcome.CONNECTED: "green",
     Outcome.DISCONNECTED: "yellow",
+    Outcome.CLOSED: "dim",
 }
 
 
 def _row(attempt: LoggedAttempt, last_reason: str = "") -> Cells:
-    outcome: list[Styled] = [(_outcome(attempt), _STYLES[attempt.outcome])]
+    outcome: list[Styled] = [(f"{attempt.endpoint}  ", "")] if attempt.endpoint else []
+    outcome += [(_outcome(attempt), _STYLES[attempt.outcome])]
     if attempt.outcome is Outcome.FAILED and attempt.failure:
         why = reason(attempt.failure)
         outcome += [(f"  {attempt.failure.stage.value}", "bold")]
@@ -249,3 +316,6 @@ def _outcome(attempt: LoggedAttempt) -> str:
             return f"READY after {duration(attempt.took)}"
         case Outcome.DISCONNECTED:
             return f"READY after {duration(attempt.took)}, lost after {duration(attempt.lived)}"
+        case Outcome.CLOSED:
+            made = f"READY after {duration(attempt.took)}, closed"
+            return "given up" if attempt.took is None else f"{made} after {duration(attempt.lived)}"

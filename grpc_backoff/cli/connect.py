@@ -22,7 +22,7 @@ from grpc_backoff.cli.output import open_view
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import View, printable
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port
-from grpc_backoff.connection.events import AttemptFailed, Connected, ConnectionEvent, Failure
+from grpc_backoff.connection.events import AttemptFailed, Connected, ConnectionEvent, ConnectionStatus, Failure
 
 if TYPE_CHECKING:
     import grpc
@@ -162,7 +162,7 @@ def connect(
         watch = asyncio.run(follow(request, report))
         if not watch.log.connections:
             _explain(request, watch.log.last_error, view)
-        report.summary(watch.log, watch.ended, watch.seconds)
+        report.summary(watch.log, watch.ended, watch.seconds, watch.status)
     context.exit(0 if watch.log.connections else 1)
 
 
@@ -272,6 +272,7 @@ class Watch:
         log: what happened.
         ended: why the watch ended.
         seconds: how long it lasted.
+        status: the channel's status at the end.
     """
 
     channel: Channel
@@ -285,6 +286,7 @@ class Watch:
         self._stopped = asyncio.Event()
         self.ended = ""
         self.seconds = 0.0
+        self.status: ConnectionStatus | None = None
         self._error: Exception | None = None
 
     def heard(self, event: ConnectionEvent) -> None:
@@ -292,7 +294,7 @@ class Watch:
         if self._stopped.is_set():
             return
         try:
-            attempt = self.log.note(event, self.channel.connection_status().next_attempt_in)
+            attempt = self.log.note(event)
             if attempt is not None:
                 self._report.show(attempt)
         except Exception as error:  # noqa: BLE001 - mostly a closed pipe; a channel would only log it
@@ -305,6 +307,7 @@ class Watch:
             self.stop("READY")
         elif self.log.ended == self._request.attempts and isinstance(event, AttemptFailed | Connected):
             self.stop("stopped")
+            self.status = self.channel.connection_status()  # a channel that does not dial has no slots
             # Do this at once: the machine may already have requested the next attempt, which would be one too many.
             self.channel.stop_dialling()
 
@@ -320,12 +323,13 @@ class Watch:
         end = None if timeout is None else self._loop.time() + timeout
         while not self._stopped.is_set():
             channel.get_state(try_to_connect=True)
-            self._report.refresh(channel.connection_status())
+            self._report.refresh(channel.connection_status(), origin=self._began)
             left = period if end is None else min(period, end - self._loop.time())
             if left <= 0:
                 self.stop("timed out")
                 break
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), left)
+        self.status = self.status or channel.connection_status()
         if self._error is not None:
             raise self._error

@@ -67,7 +67,7 @@ class View:
             text.rjust(-width) if width < 0 else text.ljust(width)
             for text, width in zip(texts, row.widths, strict=True)
         )
-        self.line(f"{''.join(aligned)} {last}")
+        self.line(f"{''.join(aligned)} {last}".rstrip())
 
     def explain(self, meaning: str, advice: str) -> None:
         """Show what a failure means, and what to do about it."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.subscriptions import CUTS, run
 
 
-async def test_nothing_lost():
+@pytest.mark.parametrize("threads", [False, True], ids=["asyncio", "threads"])
+async def test_nothing_lost(threads):
     """SB-1: kills, freezes, ends and a proxy's resets lose no item and repeat none; takes seconds, no deadline."""
-    read, gaps, made, opens = await run(40, seed=3)
+    read, gaps, made, opens = await run(40, seed=3, threads=threads)
 
     assert set(made) == set(CUTS)
     assert read == list(range(len(read)))

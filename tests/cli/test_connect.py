@@ -144,6 +144,51 @@ async def test_lost_connections_are_replaced():
     assert status == 0
 
 
+@contextlib.asynccontextmanager
+async def one_of_two_serves():
+    """Yield the target of a server and a closed port, the server's address and the other one."""
+    async with serving() as port, FlakyFront() as front:
+        await front.refuse()
+        good = f"127.0.0.1:{port}"
+        yield f"ipv4:{good},{front.target}", good, front.target
+
+
+ROUND_ROBIN = ("--option", "grpc.lb_policy_name=round_robin")
+
+
+async def test_several_connections_are_rows():
+    """PO-11: of two servers, one of them bad, each attempt is told with its address, and each connection is a row."""
+    async with one_of_two_serves() as (target, good, bad):
+        status, lines, errors = await connect(target, "--attempts", "4", *FAST, *ROUND_ROBIN)
+    attempts, (heading, first, second, totals) = lines[:4], lines[4:]
+    assert [" READY after" in line for line in attempts if f" {good} " in line] == [True]
+    assert [" tcp: " in line for line in attempts if f" {bad} " in line] == [True] * 3
+    assert heading.split() == ["endpoint", "role", "state", "calls", "since", "last", "error"]
+    assert first.split()[:4] == [good, "serving", "READY", "0"]
+    assert second.split()[:3] == [bad, "coming", "TRANSIENT_FAILURE"]
+    assert "Connection refused" in second
+    assert totals.startswith("stopped after")
+    assert (status, errors) == (0, [])
+
+
+async def test_several_connections_as_json():
+    """PO-11: `--json` tells the connections whenever one changes, and the last ones in the summary."""
+    async with one_of_two_serves() as (target, good, bad):
+        status, lines, errors = await connect(target, "--json", "--timeout", "3", *FAST, *ROUND_ROBIN)
+    objects = [json.loads(line) for line in lines]
+    told = [each["slots"] for each in objects if "slots" in each]
+    assert len(told) >= 2
+    assert all([slot["endpoint"] for slot in slots] == [good, bad] for slots in told)
+    served, refused = told[-1]
+    assert (served["role"], served["state"], served["error"]) == ("serving", "READY", None)
+    assert (refused["role"], refused["stage"]) == ("coming", "tcp")
+    assert objects[-1]["event"] == "summary"
+    assert objects[-1]["slots"] == told[-1]
+    ends = [each for each in objects if each["event"] in ("connected", "failed")]
+    assert all((each["endpoint"] == good) == (each["event"] == "connected") for each in ends)
+    assert (status, errors) == (0, [])
+
+
 async def test_timeout_without_ready_is_status_1():
     """`--timeout` ends the command, with status 1 if the channel was never READY."""
     async with FlakyFront(silent) as front:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -12,7 +14,8 @@ from grpc_backoff.cli.attempts import AttemptLog, ChannelReport, LoggedAttempt, 
 from grpc_backoff.cli.live import LiveView
 from grpc_backoff.cli.view import JsonView, View, duration, printable, reason
 from grpc_backoff.connection import events
-from grpc_backoff.connection.events import ConnectionStatus, Failure, Stage, State
+from grpc_backoff.connection.events import ConnectionStatus, Failure, Role, SlotStatus, Stage, State
+from grpc_backoff.pool.events import SlotClosed
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\nfake line\x9b31m\u202eright to left\x7f\u2028"
 
@@ -126,8 +129,7 @@ def test_table_prints_a_standing_connection_before_the_summary():
     report, stream = live_report()
     log = AttemptLog(0.0)
     log.note(events.AttemptStarted(target="t", at=0.0, attempt=1, limit=20.0))
-    log.note(events.Connected(target="t", at=0.003, attempt=1, took=0.003, connections=1))
-    report.show(log.latest)
+    report.show(log.note(events.Connected(target="t", at=0.003, attempt=1, took=0.003, connections=1)))
     report.summary(log, "interrupted", 2.0)
     assert "READY after 3 ms" in stream.getvalue()
     assert "interrupted after 2.0 s: 1 attempt, 1 connection" in stream.getvalue()
@@ -144,7 +146,9 @@ def test_log_numbers_attempts_through_and_measures_start_to_start():
     log.note(events.AttemptStarted(at=101.5, attempt=2, limit=20.0, **common))
     log.note(events.Connected(at=101.6, attempt=2, took=0.1, connections=1, **common))
     ended = log.note(
-        events.Disconnected(at=103, attempt=2, failure=lost, lived=1.4, counted_as_failure=False, **common), 0.5
+        events.Disconnected(
+            at=103, attempt=2, failure=lost, lived=1.4, counted_as_failure=False, retry_in=0.5, **common
+        )
     )
     third = log.note(events.AttemptStarted(at=103.5, attempt=1, limit=20.0, **common))
     assert (ended.number, ended.outcome, ended.gap, ended.next_in) == (2, Outcome.DISCONNECTED, 1.0, 0.5)
@@ -155,3 +159,75 @@ def test_log_numbers_attempts_through_and_measures_start_to_start():
 def test_log_ignores_what_is_about_no_attempt():
     """The log ignores events that do not concern an attempt, such as an early reset."""
     assert AttemptLog(0.0).note(events.BackoffReset(target="t", at=1.0, attempt=0)) is None
+
+
+def started(slot, at=0.0):
+    return events.AttemptStarted(target="t", at=at, attempt=1, limit=20.0, endpoint=f"{slot}:1", slot=slot)
+
+
+def test_log_keeps_the_attempts_of_several_slots_apart():
+    """PO-11: if two slots dial at once, each result is written to the attempt of its own slot."""
+    log = AttemptLog(0.0)
+    log.note(started(1))
+    log.note(started(2, at=0.25))
+    refused = Failure(Stage.TCP, "refused")
+    first = log.note(events.AttemptFailed(target="t", at=0.5, attempt=1, failure=refused, took=0.5, retry_in=1, slot=1))
+    second = log.note(events.Connected(target="t", at=0.6, attempt=1, took=0.35, connections=1, slot=2))
+    again = log.note(started(1, at=1.5))
+    assert (first.number, first.outcome, first.endpoint) == (1, Outcome.FAILED, "1:1")
+    assert (second.number, second.outcome, second.gap) == (2, Outcome.CONNECTED, None)
+    assert (again.number, again.gap) == (3, 1.5)
+
+
+def closed(slot, lived=None):
+    return SlotClosed(target="t", at=9.0, attempt=0, slot=slot, why="replaced", lived=lived)
+
+
+def test_table_says_what_became_of_a_closed_slot():
+    """PO-11: when a slot is closed, its connection or attempt gets a row; a slot with neither gets none."""
+    report, stream = live_report()
+    log = AttemptLog(0.0)
+    report.show(log.note(started(1)))
+    report.show(log.note(started(2)))
+    report.show(log.note(events.Connected(target="t", at=1.0, attempt=1, took=1.0, connections=1, slot=1)))
+    report.show(log.note(closed(1, lived=8.0)))
+    report.show(log.note(closed(2)))
+    assert log.note(closed(1)) is None
+    report.summary(log, "interrupted", 9.0)
+    assert stream.getvalue().count("1:1  READY after 1.00 s, closed after 8.00 s") == 1
+    assert stream.getvalue().count("2:1  given up") == 1
+
+
+def test_table_shows_several_slots():
+    """PO-11: several slots are shown as rows, as text for people and as fields for programs; one slot is not."""
+    slots = [
+        SlotStatus(endpoint="a:1", role=Role.SERVING, state=State.READY, calls=3, since=11.5, last_error=None),
+        SlotStatus(
+            endpoint="b:22",
+            role=Role.COMING,
+            state=State.TRANSIENT_FAILURE,
+            calls=0,
+            since=10.0,
+            last_error=Failure(Stage.TCP, HOSTILE),
+        ),
+    ]
+    status = ConnectionStatus(
+        state=State.READY,
+        attempt=1,
+        in_flight=False,
+        last_error=None,
+        next_attempt_in=None,
+        ready_since=11.5,
+        made=1,
+        connections=tuple(slots),
+    )
+    report, stream = live_report(width=200)
+    report.refresh(status, origin=10.0)
+    report.refresh(replace(status, connections=(slots[0],)), origin=10.0)
+    shown = stream.getvalue()
+    assert shown.count("a:1") == 1
+    report.summary(AttemptLog(10.0), "interrupted", 2.0, status)
+    report.view.close()
+    for text in (shown, stream.getvalue().removeprefix(shown)):
+        assert re.search(r"a:1 +serving +READY +3 +1\.500 s", text)
+        assert re.search(r"b:22 +coming +TRANSIENT_FAILURE +0 +0\.000 s +tcp: \\x1b", text)
