@@ -435,6 +435,7 @@ class Machine:
         """Sleep until `current_deadline`, or not at all if it has passed, and start the next attempt (CB-4)."""
         before = state.key
         state = self._attended(self._count_failure(state, failure), now, busy=busy)
+        state = self._heed(state, now, rng)
         failed = self._failure_event(state, failure, now)
         effects: list[Effect] = [Emit(failed), FailCalls()]
         state, more = self._back_off(state, now, rng)
@@ -467,7 +468,7 @@ class Machine:
     # Changes made by other managers of the key (SH-3).
 
     def _told_asleep(self, state: MachineState, given: ScheduleChanged, now: float, rng: Random) -> Step:
-        state = self._attended(state, now, busy=given.busy)
+        state = self._heed(self._attended(state, now, busy=given.busy), now, rng)
         if self._is_idle(state, now):
             return self._rest(state, now), [CancelTimer()]
         return self._go_on(state, now, rng)
@@ -610,6 +611,16 @@ class Machine:
         state, effects = self._sleep(state._replace(key=key), Phase.BACKOFF, now)
         return state, [*effects, *_tell_others(state)]
 
+    def _heed(self, state: MachineState, now: float, rng: Random) -> MachineState:
+        """Take in the news that came during an attempt which has ended."""
+        if not state.key.later:
+            return state
+        return state._replace(key=state.key.told(now + self.policy.initial_backoff * rng.random()))
+
+    def _hear_in_flight(self, state: MachineState, _given: NewsArrived, _now: float, _rng: Random) -> Step:
+        """Keep news until the attempt has failed, which may have begun before what the news is about (LV-4)."""
+        return state._replace(key=state.key.told_in_flight()), []
+
     def _close(self, state: MachineState, _given: CloseRequested, now: float, _rng: Random) -> Step:
         effects: list[Effect] = [CancelTimer()]
         key = state.key
@@ -679,7 +690,7 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.CONNECTING, CoreRedialled): Machine._redialled,
     (Phase.CONNECTING, ScheduleChanged): Machine._told_in_flight,
     (Phase.CONNECTING, ResetRequested): Machine._reset,
-    (Phase.CONNECTING, NewsArrived): Machine._ignored,
+    (Phase.CONNECTING, NewsArrived): Machine._hear_in_flight,
     (Phase.CONNECTING, CloseRequested): Machine._close,
     (Phase.READY, ConnectionWanted): Machine._noted,
     (Phase.READY, ConnectionLost): Machine._lost,
@@ -702,7 +713,7 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.RETRYING, CoreRedialled): Machine._redialled,
     (Phase.RETRYING, ScheduleChanged): Machine._told_in_flight,
     (Phase.RETRYING, ResetRequested): Machine._reset,
-    (Phase.RETRYING, NewsArrived): Machine._ignored,
+    (Phase.RETRYING, NewsArrived): Machine._hear_in_flight,
     (Phase.RETRYING, CloseRequested): Machine._close,
     (Phase.CLOSED, CoreRedialled): Machine._ignored,
     (Phase.CLOSED, ScheduleChanged): Machine._ignored,

@@ -60,7 +60,8 @@ class Schedule(NamedTuple):
         started: when that attempt started.
         deadline: the earliest start of the next attempt.
         extra: when an attempt starts before that because of news (LV-4); infinity if none does.
-        heard: whether there has been news since the planned gap began.
+        heard: whether news has caused an attempt in the planned gap, or is about to.
+        later: whether there has been news during an attempt, which counts when that has failed.
         free: the deadline that remains when the backoff ends (SH-5): one INITIAL_BACKOFF after the start of the last
             attempt that failed, or whose connection the peer ended sooner than that.
         failure: why the latest attempt failed; None unless failing.
@@ -80,6 +81,7 @@ class Schedule(NamedTuple):
     deadline: float = _NEVER
     extra: float = math.inf
     heard: bool = False
+    later: bool = False
     free: float = _NEVER
     failure: Failure | None = None
     turn: int | None = None
@@ -149,12 +151,15 @@ class Schedule(NamedTuple):
                 deadline=deadline,
                 extra=math.inf,
                 heard=extra,
+                later=False,
                 turn=member,
                 lease=lease,
                 reset=False,
                 reset_dial=reset_dial,
             )
-        begun = self._replace(reset=False, reset_dial=reset_dial) if self.reset else self
+        begun = self
+        if self.reset or self.later:
+            begun = self._replace(reset=False, reset_dial=reset_dial, later=False)
         if self.health is Health.UNKNOWN:  # after a short-lived connection, one start per INITIAL_BACKOFF
             return begun._replace(turn=member, lease=deadline if self.young else now + HEAD_START)
         return begun._replace(young=False) if self.health is Health.WELL else begun
@@ -203,6 +208,7 @@ class Schedule(NamedTuple):
             deadline=max(self.free, lasting),
             extra=math.inf,
             heard=False,
+            later=False,
             failure=None,
             turn=None,
             reset=False,
@@ -244,11 +250,19 @@ class Schedule(NamedTuple):
         deadline, free = min(self.next_start, at), min(self.free, at)
         return self._replace(attempt=0, deadline=deadline, extra=math.inf, heard=False, free=free, reset=True)
 
+    def told_in_flight(self) -> Schedule:
+        """Take in news that may be newer than what the attempt in flight will find."""
+        return self if self.heard or self.later else self._replace(later=True)
+
     def told(self, soon: float) -> Schedule:
         """Take in news: once in each planned gap, an attempt starts at `soon`, if the next one would start later.
 
         The plan itself stays as it is, so news costs at most one attempt for each gap, however often it comes (LV-4).
         """
-        if not self.failing or self.heard or self.turn is not None or max(soon, self.free) >= self.deadline:
+        if not self.failing or self.heard:
             return self
-        return self._replace(extra=max(soon, self.free), heard=True)
+        if self.turn is not None:
+            return self.told_in_flight()
+        if max(soon, self.free) >= self.deadline:
+            return self._replace(later=False) if self.later else self
+        return self._replace(extra=max(soon, self.free), heard=True, later=False)

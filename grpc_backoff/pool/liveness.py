@@ -37,10 +37,13 @@ ANSWER_AFTER_NEWS = 2.0
 """How long the peer may take to answer after news, in seconds (LV-4)."""
 LATE = 10.0
 """How late a timer is if the process or the machine has slept, in seconds (LV-4)."""
-_ANSWER_LATE = 1.0
-"""How long after its deadline a liveness call has ended if this process has slept, in seconds."""
+_ANSWER_LATE = 0.1
+"""How long after its deadline a liveness call has ended if this process was busy or has slept, in seconds."""
+_MOST_REPEATS = 3
+"""How many liveness calls in a row may end late before the connection is condemned all the same."""
 
 WOKE = "this process or its machine has slept"
+BUSY = "this process was busy when the peer was asked"
 _PAUSE = "no call has used it for {:g} s"
 _QUIET = "no call has ended on it for {:g} s"
 _DEADLINES = "two calls in a row have reached their deadlines"
@@ -76,6 +79,7 @@ class LivenessState(NamedTuple):
         why: why the latest liveness call was made; empty if there was none.
         asked: when it was made.
         within: how long the peer may take to answer it.
+        repeats: how many calls before it have ended late, in a row.
         answered: what came of it; None while it is running, or if there was none.
     """
 
@@ -87,6 +91,7 @@ class LivenessState(NamedTuple):
     why: str = ""
     asked: float = _NEVER
     within: float = 0.0
+    repeats: int = 0
     answered: bool | None = None
 
 
@@ -251,11 +256,13 @@ class LivenessMachine:
     def _replied(self, state: LivenessState, given: Replied, now: float) -> LivenessStep:
         took = now - state.asked
         if given.alive:
-            state = state._replace(since=now, shut=False, answered=True)
+            state = state._replace(since=now, shut=False, repeats=0, answered=True)
             state, armed = self._wait(state, now + self.quiet_after)
             return state, [Lives(took), Reopen(), *armed]
-        if took > state.within + _ANSWER_LATE:  # this process has slept, and may have missed the answer
-            return self._ask(state, now, WOKE, ANSWER_AFTER_NEWS)
+        late = took - state.within
+        if late > _ANSWER_LATE and state.repeats < _MOST_REPEATS:  # the question may not even have been sent
+            state = state._replace(repeats=state.repeats + 1)
+            return self._ask(state, now, WOKE if late > LATE else BUSY, ANSWER_AFTER_NEWS)
         state = state._replace(phase=LivenessPhase.ENDED, answered=False)
         return state, [Condemn(NO_ANSWER.format(state.within))]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -212,6 +213,39 @@ def test_a_slow_server(ours, log):
         assert len(log.of(LivenessAsked)) <= 3
         assert channel.unary(timeout=20) == "a"
         assert len(log.of(AttemptStarted)) == 1
+
+
+def test_a_loop_that_is_blocked_while_the_peer_is_asked(ours):
+    """LV-4: a loop, or a conductor, that is blocked just after the peer is asked condemns no connection that lives.
+
+    It is blocked for 1.2 s with 0.5 s for an answer, in the turns after the question, so in one of them before grpcio
+    has sent it.
+    """
+    seen = []
+
+    def block(turns):
+        if not turns:
+            time.sleep(1.2)
+        elif ours.name == "threads":
+            channel.own._conductor.post(partial(block, turns - 1))
+        else:
+            asyncio.get_running_loop().call_soon(block, turns - 1)
+
+    def hear(event):
+        seen.append(type(event))
+        if type(event) is LivenessAsked and seen.count(LivenessAsked) == 1:
+            block(turns) if ours.name == "asyncio" else channel.own._conductor.post(partial(block, turns))
+
+    with place() as server:
+        for turns in range(5):
+            seen.clear()
+            with ours.channel(server.target, options(0.1), listeners=[hear]) as channel:
+                channel.ready()
+                until(lambda channel=channel: is_paused(channel))
+                assert channel.unary(timeout=20) == "a"
+                until(lambda: LivenessAnswered in seen)
+                assert SlotCondemned not in seen, turns
+                assert seen.count(AttemptStarted) == 1
 
 
 def test_two_deadlines_with_a_dead_peer(ours, log):

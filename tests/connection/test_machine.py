@@ -628,8 +628,9 @@ def test_news_never_resets_a_schedule():
     assert [event.attempt for event in told.events if type(event) is events.AttemptStarted][5:9] == [6, 6, 7, 8]
 
 
-def test_false_news_ten_times_a_second():
-    """LV-4: however frequent news is, it costs at most one attempt for each gap of the schedule."""
+@pytest.mark.parametrize("lasts", [0.0, 0.35])
+def test_false_news_ten_times_a_second(lasts):
+    """LV-4: however frequent news is, also during attempts, it costs at most one attempt for each gap."""
     driver = back_off(1)
     end, news, plans = driver.now + 600.0, driver.now, set()
     while driver.now < end:
@@ -637,13 +638,15 @@ def test_false_news_ten_times_a_second():
         news += 0.1
         if driver.timer <= news:
             driver.wake()
-            driver.fail()
+            for _ in range(3):
+                driver.feed(m.NewsArrived())
+            driver.fail(lasts)
         else:
             driver.feed(m.NewsArrived(), max(news, driver.now))
     driver_without = back_off(1)
     while driver_without.now < end:
         driver_without.wake()
-        driver_without.fail()
+        driver_without.fail(lasts)
 
     assert len(driver_without.starts) - 2 <= len(driver.starts) / 2 <= len(driver_without.starts) + 2
     gaps = [later - earlier for earlier, later in itertools.pairwise(driver.starts)]
@@ -670,6 +673,69 @@ def test_news_of_a_shared_schedule_reaches_all_who_sleep():
 
     assert m.TellOthers() in driver.feed(m.NewsArrived())
     assert m.TellOthers() not in driver.feed(m.NewsArrived()), "the second in a gap changes nothing"
+
+
+@pytest.mark.parametrize("failures", [1, 6])
+def test_news_during_an_attempt(failures):
+    """LV-4: news during an attempt that began before it moves the start after its failure, once for the gap."""
+    driver = back_off(failures - 1) if failures > 1 else Driver(jitter_first=False)
+    driver.wake() if failures > 1 else driver.want()
+    planned = driver.state.planned
+    for _ in range(3):
+        driver.feed(m.NewsArrived(), driver.now + 0.1)
+    driver.fail(0.4)
+
+    if failures == 1:  # SH-5: no start is allowed before the planned one
+        assert driver.timer == planned
+        return
+    ended = driver.now
+    assert ended <= driver.timer <= ended + 1.0 < planned
+    assert driver.events[-1].retry_in == driver.timer - ended
+    driver.wake()
+    driver.feed(m.NewsArrived(), driver.now + 0.01)
+    driver.fail(0.01)
+    assert driver.timer == pytest.approx(max(planned, driver.starts[-1] + 1.0)), "one for the gap"
+    assert driver.events[-1].attempt == failures
+
+
+def test_news_during_a_first_attempt_that_hangs():
+    """LV-4: news during the first attempt of a series counts as well, unless the next start is due anyway."""
+    driver = Driver(jitter_first=False)
+    driver.want()
+    driver.feed(m.NewsArrived(), driver.now + 2.0)
+    driver.fail(3.0)
+    assert len(driver.starts) == 2, "the planned start has passed"
+    assert not driver.state.key.later
+    planned = driver.state.planned
+    driver.fail(0.1)
+    assert driver.timer == planned, "the second attempt began after the news"
+
+
+def test_news_during_an_attempt_that_succeeds():
+    """LV-4: news during an attempt that succeeds is forgotten."""
+    driver = reach(m.Phase.RETRYING)
+    driver.feed(m.NewsArrived())
+    assert driver.state.key.later
+    driver.connect()
+    assert not driver.state.key.later
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_news_to_those_that_wait_for_an_attempt(given_up):
+    """LV-4, SH-3: news to a manager that sleeps during the attempt of another counts when that ends, or is given up."""
+    driver = back_off(6)
+    key = driver.state.key.joined()
+    driver.now = driver.timer
+    key = key.begun(7, key.attempt + 1, driver.now, driver.now + 20.0, driver.now + 30.0)
+    driver.state = driver.state._replace(key=key)
+    driver.feed(m.NewsArrived(), driver.now + 1.5)
+    key = driver.state.key
+    assert key.later
+    assert driver.timer == key.lease
+    driver.state = driver.state._replace(key=key.given_up(7)) if given_up else driver.state
+    driver.feed(m.ScheduleChanged(busy=True), driver.now + 1.0)
+    assert (driver.now <= driver.timer < driver.now + 1.0) is given_up
+    assert driver.state.key.heard is given_up
 
 
 @pytest.mark.parametrize("phase", list(m.Phase))

@@ -75,6 +75,25 @@ def test_an_answer_that_was_slept_through():
     assert MACHINE.step(state, m.Replied(alive=False), 132.0)[1] == [m.Condemn("no answer for 2 s")]
 
 
+@pytest.mark.parametrize(("late", "again"), [(0.05, []), (0.7, [m.Ask(m.BUSY, 2.0)]), (11.0, [m.Ask(m.WOKE, 2.0)])])
+def test_an_answer_that_could_not_be_read(late, again):
+    """LV-4: a liveness call that ends late says nothing about the peer, which is asked again."""
+    effects = MACHINE.step(asking(), m.Replied(alive=False), 105.2 + late)[1]
+    assert effects == (again or [m.Condemn("no answer for 5 s")])
+
+
+def test_a_process_that_is_always_late():
+    """LV-4: three repeats in a row are the most, so a dead peer is found by a busy process as well."""
+    state, now, asked = asking(), 100.2, 0
+    while state.phase is m.LivenessPhase.ASKING:
+        now += state.within + 0.5
+        state, effects = MACHINE.step(state, m.Replied(alive=False), now)
+        asked += 1
+    assert (asked, effects) == (4, [m.Condemn("no answer for 2 s")])
+    state = MACHINE.step(asking()._replace(repeats=3), m.Replied(alive=True), 100.3)[0]
+    assert state.repeats == 0, "an answer ends the row"
+
+
 @pytest.mark.parametrize(
     ("calls", "asks"),
     [
