@@ -25,6 +25,7 @@ from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.errors import CallError, RetriesExhaustedError
 from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.aio.stream_attempt import StreamAttempt
+from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
 from grpc_backoff.channel.call import CallRules, CallShell, Status
 from grpc_backoff.channel.method import Arguments
@@ -122,7 +123,7 @@ class Call(CallShell, grpc.aio.Call):
 
     # Driving the machine. All the overhead of a call that succeeds at the first attempt is in the next two sections.
 
-    def _step(self, given: m.Input) -> Sequence[m.Effect]:
+    def _step(self, given: Any) -> Sequence[h.Effect]:
         if self._state.phase is _DONE:
             return ()  # the end is final; later inputs are ignored
         self._state, effects = self._machine.step(self._state, given, self._calls.now(), self._calls)
@@ -140,7 +141,7 @@ class Call(CallShell, grpc.aio.Call):
         if attempt is not None:
             attempt.cancel()
 
-    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901, PLR0912 - one branch for each effect
+    def _carry_out(self, effect: h.Effect) -> None:  # noqa: C901, PLR0912 - one branch for each effect
         if effect is m.AS_ATTEMPT:  # spares most calls the comparison with every other effect
             self._settle(self._attempt or self._error or CANCELLED)
             return

@@ -26,7 +26,6 @@ class _HedgedCall(Call):
     """The base class of both arities: it keeps the copies until one of them is chosen."""
 
     _copies: dict[int, grpc.aio.Call]
-    _inputs: list[Any]  # those of this machine, besides those of any call
     _places: tuple[CallConnection, ...] = ()
 
     @property

@@ -405,7 +405,7 @@ class CallMachine:
 
     def ended(self, state: CallState) -> CallState:
         """Return the state of a call that has ended in an error of a step."""
-        return state._replace(phase=_DONE)
+        return _new(CallState, (_DONE, *state[1:]))
 
     def step(self, state: CallState, given: Input, now: float, around: Surroundings) -> Step:
         """Return the state after this input, and the effects that the shell must execute, in this order.

@@ -6,13 +6,13 @@ Each API defines how to read the status of one of grpc's attempts, and which err
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from contextvars import copy_context
 from sys import modules
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import grpc
 
+from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.account import Account
 from grpc_backoff.calls.events import CallEvent, CallRetried
@@ -20,7 +20,6 @@ from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, says_refused, was_refused
-from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
 from grpc_backoff.status import CANCELLED_BY_SERVER
 from grpc_backoff.stepping import Stepper
@@ -34,53 +33,8 @@ _FEW = range(11)
 """The values of `max_attempts` that never cause a warning, so policies with them need no closer check."""
 
 
-class CallRules(Protocol):
-    """The rules for calls to one method: a `CallMachine`, or one that wraps it, with states of its own."""
-
-    @property
-    def target(self) -> str:
-        """The channel's target as given."""
-        ...
-
-    @property
-    def method(self) -> str:
-        """The method's path."""
-        ...
-
-    @property
-    def policy(self) -> RetryPolicy | None:
-        """The retry policy; None for no retries."""
-        ...
-
-    @property
-    def reports(self) -> bool:
-        """Whether calls have events and read what the server asks for."""
-        ...
-
-    @property
-    def handed_over(self) -> bool:
-        """Whether the call ends as its attempt does, once it has one."""
-        ...
-
-    @property
-    def begin(self) -> Callable[..., tuple[Any, m.Begin]]:
-        """Starts a call; see `CallMachine.begin`."""
-        ...
-
-    @property
-    def step(self) -> Callable[..., tuple[Any, list[Any]]]:
-        """Returns the state and the effects after an input; see `CallMachine.step`."""
-        ...
-
-    @property
-    def ended(self) -> Callable[[Any], Any]:
-        """Returns the state of a call that has ended in an error of a step."""
-        ...
-
-    @property
-    def shown_end(self) -> Callable[[float, float | None], float | None]:
-        """Returns the deadline for `time_remaining`; see `CallMachine.shown_end`."""
-        ...
+CallRules = m.CallMachine | h.HedgingMachine
+"""The rules for calls to one method."""
 
 
 @record
@@ -96,7 +50,7 @@ class Status(NamedTuple):
     response: Any = None
 
 
-class CallShell(Stepper[m.Input, m.Effect]):
+class CallShell(Stepper[h.Input, h.Effect]):
     """The base class for calls: it holds the machine and makes the machine's inputs."""
 
     exhausted_error: ClassVar[Any]
@@ -106,6 +60,7 @@ class CallShell(Stepper[m.Input, m.Effect]):
     _failed: FailedCall | None = None
     _request: Any = None
     _spans: CallSpans | None = None
+    _state: Any  # of the kind that its machine has
     _recorded = m.CallPhase.RUNNING
     """The phase in which the channel's records have the call."""
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import grpc
 
 from grpc_backoff import stepping
+from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
 from grpc_backoff.channel.call import CallRules, CallShell, Status
 from grpc_backoff.config.hooks import FailedCall
@@ -114,7 +115,7 @@ class _SteppedCall(CallShell):
         self._request = request
         super().__init__(calls, machine, timeout, limit, call_id)
 
-    def _step(self, given: m.Input) -> Sequence[m.Effect]:
+    def _step(self, given: Any) -> Sequence[h.Effect]:
         if self._state.phase is m.CallPhase.DONE:
             return ()  # the end is final; later inputs are ignored
         if isinstance(given, _OF_CONNECTIONS) and self._state.phase is not m.CallPhase.WAITING:
@@ -146,7 +147,7 @@ class BlockingCall(_SteppedCall):
     def __init__(self, setup: CallSetup) -> None:
         """Prepare the call without starting it."""
         super().__init__(setup)
-        self._mailbox: SimpleQueue[m.Input] = SimpleQueue()
+        self._mailbox: SimpleQueue[h.Input] = SimpleQueue()
         self._wake: float | None = None
         self._result: Any = None
 
@@ -169,7 +170,7 @@ class BlockingCall(_SteppedCall):
         finally:
             del error  # its traceback refers to this frame, and so to the channel
 
-    def feed(self, given: m.Input) -> None:
+    def feed(self, given: h.Input) -> None:
         """Pass an input to the caller's thread, which steps the machine. Any thread or finalizer may call this."""
         self._mailbox.put(given)
 
@@ -188,7 +189,7 @@ class BlockingCall(_SteppedCall):
     def _break_off(self, error: Exception) -> None:
         self._error = error
 
-    def _receive(self) -> m.Input:
+    def _receive(self) -> h.Input:
         """Sleep until there is an input, or until the timer is due."""
         longest = longest_sleep()
         while True:
@@ -200,7 +201,7 @@ class BlockingCall(_SteppedCall):
                     self._wake = None
                     return m.CallTimerFired()
 
-    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one line for each effect
+    def _carry_out(self, effect: h.Effect) -> None:  # noqa: C901 - one line for each effect
         match effect:
             case m.Finish():
                 self._finish(effect)
@@ -308,7 +309,7 @@ class FutureCall(_SteppedCall):
 
     # Driving the machine.
 
-    def feed(self, given: m.Input) -> None:
+    def feed(self, given: h.Input) -> None:
         """Step the machine with an input. Inputs produced by its effects wait for their turn. Thread-safe."""
         self._inputs.append(given)
         self._drain()
@@ -319,7 +320,7 @@ class FutureCall(_SteppedCall):
         with self._lock:
             super()._drain()
 
-    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one line for each effect
+    def _carry_out(self, effect: h.Effect) -> None:  # noqa: C901 - one line for each effect
         match effect:
             case m.Finish():
                 self._finish(effect)
@@ -391,7 +392,7 @@ class FutureCall(_SteppedCall):
         """Notify the machine that an attempt has ended. Called on grpcio's thread."""
         status = status_of(attempt)
         code = status.code
-        given: m.Input | None = None
+        given: h.Input | None = None
         if not self._machine.handed_over:  # otherwise, nothing is left to decide
             succeeded = code is grpc.StatusCode.OK
             given = m.OkStatus(self._calls.observed) if succeeded else self._failure(attempt)

@@ -24,8 +24,6 @@ from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 class _HedgedCall(FutureCall):
     """A call with one response: the first copy that ends with OK is chosen."""
 
-    _inputs: list[Any]  # those of this machine, besides those of any call
-
     def __init__(self, setup: CallSetup) -> None:
         super().__init__(setup)
         self._copies: dict[int, Any] = {}

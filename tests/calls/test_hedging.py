@@ -62,7 +62,7 @@ class Hedged:
                 case m.Emit(event):
                     self.events.append(event)
                 case m.Finish():
-                    self.finish = effect
+                    self.finish, self.timer = effect, None  # the shells cancel it
         assert (self.state.phase is CallPhase.DONE) == (self.finish is not None)
         return effects
 
