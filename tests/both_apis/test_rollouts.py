@@ -79,7 +79,7 @@ class Rollout:
 
     def restart(self):
         """Begin the restart; it takes half a second, in which the server accepts one call at the most."""
-        asyncio.run_coroutine_threadsafe(self._restart(), self._loop)
+        self._restarting = asyncio.run_coroutine_threadsafe(self._restart(), self._loop)
         assert self._busy.wait(20)
 
     async def _restart(self):
@@ -89,6 +89,7 @@ class Rollout:
         self._server = await self._start()
 
     def close(self):
+        self._restarting.result(30)
         self.do(self._server.stop(None))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(20)
