@@ -205,7 +205,7 @@ class _Drained:
         await self._server.start()
 
     async def restart(self) -> None:
-        await drain(self._server, self._health, unready=0.7, grace=3)
+        await drain(self._server, self._health, unready=2, grace=3)
         await self.start()
 
     async def stop(self) -> None:
