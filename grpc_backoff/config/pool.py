@@ -95,7 +95,7 @@ def health_service(core: Pairs) -> str | None:
     if not isinstance(asked, dict):
         raise OptionError(_HEALTH, asked, 'an object such as {"serviceName": ""}')
     name = asked.get(_SERVICE_NAME)
-    if name is not None and not isinstance(name, str):
+    if name is not None and (not isinstance(name, str) or name.encode(errors="ignore").decode() != name):
         raise OptionError(f"{_HEALTH}.{_SERVICE_NAME}", name, "the name of a service, or an empty string")
     return name
 

@@ -31,15 +31,9 @@ PROOF_WITHIN = 5.0
 AGAIN_AFTER = 0.1
 """The shortest pause between two streams, in seconds. If the connection has ended too, that is known by then."""
 
-_SERVING = 1
-_STATUSES = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
 _SAYS = "the server reports {}"
 _ENDED = "its health service ended the call with {}"
 _GARBAGE = "its health service sent no HealthCheckResponse"
-_VARINT, _BYTES = 0, 2
-_SKIPS = {1: 8, 5: 4}
-_MOST_SHIFT = 63
-_CONTINUES = 0x80
 
 
 class WatchPhase(enum.Enum):
@@ -218,63 +212,21 @@ class WatchMachine:
 
 def request_for(service: str) -> bytes:
     """Return a HealthCheckRequest for a service; empty for the server as a whole."""
-    name = service.encode()
-    return b"\x0a" + _varint(len(name)) + name if name else b""
+    from grpc_health.v1.health_pb2 import HealthCheckRequest  # noqa: PLC0415 - of the extra `health`
+
+    return HealthCheckRequest(service=service).SerializeToString()
 
 
 def problem_of(message: bytes) -> str:
     """Return why a HealthCheckResponse says that the server is not serving; empty if it is serving."""
+    from google.protobuf.message import DecodeError  # noqa: PLC0415 - as above
+    from grpc_health.v1.health_pb2 import HealthCheckResponse  # noqa: PLC0415
+
     try:
-        status = _status(message)
-    except (IndexError, ValueError):
+        status = HealthCheckResponse.FromString(message).status
+    except DecodeError:
         return _GARBAGE
-    if status == _SERVING:
+    names = HealthCheckResponse.ServingStatus
+    if status == names.Value("SERVING"):
         return ""
-    return _SAYS.format(_STATUSES[status] if status < len(_STATUSES) else f"the status {status}")
-
-
-def _status(message: bytes) -> int:
-    """Return the field 1 of a message, a varint, and skip all other fields.
-
-    Raises:
-        IndexError: the message is cut off.
-        ValueError: it is no message, or the field 1 is no varint.
-    """
-    status, at = 0, 0
-    while at < len(message):
-        tag, at = _read_varint(message, at)
-        number, kind = tag >> 3, tag & 7
-        if not number or (number == 1 and kind != _VARINT):
-            raise ValueError(number)
-        if kind == _VARINT:
-            value, at = _read_varint(message, at)
-            status = value if number == 1 else status
-        elif kind == _BYTES:
-            size, at = _read_varint(message, at)
-            at += size
-        elif kind in _SKIPS:
-            at += _SKIPS[kind]
-        else:
-            raise ValueError(kind)
-    if at > len(message):
-        raise IndexError(at)
-    return status
-
-
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
-    """Return the number at this place of a message, and the place after it."""
-    value = 0
-    for shift in range(0, _MOST_SHIFT + 1, 7):
-        value |= (message[at] % _CONTINUES) << shift
-        at += 1
-        if message[at - 1] < _CONTINUES:
-            return value, at
-    raise ValueError(at)
-
-
-def _varint(value: int) -> bytes:
-    written = bytearray()
-    while value >= _CONTINUES:
-        written.append(value % _CONTINUES + _CONTINUES)
-        value >>= 7
-    return bytes([*written, value])
+    return _SAYS.format(names.Name(status) if status in names.values() else f"the status {status}")

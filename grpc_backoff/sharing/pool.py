@@ -35,7 +35,7 @@ from grpc_backoff.pool import events as slot_events
 from grpc_backoff.pool import liveness
 from grpc_backoff.pool import machine as p
 from grpc_backoff.pool.health import PROOF_WITHIN, Answered, Ended, Unwatched, WatchMachine
-from grpc_backoff.pool.pick import aggregate, elsewhere, pick
+from grpc_backoff.pool.pick import elsewhere, pick
 from grpc_backoff.record import record
 from grpc_backoff.sharing.health import HealthWatch
 from grpc_backoff.sharing.liveness import ConnectionWatch
@@ -258,7 +258,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def state(self) -> State:
         """The channel's current state (PO-4)."""
         only = self._only
-        return aggregate(map(self._shown, self._live())) if only is None else only.state
+        return self._state.state if only is None else only.state
 
     @property
     def is_failing(self) -> bool:
@@ -324,13 +324,13 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         only = self._only
         if only is not None and not self._made_before:
             return only.status()
-        statuses = [replace(held.manager.status(), state=self._shown(held)) for held in self._live()]
-        state = aggregate(status.state for status in statuses)
+        state, statuses = self.state, [held.manager.status() for held in self._live()]
         main = next((status for status in statuses if status.state is state), statuses[0])
         ready = state is State.READY
         planned = [status.next_attempt_in for status in statuses if status.next_attempt_in is not None]
         return replace(
             main,
+            state=state,
             last_error=main.last_error if ready else main.last_error or self._unwell(),
             ready_since=main.ready_since if ready else None,
             in_flight=any(status.in_flight for status in statuses),

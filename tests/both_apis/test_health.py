@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
+import sys
 import threading
 import time
+import warnings
 import weakref
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,7 @@ from functools import partial
 import grpc
 import pytest
 
-from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, OptionError
+from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, OptionError, PolicyWarning
 from grpc_backoff.pool.events import SlotOpened, SlotRetiring, SlotServing, SlotUnhealthy
 from tests.both_apis.log import Log
 from tests.both_apis.relay import relay
@@ -104,6 +106,11 @@ def state(channel):
     return channel.own.connection_status().state.name
 
 
+def unhealthy_calls(channel):
+    slots = channel.own.connection_status().connections
+    return sum(slot.calls for slot in slots if slot.role.value == "unhealthy")
+
+
 def test_a_rolling_restart(ours):
     """RO-1: servers that say NOT_SERVING before they stop cost no call with round_robin, whose READY state goes on."""
     codes, stop, states = Counter(), threading.Event(), set()
@@ -119,9 +126,10 @@ def test_a_rolling_restart(ours):
             server.health.status = NOT_SERVING
             until(lambda: "unhealthy" in roles(channel))
             states.add(state(channel))
-            time.sleep(1)  # as `drain` does, for the calls that are on their way
+            until(lambda: not unhealthy_calls(channel))  # those that it has not accepted when it stops are cancelled
             assert server.stop(30) < 15, "the Watch ends with the GOAWAY"
             server.start()
+            until(lambda: one.health.running == two.health.running == 1)
             until(lambda: roles(channel) == ["serving"] * 2)
         stop.set()
         join()
@@ -207,7 +215,8 @@ def test_nothing_serves(ours, log, config):
         assert [slot.role.value for slot in status.connections] == ["unhealthy", "coming"]
         assert [event.attempt for event in log.of(AttemptFailed)[:5]] == [1, 2, 3, 4, 5]
         assert min(log.gaps()) >= 0.8 * INITIAL
-        assert [waits.done(), stream.done()] == [False, False]
+        assert not waits.done()
+        assert not stream.done()
         server.health.status = SERVING
         assert waits.outcome().code is CODE.OK
         assert channel.unary(timeout=20, wait_for_ready=True) == "a"
@@ -439,6 +448,19 @@ def test_off_by_default(ours):
                 time.sleep(0.1)
                 assert server.health.requests == []
                 assert channel.own._pool._healths == {}
+
+
+def test_without_the_package(ours, monkeypatch):
+    """RO-1: without grpcio-health-checking, grpc's core watches, with round_robin, and a warning says so."""
+    monkeypatch.setitem(sys.modules, "grpc_health", None)
+    with Served() as server, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with ours.channel(f"ipv4:{server.target}", options(AROUND, "watched.by.the.core")) as channel:
+            assert channel.unary(timeout=20, wait_for_ready=True) == "a"
+            until(lambda: server.health.requests)
+            assert [slot.spreads for slot in channel.own.connection_status().connections] == [True]
+    (warned,) = [str(each.message) for each in caught if each.category is PolicyWarning]
+    assert warned.startswith("healthCheckConfig: expected grpcio-health-checking to be installed (the extra 'health')")
 
 
 def test_a_bad_config(ours):

@@ -226,6 +226,7 @@ def test_whose_health_is_watched(options, service):
         ("orders", "healthCheckConfig='orders': expected an object"),
         ([], "healthCheckConfig="),
         ({"serviceName": 3}, "healthCheckConfig.serviceName=3: expected the name of a service"),
+        ({"serviceName": "\ud800"}, "healthCheckConfig.serviceName='\\ud800': expected the name of a service"),
     ],
 )
 def test_a_bad_health_check_config(value, message):
