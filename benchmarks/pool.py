@@ -4,6 +4,8 @@ Each run prints a line of JSON for each subject: both APIs, of plain grpc and of
 
 `kills`     round_robin over three servers, of which one is killed and started again, under 200 calls a second
 `rollout`   ten servers behind a name are replaced one by one, under load; needs root, for a hosts file of its own
+`drains`    three servers of `grpc.aio` are drained and restarted in turn, under load of clients that watch the health,
+            and of others
 `burst`     300 calls at once to a server that allows 100 for each connection, beside three plain channels
 `replacements` replaces a connection 1,000 times, under calls and open streams: none may be lost or repeated
 `rotations` the server comes back with a certificate of another CA again and again, under calls that wait
@@ -28,9 +30,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2_grpc
 
 import grpc_backoff
+from grpc_backoff.server import drain
 from tests.both_apis.api import AsyncioApi, ThreadedApi
+from tests.both_apis.relay import relay
 from tests.both_apis.test_pool import replace_under_load
 from tests.both_apis.test_rotation import Issuer
 from tests.echo import services
@@ -179,6 +185,74 @@ def _roll(api: Any, options: list[Any], times: int) -> None:
     _tell("rollout", api, policy="round_robin" if options else "pick_first", **told)
 
 
+class _Answering(Echo):
+    async def Unary(self, request: Any, context: Any) -> Any:  # type: ignore[override]  # noqa: ARG002, N802 - as above
+        await asyncio.sleep(0.002)
+        return request
+
+
+class _Drained:
+    """A server of `grpc.aio` that can be drained and started again on its port."""
+
+    def __init__(self) -> None:
+        self.port = 0
+
+    async def start(self) -> None:
+        self._server, self._health = grpc.aio.server(), health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        services.add_EchoServicer_to_server(_Answering(), self._server)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        await self._server.start()
+
+    async def restart(self) -> None:
+        await drain(self._server, self._health, unready=2, grace=3)
+        await self.start()
+
+    async def stop(self) -> None:
+        await self._server.stop(None)
+
+
+def _drains(times: int) -> None:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def do(work: Any) -> None:
+        asyncio.run_coroutine_threadsafe(work, loop).result(60)
+
+    servers = [_Drained() for _ in range(3)]
+    for server in servers:
+        do(server.start())
+    around, watched = {"loadBalancingConfig": [{"round_robin": {}}]}, {"healthCheckConfig": {"serviceName": ""}}
+    with contextlib.ExitStack() as stack:
+        balancer = stack.enter_context(relay(servers[1].port))
+        several = "ipv4:" + ",".join(f"127.0.0.1:{server.port}" for server in servers)
+        counts = []
+        for policy, target, config in (
+            ("round_robin", several, {**around, **watched}),
+            ("pick_first", balancer.target, watched),
+            ("round_robin, unwatched", several, around),
+        ):
+            for api in (AsyncioApi("ours", asyncio.new_event_loop), ThreadedApi("ours")):
+                stack.callback(api.close)
+                options = [("grpc.service_config", json.dumps(config))]
+                channel = stack.enter_context(api.channel(target, options))
+                channel.ready()
+                counts.append((policy, api, stack.enter_context(_load(channel, pause=0.01))))
+        time.sleep(2)
+        for number in range(times):
+            balancer.turn(servers[(number + 1) % 3].port)  # a balancer that knows which server is about to stop
+            do(servers[number % 3].restart())
+            time.sleep(0.6)
+    for policy, api, codes in counts:
+        _tell("drains", api, policy=policy, restarts=times, calls=codes)
+    for server in servers:
+        do(server.stop())
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
 def _burst(rounds: int) -> None:
     server = grpc.server(ThreadPoolExecutor(400), options=[("grpc.max_concurrent_streams", _STREAMS)])
     services.add_EchoServicer_to_server(_Counting(0.05), server)
@@ -258,6 +332,7 @@ def _replacements(times: int) -> None:
 _WHAT = {
     "kills": (_kills, 20),
     "rollout": (_rollout, 10),
+    "drains": (_drains, 100),
     "burst": (_burst, 3),
     "replacements": (_replacements, 1000),
     "rotations": (_rotations, 100),
@@ -270,7 +345,9 @@ def main() -> None:
     )
     parser.add_argument("what", choices=_WHAT)
     parser.add_argument(
-        "--times", type=int, help="default: 20 kills, 10 servers, 3 bursts, 1,000 replacements, 100 rotations"
+        "--times",
+        type=int,
+        help="default: 20 kills, 10 servers, 100 drains, 3 bursts, 1,000 replacements, 100 rotations",
     )
     chosen = parser.parse_args()
     function, times = _WHAT[chosen.what]

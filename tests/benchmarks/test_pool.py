@@ -1,4 +1,4 @@
-"""PO-8, PO-10: short versions of `python -m benchmarks.pool`, each in a process of its own. Waits in real time."""
+"""PO-8, PO-10, RO-1: short versions of `python -m benchmarks.pool`, each in its own process. Waits in real time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import subprocess
 import sys
 
 
-def rows(what, times):
-    """Run one of the counts; return its lines, by subject."""
+def run(what, times):
+    """Run one of the counts; return its lines."""
     command = [sys.executable, "-m", "benchmarks.pool", what, "--times", str(times)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=110)
-    return {row["subject"]: row for row in map(json.loads, done.stdout.splitlines())}
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def rows(what, times):
+    """Run one of the counts; return its lines, by subject."""
+    return {row["subject"]: row for row in run(what, times)}
 
 
 def test_rotations():
@@ -30,3 +35,10 @@ def test_bursts():
         "asyncio-ours": {"OK": 300},
         "threads-ours": {"OK": 300},
     }
+
+
+def test_drains():
+    """RO-1, RO-2: servers that are drained and restarted cost clients that watch the health no call."""
+    watched = [row for row in run("drains", 4) if row["policy"] in ("round_robin", "pick_first")]
+    assert len(watched) == 4
+    assert [set(row["calls"]) for row in watched] == [{"OK"}] * 4
