@@ -31,8 +31,8 @@ Each client makes calls continuously to a failing server, which records what it 
 this record against a rule. The rules on backoff are those of [gRPC's connection-backoff
 protocol](https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md), and the rules on calls (CH-3 to CH-7) are
 those of gRPC. The gap between two attempts may differ from the backoff by as much as the official reconnect test
-allows: a jitter of a fifth, plus a tolerance for network delay. CB-7, CB-8 and the clauses named `announced` are rules
-of this project for cases that the protocol does not cover, and no other client claims to follow them.
+allows: a jitter of a fifth, plus a tolerance for network delay. CB-7 and CB-8 are rules of this
+project for cases that the protocol does not cover, and no other client claims to follow them.
 
 Each client runs with its default configuration, except that the backoff of clients that can be configured is shortened:
 the algorithm is the same but takes less time. If a client floods its server, its trial ends after 300 connections,
