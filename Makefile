@@ -9,7 +9,7 @@ CLIENTS = .venv-clients/bin
 # Most tests wait for real time to pass, so they run with more workers than there are cores.
 PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile
 SHORT = tests/aio tests/both_apis tests/connection tests/interop -m "not slow"
-BESIDE = tests/aio tests/sync tests/both_apis tests/connection tests/calls tests/policy -m "not slow"
+BESIDE = tests/aio tests/sync tests/both_apis tests/connection tests/calls tests/policy tests/test_server.py -m "not slow"
 
 # The parts of `make test`, each for a job of its own: `make test-part PART=channels`. The last has all that is not in another.
 PART_channels = tests/aio tests/channel tests/connection tests/both_apis tests/interop tests/sharing tests/sync

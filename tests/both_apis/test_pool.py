@@ -149,7 +149,7 @@ def test_a_bad_backend_beside_a_good_one(ours, log, options):
         with ours.channel(target, options, listeners=[log.hear]) as channel:
             channel.ready()
             join = channel.start([calls(stop, codes, 0.04, wait_for_ready=True) for _ in range(2)])
-            time.sleep(6)
+            time.sleep(5.5)  # until between two attempts, which are 1 s apart
             stop.set()
             join()
         assert len(bad.visits) <= 7
