@@ -66,7 +66,7 @@ help:
 .venv-clients/made: pyproject.toml
 	$(PYTHON) -m venv .venv-clients
 	$(CLIENTS)/python -m pip install --quiet --upgrade pip
-	$(CLIENTS)/python -m pip install --quiet --editable . --group clients
+	$(CLIENTS)/python -m pip install --quiet --editable . --editable ./interop --group clients
 	@touch $@
 
 .venv-docs/made: pyproject.toml
