@@ -17,6 +17,9 @@ PART_interop_suite = tests/interop_suite
 PART_rest = tests $(patsubst %,--ignore=%,$(PART_channels) $(PART_interop_suite))
 PART ?= rest
 
+# The channel against real servers; a case mostly sleeps.
+SERVERS = -m pytest -p no:cacheprovider -n 4 --dist load tests/interop_suite/servers/test_servers.py
+
 LEDGER = kills inbox orders orchestrators unlocked claims submits latency deliveries wake-ups replay faults steady idle
 
 .PHONY: help demo test test-part test-modes test-oldest test-pythons test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full endurance wheel clean
@@ -63,7 +66,7 @@ help:
 .venv-clients/made: pyproject.toml
 	$(PYTHON) -m venv .venv-clients
 	$(CLIENTS)/python -m pip install --quiet --upgrade pip
-	$(CLIENTS)/python -m pip install --quiet --editable . --group clients
+	$(CLIENTS)/python -m pip install --quiet --editable . --editable ./interop --group clients
 	@touch $@
 
 .venv-docs/made: pyproject.toml
@@ -125,16 +128,18 @@ interop-peers: .venv/made
 	$(BIN)/python -m interop build
 
 interop-short: .venv/made
+	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop build
 	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop run --short
-	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop servers --short
+	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python $(SERVERS) -m "not slow"
 
 # gRPC's own programs mostly sleep for nine minutes, so they run at the same time as the rest.
 interop-full: .venv/made
 	@export GRPC_BACKOFF_REQUIRE_PEERS=1; \
+	$(BIN)/python -m interop build || exit 1; \
 	$(BIN)/python -m interop official & official=$$!; \
 	trap 'kill $$official' INT TERM; \
 	$(BIN)/python -m interop run --full --report docs/conformance; matrix=$$?; \
-	$(BIN)/python -m interop servers --report docs/conformance/servers.md; servers=$$?; \
+	$(BIN)/python $(SERVERS); servers=$$?; \
 	wait $$official && [ $$matrix$$servers = 00 ]
 
 interop-verify: .venv/made

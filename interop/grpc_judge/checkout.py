@@ -1,6 +1,6 @@
 """The commands of `python -m interop`: those of `grpc-judge`, and those that need a checkout of the repository.
 
-`servers`, `official`, `mutants` and `verify` are in the packages and modules of these names.
+`official`, `mutants` and `verify` are in the packages and modules of these names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from grpc_judge.runner.choice import choose
 from grpc_judge.runner.manifest import ManifestError
 from grpc_judge.runner.program import Program
 from grpc_judge.runner.until_told import one_line_for, run_to_the_end, run_until_told
-from grpc_judge.servers.command import servers
 from grpc_judge.servers.server import find_servers
 
 __all__ = ["cli"]
@@ -35,7 +34,6 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 
 cli.add_command(mutants)
 cli.add_command(official)
-cli.add_command(servers)
 cli.add_command(verify)
 
 

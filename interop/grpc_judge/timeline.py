@@ -7,8 +7,6 @@ monotonic clock, counted from the moment when the server started to listen.
 from __future__ import annotations
 
 import enum
-from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 __all__ = ["Ending", "Lag", "Request", "Timeline", "Visit", "Window"]
@@ -117,22 +115,3 @@ class Timeline:
     taken: float
     lags: tuple[Lag, ...] = ()
     refused: tuple[float, ...] | None = None
-
-    def dials(self, attempts: Sequence[float], closed: float) -> tuple[tuple[int, ...], int]:
-        """Return the number of connections for each attempt, and the number of those after the client was closed.
-
-        A connection belongs to the latest attempt that started before it was accepted, or to the first attempt if there
-        is no such attempt. While nothing listens, nothing is accepted.
-
-        Args:
-            attempts: when each attempt started, in order.
-            closed: when the client was closed.
-        """
-        counts = [0] * len(attempts)
-        after = 0
-        for visit in self.visits:
-            if visit.accepted >= closed:
-                after += 1
-            elif counts:
-                counts[max(0, bisect_right(attempts, visit.accepted) - 1)] += 1
-        return tuple(counts), after

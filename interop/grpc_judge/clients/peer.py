@@ -21,7 +21,6 @@ class Setting(enum.Enum):
     MAX = "max"
     MIN_CONNECT_TIMEOUT = "min-connect-timeout"
     STABLE_AFTER = "stable-after"
-    HOLD = "hold"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

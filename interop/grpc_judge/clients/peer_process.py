@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grpc_judge.clients.peer import Peer, Setting
-from grpc_judge.conformance import Announced, Calls
+from grpc_judge.conformance import Calls
 from grpc_judge.runner.process import ProgramError, ProgramProcess
 
 __all__ = ["WORKERS", "Account", "PeerError", "PeerProcess"]
@@ -35,12 +35,10 @@ class Account:
     Attributes:
         calls: the outcomes of its calls.
         versions: the versions of the software that it used.
-        announced: its reports about its dials, in seconds since its start signal; None unless requested.
     """
 
     calls: Calls
     versions: Mapping[str, str]
-    announced: Announced | None = None
 
 
 class PeerProcess(ProgramProcess[Account]):
@@ -53,7 +51,6 @@ class PeerProcess(ProgramProcess[Account]):
     ) -> None:
         """Prepare to call `target` for `seconds`. The values of `settings` are in milliseconds; `ca` enables TLS."""
         self._seconds = seconds
-        self._holds = settings.get(Setting.HOLD, 0) / 1000
         told = {"target": target, "seconds": f"{seconds:g}", "workers": WORKERS, "pause-ms": _PAUSE_MS}
         told |= {f"{setting.value}-ms": value for setting, value in settings.items()}
         if ca is not None:
@@ -80,7 +77,7 @@ class PeerProcess(ProgramProcess[Account]):
         Raises:
             PeerError: the peer exited without a report, or did not exit.
         """
-        await asyncio.wait({self._reading}, timeout=self._seconds + self._holds + _WINDING_DOWN)
+        await asyncio.wait({self._reading}, timeout=self._seconds + _WINDING_DOWN)
         if not self._reading.done():
             raise await self._fault(f"went on for {_WINDING_DOWN:g} s after its time")
         if self._reading.exception() is not None:
@@ -101,9 +98,4 @@ class PeerProcess(ProgramProcess[Account]):
 
 def _account(said: Mapping[str, Any]) -> Account:
     calls = Calls(made=said["made"], ok=said["ok"], failed=said["failed"], unfinished=said["unfinished"])
-    announced = said.get("announced")
-    return Account(calls, said["versions"], None if announced is None else _announced(announced))
-
-
-def _announced(said: Mapping[str, Any]) -> Announced:
-    return Announced(attempts=tuple(said["attempts"]), redials=tuple(said["redials"]), closed=said["closed"])
+    return Account(calls, said["versions"])

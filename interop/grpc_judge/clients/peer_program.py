@@ -7,15 +7,14 @@ import itertools
 import json
 import platform
 import sys
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-__all__ = ["CALL_ID", "METHOD", "Announcements", "CallFailed", "CallOrder", "Tally", "command", "keep_busy"]
+__all__ = ["CALL_ID", "METHOD", "CallFailed", "CallOrder", "Tally", "command", "keep_busy"]
 
 METHOD = "/grpc.testing.TestService/EmptyCall"
 """The method that peers call, with empty messages as request and response."""
@@ -41,10 +40,7 @@ class CallOrder:
         max_ms: MAX_BACKOFF.
         min_connect_timeout_ms: MIN_CONNECT_TIMEOUT.
         stable_after_ms: how long a connection must last in order not to count as a failed attempt.
-        hold_ms: how long to keep all references after the channel is closed, before reporting dials; None to do
-            neither.
         defect: the name of the defect that the reference client is given; None for no defect.
-        began: when the start signal arrived, on `time.monotonic`.
     """
 
     target: str
@@ -56,9 +52,7 @@ class CallOrder:
     max_ms: int | None
     min_connect_timeout_ms: int | None
     stable_after_ms: int | None
-    hold_ms: int | None = None
     defect: str | None = None
-    began: float = 0.0
 
     @property
     def core_options(self) -> list[tuple[str, int]]:
@@ -80,21 +74,6 @@ class CallFailed(Exception):  # noqa: N818 - an outcome, not an error of the pro
     """A call failed. The argument is the name of its status code."""
 
 
-@dataclass(slots=True)
-class Announcements:
-    """The dials that the client reported. Times are in seconds since the start signal.
-
-    Attributes:
-        attempts: when each attempt began.
-        redials: when the client reported that the underlying library had redialled by itself.
-        closed: when its channel was closed.
-    """
-
-    attempts: list[float] = field(default_factory=list)
-    redials: list[float] = field(default_factory=list)
-    closed: float = 0.0
-
-
 class Tally:
     """Counts how the calls ended."""
 
@@ -103,13 +82,12 @@ class Tally:
         self.ok = 0
         self.failed: Counter[str] = Counter()
 
-    def say_done(self, announced: Announcements | None = None, **versions: str) -> None:
-        """Print the last line: the counts, the reported dials if there are any, and the software versions."""
+    def say_done(self, **versions: str) -> None:
+        """Print the last line: the counts and the software versions."""
         unfinished = self.made - self.ok - self.failed.total()
         versions["python"] = platform.python_version()
         figures = {"made": self.made, "ok": self.ok, "failed": self.failed, "unfinished": unfinished}
-        said = {} if announced is None else {"announced": asdict(announced)}
-        click.echo(json.dumps({"event": "done", **figures, **said, "versions": versions}))
+        click.echo(json.dumps({"event": "done", **figures, "versions": versions}))
 
 
 def _wait_for_start() -> None:
@@ -165,7 +143,6 @@ def command(run: Callable[[CallOrder], None]) -> click.Command:
     @click.option("--max-ms", type=int)
     @click.option("--min-connect-timeout-ms", type=int)
     @click.option("--stable-after-ms", type=int)
-    @click.option("--hold-ms", type=int)
     @click.option("--defect", hidden=True)
     def peer(
         target: str,
@@ -177,7 +154,6 @@ def command(run: Callable[[CallOrder], None]) -> click.Command:
         max_ms: int | None,
         min_connect_timeout_ms: int | None,
         stable_after_ms: int | None,
-        hold_ms: int | None,
         defect: str | None,
     ) -> None:
         """Keep one channel busy with calls and report how they ended."""
@@ -191,10 +167,9 @@ def command(run: Callable[[CallOrder], None]) -> click.Command:
             max_ms=max_ms,
             min_connect_timeout_ms=min_connect_timeout_ms,
             stable_after_ms=stable_after_ms,
-            hold_ms=hold_ms,
             defect=defect,
         )
         _wait_for_start()
-        run(replace(order, began=time.monotonic()))
+        run(order)
 
     return peer

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from grpc_judge.conformance.clause import Clause, Level, judge
 from grpc_judge.conformance.connections import CONNECTIONS
-from grpc_judge.conformance.dials import DIALS
-from grpc_judge.conformance.evidence import Absent, Announced, Calls, Evidence
+from grpc_judge.conformance.evidence import Absent, Calls, Evidence
 from grpc_judge.conformance.limits import LIMITS
 from grpc_judge.conformance.requests import REQUESTS
 from grpc_judge.conformance.scenario import Scenario
@@ -27,7 +26,6 @@ __all__ = [
     "CLOSE_WITHIN",
     "PROTOCOL",
     "Absent",
-    "Announced",
     "Calls",
     "Clause",
     "Evidence",
@@ -44,8 +42,6 @@ __all__ = [
 ]
 
 CLAUSES = tuple(
-    sorted(
-        (*SERIES, *LIMITS, *CONNECTIONS, *REQUESTS, *DIALS), key=lambda clause: (clause.rule[:2], int(clause.rule[3:]))
-    )
+    sorted((*SERIES, *LIMITS, *CONNECTIONS, *REQUESTS), key=lambda clause: (clause.rule[:2], int(clause.rule[3:])))
 )
 """All clauses, ordered by rule."""

@@ -13,7 +13,7 @@ from grpc_judge.conformance.schedule import Schedule
 from grpc_judge.conformance.terms import Range, Terms
 from grpc_judge.timeline import Timeline, Visit
 
-__all__ = ["Absent", "Announced", "Calls", "Evidence"]
+__all__ = ["Absent", "Calls", "Evidence"]
 
 
 _NEAR = 0.02
@@ -43,21 +43,6 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Announced:
-    """The dials that a client reported. Times are on the timeline's clock.
-
-    Attributes:
-        attempts: when each attempt began.
-        redials: when it reported that the underlying library had redialled by itself.
-        closed: when its channel was closed, while it kept references to its calls.
-    """
-
-    attempts: tuple[float, ...]
-    redials: tuple[float, ...]
-    closed: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What was observed of a client in one scenario. Times are in seconds on the timeline's clock.
 
@@ -70,7 +55,6 @@ class Evidence:
         settled: when the trial was ended early because no verdict could change any more: there were far more
             connections than any clause looks at. In that case the client did not report its calls, and `calls` is zero
             throughout. None if the trial ran to its end.
-        announced: the dials that the client reported; None if it does not report dials.
         own: the client's actual schedule; None if its gaps were not examined.
         resets: whether SETTINGS reset its backoff, as far as was observed.
         own_limit: how long it lets an attempt last, in units of MIN_CONNECT_TIMEOUT: infinity if it was never seen to
@@ -83,7 +67,6 @@ class Evidence:
     seconds: float
     calls: Calls | None
     settled: float | None = None
-    announced: Announced | None = None
     own: Fit | None = None
     resets: bool = True
     own_limit: float = 1.0

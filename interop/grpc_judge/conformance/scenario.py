@@ -28,9 +28,6 @@ class Scenario(enum.Enum):
     HERD = "serves two clients, drops both at the same moment, and then closes each new connection"
     OUTAGE = "works, goes down for a while, and comes back"
     RESTART = "is replaced again and again, each time with GOAWAY, and one replacement accepts no calls"
-    HELD_OUTAGE = "works, falls silent, hangs up, and works again, while the client keeps references to its calls"
-    HELD_RESTART = "restarts with GOAWAY, fails, and restarts again, while the client keeps references to its calls"
-    HELD_MOVE = "moves to another address while the client keeps references to its calls"
 
     @property
     def label(self) -> str:

@@ -1,6 +1,5 @@
 """Runs every client against the flaky server in every scenario: `python -m interop run` and `verify`.
 
 `scenarios.py` stages the scenarios, `schedule.py` decides which trials run concurrently, and `trial.py` runs one client
-in one scenario, which `conformance/` then judges. `report.py` and `pictures.py` write the page. `comparison.py`
-compares runs.
+in one scenario, which `conformance/` then judges. `report.py` writes the page. `comparison.py` compares runs.
 """

@@ -1,4 +1,4 @@
-"""Writes the report of a run: a Markdown page with the matrix, a picture for each scenario, and a JSON summary."""
+"""Writes the report of a run: a Markdown page with the matrix, and a JSON summary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from grpc_judge.clients.findings import Finding
 from grpc_judge.conformance import PROTOCOL, Clause, Evidence, Measure, Outcome, Scenario, Terms, Unit, Verdict
 from grpc_judge.matrix.comparison import TOLERANCE
-from grpc_judge.matrix.pictures import draw
 from grpc_judge.matrix.results import PeerResult, Results, to_summary
 from grpc_judge.matrix.scenarios import COMPRESSED, SCALED, STAGINGS, Pace
 from grpc_judge.runner.program import ROOT
@@ -32,8 +31,8 @@ Each client makes calls continuously to a failing server, which records what it 
 this record against a rule. The rules on backoff are those of [gRPC's connection-backoff
 protocol](https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md), and the rules on calls (CH-3 to CH-7) are
 those of gRPC. The gap between two attempts may differ from the backoff by as much as the official reconnect test
-allows: a jitter of a fifth, plus a tolerance for network delay. CB-7, CB-8 and the clauses named `announced` are rules
-of this project for cases that the protocol does not cover, and no other client claims to follow them.
+allows: a jitter of a fifth, plus a tolerance for network delay. CB-7 and CB-8 are rules of this
+project for cases that the protocol does not cover, and no other client claims to follow them.
 
 Each client runs with its default configuration, except that the backoff of clients that can be configured is shortened:
 the algorithm is the same but takes less time. If a client floods its server, its trial ends after 300 connections,
@@ -45,7 +44,7 @@ backoff. If a client's authors have documented this, [What the failures mean](#w
 
 
 def write_report(results: Results, folder: Path) -> None:
-    """Write `README.md`, its pictures and `results.json` to this folder, which is created if necessary."""
+    """Write `README.md` and `results.json` to this folder, which is created if necessary."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "README.md").write_text("\n".join(_page(results, folder)).rstrip() + "\n")
     write({"tolerance": TOLERANCE} | to_summary(results), folder / "results.json")
@@ -67,7 +66,7 @@ def _page(results: Results, folder: Path) -> Iterator[str]:
     yield from _findings(results)
     for scenario in Scenario:
         if results.clauses_of(scenario):
-            yield from _scenario(results, scenario, folder)
+            yield from _scenario(results, scenario)
 
 
 def _origin(results: Results) -> Iterator[str]:
@@ -200,13 +199,9 @@ def _anchor(scenario: Scenario) -> str:
     return kept.replace(" ", "-")
 
 
-def _scenario(results: Results, scenario: Scenario, folder: Path) -> Iterator[str]:
-    picture = f"{scenario.label}.svg"
+def _scenario(results: Results, scenario: Scenario) -> Iterator[str]:
     yield f"## {_heading(scenario)}"
     yield ""
-    if draw(results, scenario, folder / picture):
-        yield f"![The connections of each client, as the server saw them]({picture})"
-        yield ""
     for clause in results.clauses_of(scenario):
         yield f"**{clause.rule}, {clause.name}.** {clause.says}"
         yield ""

@@ -76,8 +76,6 @@ class Staging:
         trusted: whether the client trusts the server's certificate.
         serves: when `then` starts, in seconds after the last client has connected; None if there is no second script.
         then: the servers' second script, which starts together with a reset of all connections.
-        elsewhere: the script at the address that the server moves to when `then` starts; None if it does not move. If
-            it moves, clients get a name as their target.
         clients_scaled: how many clients take part in scaled time, in which they sleep most of the time.
         soon_capped: whether configurable clients get a MAX_BACKOFF of twice INITIAL_BACKOFF.
         counts_refused: whether to watch for refused dials.
@@ -95,7 +93,6 @@ class Staging:
     trusted: bool = True
     serves: Callable[[Terms], float] | None = None
     then: Callable[[Terms, Pace], str] | None = None
-    elsewhere: Callable[[Terms], str] | None = None
     clients_scaled: int = 0
     soon_capped: bool = False
     counts_refused: bool = False
@@ -125,10 +122,7 @@ class Staging:
     def settings_for(self, peer: Peer, pace: Pace) -> dict[Setting, int]:
         """Return the peer's settings in milliseconds; empty if it uses the protocol's values."""
         terms = self.terms_for(pace)
-        demanded = {
-            Setting.STABLE_AFTER: _STABLE_AFTER * terms.initial,
-            Setting.HOLD: _HOLD * terms.min_connect_timeout,
-        }
+        demanded = {Setting.STABLE_AFTER: _STABLE_AFTER * terms.initial}
         told = {setting: seconds for setting, seconds in demanded.items() if setting in self.demands}
         if pace.told:
             told |= {
@@ -144,9 +138,6 @@ _SETTLED = 300
 
 _STABLE_AFTER = 10
 """The value of `stable-after`, in units of INITIAL_BACKOFF: longer than any connection lasts in its scenario."""
-
-_HOLD = 3
-"""How long to hold references, in units of MIN_CONNECT_TIMEOUT. gRPC's core would redial by itself after one unit."""
 
 _Seconds = Callable[[Terms, Pace], float]
 
@@ -202,10 +193,6 @@ def _outage_seconds(terms: Terms, pace: Pace) -> float:
 
 def _lives(terms: Terms) -> float:
     return _LIVES * terms.initial
-
-
-def _restarts(terms: Terms) -> str:
-    return f"rolling_restart(after={_lives(terms):g}, grace={terms.initial:g})"
 
 
 _WORKS_SLOWLY = "working(latency=0.05)"
@@ -331,36 +318,6 @@ STAGINGS: Final = {
             ),
             seconds=lambda _terms, pace: 24.0 if pace.long else 8.0,  # losing a call in a restart is a matter of chance
             compressible=False,
-        ),
-        Staging(
-            scenario=Scenario.HELD_OUTAGE,
-            script=lambda _: "working",
-            seconds=lambda terms, _: _lives(terms) + 6 * terms.min_connect_timeout,
-            needs=_ALL_LIMITS,
-            demands=(Setting.HOLD,),
-            serves=_lives,
-            then=lambda terms, _: (
-                f"silent for {2 * terms.min_connect_timeout:g}; accept_close for {4 * terms.initial:g}; working"
-            ),
-        ),
-        Staging(
-            scenario=Scenario.HELD_RESTART,
-            script=lambda terms: (
-                f"{_restarts(terms)} x2; accept_close x2; silent x1; accept_close x1; {_restarts(terms)} x2; working"
-            ),
-            seconds=lambda terms, _: 4 * (_LIVES + 1) * terms.initial + 4 * terms.min_connect_timeout,
-            needs=_ALL_LIMITS,
-            demands=(Setting.HOLD,),
-        ),
-        Staging(
-            scenario=Scenario.HELD_MOVE,
-            script=lambda _: "working",
-            seconds=lambda terms, _: _lives(terms) + 5 * terms.min_connect_timeout,
-            needs=_ALL_LIMITS,
-            demands=(Setting.HOLD,),
-            serves=_lives,
-            then=lambda terms, _: f"accept_close for {2 * terms.min_connect_timeout:g}; silent",
-            elsewhere=lambda _: "accept_close x1; silent x1; working",
         ),
     )
 }

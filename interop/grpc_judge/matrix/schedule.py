@@ -42,9 +42,6 @@ _SERVED = {
     Scenario.HERD,
     Scenario.OUTAGE,
     Scenario.RESTART,
-    Scenario.HELD_OUTAGE,
-    Scenario.HELD_RESTART,
-    Scenario.HELD_MOVE,
 }
 """The scenarios in which calls are answered most of the time."""
 

@@ -17,19 +17,15 @@ import trustme
 from grpc_judge.clients.peer import Peer
 from grpc_judge.clients.peer_process import Account, PeerError, PeerProcess
 from grpc_judge.clients.plain import PlainPeer, PlainProcess
-from grpc_judge.conformance import Announced, Calls, Evidence
+from grpc_judge.conformance import Calls, Evidence
 from grpc_judge.conformance.gaps import by_client
 from grpc_judge.flaky import FlakyServer, Tls
 from grpc_judge.flaky.dials import watch_dials
-from grpc_judge.flaky.names import NameServer
 from grpc_judge.matrix.lag import LagWatch
 from grpc_judge.matrix.scenarios import Pace, Staging
 from grpc_judge.timeline import Timeline
 
 __all__ = ["Start", "Trial", "Trust"]
-
-_ELSEWHERE = "127.0.0.2"
-"""The address to which a server on 127.0.0.1 moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +79,6 @@ class Start:
             await asyncio.sleep(self._apart)
 
 
-@dataclass(frozen=True, slots=True)
-class _House:
-    """The destination of a server that moves: the new server, and the name server through which clients find it."""
-
-    server: FlakyServer
-    names: NameServer
-
-    @property
-    def target(self) -> str:
-        """The client's target, which is a name."""
-        return self.names.target(self.server.port)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One peer in one scenario.
@@ -132,17 +115,14 @@ class Trial:
             loop = asyncio.get_running_loop()
             epoch = loop.time()
             servers = [await stack.enter_async_context(self._server(number, epoch, trust)) for number in self._clients]
-            house = await self._house(servers[0], epoch, stack)
-            targets = [server.target for server in servers] if house is None else [house.target]
-            peers = await self._assemble(servers, targets, trust, start, stack)
+            peers = await self._assemble(servers, trust, start, stack)
             dials = stack.enter_context(watch_dials(servers[0].port)) if self.staging.counts_refused else None
             wanted = loop.time() - epoch
             for peer in peers:
                 await peer.begin()
-            accounts, settled = await self._play(servers, peers, house)
-            seen = servers if house is None else [*servers, house.server]
+            accounts, settled = await self._play(servers, peers)
             timeline = replace(
-                _merged([server.timeline() for server in seen]),
+                _merged([server.timeline() for server in servers]),
                 lags=() if start.lags is None else start.lags.since(epoch + wanted, epoch),
                 refused=None if dials is None else tuple(at - epoch for at in dials.seen),
             )
@@ -155,16 +135,15 @@ class Trial:
             seconds=self.seconds,
             calls=None if isinstance(self.peer, PlainPeer) else _total([account.calls for account in accounts]),
             settled=timeline.taken if settled else None,
-            announced=_on_timeline(accounts[0].announced, wanted) if accounts else None,
         )
         return evidence, accounts[0].versions if accounts else {}
 
     async def _play(
-        self, servers: Sequence[FlakyServer], peers: Sequence[PeerProcess | PlainProcess], house: _House | None
+        self, servers: Sequence[FlakyServer], peers: Sequence[PeerProcess | PlainProcess]
     ) -> tuple[Sequence[Account], bool]:
         """Return the peers' reports, and whether verdicts were settled early; if so, there are no reports."""
         told = asyncio.ensure_future(asyncio.gather(*(peer.account() for peer in peers)))
-        settled = asyncio.create_task(self._direct(servers, house))
+        settled = asyncio.create_task(self._direct(servers))
         either: set[asyncio.Future[Any]] = {told, settled}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -184,26 +163,16 @@ class Trial:
         tls = trust.tls if self.staging.trusted else trust.untrusted
         return FlakyServer(script, tls if self.staging.tls else None, client=client, epoch=epoch)
 
-    async def _house(self, server: FlakyServer, epoch: float, stack: AsyncExitStack) -> _House | None:
-        """Return the destination of the server; None if the scenario does not move it."""
-        if self.staging.elsewhere is None:
-            return None
-        script = self.staging.elsewhere(self.staging.terms_for(self.pace))
-        other = FlakyServer(script, host=_ELSEWHERE, port=server.port, epoch=epoch)
-        names = await stack.enter_async_context(NameServer("127.0.0.1"))
-        return _House(await stack.enter_async_context(other), names)
-
-    def _process(self, server: FlakyServer, target: str, trust: Trust) -> PeerProcess | PlainProcess:
+    def _process(self, server: FlakyServer, trust: Trust) -> PeerProcess | PlainProcess:
         settings, ca = self.staging.settings_for(self.peer, self.pace), trust.ca if self.staging.tls else None
         if isinstance(self.peer, PlainPeer):
             connected = functools.partial(server.wait_for, connections=1)
-            return PlainProcess(self.peer, target, self.seconds, settings, ca, connected)
-        return PeerProcess(self.peer, target, self.seconds, settings, ca)
+            return PlainProcess(self.peer, server.target, self.seconds, settings, ca, connected)
+        return PeerProcess(self.peer, server.target, self.seconds, settings, ca)
 
     async def _assemble(
         self,
         servers: Sequence[FlakyServer],
-        targets: Sequence[str],
         trust: Trust,
         start: Start,
         stack: AsyncExitStack,
@@ -211,9 +180,7 @@ class Trial:
         """Return this trial's peers once those of all trials are ready. Failed peers do not delay others."""
         try:
             async with start.loading:
-                processes: list[PeerProcess | PlainProcess] = [
-                    self._process(*each, trust) for each in zip(servers, targets, strict=False)
-                ]
+                processes: list[PeerProcess | PlainProcess] = [self._process(each, trust) for each in servers]
                 for process in processes:
                     await stack.enter_async_context(process)
                 for process in processes:
@@ -224,9 +191,9 @@ class Trial:
         await start.wait()
         return processes
 
-    async def _direct(self, servers: Sequence[FlakyServer], house: _House | None) -> bool:
+    async def _direct(self, servers: Sequence[FlakyServer]) -> bool:
         """Start any second script. Wait for the connections that settle the verdicts; return False if none do."""
-        await self._act(servers, house)
+        await self._act(servers)
         if self.staging.settled is None:
             return False
         for server in servers:
@@ -234,7 +201,7 @@ class Trial:
             await server.wait_for(connections=seen + self.staging.settled)
         return True
 
-    async def _act(self, servers: Sequence[FlakyServer], house: _House | None) -> None:
+    async def _act(self, servers: Sequence[FlakyServer]) -> None:
         """Wait until every client has been served for a while, then start the second script on all servers at once."""
         staging, terms = self.staging, self.staging.terms_for(self.pace)
         if staging.serves is None or staging.then is None:
@@ -242,22 +209,9 @@ class Trial:
         for server in servers:
             await server.wait_for(connections=1)
         await asyncio.sleep(staging.serves(terms))
-        if house is not None:
-            house.names.address = _ELSEWHERE
         for server in servers:
             server.play(staging.then(terms, self.pace))
             server.break_all()
-
-
-def _on_timeline(announced: Announced | None, begun: float) -> Announced | None:
-    """Convert a client's reported dials, which count from its start signal, to the timeline's clock."""
-    if announced is None:
-        return None
-    return Announced(
-        attempts=tuple(begun + at for at in announced.attempts),
-        redials=tuple(begun + at for at in announced.redials),
-        closed=begun + announced.closed,
-    )
 
 
 async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from rich import box
@@ -17,7 +18,7 @@ from rich.text import Text
 
 from grpc_judge.conformance import Outcome, Verdict
 from grpc_judge.matrix.results import PeerResult, Results
-from grpc_judge.matrix.rows import HEADINGS, rows
+from grpc_judge.matrix.rows import HEADINGS, Row, rows
 from grpc_judge.matrix.schedule import Wave
 from grpc_judge.runner.build import Built
 from grpc_judge.runner.terminal import WORDS, plain_table, wide_console
@@ -26,6 +27,15 @@ __all__ = ["MatrixView"]
 
 _STYLES = {"FAIL": "bold red", "known": "yellow", "advice": "yellow", "late": "yellow"}
 """The styles of rows that do not hold."""
+_COUNTED = {
+    "pass": "held",
+    "FAIL": "failed",
+    "known": "allowed to fail",
+    "advice": "against advice",
+    "not asked": "not asked",
+    "late": "inconclusive",
+}
+"""What a client's headline says of the verdicts of its rows."""
 
 
 class MatrixView:
@@ -72,7 +82,7 @@ class MatrixView:
         """Print every verdict on each client, with what to read about those that do not hold."""
         for peer in results.judged:
             found = list(rows(peer, results, allowed))
-            self._head(peer, sum(row.verdict == "pass" for row in found), len(found))
+            self._head(peer, found)
             table = Table(*HEADINGS, box=box.SIMPLE_HEAD, pad_edge=False)
             for row in found:
                 table.add_row(*row[:-1], style=_STYLES.get(row.verdict))
@@ -94,14 +104,16 @@ class MatrixView:
 
     def _show_peer(self, peer: PeerResult, results: Results) -> None:
         notable = [verdict for verdict in peer.verdicts if verdict.outcome is not Outcome.PASS]
-        self._head(peer, len(peer.verdicts) - len(notable), len(results.clauses))
+        self._head(peer, list(rows(peer, results)))
         for verdict in notable:
             self.console.print(_line(verdict))
 
-    def _head(self, peer: PeerResult, hold: int, judged: int) -> None:
+    def _head(self, peer: PeerResult, found: Sequence[Row]) -> None:
+        counts = Counter(row.verdict for row in found)
+        said = ", ".join(f"{counts[word]} {told}" for word, told in _COUNTED.items() if counts[word])
         versions = f" ({peer.shown_versions})" if peer.versions else ""
         self.console.print()
-        self.console.print(Text.assemble((peer.name, "bold"), f"{versions}: {hold} of {judged} clauses hold"))
+        self.console.print(Text.assemble((peer.name, "bold"), f"{versions}: {len(found)} clauses, {said}"))
         if peer.headline:
             self.console.print(Text(peer.headline, style="bold"))
 

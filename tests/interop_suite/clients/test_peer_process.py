@@ -11,7 +11,7 @@ import pytest
 from grpc_judge.clients import peer_process as process
 from grpc_judge.clients.peer import Peer, Setting
 from grpc_judge.clients.peer_process import PeerError, PeerProcess
-from grpc_judge.conformance import Announced, Calls
+from grpc_judge.conformance import Calls
 from grpc_judge.runner.program import ROOT
 
 READY = 'import sys; print(\'{"event": "ready"}\', flush=True); sys.stdin.readline(); '
@@ -48,15 +48,6 @@ async def test_a_program_that_does_as_it_should(tmp_path):
     assert account.calls == Calls(made=3, ok=1, failed={"UNAVAILABLE": 1}, unfinished=1)
     given = "--target 127.0.0.1:1 --seconds 0.1 --workers 4 --pause-ms 20 --initial-ms 200 --stable-after-ms 2000 --ca"
     assert account.versions["argv"] == [*given.split(), str(tmp_path)]
-
-
-async def test_what_a_program_announces():
-    """CB-1: with `--hold-ms`, a program may report when its attempts and redials began and its channel closed."""
-    announced = "'announced': {'attempts': [0.1, 0.5], 'redials': [0.6], 'closed': 2.0}"
-    account = await whole(READY + DONE.replace("'versions'", f"{announced}, 'versions'"), settings={Setting.HOLD: 100})
-    assert account.announced == Announced(attempts=(0.1, 0.5), redials=(0.6,), closed=2.0)
-    assert "--hold-ms" in account.versions["argv"]
-    assert (await whole(READY + DONE)).announced is None
 
 
 async def test_it_waits_for_the_word():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 
 import pytest
 
-from grpc_judge.clients.peer import Setting, find_peers
+from grpc_judge.clients.peer import find_peers
 from grpc_judge.clients.peer_process import PeerProcess
 from grpc_judge.flaky import FlakyServer
 from grpc_judge.matrix.trial import Trust
@@ -51,38 +50,9 @@ async def test_calls_without_a_server_are_accounted_for(peer):
     """IO-4: without a server, a peer accounts for every call, either as failed or as still waiting at the end."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        settings = dict.fromkeys(peer.configurable - {Setting.HOLD}, 30_000)
+        settings = dict.fromkeys(peer.configurable, 30_000)
         account = await account_of(peer, f"127.0.0.1:{nobody.getsockname()[1]}", settings=settings)
     calls = account.calls
     assert calls.ok == 0
     assert calls.made == sum(calls.failed.values()) + calls.unfinished > 4
     assert calls.unfinished == (0 if peer.name in FAIL_FAST else 2)  # the workers that wait for READY
-
-
-async def test_what_is_held_and_announced():
-    """CB-1: our client holds calls of every arity, reports when it closed its channel, and keeps the calls afterwards.
-
-    Takes two seconds.
-    """
-    ours = next(peer for peer in PEERS if peer.must_pass)
-    async with FlakyServer("working") as server:
-        account = await account_of(ours, server.target, settings={Setting.HOLD: 700})
-        async with asyncio.timeout(20):
-            while server.timeline().visits[0].ended is None:  # the loop may notice the client's end late
-                await asyncio.sleep(0.01)
-        (visit,) = server.timeline().visits
-        taken = server.timeline().taken
-    announced = account.announced
-    outcomes = {request.outcome for request in visit.requests}
-    assert len(announced.attempts) == 1
-    assert announced.redials == ()
-    assert 0 <= announced.attempts[0] < 0.5 <= announced.closed
-    assert taken - visit.accepted > 0.5 + 0.6
-    assert outcomes == {"ok", "reset"}  # closing the channel cancels the unfinished calls
-    assert account.calls.unfinished >= 6
-
-
-async def test_nothing_is_announced_unasked():
-    """IO-4: a client announces its attempts only if it is asked to."""
-    async with FlakyServer("working") as server:
-        assert (await account_of(PEERS[0], server.target)).announced is None

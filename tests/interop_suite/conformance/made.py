@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate
 
-from grpc_judge.conformance import Announced, Calls, Evidence, Scenario, Terms
+from grpc_judge.conformance import Calls, Evidence, Scenario, Terms
 from grpc_judge.timeline import Ending, Request, Timeline, Visit, Window
 
 TERMS = Terms(initial=0.2, multiplier=1.6, cap=1.6, jitter=0.2, min_connect_timeout=1.0, tolerance=0.05)
@@ -177,18 +177,6 @@ def restart(first=WANTED + 0.1, pause=0.02, replaced=REPLACED, not_taken=NOT_TAK
     return evidence([one, two, three, four], terms=SLOW, seconds=8.0, calls=calls)
 
 
-def held(*, beside=(), redials=(), after=(), announced=GAPS):
-    """Return the evidence of a client that announces its attempts, but not its dials `beside` them or `after` close."""
-    closed = WANTED + 12.0
-    visits = [failing(at) for at in sorted([*starts(), *beside, *redials, *(closed + late for late in after)])]
-    said = Announced(
-        attempts=tuple(at - 0.005 for at in starts(announced)),
-        redials=tuple(at + 0.01 for at in redials),
-        closed=closed,
-    )
-    return replace(evidence(visits, seconds=12.0), announced=said)
-
-
 def right_client():
     """Return what the servers saw of a correct client, by scenario."""
     return {
@@ -209,7 +197,4 @@ def right_client():
         Scenario.HERD: herd(),
         Scenario.OUTAGE: outage(),
         Scenario.RESTART: restart(),
-        Scenario.HELD_OUTAGE: held(),
-        Scenario.HELD_RESTART: held(redials=(1.0, 2.5)),
-        Scenario.HELD_MOVE: held(),
     }

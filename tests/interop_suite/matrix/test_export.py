@@ -68,5 +68,4 @@ def test_recommendations():
     recommended = {clause.name for clause in CLAUSES if clause.level is Level.RECOMMENDED}
     assert recommended == {
         *("no-flood", "goaway-backs-off", "drained-backs-off", "lost-is-replaced", "stable-after"),
-        *("announced-outage", "announced-restart", "announced-move"),
     }

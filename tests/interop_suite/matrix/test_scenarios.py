@@ -33,8 +33,6 @@ def test_scripts_can_be_played(staging, pace):
     assert (staging.then is None) == (staging.serves is None)
     if staging.then is not None:
         assert Script.parse(staging.then(terms, pace)).steps
-    if staging.elsewhere is not None:
-        assert Script.parse(staging.elsewhere(terms)).steps
 
 
 def test_compressed_time_is_for_those_who_can_be_told():
@@ -67,16 +65,6 @@ def test_what_a_client_is_told():
     assert hang_up.settings_for(peer(*Setting), Pace.COMPRESSED) == backoff | {Setting.MIN_CONNECT_TIMEOUT: 1000}
     assert hang_up.settings_for(peer(*Setting), Pace.REAL) == {}
     assert unstable.settings_for(peer(*Setting), Pace.REAL) == {Setting.STABLE_AFTER: 10_000}
-
-
-def test_who_keeps_what_is_left_is_told_for_how_long():
-    """CB-1: a client that can hold calls does so for three times the limit after which grpc's core redials."""
-    held = STAGINGS[Scenario.HELD_OUTAGE]
-    told = held.settings_for(peer(*Setting), Pace.COMPRESSED)
-    assert (told[Setting.HOLD], told[Setting.MIN_CONNECT_TIMEOUT]) == (3000, 1000)
-    assert held.settings_for(peer(*Setting), Pace.SCALED)[Setting.HOLD] == 12_000
-    assert Setting.STABLE_AFTER not in told
-    assert held.demands == (Setting.HOLD,)
 
 
 def test_series_are_long_enough_for_the_slowest_client():

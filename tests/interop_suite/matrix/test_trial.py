@@ -112,20 +112,6 @@ async def test_settings_reach_the_client(trust):
     assert Pace.COMPRESSED is trial(Scenario.UNSTABLE).pace
 
 
-async def test_a_server_that_moves(trust):
-    """CH-8: after the server moves, its old address still accepts connections; announcements use the timeline's clock.
-
-    Takes six seconds.
-    """
-    ((evidence, _),) = await perform(trial(Scenario.HELD_MOVE, seconds=3.0), trust=trust)
-    announced, visits = evidence.announced, evidence.timeline.visits
-    assert visits[0].behaviour == visits[-1].behaviour == "working" or len(visits) > 3
-    assert any(visit.behaviour == "working" and visit.accepted > visits[0].ended for visit in visits)
-    assert visits[0].accepted - 0.5 < announced.attempts[0] <= visits[0].accepted
-    assert announced.closed == pytest.approx(evidence.over, abs=0.7)
-    assert evidence.timeline.taken > announced.closed + 2.5
-
-
 @pytest.mark.parametrize("scenario", [Scenario.HANG_UP, Scenario.HERD], ids=lambda scenario: scenario.label)
 async def test_a_flood_ends_once_all_is_settled(scenario, trust):
     """IO-4: the trial of a flood ends after enough connections, minutes early, without changing the verdicts.

@@ -6,28 +6,22 @@ import grpc
 
 import grpc_backoff
 from grpc_backoff import insecure_channel, secure_channel
-from grpc_judge.clients.announcer import Announcer
-from grpc_judge.clients.grpc_sync import call_all, credentials, hold_all
+from grpc_judge.clients.grpc_sync import call_all, credentials
 from grpc_judge.clients.peer_program import CallOrder, command
 
 
-def _channel(order: CallOrder, announcer: Announcer) -> grpc.Channel:
-    secret, options, listeners = credentials(order), [*order.core_options, *order.own_options], [announcer]
+def _channel(order: CallOrder) -> grpc.Channel:
+    secret, options = credentials(order), [*order.core_options, *order.own_options]
     if secret is None:
-        return insecure_channel(order.target, options, listeners=listeners)
-    return secure_channel(order.target, secret, options, listeners=listeners)
+        return insecure_channel(order.target, options)
+    return secure_channel(order.target, secret, options)
 
 
 @command
 def main(order: CallOrder) -> None:
     """Keep one channel busy with calls."""
-    announcer = Announcer(order.began)
-    channel = _channel(order, announcer)
-    if order.hold_ms is None:
-        tally, announced = call_all(order, channel), None
-    else:
-        tally, announced = hold_all(order, channel, announcer.closed), announcer.announced
-    tally.say_done(announced, grpc_backoff=grpc_backoff.__version__, grpcio=grpc.__version__)
+    tally = call_all(order, _channel(order))
+    tally.say_done(grpc_backoff=grpc_backoff.__version__, grpcio=grpc.__version__)
 
 
 if __name__ == "__main__":

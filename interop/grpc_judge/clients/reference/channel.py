@@ -16,16 +16,10 @@ __all__ = ["Channel"]
 
 _TRIES = 5
 """How many times a call is sent in total if no server accepts it."""
-_LAST_DIAL = 0.2
-"""For a client that dials after `close`: how long it waits for that connection, in seconds."""
 
 
 class Channel:
-    """A channel to one target. It dials between `open` and `close`.
-
-    Attributes:
-        attempts: when each reported attempt began, on the event loop's clock.
-    """
+    """A channel to one target. It dials between `open` and `close`."""
 
     def __init__(self, order: CallOrder, habits: Habits) -> None:
         """Create the channel without dialling."""
@@ -42,8 +36,6 @@ class Channel:
         self._wanted = asyncio.Event()
         self._strays: list[Connection] = []
         self._standing: set[asyncio.Task[None]] = set()
-        self._dialled = 0
-        self.attempts: list[float] = []
 
     def open(self) -> None:
         """Allow the channel to dial as soon as a call needs a connection."""
@@ -56,12 +48,6 @@ class Channel:
         for task in self._standing:
             task.cancel()
         for connection in filter(None, [self._connection, *self._strays]):
-            connection.abort()
-        if self._habits.dials_after_close:
-            connection = self._new_connection()
-            with contextlib.suppress(OSError):  # nothing may listen any more, or nothing answer
-                async with asyncio.timeout(_LAST_DIAL):
-                    await self._connected(connection)
             connection.abort()
 
     async def call(self, number: str, *, wait_for_ready: bool) -> None:
@@ -119,9 +105,6 @@ class Channel:
         """Make one attempt. Return why it failed, or an empty string if it succeeded."""
         self._wanted.clear()
         now = self._loop.time()
-        self._dialled += 1
-        if self._dialled % self._habits.announces == 0:
-            self.attempts.append(now)
         self._backoff.start(now)
         connection = self._new_connection()
         reason = await self._outcome(connection)
@@ -129,7 +112,6 @@ class Channel:
             self._connection, self._failed = connection, False
             if self._habits.strays and not self._strays:
                 self._strays.append(stray := self._new_connection())
-                self.attempts.append(self._loop.time())
                 await self._connected(stray)
         else:
             self._backoff.fail(self._loop.time(), reason)

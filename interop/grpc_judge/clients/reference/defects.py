@@ -144,14 +144,6 @@ DEFECTS: Final[Mapping[str, Defect]] = {
     ),
     "no-settings-ack": _one("acknowledges-settings", "the server's SETTINGS are not acknowledged", acknowledges=False),
     "stray": _one("one-connection", "the client opens a second connection and keeps it open", strays=True),
-    "announces-half": _one(
-        "announced-outage announced-restart announced-move", "the client reports only every second attempt", announces=2
-    ),
-    "dials-after-close": _one(
-        "announced-outage announced-restart announced-move",
-        "the client dials once after its channel is closed",
-        dials_after_close=True,
-    ),
 }
 """Every defect, by its name for `--defect`."""
 

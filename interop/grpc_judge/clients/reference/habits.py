@@ -54,8 +54,6 @@ class Habits:
         waits_for_ready: whether wait-for-ready calls wait.
         acknowledges: whether it acknowledges SETTINGS.
         strays: whether it opens a second connection and leaves it open.
-        announces: which of its attempts it reports: every one for 1, every second one for 2.
-        dials_after_close: whether it dials once after it is closed.
         reports_lost: whether it reports the calls that it lost.
     """
 
@@ -99,6 +97,4 @@ class Habits:
     waits_for_ready: bool = True
     acknowledges: bool = True
     strays: bool = False
-    announces: int = 1
-    dials_after_close: bool = False
     reports_lost: bool = True

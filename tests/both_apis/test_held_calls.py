@@ -1,0 +1,75 @@
+"""Calls that a program keeps make no channel dial: a server sees the connections that events report, and no others."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import pytest
+
+from grpc_backoff import AttemptFailed, AttemptStarted, Connected, CoreRedial, Disconnected
+from grpc_backoff.testing.front import accept_close, healthy, silent
+from tests.both_apis.api import ARITIES
+from tests.both_apis.log import Log
+from tests.sync.service import front, place, until
+
+LIMIT = 0.5  # seconds
+OPTIONS = [
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 300),
+    ("grpc.min_reconnect_backoff_ms", round(1000 * LIMIT)),
+]
+WATCHED = 3 * LIMIT  # seconds: a core that dials by itself would do so within one limit
+
+
+@pytest.fixture(autouse=True)
+def no_collection():
+    """Keep what the calls leave behind, as a program may: a collection would release it."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("arity", ARITIES)
+def test_kept_calls(ours, arity):
+    """CB-1, CB-10: calls kept through an outage cause no dials during it, after it, or after `close`.
+
+    No call runs as the connection is lost, so grpcio's core has none for which it would dial. Takes about six seconds
+    of real time.
+    """
+    log, kept = Log(), []
+    with place() as server, front(healthy, server.port) as peer:
+
+        def seen_as_told():
+            """Watch for connections; the server must have seen one for each attempt and each redial."""
+            time.sleep(WATCHED)
+            told = len(log.of(AttemptStarted)) + len(log.of(CoreRedial))
+            assert len(peer.visits) == told, [type(event).__name__ for event in log]
+
+        with ours.channel(peer.target, OPTIONS, listeners=[log.hear]) as channel:
+
+            def keep(**how):
+                kept.append(channel.begin(arity, timeout=20, **how))
+                kept.append(kept[-1].outcome())
+
+            keep(wait_for_ready=True)
+            for behaviour in (accept_close, silent):
+                peer.behave(behaviour)
+                lost, failed = len(log.of(Disconnected)), len(log.of(AttemptFailed))
+                peer.break_all()
+                log.until(Disconnected, lost + 1)
+                connected = len(log.of(Connected))
+                waiting = channel.begin(arity, timeout=20, wait_for_ready=True)
+                kept.append(waiting)
+                log.until(AttemptFailed, failed + 2)
+                keep()
+                peer.behave(healthy)
+                kept.append(waiting.outcome())
+                log.until(Connected, connected + 1)
+                keep()
+                seen_as_told()
+            peer.break_all()
+        until(lambda: all(visit.ended is not None for visit in peer.visits))
+        seen_as_told()
+    answers = [each.texts for each in kept if hasattr(each, "texts")]
+    assert answers.count(None) == 2  # the fail-fast calls of the two outages
