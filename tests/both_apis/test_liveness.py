@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +20,7 @@ from grpc_backoff.pool.liveness import WOKE, LivenessPhase
 from grpc_backoff.sharing import resolver
 from tests.both_apis.relay import relay
 from tests.echo import services
-from tests.sync.service import Echo, place, until
+from tests.sync.service import Echo, elsewhere, place, until
 
 CODE = grpc.StatusCode
 FAST = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100)]
@@ -99,6 +101,32 @@ def test_a_dead_peer_under_an_open_stream(ours, log, directions):
         assert log.of(LivenessAnswered), "LV-3: the new connection serves after an answer"
         assert "no answer for 0.5 s" in str(log.of(Disconnected)[0].failure)
         until(lambda: [slot.role.value for slot in channel.own.connection_status().connections] == ["serving"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGSTOP")
+def test_a_frozen_server_under_an_open_stream(ours, log, nowhere):
+    """LV-1: when a server is stopped by SIGSTOP, a stream without a deadline fails soon, and calls go to the next one.
+
+    Soon is 0.2 s without a call, 0.5 s for an answer, and slack for a slow machine.
+    """
+    with (
+        elsewhere(nowhere) as process,
+        ours.channel(nowhere.target, options(0.2), listeners=[log.hear]) as channel,
+    ):
+        channel.ready()
+        stream = channel.begin("Both", iter(["a", threading.Event()]))
+        assert stream.read() == "a"
+        process.send_signal(signal.SIGSTOP)
+        frozen = time.monotonic()
+        outcome = stream.outcome(30)
+        assert outcome.code is CODE.UNAVAILABLE
+        assert "no answer for 0.5 s" in outcome.details
+        assert time.monotonic() - frozen < 15
+        assert len(log.of(SlotCondemned)) == 1
+        process.kill()
+        process.wait()
+        nowhere.start()
+        assert channel.unary(timeout=20, wait_for_ready=True) == "a"
 
 
 def test_a_dead_peer_after_a_pause(ours, log):
