@@ -127,11 +127,14 @@ def _rollout(servers: int) -> None:
 
 
 def _with_hosts() -> None:
-    """Run this program again, in a mount namespace with a hosts file that it may change."""
+    """Run this program again, in a mount namespace with a hosts file that it may change, and no name server."""
     with tempfile.TemporaryDirectory() as folder:
         hosts = pathlib.Path(folder) / "hosts"
         hosts.write_text(pathlib.Path("/etc/hosts").read_text())
-        run = f"mount --bind {hosts} /etc/hosts && exec {sys.executable} -m benchmarks.pool " + " ".join(sys.argv[1:])
+        servers = pathlib.Path(folder) / "resolv.conf"
+        servers.write_text("nameserver 127.0.0.1\n")  # where there is none, so that other names fail at once
+        mounts = f"mount --bind {hosts} /etc/hosts && mount --bind {servers} /etc/resolv.conf"
+        run = f"{mounts} && exec {sys.executable} -m benchmarks.pool " + " ".join(sys.argv[1:])
         subprocess.run(["unshare", "--mount", "sh", "-c", run], check=True, env={**os.environ, _HOSTS: str(hosts)})
 
 
