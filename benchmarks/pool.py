@@ -8,6 +8,8 @@ Each run prints a line of JSON for each subject: both APIs, of plain grpc and of
             and of others
 `burst`     300 calls at once to a server that allows 100 for each connection, beside three plain channels
 `replacements` replaces a connection 1,000 times, under calls and open streams: none may be lost or repeated
+`returns`   20 names have no addresses for a minute, a tenth of a long outage: how soon the channels are back, and their
+            attempts meanwhile, with and without `resolve_every`; needs root
 `rotations` the server comes back with a certificate of another CA again and again, under calls that wait
 """
 
@@ -48,6 +50,7 @@ _POLICY = "retry: 3, delay: 50ms, jitter: full, codes: UNAVAILABLE, CANCELLED"
 """For calls that a server cancels as it stops (grpc/grpc#41785)."""
 _NAME, _HOSTS = "orders.test", "BENCHMARK_HOSTS"
 _STREAMS = 100
+_NAMES = 20
 _HOLDS = "for two seconds"
 
 
@@ -130,11 +133,14 @@ def _rollout(servers: int) -> None:
 
 
 def _with_hosts() -> None:
-    """Run this program again, in a mount namespace with a hosts file that it may change."""
+    """Run this program again, in a mount namespace with a hosts file that it may change, and no name server."""
     with tempfile.TemporaryDirectory() as folder:
         hosts = pathlib.Path(folder) / "hosts"
         hosts.write_text(pathlib.Path("/etc/hosts").read_text())
-        run = f"mount --bind {hosts} /etc/hosts && exec {sys.executable} -m benchmarks.pool " + " ".join(sys.argv[1:])
+        servers = pathlib.Path(folder) / "resolv.conf"
+        servers.write_text("nameserver 127.0.0.1\n")  # where there is none, so that other names fail at once
+        mounts = f"mount --bind {hosts} /etc/hosts && mount --bind {servers} /etc/resolv.conf"
+        run = f"{mounts} && exec {sys.executable} -m benchmarks.pool " + " ".join(sys.argv[1:])
         subprocess.run(["unshare", "--mount", "sh", "-c", run], check=True, env={**os.environ, _HOSTS: str(hosts)})
 
 
@@ -253,6 +259,42 @@ def _drains(times: int) -> None:
     loop.close()
 
 
+def _returns(seconds: int) -> None:
+    if _HOSTS not in os.environ:
+        _with_hosts()
+        return
+    hosts = pathlib.Path("/etc/hosts")
+    others = hosts.read_text()
+    every = [("grpc_backoff.resolve_every", 1)]
+    for api in _subjects("ours"):
+        hosts.write_text(others)
+        logs = dict[tuple[int, bool], list[list[Any]]]()
+        with contextlib.ExitStack() as stack:
+            server = stack.enter_context(place(up=False))
+            for cap in (12_000, 1_000):
+                slow = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", cap)]
+                for looks in (False, True):
+                    for number in range(_NAMES):
+                        log = list[Any]()
+                        channel = stack.enter_context(
+                            api.channel(f"{number}.{_NAME}:{server.port}", slow + every * looks, listeners=[log.append])
+                        )
+                        channel.begin(wait_for_ready=True, timeout=seconds + 60)
+                        logs.setdefault((cap, looks), []).append(log)
+            time.sleep(seconds)
+            server.start()
+            back = time.monotonic()
+            hosts.write_text(others + "".join(f"127.0.0.1 {number}.{_NAME}\n" for number in range(_NAMES)))
+            time.sleep(20)
+        for (cap, looks), some in logs.items():
+            starts = [event.at for log in some for event in log if isinstance(event, grpc_backoff.AttemptStarted)]
+            made = [event.at - back for log in some for event in log if isinstance(event, grpc_backoff.Connected)]
+            figures = {"connected": len(made), "mean": round(sum(made) / len(made), 2), "longest": round(max(made), 2)}
+            tried = sum(at < back for at in starts) / _NAMES
+            _tell("returns", api, cap=cap / 1000, resolve_every=int(looks), attempts_while_down=tried, **figures)
+    hosts.write_text(others)
+
+
 def _burst(rounds: int) -> None:
     server = grpc.server(ThreadPoolExecutor(400), options=[("grpc.max_concurrent_streams", _STREAMS)])
     services.add_EchoServicer_to_server(_Counting(0.05), server)
@@ -334,6 +376,7 @@ _WHAT = {
     "rollout": (_rollout, 10),
     "drains": (_drains, 100),
     "burst": (_burst, 3),
+    "returns": (_returns, 60),
     "replacements": (_replacements, 1000),
     "rotations": (_rotations, 100),
 }
@@ -347,7 +390,7 @@ def main() -> None:
     parser.add_argument(
         "--times",
         type=int,
-        help="default: 20 kills, 10 servers, 100 drains, 3 bursts, 1,000 replacements, 100 rotations",
+        help="default: 20 kills, 10 servers, 100 drains, 3 bursts, 60 s, 1,000 replacements, 100 rotations",
     )
     chosen = parser.parse_args()
     function, times = _WHAT[chosen.what]

@@ -16,7 +16,7 @@ class PoolPolicy:
     streams_per_connection: int = 100
     """How many calls a connection carries before another one is opened. Most servers allow 100."""
     resolve_every: float = 0.0
-    """How often the target's name is resolved while there is a connection: at least 1 s; 0 means never."""
+    """How often the target's name is resolved, with a connection or in backoff: at least 1 s; 0 means never."""
     min_resolve_interval: float = 30.0
     """The shortest time between two resolutions that lost connections or failed attempts cause."""
     round_robin: bool = False

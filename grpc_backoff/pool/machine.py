@@ -126,6 +126,7 @@ class PoolState(NamedTuple):
         opened: how many slots were opened.
         addresses: with round_robin, the addresses of the target. Otherwise, those that the name had when the
             connection was made. None if they are not known.
+        found: the addresses that the latest resolution found; None if there was none.
         resolving: whether a resolution is running.
         resolved: when the last resolution was begun.
         resolve_at: when the next one is to begin; infinity if none is planned.
@@ -138,6 +139,7 @@ class PoolState(NamedTuple):
     slots: tuple[Slot, ...] = ()
     opened: int = 0
     addresses: tuple[str, ...] | None = None
+    found: tuple[str, ...] | None = None
     resolving: bool = False
     resolved: float = _NEVER
     resolve_at: float = math.inf
@@ -342,6 +344,13 @@ class CloseSlot(NamedTuple):
 
 
 @record
+class TellSlot(NamedTuple):
+    """Tell a slot that is asleep in backoff that there is news (LV-4)."""
+
+    slot: int
+
+
+@record
 class Resolve(NamedTuple):
     """Resolve the target's name."""
 
@@ -366,6 +375,7 @@ PoolEffect = (
     | RetireSlot
     | CondemnSlot
     | CloseSlot
+    | TellSlot
     | Resolve
     | Serving
     | Show
@@ -468,8 +478,9 @@ class PoolMachine:
         if replaces is not None:
             state, more = self._retire(state, replaces, now, _REPLACED)
             effects += more
-        if self.policy.resolve_every and self.addresses is None:
-            state = self._resolve_again(state, now)
+        if self.policy.resolve_every and self.addresses is None and not self.policy.round_robin:
+            # Which addresses the name has now is what later resolutions are compared with.
+            state = state._replace(addresses=None, resolve_at=now)
         return state, [*effects, ReleaseCalls()]
 
     def _slot_failed(self, state: PoolState, given: SlotFailed, now: float) -> PoolStep:
@@ -571,14 +582,16 @@ class PoolMachine:
         known, new = state.addresses, tuple(dict.fromkeys(given.addresses))
         if not state.resolving:  # by an attempt of the slot that stands for the target
             state = state._replace(resolved=now)
-        state = self._resolution_ended(state)
+        effects = self._appeared(state, new)
+        state = state._replace(resolving=False, found=new)
         if not new:
             return state, []
         state = state._replace(addresses=new)
         if not self.policy.round_robin:
-            gone = known is not None and not set(known) <= set(new)
-            return self._refresh(state, Refresh(_MOVED), now) if gone else (state._replace(addresses=known or new), [])
-        effects: list[PoolEffect] = []
+            if known is not None and not set(known) <= set(new):
+                state, _ = self._refresh(state, Refresh(_MOVED), now)
+                return state, effects
+            return state._replace(addresses=known or new), effects
         opened = {slot.endpoint for slot in state.live}
         for endpoint in [each for each in new if each not in opened]:
             state, more = self._open(state, now, endpoint, _FOUND)
@@ -591,20 +604,28 @@ class PoolMachine:
             effects.append(FailCalls())
         return state, effects
 
+    def _appeared(self, state: PoolState, new: Sequence[str]) -> list[PoolEffect]:
+        """Tell the slots asleep in backoff whose name has an address that it did not have before (LV-4)."""
+        if state.found is None:
+            return []
+        fresh = set(new) - set(state.found)
+        return [
+            TellSlot(slot.number)
+            for slot in state.live
+            if slot.state is State.TRANSIENT_FAILURE and (slot.endpoint in fresh or (fresh and not slot.endpoint))
+        ]
+
     def _resolution_failed(self, state: PoolState, _given: ResolutionFailed, _now: float) -> PoolStep:
-        return self._resolution_ended(state), []
+        return state._replace(resolving=False, found=()), []
 
-    def _resolution_ended(self, state: PoolState) -> PoolState:
-        state = state._replace(resolving=False)
-        if not (self.policy.resolve_every and state.serving):
+    def _resolve_regularly(self, state: PoolState, now: float) -> PoolState:
+        """Plan the next resolution while there is a connection, or a slot is in backoff."""
+        every = self.policy.resolve_every
+        if not every or self.addresses is not None or state.resolving:
             return state
-        return state._replace(resolve_at=min(state.resolve_at, state.resolved + self.policy.resolve_every))
-
-    def _resolve_again(self, state: PoolState, now: float) -> PoolState:
-        """Plan the next resolution for a connection that was just made."""
-        if not self.policy.round_robin:  # which addresses the name has now is what later resolutions are compared with
-            return state._replace(addresses=None, resolve_at=now)
-        return state._replace(resolve_at=min(state.resolve_at, max(now, state.resolved + self.policy.resolve_every)))
+        if not any(slot.role is Role.SERVING or slot.state is State.TRANSIENT_FAILURE for slot in state.live):
+            return state
+        return state._replace(resolve_at=min(state.resolve_at, max(now, state.resolved + every)))
 
     # The number of connections (PO-8).
 
@@ -666,6 +687,7 @@ class PoolMachine:
                 state = state.put(slot._replace(due=""))
                 state, more = self._open(state, now, slot.endpoint, slot.due, slot.number)
                 effects += more
+        state = self._resolve_regularly(state, now)
         if state.resolve_at <= now and not state.resolving:
             state = state._replace(resolving=True, resolved=now, resolve_at=math.inf)
             effects.append(Resolve())

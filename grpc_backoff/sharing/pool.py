@@ -645,6 +645,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
                 self._condemn(held[effect.slot], effect.why)
             case p.CloseSlot():
                 self._close_slot(effect.slot)
+            case p.TellSlot():
+                held[effect.slot].manager.feed(m.NewsArrived())
             case p.Resolve():
                 self._resolve()
             case stepping.ArmTimer():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +14,13 @@ import grpc
 import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Disconnected, network_changed
-from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked, SlotCondemned
+from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked, NameResolution, SlotCondemned
 from grpc_backoff.pool.liveness import WOKE, LivenessPhase
+from grpc_backoff.sharing import resolver
 from tests.both_apis.relay import relay
 from tests.echo import services
-from tests.sync.service import Echo, place, until
+from tests.sync.service import Echo, elsewhere, place, until
 
 CODE = grpc.StatusCode
 FAST = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100)]
@@ -97,6 +101,32 @@ def test_a_dead_peer_under_an_open_stream(ours, log, directions):
         assert log.of(LivenessAnswered), "LV-3: the new connection serves after an answer"
         assert "no answer for 0.5 s" in str(log.of(Disconnected)[0].failure)
         until(lambda: [slot.role.value for slot in channel.own.connection_status().connections] == ["serving"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGSTOP")
+def test_a_frozen_server_under_an_open_stream(ours, log, nowhere):
+    """LV-1: when a server is stopped by SIGSTOP, a stream without a deadline fails soon, and calls go to the next one.
+
+    Soon is 0.2 s without a call, 0.5 s for an answer, and slack for a slow machine.
+    """
+    with (
+        elsewhere(nowhere) as process,
+        ours.channel(nowhere.target, options(0.2), listeners=[log.hear]) as channel,
+    ):
+        channel.ready()
+        stream = channel.begin("Both", iter(["a", threading.Event()]))
+        assert stream.read() == "a"
+        process.send_signal(signal.SIGSTOP)
+        frozen = time.monotonic()
+        outcome = stream.outcome(30)
+        assert outcome.code is CODE.UNAVAILABLE
+        assert "no answer for 0.5 s" in outcome.details
+        assert time.monotonic() - frozen < 15
+        assert len(log.of(SlotCondemned)) == 1
+        process.kill()
+        process.wait()
+        nowhere.start()
+        assert channel.unary(timeout=20, wait_for_ready=True) == "a"
 
 
 def test_a_dead_peer_after_a_pause(ours, log):
@@ -324,6 +354,34 @@ def test_news_in_backoff(ours, log, nowhere):
         nowhere.start()
         channel.own.reset_connect_backoff()
         assert call.outcome().code is CODE.OK
+
+
+@pytest.mark.parametrize("policy", [[], [("grpc.lb_policy_name", "round_robin")]], ids=["pick_first", "round_robin"])
+def test_a_name_whose_addresses_are_back(ours, log, nowhere, monkeypatch, policy):
+    """LV-4, PO-7: with `resolve_every`, a sleeping channel dials soon when its name has addresses again.
+
+    The name is looked up once a second, and the next attempt is planned for more than 10 s later.
+    """
+    there, gone = (nowhere.target,), Failure(Stage.RESOLVE, "it is gone")
+    found = [there]
+    monkeypatch.setattr(resolver, "look_up", lambda _host, _port: found[0])
+    slow = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 60_000)]
+    slow += [("grpc_backoff.multiplier", 100), ("grpc_backoff.resolve_every", 1)]
+    with ours.channel(f"localhost:{nowhere.port}", [*slow, *policy], listeners=[log.hear]) as channel:
+        call = channel.begin(wait_for_ready=True, timeout=60)
+        log.until(AttemptFailed, 2)
+        assert log.of(AttemptFailed)[-1].retry_in > 10
+        found[0] = gone
+        until(lambda: any(event.failure for event in log.of(NameResolution)))
+        tried = len(log.of(AttemptStarted))
+        time.sleep(1.2)
+        assert len(log.of(AttemptStarted)) == tried, "a name without addresses causes no attempt"
+        nowhere.start()
+        back = time.monotonic()
+        found[0] = there
+        assert call.outcome().code is CODE.OK
+        assert time.monotonic() - back < 8, "1 s for the name and 0.2 s for the attempt"
+        assert len(log.of(AttemptStarted)) == tried + 1
 
 
 def test_woken_without_quiet_after(ours, log):

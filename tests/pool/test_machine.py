@@ -442,6 +442,62 @@ def test_one_connection_follows_its_name():
     assert driver.feed(p.NameResolved(("b", "c"))).done(p.OpenSlot) == []
 
 
+def failing(driver, slot=0):
+    """Bring a slot into backoff."""
+    return driver.feed(p.SlotChanged(slot, FAILING)).feed(p.SlotFailed(slot))
+
+
+def test_resolve_every_in_backoff():
+    """PO-7: the name is also resolved every `resolve_every` seconds while a slot is in backoff, and not while idle."""
+    driver, at = failing(Driver(resolve_every=2.0).feed(p.Wanted())), []
+    for _ in range(5):
+        at += [driver.now] * len(driver.done(p.Resolve))
+        driver.feed(p.ResolutionFailed(), 0.5)
+        driver.wake()
+    assert [later - earlier for earlier, later in pairwise(at)] == [2.0] * 3
+    driver.feed(p.ResolutionFailed()).lose(0)
+    driver.wake()
+    driver.feed(p.ResolutionFailed())
+    assert driver.timer == math.inf, "CB-14: nothing is planned without a connection or a backoff"
+    assert failing(Driver().feed(p.Wanted())).done(p.Resolve) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "news"),
+    [
+        (None, ("a",), False),
+        (("a",), ("a",), False),
+        (("a", "b"), ("b",), False),
+        (("a",), (), False),
+        ((), ("a",), True),
+        (("a",), ("b",), True),
+        (("a",), ("a", "b"), True),
+    ],
+)
+def test_what_news_a_name_has(before, after, news):
+    """LV-4: an address that the last resolution did not find is news for a slot that is asleep in backoff."""
+    driver = failing(Driver(resolve_every=2.0).feed(p.Wanted()))
+    if before is not None:
+        driver.feed(p.NameResolved(before) if before else p.ResolutionFailed())
+        driver.wake()
+    assert driver.state.resolving
+    driver.feed(p.NameResolved(after))
+    assert driver.done(p.TellSlot) == [p.TellSlot(0)] * news
+
+
+def test_an_address_that_is_back():
+    """LV-4: with round_robin, the slot of an address that the name has again is told, and no other."""
+    driver = failing(failing(round_robin("a", "b", "c", resolve_every=2.0).serve(3), 1), 2)
+    driver.wake()
+    driver.feed(p.NameResolved(()), 0.5)
+    assert driver.done(p.TellSlot, p.RetireSlot) == []
+    driver.wake()
+    driver.feed(p.NameResolved(("a", "b", "c")))
+    assert driver.done(p.TellSlot) == [p.TellSlot(1), p.TellSlot(2)], "one that serves needs no news"
+    driver.wake()
+    assert driver.feed(p.NameResolved(("a", "b", "c"))).done(p.TellSlot) == []
+
+
 # Several connections for one endpoint (PO-8).
 
 
@@ -566,7 +622,7 @@ class Slots(RuleBasedStateMachine):
                 assert (slot.role, after.role) in self.ALLOWED, "PO-2: a role never goes back"
         self.execute(effects, before)
 
-    def execute(self, effects, before):
+    def execute(self, effects, before):  # noqa: C901 - one branch for each effect
         for effect in effects:
             match effect:
                 case p.OpenSlot(slot, _, replaces):
@@ -580,6 +636,10 @@ class Slots(RuleBasedStateMachine):
                     self.open.remove(slot)
                 case p.WantSlot(slot):
                     assert self.state.slot(slot).live
+                case p.TellSlot(slot):
+                    told = self.state.slot(slot)
+                    assert slot in self.open
+                    assert told.state is FAILING, "LV-4: only those in backoff are told"
                 case p.Serving(groups):
                     self.serving = groups
                 case p.Show(state):

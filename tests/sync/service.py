@@ -183,12 +183,12 @@ def place(servicer=None, credentials=None, *, up=True, threads=32, address=None)
 
 @contextlib.contextmanager
 def elsewhere(place):
-    """Run the place's server in another process, so nothing in this process can delay it."""
+    """Run the place's server in another process, so nothing in this process can delay it; yield the process."""
     command = [sys.executable, "-m", "tests.echo", str(place.port)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout.readline() == "serving\n"
-            yield
+            yield server
         finally:
             server.kill()
 
