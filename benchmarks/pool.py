@@ -82,14 +82,26 @@ def _tell(what: str, api: Any, **figures: object) -> None:
 
 
 @contextlib.contextmanager
-def _load(channel: Any, workers: int = 4, pause: float = 0.02, **how: Any) -> Iterator[Counter[str]]:
-    """Make calls until the end of the block; yield the number of calls by code."""
+def _load(
+    channel: Any,
+    workers: int = 4,
+    pause: float = 0.02,
+    failed: list[tuple[float, float, str]] | None = None,
+    **how: Any,
+) -> Iterator[Counter[str]]:
+    """Make calls until the end of the block; yield the number of calls by code.
+
+    `failed` gets, for each call that fails, when it began and ended, and the details.
+    """
     codes, stop = Counter[str](), threading.Event()
 
     def work() -> Iterator[Any]:
         while not stop.is_set():
+            began = time.monotonic()
             outcome = yield "a", {"timeout": 20, **how}
             codes[outcome.code.name] += 1
+            if failed is not None and outcome.error is not None:
+                failed.append((began, time.monotonic(), outcome.details))
             yield pause
 
     join = channel.start([work() for _ in range(workers)])
@@ -109,10 +121,12 @@ def _kills(times: int) -> None:
             channel = stack.enter_context(api.channel(target, [*_FAST, _ROUND_ROBIN]))
             channel.ready()
             time.sleep(0.5)
-            uneven = 0
-            with _load(channel) as codes:
+            uneven, failed, kills = 0, list[tuple[float, float, str]](), list[tuple[float, float]]()
+            with _load(channel, failed=failed) as codes:
                 for _ in range(times):
+                    began = time.monotonic()
                     servers[1].kill()
+                    kills.append((began, time.monotonic()))
                     time.sleep(0.5)
                     servers[1].start()
                     time.sleep(1.2)  # one gap
@@ -120,7 +134,17 @@ def _kills(times: int) -> None:
                     time.sleep(1.5)
                     got = [each.count - count for each, count in zip(counted, before, strict=True)]
                     uneven += max(got) > 1.1 * min(got)
-        _tell("kills", api, times=times, calls=codes, uneven_after_a_gap=uneven)
+        _tell("kills", api, times=times, calls=codes, uneven_after_a_gap=uneven, failed=_beside(failed, kills))
+
+
+def _beside(failed: list[tuple[float, float, str]], kills: list[tuple[float, float]]) -> list[str]:
+    """Say of each failed call when it began and ended, in milliseconds after the last kill began to stop the server."""
+    told = []
+    for began, ended, details in failed:
+        kill, killed = max(each for each in kills if each[0] <= ended)
+        times = (f"{(at - kill) * 1000:.1f}" for at in (began, ended, killed))
+        told.append("began {}, ended {}, server stopped {}: ".format(*times) + details)
+    return told
 
 
 def _rollout(servers: int) -> None:
