@@ -82,7 +82,7 @@ class Method:
         policy: RetryPolicy | None = None,
         call_id: str | None = None,
     ) -> None:
-        """Store the arguments with which grpc's own multicallable is created on each connection.
+        """Take the arguments with which grpc's own multicallable is created on each connection.
 
         `policy` is the retry policy for the method's calls, None for no retries; `call_id` identifies the calls in
         events.
