@@ -7,6 +7,8 @@ BIN = .venv/bin
 OLDEST = .venv-oldest/bin
 CLIENTS = .venv-clients/bin
 # Most tests wait for real time to pass, so they run with more workers than there are cores.
+# They start hundreds of interpreters, which would compile the library again and again if Python kept no bytecode.
+export PYTHONDONTWRITEBYTECODE =
 PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile
 SHORT = tests/aio tests/both_apis tests/connection tests/interop -m "not slow"
 BESIDE = tests/aio tests/sync tests/both_apis tests/connection tests/calls tests/policy -m "not slow"

@@ -272,7 +272,7 @@ class CoreConnector:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """Store the arguments for every attempt's channel; `options` are grpcio's own."""
+        """Make every attempt's channel with these arguments; `options` are grpcio's own."""
         self._source = None if isinstance(credentials, grpc.ChannelCredentials) else credentials
         self._credentials = credentials if isinstance(credentials, grpc.ChannelCredentials) else None
         self._options = tuple(options)

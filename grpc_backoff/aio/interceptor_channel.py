@@ -64,7 +64,7 @@ class InterceptorChannel:
         compression: grpc.Compression | None,
         last: Mapping[str, grpc.aio.ClientInterceptor],
     ) -> None:
-        """Store the arguments; `last` has this library's own interceptors, by arity."""
+        """Intercept the calls to a target; `last` has this library's own interceptors, by arity."""
         self._target = target
         self.credentials = credentials
         self._options = (

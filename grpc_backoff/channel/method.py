@@ -91,7 +91,7 @@ class Method:
         policy: CallPolicy | None = None,
         call_id: str | None = None,
     ) -> None:
-        """Store the arguments with which grpc's own multicallable is created on each connection.
+        """Take the arguments with which grpc's own multicallable is created on each connection.
 
         `policy` is the policy for the method's calls, None for no retries; `call_id` identifies the calls in events.
         Calls with a stream of requests are never hedged (HG-8).

@@ -79,7 +79,7 @@ class Calls(CallEnvironment):
         now: Callable[[], float],
         rng: Random,
     ) -> None:
-        """Store the arguments; there are no calls yet."""
+        """Begin without calls."""
         super().__init__(setup, pending=pending, hooks=hooks, listeners=listeners, now=now, rng=rng)
         self.emit = listeners.hear
         self.conductor = conductor

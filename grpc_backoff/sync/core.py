@@ -364,7 +364,7 @@ class CoreConnector:
         policy: ConnectPolicy,
         conductor: Conductor,
     ) -> None:
-        """Store the arguments for every attempt's channel; `options` are grpcio's own."""
+        """Make every attempt's channel with these arguments; `options` are grpcio's own."""
         self._source = None if isinstance(credentials, grpc.ChannelCredentials) else credentials
         self.credentials = credentials if isinstance(credentials, grpc.ChannelCredentials) else None
         """The credentials for the next attempt."""

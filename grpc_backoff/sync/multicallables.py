@@ -70,7 +70,7 @@ class MultiCallable(Method):
         policy: CallPolicy | None = None,
         call_id: str | None = None,
     ) -> None:
-        """Store the arguments; see `Method`."""
+        """Take the arguments of `Method`."""
         super().__init__(
             channel, method, request_serializer, response_deserializer, registered, policy=policy, call_id=call_id
         )

@@ -13,6 +13,7 @@ import pytest
 from grpc_backoff import aio
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.core import machine as m
+from tests.aio.trying import until
 from tests.echo import EchoStub, Message, serving
 
 
@@ -180,8 +181,7 @@ async def test_only_the_end_of_the_latest_state_is_told():
         await asyncio.sleep(0.05)
         assert told == []
         core.watch(m.READY)  # it is still IDLE
-        await asyncio.sleep(0.05)
-        assert told == ["left"]
+        await until(lambda: told == ["left"])
         await plain.channel_ready()  # leaves IDLE
         core.watch(m.READY)
         await asyncio.sleep(0.05)

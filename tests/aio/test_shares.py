@@ -27,6 +27,7 @@ from grpc_backoff.connection.connector import Loss
 from grpc_backoff.sharing import registry
 from grpc_backoff.sharing.registry import SCHEDULES
 from grpc_backoff.testing.front import FlakyFront, accept_close, healthy, silent
+from tests.aio.trying import until
 from tests.echo import Echo, EchoStub, Message, serving
 
 FAST = [("grpc.initial_reconnect_backoff_ms", 500), ("grpc_backoff.jitter", 0.0)]
@@ -72,13 +73,6 @@ async def front():
     """A front that counts connections, with a healthy server behind it."""
     async with serving() as port, FlakyFront(upstream=("127.0.0.1", port)) as front:
         yield front
-
-
-async def until(condition, seconds=20):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        await asyncio.sleep(0.01)
 
 
 async def called(channel, **how):

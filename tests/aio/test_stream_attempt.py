@@ -16,7 +16,7 @@ from grpc_backoff import aio
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.testing.front import FlakyFront
 from tests.aio.service import counts, fails
-from tests.aio.trying import BUFFER, CODE, REQUEST_STREAMS, STYLES, failing, finish, make, trying
+from tests.aio.trying import BUFFER, CODE, REQUEST_STREAMS, STYLES, failing, finish, make, trying, until
 from tests.echo import EchoStub, Message, serving
 
 INITIAL = (("first", "1"), ("first-bin", b"\x00\xff"))
@@ -197,7 +197,7 @@ async def test_done_callback(method):
         call, seen = make(service.stub, method, LARGE, "written"), []
         call.add_done_callback(lambda ended: seen.append((ended is call, ended.done())))
         await failing(call)
-        await asyncio.sleep(0.05)
+        await until(lambda: seen)
         assert seen == [(True, True)]
 
 

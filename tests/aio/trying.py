@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import time
 
 import grpc
 import grpc.aio
@@ -109,3 +110,11 @@ async def failing(call, **how):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await finish(call, **how)
     return caught.value
+
+
+async def until(condition, seconds=20):
+    """Wait until something is true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come about"
+        await asyncio.sleep(0.01)
