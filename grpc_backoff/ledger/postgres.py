@@ -19,21 +19,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from grpc_backoff.base_errors import MissingExtra, OptionError
+from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError
 from grpc_backoff.ledger.records import AttemptReport, Recorded, Submission, Submitted
-from grpc_backoff.ledger.schema import migrations
-from grpc_backoff.ledger.store import (
-    PARAMETER,
-    Access,
-    Dialect,
-    Plan,
-    Row,
-    Statement,
-    Store,
-    check_version,
-    follow,
-    one,
-)
+from grpc_backoff.ledger.schema import migrations, upgrade
+from grpc_backoff.ledger.statements import PARAMETER, Access, Dialect, Plan, Row, Statement, follow, one
+from grpc_backoff.ledger.store import Store
 from grpc_backoff.policy.ledger import LedgerSettings
 
 try:
@@ -245,7 +236,7 @@ class PostgresStore(Store):
         task = asyncio.ensure_future(self._work(work, request))
         limit = loop.call_later(seconds, request.expire, task)
         task.add_done_callback(lambda _: limit.cancel())
-        task.add_done_callback(_ignore)
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # its caller may have been cancelled
         either: set[asyncio.Future[Any]] = {task, request.expired}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if request.expired.done():
@@ -332,11 +323,8 @@ class PostgresStore(Store):
                 # Do not use IF NOT EXISTS, which requires the CREATE privilege even if the schema exists.
                 if not await _rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'", ()):
                     await connection.execute("CREATE SCHEMA grpc_backoff")
-                await connection.execute("CREATE TABLE IF NOT EXISTS grpc_backoff.schema (version integer NOT NULL)")
-                for migration in known[before:]:
-                    await connection.execute(migration.sql)
-                    await connection.execute("DELETE FROM grpc_backoff.schema")
-                    await connection.execute("INSERT INTO grpc_backoff.schema VALUES (%s)", (migration.number,))
+                for sql in upgrade(known, before, "grpc_backoff.schema"):
+                    await connection.execute(sql)
                 connection.committing = True
             return before, newest
 
@@ -365,23 +353,23 @@ class PostgresStore(Store):
 
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
         """Store operations in the caller's own transaction and wake deliverers when it commits."""
-        if isinstance(connection, psycopg.AsyncConnection | psycopg.Connection):
-            _require_transaction(connection)
+        theirs = isinstance(connection, psycopg.AsyncConnection | psycopg.Connection)
+        if theirs and connection.autocommit and connection.info.transaction_status == _IDLE:
+            raise OptionError(
+                "within",
+                "psycopg connection in autocommit mode",
+                "a connection with an open transaction: use connection.transaction()",
+            )
+        plan = self._submitting_and_waking(submissions)
         if isinstance(connection, psycopg.AsyncConnection):
-            return self._submit_async(connection, submissions)
+            return _follow(plan, connection)
         if isinstance(connection, psycopg.Connection):
-            return asyncio.to_thread(self._submit_sync, connection, submissions)
+            return asyncio.to_thread(follow, plan, functools.partial(_execute_sync, connection))
         kind = type(connection)
         raise TypeError(
             f"within={kind.__module__}.{kind.__name__}: expected a psycopg connection for a ledger in PostgreSQL; "
             "for other drivers see Ledger.statement"
         )
-
-    async def _submit_async(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
-        return await _follow(self._submitting_and_waking(submissions), connection)
-
-    def _submit_sync(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
-        return follow(self._submitting_and_waking(submissions), functools.partial(_execute_sync, connection))
 
     def _submitting_and_waking(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
         _, [(identity,)] = yield [
@@ -494,15 +482,6 @@ def _in_psycopg(text: str) -> str:
     return re.sub(PARAMETER, r"%(\1)s", text)
 
 
-def _require_transaction(connection: Any) -> None:
-    if connection.autocommit and connection.info.transaction_status == _IDLE:
-        raise OptionError(
-            "within",
-            "psycopg connection in autocommit mode",
-            "a connection with an open transaction: use connection.transaction()",
-        )
-
-
 def _notice(target: str) -> Statement:
     return Statement("SELECT pg_notify(:channel, :target)", {"channel": _CHANNEL, "target": target})
 
@@ -549,8 +528,3 @@ def _name_of(url: str) -> str:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-def _ignore(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled():
-        task.exception()
