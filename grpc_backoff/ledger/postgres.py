@@ -54,7 +54,12 @@ _RELISTEN = 1.0
 """Seconds between attempts to listen again; deliverers poll in the meantime."""
 _UNTIDY = 500
 """The number of dead tuples from which they are removed without waiting for autovacuum."""
-_DEAD = Statement("SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_all_tables WHERE schemaname = 'grpc_backoff'", {})
+_UNTIDINESS = Statement(
+    "SELECT coalesce(sum(n_dead_tup), 0), coalesce(bool_or(n_mod_since_analyze > 50 + 0.1 * n_live_tup), false) "
+    "FROM pg_stat_all_tables WHERE schemaname = 'grpc_backoff'",
+    {},
+)
+"""The number of dead tuples, and whether autovacuum would analyze a table."""
 _EPOCH = 946_684_800  # PostgreSQL counts from the year 2000; this is its distance to 1970, in seconds
 _INFINITE = {b"\x7f" + 7 * b"\xff": math.inf, b"\x80" + 7 * b"\x00": -math.inf}
 _TYPES = {
@@ -203,11 +208,20 @@ class PostgresStore(Store):
         if access is not Access.TRANSACTION:
             session.committing = access is Access.STATEMENT
             return await _follow(plan, session)
-        async with session.pipeline():
-            await session.execute("BEGIN")
-            await self._limit_locks(session)
-            result = await _follow(plan, session)
-            await session.write("COMMIT")
+        first: BaseException | None = None
+        try:
+            async with session.pipeline():
+                try:
+                    await session.execute("BEGIN")
+                    await self._limit_locks(session)
+                    result = await _follow(plan, session)
+                    await session.write("COMMIT")
+                except BaseException as error:  # noqa: BLE001 - raised below, because psycopg would log a second one
+                    first = error
+        except psycopg.Error as error:
+            first = first or error
+        if first is not None:
+            raise first
         return result
 
     def _typed(self, new: str) -> str:
@@ -402,15 +416,17 @@ class PostgresStore(Store):
             return [(await self.record([report]))[0] for report in reports]
 
     async def sweep(self) -> bool:
-        """Remove dead tuples if there are many; autovacuum looks for them once a minute at most."""
-        if not await self._is_untidy():
-            return False
-        vacuum = "VACUUM (SKIP_LOCKED, TRUNCATE false) grpc_backoff.operations, grpc_backoff.attempts"
-        await self._connected(lambda connection: connection.execute(vacuum), self._settings.timeout)
-        return await self._is_untidy()
+        """Remove dead tuples if there are many, and count anew for the planner; autovacuum looks once a minute at most.
 
-    async def _is_untidy(self) -> bool:
-        [(dead,)] = await self._run(lambda: one(_DEAD), Access.READ)
+        With old counts, a claim sorts all that is due instead of taking the first from the index.
+        """
+        [(dead, stale)] = await self._run(lambda: one(_UNTIDINESS), Access.READ)
+        if dead < _UNTIDY:
+            return False
+        options = f"{'ANALYZE, ' if stale else ''}SKIP_LOCKED, TRUNCATE false"
+        vacuum = f"VACUUM ({options}) grpc_backoff.operations, grpc_backoff.attempts"
+        await self._connected(lambda connection: connection.execute(vacuum), self._settings.timeout)
+        [(dead, _)] = await self._run(lambda: one(_UNTIDINESS), Access.READ)
         return bool(dead >= _UNTIDY)
 
     # Notifications.

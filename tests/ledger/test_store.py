@@ -625,6 +625,14 @@ async def test_what_is_set_aside_is_taken_up(store):
     assert order == ids
 
 
+async def test_what_is_in_nobodys_way_is_not_set_aside(store):
+    """LG-15: only the first due operations are set aside, because each of the others may never have to be."""
+    ids = await submitted(store, 1, 2, 3, order_key="a")
+    await store.set_aside(SHOP, 2)
+
+    assert [(await one(store, id_)).next_attempt_at is None for id_ in ids] == [False, True, False]
+
+
 async def test_what_is_before_was_deleted(store, url):
     """LG-15: if the operation before was deleted by other means, the next one is taken up by a look at all keys.
 
