@@ -33,6 +33,9 @@ class Stage(enum.Enum):
     SETTINGS = "settings"
     """The wait for the HTTP/2 SETTINGS frame; only its arrival counts as success. Also reported if an attempt's time
     limit expires (CB-3)."""
+    HEALTH = "health"
+    """The question whether the server serves; only a connection that replaces another one depends on the answer
+    (RO-1)."""
     ESTABLISHED = "established"
     """The connection was established (SETTINGS arrived), and then lost."""
     UNKNOWN = "unknown"
@@ -60,6 +63,8 @@ class Role(enum.Enum):
     """It has no connection, and seeks one when the channel needs one."""
     SERVING = "serving"
     """It has a connection that takes new calls."""
+    UNHEALTHY = "unhealthy"
+    """Its server says that it is not serving, so its connection takes no new calls, and a replacement is sought."""
     RETIRING = "retiring"
     """It takes no new calls; its connection is closed when the last call has ended."""
     CONDEMNED = "condemned"
@@ -128,3 +133,24 @@ class Reason(enum.Enum):
     DEADLINE = "the deadline leaves no time for another attempt"
     BUDGET = "the retry budget is used up"
     STOPPED = "the server asked the client not to retry"
+
+
+CANCELLED_BY_SERVER = "cancelled by the server or its shutdown"
+"""What CANCELLED means if neither the caller nor a deadline was its cause (RO-3)."""
+
+
+class CodedFailure:
+    """What the events about a failed call or stream have in common.
+
+    Attributes:
+        code: the name of the status code.
+    """
+
+    __slots__ = ()
+
+    code: str
+
+    @property
+    def failure(self) -> str:
+        """The code; if it is CANCELLED, also that the server cancelled, because no event reports the caller's own."""
+        return f"{self.code}, {CANCELLED_BY_SERVER}" if self.code == "CANCELLED" else self.code

@@ -15,7 +15,8 @@ import grpc.aio
 
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.finished import fail_call, release_core
-from grpc_backoff.core.texts import LIVENESS_METHOD, LIVENESS_SERVICE
+from grpc_backoff.core.texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD
+from grpc_backoff.pool.health import Answered, Ended
 
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
@@ -132,6 +133,24 @@ class CoreChannel:
         except grpc.aio.UsageError:  # the channel has been closed
             return grpc.StatusCode.CANCELLED.name
         return code.name
+
+    async def listen(self, request: bytes, hear: Callable[[Answered | Ended], None]) -> None:
+        """Pass on what a Watch of the server's health says, and its end (RO-1). Cancelling this cancels the call."""
+        grpcio.exclude_service(LIVENESS_SERVICE)
+        begin: Callable[..., Any] = self.channel.unary_stream(WATCH_METHOD)
+        try:
+            call = begin(request, wait_for_ready=False)
+        except grpc.aio.UsageError:  # the channel has been closed
+            return
+        try:
+            async for message in call:
+                hear(Answered(message))
+        except grpc.aio.AioRpcError as error:
+            hear(Ended(error.code().name, error.details() or ""))
+        else:
+            hear(Ended((await call.code()).name))
+        finally:
+            call.cancel()
 
     def fail(self, details: str) -> None:
         """End every call with UNAVAILABLE, because the peer is dead (PO-2)."""

@@ -18,10 +18,11 @@ from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.connector import ConnectError, Connector
-from grpc_backoff.connection.events import ConnectionEvent, Failure, State
+from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.connection.machine import ConnectionLost, Machine
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.pool.health import Answered, Ended
 from grpc_backoff.pool.machine import PoolMachine
 from grpc_backoff.sharing.manager import Pending
 from grpc_backoff.sharing.news import Ticking
@@ -73,7 +74,38 @@ class Resolution:
         """Do nothing: there are no connections."""
 
 
-def _settle(outcome: asyncio.Future[Addresses | Failure], found: Addresses | Failure) -> None:
+class Proving:
+    """The connector of a slot whose server's health is watched: the health of a replacement is awaited (RO-1)."""
+
+    def __init__(self, connector: Connector[CallConnection], seat: Seat) -> None:
+        self._connector = connector
+        self._seat = seat
+        self.decided = connector.decided
+        self.close = connector.close
+
+    async def connect(self, limit: float) -> CallConnection:
+        """Make one attempt, which fails if the server of a replacement is not serving; see `Connector.connect`."""
+        pool, number = self._seat.pool, self._seat.number
+        began = 0.0 if pool is None else pool.now()
+        connection = await self._connector.connect(limit)
+        if pool is None or not pool.must_prove(number):
+            return connection
+        told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        proven = False
+        pool.prove(number, connection, limit - (pool.now() - began), partial(_settle, told))
+        try:
+            problem = await told
+            if problem:
+                raise ConnectError(Failure(Stage.HEALTH, problem))
+            proven = True
+        finally:
+            if not proven:
+                pool.watch_no_health(number)
+                connection.retire()
+        return connection
+
+
+def _settle(outcome: asyncio.Future[Any], found: Any) -> None:
     if not outcome.done():
         outcome.set_result(found)
 
@@ -108,6 +140,8 @@ class ConnectionPool(SteppedPool[Manager]):
         self._key = key
         self._watchers: list[asyncio.Future[bool]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._streams: set[asyncio.Task[None]] = set()
+        """The tasks that read Watches."""
         super().__init__(machine, policy, pending, clock=clock)
 
     # For the channel.
@@ -129,8 +163,8 @@ class ConnectionPool(SteppedPool[Manager]):
 
     def look(self) -> None:
         """Check every connection and notify the machines of those that are no longer up."""
-        for manager in self._live():
-            manager.live_connection()
+        for held in self._live():
+            held.manager.live_connection()
 
     async def next_change(self) -> bool:
         """Wait until the watchers are woken; return whether the pool's own state has changed."""
@@ -164,6 +198,8 @@ class ConnectionPool(SteppedPool[Manager]):
     async def close_connections(self, grace: float | None) -> None:
         """Give all calls up to `grace` seconds to finish and close every connection of a closed pool."""
         connectors, managers = self._connectors(), [held.manager for held in self._held.values()]
+        if self._streams:  # they are cancelled
+            await asyncio.wait(self._streams)
         if len(connectors) == 1 and not self._tasks:  # the usual case; a task would take turns of the loop
             await connectors[0].close(grace)
         else:
@@ -185,9 +221,10 @@ class ConnectionPool(SteppedPool[Manager]):
 
     def _make(self, seat: Seat, beside: Membership | None) -> tuple[Manager, Any]:
         connector: Any = Resolution(self) if self.resolves(seat.endpoint) else self._connector(seat.endpoint)
+        watched = self._machine.policy.health_service is not None and not self.resolves(seat.endpoint)
         manager: Manager = ConnectionManager(
             Machine(self._machine.target, self._policy, self._machine.channel),
-            connector,
+            Proving(connector, seat) if watched else connector,
             seat,
             clock=self._clock,
             rng=self._rng,
@@ -229,6 +266,15 @@ class ConnectionPool(SteppedPool[Manager]):
             tell(await connection.core.ask(within))
 
         self._spawn(ask())
+
+    def listen(
+        self, connection: CallConnection, request: bytes, hear: Callable[[Answered | Ended], None]
+    ) -> Callable[[], object]:
+        """Begin a Watch on a connection that is up; what is returned is called to cancel it."""
+        task = self._loop.create_task(connection.core.listen(request, hear), context=Context())
+        self._streams.add(task)
+        task.add_done_callback(self._streams.discard)
+        return task.cancel
 
     def _gate(self, connection: CallConnection) -> Any:
         return connection.core

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from grpc_backoff.status import CodedFailure
 from grpc_backoff.status import Reason as Reason
 
 
@@ -48,7 +49,7 @@ class CallEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallRetried(CallEvent):
+class CallRetried(CodedFailure, CallEvent):
     """The attempt failed with `code`; the next one follows in `delay` seconds, as determined by `source`.
 
     `server_delay` is the wait, in seconds, that the server asked for; None if it asked for none or its request was
@@ -71,7 +72,7 @@ class CallSucceeded(CallEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallExhausted(CallEvent):
+class CallExhausted(CodedFailure, CallEvent):
     """The attempt failed with `code`, which the policy retries, but no further attempt followed (RT-6).
 
     `reason` says why. `took` is the number of seconds since the call began; `trace_id` is as in `CallRetried`.
@@ -99,7 +100,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamEnded(CallEvent):
+class StreamEnded(CodedFailure, CallEvent):
     """A stream of a subscription ended with `code`; the next one is opened in `delay` seconds, as `source` determined.
 
     `attempt` counts the streams since the last message; it is 1 if this one delivered any. `server_delay` is as in

@@ -20,6 +20,7 @@ from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, says_refused, was_refused
 from grpc_backoff.record import record
+from grpc_backoff.status import CANCELLED_BY_SERVER
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.telemetry.identity import CallId
 from grpc_backoff.telemetry.spans import CallSpans, spans_of
@@ -202,11 +203,12 @@ class CallShell(Stepper[m.Input, m.Effect]):
             asked_by=gave_up.asked_by,
             left=gave_up.left,
         )
+        by_server = CANCELLED_BY_SERVER if failed.code is grpc.StatusCode.CANCELLED else ""
         exhausted = self.exhausted_error(
             failed.code,
             status.initial_metadata,
             status.trailing_metadata,
-            "; ".join(filter(None, (failed.details, str(account)))),
+            "; ".join(filter(None, (failed.details, by_server, str(account)))),
             status.debug_error_string,
             attempts=account.attempts,
             took=account.took,

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 Options = Sequence[tuple[str, Any]]
 
+_NO_HEALTH = (
+    "healthCheckConfig: expected grpcio-health-checking to be installed (the extra 'health'); without it, grpc's core "
+    "watches health, and only with round_robin"
+)
 _MOST_READ = 256
 """The maximum number of cached settings, one for each target with plain options."""
 
@@ -143,9 +147,11 @@ def _read_alone(target: str, known: TypedPairs) -> ChannelSetup:
 
 def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settings: ChannelSettings) -> ChannelSetup:
     """Return a channel's settings without its own objects."""
-    from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415 - as above
+    from importlib.util import find_spec  # noqa: PLC0415 - as above
+
+    from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415
     from grpc_backoff.config.options import read_options  # noqa: PLC0415
-    from grpc_backoff.config.pool import asks_for_round_robin  # noqa: PLC0415
+    from grpc_backoff.config.pool import asks_for_round_robin, health_service  # noqa: PLC0415
 
     for name in settings:
         if name not in ChannelSettings.__annotations__:
@@ -153,10 +159,13 @@ def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settin
     target = read_target(target)
     read = read_options(options or (), settings.get("policy"), target=target, config=settings.get("config"))
     calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read)
+    around, health, remarks = asks_for_round_robin(calls.core), health_service(calls.core), read.remarks
+    if health is not None and find_spec("grpc_health") is None:  # the core's own round_robin watches it, as before
+        around, health, remarks = False, None, (*remarks, _NO_HEALTH)
     return ChannelSetup(
         target=target,
         policy=read.policy,
-        pool=replace(read.pool, round_robin=asks_for_round_robin(calls.core)),
+        pool=replace(read.pool, round_robin=around, health_service=health),
         policy_values=MappingProxyType({value.part: value for value in read.effective}),
         call_policies=calls,
         core_options=calls.core,
@@ -165,7 +174,7 @@ def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settin
         clock=None,
         hooks=RetryHooks(),
         derived={},
-        remarks=read.remarks,
+        remarks=remarks,
     )
 
 

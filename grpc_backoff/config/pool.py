@@ -27,15 +27,18 @@ _POLICY = "grpc.lb_policy_name"
 _SERVICE_CONFIG = "grpc.service_config"
 _CONFIG_POLICIES = ("loadBalancingConfig", "loadBalancingPolicy")
 _HEALTH = "healthCheckConfig"
+_SERVICE_NAME = "serviceName"
+_INHIBITED = "grpc.inhibit_health_checking"
 _AUTHORITY = "grpc.default_authority"
 _OVERRIDE = "grpc.ssl_target_name_override"
 _ROUND_ROBIN = "round_robin"
+_PICK_FIRST = "pick_first"
 _KNOWN = frozenset(
     {
         _ROUND_ROBIN,
         "grpclb",
         "outlier_detection_experimental",
-        "pick_first",
+        _PICK_FIRST,
         "priority_experimental",
         "ring_hash_experimental",
         "rls_experimental",
@@ -66,26 +69,51 @@ class Place(NamedTuple):
 
 
 def asks_for_round_robin(core: Pairs) -> bool:
-    """Return whether grpcio's options ask for round_robin, and for nothing beside it that only the core can do.
-
-    Health checks that the service config asks for stay with the core.
-    """
+    """Return whether grpcio's options ask for round_robin."""
     named = first_values(core)
     if not {_POLICY, _SERVICE_CONFIG} & named.keys():
         return False
     config = read_json(named.get(_SERVICE_CONFIG, "{}"))
-    if not isinstance(config, dict) or _HEALTH in config:
-        return False
-    return _policy(config, named) == _ROUND_ROBIN
+    return isinstance(config, dict) and _policy(config, named) == _ROUND_ROBIN
+
+
+def health_service(core: Pairs) -> str | None:
+    """Return the service whose health the service config asks to watch; None if there is none (RO-1).
+
+    With a policy that only the core knows, health checks are the core's.
+
+    Raises:
+        OptionError: the `healthCheckConfig` or its `serviceName` has the wrong type.
+    """
+    named = first_values(core)
+    config = read_json(named.get(_SERVICE_CONFIG))
+    if not isinstance(config, dict) or config.get(_HEALTH) is None or named.get(_INHIBITED):
+        return None
+    if _policy(config, named) not in (None, _PICK_FIRST, _ROUND_ROBIN):
+        return None
+    asked = config[_HEALTH]
+    if not isinstance(asked, dict):
+        raise OptionError(_HEALTH, asked, 'an object such as {"serviceName": ""}')
+    name = asked.get(_SERVICE_NAME)
+    if name is not None and (not isinstance(name, str) or name.encode(errors="ignore").decode() != name):
+        raise OptionError(f"{_HEALTH}.{_SERVICE_NAME}", name, "the name of a service, or an empty string")
+    return name
 
 
 def read_place(target: str, policy: PoolPolicy, core: Sequence[tuple[Any, Any]]) -> Place:
     """Return what the slots of a channel to this target dial; what only the core can resolve, the core dials whole."""
+    named = first_values(core)
+    if resolver_configures(target, named):
+        return Place(replace(policy, round_robin=False, resolve_every=0.0, health_service=None))
+    read = _parse(target)
+    if not policy.round_robin and read is not None and len(endpoints(read.addresses)) > 1:
+        # The core tries the addresses in their order, so a replacement would reach the unhealthy server again.
+        policy = replace(policy, health_service=None)
     if not (policy.round_robin or policy.resolve_every):
         return Place(policy)
-    named, read = first_values(core), _parse(target)
-    if read is None or resolver_configures(target, named) or _is_proxied(read, named):
-        return Place(replace(policy, round_robin=False, resolve_every=0.0))
+    if read is None or _is_proxied(read, named):
+        health = None if policy.round_robin else policy.health_service  # round_robin of the core watches it itself
+        return Place(replace(policy, round_robin=False, resolve_every=0.0, health_service=health))
     authority = "" if {_AUTHORITY, _OVERRIDE} & named.keys() else _authority(target)
     if read.addresses:
         addresses = endpoints(read.addresses) if policy.round_robin else None
@@ -106,8 +134,13 @@ def endpoint_target(endpoint: str) -> str:
 
 def endpoint_options(core: Iterable[tuple[Any, Any]], authority: str) -> Pairs:
     """Return the core's options for one endpoint, from the channel's options and the name of its target."""
-    kept = ((key, _without_policy(key_text(key), value)) for key, value in core if key_text(key) != _POLICY)
+    kept = [(key, _without(key_text(key), value, *_CONFIG_POLICIES)) for key, value in core if key_text(key) != _POLICY]
     return (DIRECT, *kept, *(((_AUTHORITY, authority),) if authority else ()))
+
+
+def unwatched(core: Iterable[tuple[Any, Any]]) -> Pairs:
+    """Return the core's options without health checks: the core would watch, too, and be READY only if all is well."""
+    return tuple((key, _without(key_text(key), value, _HEALTH)) for key, value in core)
 
 
 def _parse(target: str) -> Target | None:
@@ -150,8 +183,9 @@ def _policy(config: Mapping[str, Any], named: Mapping[str, Any]) -> object:
     return key_text(name) if isinstance(name, str | bytes) else None
 
 
-def _without_policy(key: str, value: Any) -> Any:
+def _without(key: str, value: Any, *names: str) -> Any:
+    """Return the value of an option; if it is a service config, without these fields."""
     config = read_json(value) if key == _SERVICE_CONFIG else None
-    if not isinstance(config, dict) or not any(policy in config for policy in _CONFIG_POLICIES):
+    if not isinstance(config, dict) or not any(name in config for name in names):
         return value
-    return json.dumps({name: each for name, each in config.items() if name not in _CONFIG_POLICIES})
+    return json.dumps({name: each for name, each in config.items() if name not in names})

@@ -118,8 +118,8 @@ CONNECTING = (
 )
 """All settings for a connect policy and a pool policy, in both options and files."""
 
-_POOLING = tuple(part.name for part in fields(PoolPolicy) if part.name != "round_robin")
-"""The parts of a pool policy that have settings; whether it has round_robin is up to grpc's own options (PO-6)."""
+_POOLING = tuple(part.name for part in fields(PoolPolicy) if part.name not in ("round_robin", "health_service"))
+"""The parts of a pool policy that have settings; the others are up to grpc's own options (PO-6, RO-1)."""
 
 RETRYING = (
     Setting("preset"),

@@ -48,7 +48,7 @@ IDLE, CONNECTING, READY, TRANSIENT_FAILURE, SHUTDOWN = range(5)
 """The core's own numbers for the states of a channel."""
 
 _BROKEN = "the peer closed it, or the network failed"
-_IDLED = "it reached the idle timeout"
+IDLED = "it reached the idle timeout"
 
 
 class DialPhase(enum.Enum):
@@ -292,7 +292,7 @@ class DialMachine:
         if given.shown == READY and not given.left:
             return state, []
         graceful = min(given.unused, now - state.since) >= limits.IDLE_SHARE * self.idle_timeout
-        loss = Loss(_IDLED, graceful=True) if graceful else Loss(_BROKEN)  # CB-14: the core closes it then
+        loss = Loss(IDLED, graceful=True) if graceful else Loss(_BROKEN)  # CB-14: the core closes it then
         return self._look_at_ending(state._replace(phase=DialPhase.ENDING, ended=now, loss=loss), given, now)
 
     def _look_at_ending(self, state: DialState, given: Looked, now: float) -> Step:

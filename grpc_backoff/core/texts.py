@@ -102,6 +102,8 @@ LIVENESS_SERVICE = "grpc.health.v1.Health"
 LIVENESS_METHOD = f"/{LIVENESS_SERVICE}/Check"
 """The method of the call that asks a peer whether it lives (LV-1). Any answer will do, also that there is no such
 method."""
+WATCH_METHOD = f"/{LIVENESS_SERVICE}/Watch"
+"""The method of the call whose answers say whether a server serves (RO-1)."""
 TIMED_OUT = "DEADLINE_EXCEEDED"
 """The code of a call that has reached its deadline."""
 

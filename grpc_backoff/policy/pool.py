@@ -21,6 +21,8 @@ class PoolPolicy:
     """The shortest time between two resolutions that lost connections or failed attempts cause."""
     round_robin: bool = False
     """Whether each address of the target has a connection of its own (PO-6)."""
+    health_service: str | None = None
+    """The service whose health is watched on each connection, empty for the whole server; None watches none (RO-1)."""
     quiet_after: float = 0.0
     """After how long without the end of a call the peer is asked whether it lives: at least 0.1 s; 0 means never."""
     answer_within: float = 5.0

@@ -29,6 +29,14 @@ class SlotServing(SlotEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotUnhealthy(SlotEvent):
+    """The slot takes no new calls, because its server says that it is not serving (RO-1).
+
+    `SlotServing` follows if the server serves again. Otherwise, another slot takes its place.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRetiring(SlotEvent):
     """The slot takes no new calls; its connection is closed when the last of its calls has ended."""
 

@@ -18,6 +18,9 @@ endpoint either replaces the first (PO-3) or is opened beside it (PO-8)::
 If the replacement fails, it backs off, and slot 0 goes on serving. If slot 0 loses its connection meanwhile, the
 replacement takes its place at once: it is the attempt, and slot 0 only waits for the end of its calls.
 
+A slot whose server says that it is not serving is UNHEALTHY (RO-1): it keeps its connection, but new calls do not use
+it. It is replaced in the same way, and if the server serves again before that, so does the slot.
+
 With round_robin (PO-6) there is a slot for each address. Until the addresses are known, one slot with an empty endpoint
 stands for the target. Its attempts are resolutions, so a name that cannot be resolved backs off as any attempt does.
 
@@ -54,6 +57,7 @@ _FULL = "every connection has as many calls as it may have"
 _UNNEEDED = "it is no longer needed"
 _MOVED = "the name no longer has an address that it had when the connection was made"
 _DEAD = "another connection was condemned"
+_HEALTHY = "its server is serving again"
 
 
 class PoolPhase(enum.Enum):
@@ -100,8 +104,16 @@ class Slot(NamedTuple):
         """Whether the slot has a connection for new calls, or may get one."""
         return self.role in _LIVE
 
+    @property
+    def shown(self) -> State:
+        """The state that counts for the channel's: a connection that may not be used is none (RO-1)."""
+        if self.role is not Role.UNHEALTHY:
+            return self.state
+        return State.CONNECTING if self.due else State.TRANSIENT_FAILURE
 
-_LIVE = (Role.COMING, Role.SERVING)
+
+_CONNECTED = (Role.SERVING, Role.UNHEALTHY)
+_LIVE = (Role.COMING, *_CONNECTED)
 
 
 @record
@@ -150,7 +162,7 @@ class PoolState(NamedTuple):
     @property
     def state(self) -> State:
         """The channel's state (PO-4)."""
-        return aggregate(slot.state for slot in self.live)
+        return aggregate(slot.shown for slot in self.live)
 
     def slot(self, number: int) -> Slot | None:
         """Return a slot; None if it is gone."""
@@ -239,6 +251,14 @@ class Condemned(NamedTuple):
 
 
 @record
+class HealthChanged(NamedTuple):
+    """The server of a slot's connection says whether it serves; `problem` says why not, and is empty if it does."""
+
+    slot: int
+    problem: str
+
+
+@record
 class Load(NamedTuple):
     """How much a slot's connection is used: the number of its calls, and when the last of them ended."""
 
@@ -276,6 +296,7 @@ PoolInput = (
     | ResolutionFailed
     | Refresh
     | Condemned
+    | HealthChanged
     | PoolBusy
     | PoolTimerFired
     | PoolCloseRequested
@@ -413,7 +434,7 @@ class PoolMachine:
             return state, []
         begins = slot.state is State.IDLE and given.state is State.CONNECTING
         slot = slot._replace(state=given.state)
-        if slot.role is Role.SERVING and given.state is not State.READY:
+        if slot.role in _CONNECTED and given.state is not State.READY:
             return self._lost(state, slot, now, busy=given.busy)
         state = state.put(slot)
         if begins and now >= state.resolved + self.policy.min_resolve_interval:
@@ -470,18 +491,32 @@ class PoolMachine:
     def _condemned(self, state: PoolState, given: Condemned, now: float) -> PoolStep:
         """Condemn a connection. New calls use its replacement, or wait for one (PO-2)."""
         slot = state.slot(given.slot)
-        if slot is None or slot.role not in (Role.SERVING, Role.RETIRING):
+        if slot is None or slot.role not in (*_CONNECTED, Role.RETIRING):
             return state, []
-        was_serving, replacement = slot.live, state.replacement(slot.number)
+        was_live, replacement = slot.live, state.replacement(slot.number)
         slot = slot._replace(role=Role.CONDEMNED, since=now)
         state = state.put(slot)
         effects: list[PoolEffect] = []
         if replacement is not None:
             state = state.put(replacement._replace(replaces=None))
-        elif was_serving and not state.of(slot.endpoint):
+        elif was_live and not state.of(slot.endpoint):
             state, effects = self._open(state, now, slot.endpoint, _DEAD)
         condemned = self._event(events.SlotCondemned, slot, now, given.why)
         return state, [*effects, CondemnSlot(slot.number, given.why), Emit(condemned)]
+
+    def _health_changed(self, state: PoolState, given: HealthChanged, now: float) -> PoolStep:
+        """Keep new calls from a connection and seek another one, or let them use it again (RO-1)."""
+        slot = state.slot(given.slot)
+        if slot is None or slot.role is not (Role.SERVING if given.problem else Role.UNHEALTHY):
+            return state, []
+        if given.problem:
+            due = given.problem if state.replacement(slot.number) is None else ""
+            slot = slot._replace(role=Role.UNHEALTHY, since=now, due=due)
+            state = self._look_up(state.put(slot), now, at_once=True)
+            failed: list[PoolEffect] = [FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
+            return state, [Emit(self._event(events.SlotUnhealthy, slot, now, given.problem)), *failed]
+        slot = slot._replace(role=Role.SERVING, since=now)
+        return state.put(slot), [Emit(self._event(events.SlotServing, slot, now, _HEALTHY)), ReleaseCalls()]
 
     def _open(self, state: PoolState, now: float, endpoint: str, why: str, replaces: int | None = None) -> PoolStep:
         wanted = state.phase is PoolPhase.WANTED
@@ -518,7 +553,7 @@ class PoolMachine:
     def _replaceable(self, state: PoolState) -> Iterable[tuple[float, Slot]]:
         """Yield each slot that is to be replaced, with the earliest start of its replacement."""
         for slot in state.slots:
-            if slot.due and slot.role is Role.SERVING and state.replacement(slot.number) is None:
+            if slot.due and slot.role in _CONNECTED and state.replacement(slot.number) is None:
                 yield slot.started + self.initial_backoff, slot
 
     # Names (PO-7).
@@ -610,6 +645,7 @@ class PoolMachine:
             for slot in reversed(slots):
                 load = by_slot.get(slot.number, Load(slot.number, 0))
                 unused = not load.calls and now - max(load.used, slot.since) >= UNUSED_FOR
+                unused = unused and slot.role is not Role.UNHEALTHY
                 if len(state.of(endpoint)) > needed and unused and not self._only_server(state, slot):
                     state, more = self._retire(state, slot.number, now, _UNNEEDED)
                     effects += more
@@ -701,6 +737,7 @@ _OPEN: Mapping[type[PoolInput], _Handler] = {
     ResolutionFailed: PoolMachine._resolution_failed,
     Refresh: PoolMachine._refresh,
     Condemned: PoolMachine._condemned,
+    HealthChanged: PoolMachine._health_changed,
     PoolBusy: PoolMachine._busy,
     PoolTimerFired: PoolMachine._timer_fired,
     PoolCloseRequested: PoolMachine._close,

@@ -13,6 +13,7 @@ from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.connector import LiveConnection, Loss
 from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, Failure, State
+from grpc_backoff.core.machine import IDLED
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.sharing.registry import Entry, Home, Membership, Registry
 from grpc_backoff.stepping import Stepper
@@ -256,6 +257,10 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
                 replaced=self.replaced,
             )
         )
+
+    def rest(self, connection: ConnectionT) -> None:
+        """Close a connection that has reached the idle timeout (CB-14)."""
+        self._lost(connection, Loss(IDLED, graceful=True))
 
     def redialled(self) -> None:
         """Handle a redial by the core (CB-16)."""

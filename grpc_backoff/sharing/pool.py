@@ -8,6 +8,7 @@ pool only passes on what its manager says.
 from __future__ import annotations
 
 import itertools
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import replace
@@ -27,13 +28,16 @@ from grpc_backoff.connection.events import (
     Stage,
     State,
 )
+from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool import events as slot_events
 from grpc_backoff.pool import liveness
 from grpc_backoff.pool import machine as p
-from grpc_backoff.pool.pick import aggregate, elsewhere, pick
+from grpc_backoff.pool.health import PROOF_WITHIN, Answered, Ended, Unwatched, WatchMachine
+from grpc_backoff.pool.pick import elsewhere, pick
 from grpc_backoff.record import record
+from grpc_backoff.sharing.health import HealthWatch
 from grpc_backoff.sharing.liveness import ConnectionWatch
 from grpc_backoff.sharing.manager import Pending, SteppedManager
 from grpc_backoff.sharing.news import NEWS, Sleeper, Ticking
@@ -61,7 +65,7 @@ _FULL = 2**62
 
 def find_place(target: str, pool: PoolPolicy, options: Options) -> Place | None:
     """Return what the slots of a channel dial; None if they dial the whole target, as by default."""
-    if not (pool.round_robin or pool.resolve_every):
+    if not (pool.round_robin or pool.resolve_every or pool.health_service is not None):
         return None
     from grpc_backoff.config.pool import read_place  # noqa: PLC0415 - few channels need it
 
@@ -70,11 +74,13 @@ def find_place(target: str, pool: PoolPolicy, options: Options) -> Place | None:
 
 def dialled(place: Place | None, endpoint: str, target: str, options: Options) -> tuple[str, Options]:
     """Return the target with which the core dials an endpoint, and the options for it."""
-    if place is None or not endpoint:
+    if place is None:
         return target, options
-    from grpc_backoff.config.pool import endpoint_options, endpoint_target  # noqa: PLC0415 - as above
+    from grpc_backoff.config.pool import endpoint_options, endpoint_target, unwatched  # noqa: PLC0415 - as above
 
-    return endpoint_target(endpoint), endpoint_options(options, place.authority)
+    if place.policy.health_service is not None:
+        options = unwatched(options)
+    return (endpoint_target(endpoint), endpoint_options(options, place.authority)) if endpoint else (target, options)
 
 
 def pool_machine(target: str, policy: ConnectPolicy, pool: PoolPolicy, place: Place | None) -> p.PoolMachine:
@@ -169,6 +175,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         self._liveness = liveness.LivenessMachine(machine.policy.quiet_after, machine.policy.answer_within)
         self._watches: dict[int, ConnectionWatch] = {}
         """The watch over the connection of each slot, if there is reason for one (LV-1, LV-3)."""
+        self._healths: dict[int, HealthWatch] = {}
+        """The watch over the health of each slot's server (RO-1)."""
         self._doubted: set[str] = set()
         """The endpoints whose peer was asked whether it lives, and has not answered since (LV-3)."""
         self._grows = False
@@ -181,6 +189,12 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             self._carry_out(effect)
 
     # For subclasses to implement.
+
+    _rng: Random
+
+    @abstractmethod
+    def listen(self, connection: Any, request: bytes, hear: Callable[[Answered | Ended], None]) -> Any:
+        """Begin a Watch on a connection that is up; what is returned is called to cancel it."""
 
     @abstractmethod
     def _make(self, seat: Seat, beside: Membership | None) -> tuple[ManagerT, Any]:
@@ -244,7 +258,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def state(self) -> State:
         """The channel's current state (PO-4)."""
         only = self._only
-        return aggregate(manager.state for manager in self._live()) if only is None else only.state
+        return self._state.state if only is None else only.state
 
     @property
     def is_failing(self) -> bool:
@@ -265,7 +279,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             self.feed(p.Wanted())
             return
         only = self._only
-        for manager in self._live() if only is None else (only,):
+        for manager in [held.manager for held in self._live()] if only is None else (only,):
             manager.want()
         for watch in tuple(self._watches.values()):
             watch.feed(liveness.CallWaits())
@@ -280,8 +294,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def hear_news(self, why: str, *, woke: bool = False) -> None:
         """Look after every connection, and dial soon where an attempt is only planned (LV-4)."""
-        for manager in self._live():
-            manager.feed(m.NewsArrived())
+        for each in self._live():
+            each.manager.feed(m.NewsArrived())
         if self._liveness.quiet_after or woke:
             for held in tuple(self._held.values()):
                 watch = self._watch_over(held.seat.number)
@@ -290,8 +304,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def reset(self) -> None:
         """Reset the backoff of every slot (PO-4)."""
-        for manager in self._live():
-            manager.feed(m.ResetRequested())
+        for held in self._live():
+            held.manager.feed(m.ResetRequested())
 
     @property
     def is_closed(self) -> bool:
@@ -310,13 +324,15 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         only = self._only
         if only is not None and not self._made_before:
             return only.status()
-        statuses = [manager.status() for manager in self._live()]
-        state = self.state
+        state, statuses = self.state, [held.manager.status() for held in self._live()]
         main = next((status for status in statuses if status.state is state), statuses[0])
+        ready = state is State.READY
         planned = [status.next_attempt_in for status in statuses if status.next_attempt_in is not None]
         return replace(
             main,
             state=state,
+            last_error=main.last_error if ready else main.last_error or self._unwell(),
+            ready_since=main.ready_since if ready else None,
             in_flight=any(status.in_flight for status in statuses),
             next_attempt_in=min(planned, default=None),
             made=self._made_before + sum(held.manager.made for held in tuple(self._held.values())),
@@ -337,10 +353,10 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
                     SlotStatus(
                         endpoint=slot.endpoint,
                         role=slot.role,
-                        state=status.state,
+                        state=self._shown(held),
                         calls=0 if connection is None else self.running(connection),
                         since=slot.since,
-                        last_error=status.last_error,
+                        last_error=status.last_error or self._unwell(slot.number),
                         suspected=asked.why,
                         answered=asked.answered,
                         spreads=getattr(held.connector, "spreads", False),  # a user's connector may not say
@@ -399,7 +415,11 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def hold(self, connection: Any, *, shut: bool) -> None:
         """Make calls wait instead of using a connection, or start those that wait."""
-        self._gate(connection).hold(shut=shut)
+        unhealthy = any(
+            slot.role is Role.UNHEALTHY and self._held[slot.number].manager.connection is connection
+            for slot in self._state.slots
+        )
+        self._gate(connection).hold(shut=shut or unhealthy)
         if not shut and self.takes_calls:
             self.pending.release()
 
@@ -453,6 +473,70 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         if watch is not None:
             watch.feed(liveness.Left())
 
+    # Health (RO-1).
+
+    def must_prove(self, number: int) -> bool:
+        """Return whether the server of a slot's new connection has to say that it is serving before the slot serves."""
+        slot = self._state.slot(number)
+        return slot is not None and slot.replaces is not None
+
+    def prove(self, number: int, connection: Any, limit: float, tell: Callable[[str], None]) -> None:
+        """Tell why the server of a new connection is not serving; empty if it is, or if it is not known in time.
+
+        `limit` is how many seconds are left for the attempt. What is told later means nothing.
+        """
+        self._watch_health(number, connection, tell, min(PROOF_WITHIN, limit / 2))
+
+    def watch_no_health(self, number: int) -> None:
+        """Watch the health of a slot's connection no longer; harmless if it is not watched."""
+        watch = self._healths.pop(number, None)
+        if watch is not None:
+            watch.feed(Unwatched())
+
+    def rest(self, number: int, connection: Any) -> None:
+        """Close the connection of a slot, because no call has used it within the idle timeout."""
+        self._held[number].manager.rest(connection)
+
+    def _watch_health(
+        self, number: int, connection: Any, tell: Callable[[str], None], prove_within: float = math.inf
+    ) -> None:
+        self.watch_no_health(number)
+        service = self._machine.policy.health_service or ""
+        machine = WatchMachine(self._policy)
+        made = HealthWatch(self, number, connection, machine, service, self._rng, tell, prove_within)
+        self._healths[number] = made
+        made.look()
+
+    def _health_of(self, number: int) -> str | None:
+        """Watch the health of a connection that is about to serve; return why it should not, as far as is known."""
+        connection, watch = self._held[number].manager.connection, self._healths.get(number)
+        tell = partial(self._health_changed, number)
+        if watch is not None and watch.connection is connection:
+            watch.tell = tell
+            return watch.state.problem
+        if connection is None:  # it has ended already
+            return None
+        self._watch_health(number, connection, tell)
+        return None
+
+    def _set_gates(self) -> None:
+        """Keep calls from unhealthy connections, also those whose method remembers its connection."""
+        for slot in self._state.live:
+            held, watch = self._held.get(slot.number), self._watches.get(slot.number)
+            connection = None if held is None else held.manager.connection
+            if connection is not None:
+                shut = watch is not None and watch.connection is connection and watch.state.shut
+                self._gate(connection).hold(shut=shut or slot.role is Role.UNHEALTHY)
+
+    def _health_changed(self, number: int, problem: str) -> None:
+        self.feed(p.HealthChanged(number, problem))
+
+    def _unwell(self, number: int | None = None) -> Failure | None:
+        """Return why a slot, or the first of all, is unhealthy; None if it is not."""
+        known = dict(self._healths) if number is None else {number: self._healths.get(number)}
+        problems = [watch.state.problem for watch in known.values() if watch is not None and watch.state.problem]
+        return Failure(Stage.HEALTH, problems[0]) if problems else None
+
     # Names.
 
     def resolves(self, endpoint: str) -> bool:
@@ -482,13 +566,18 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Handle a new connection of a slot; if its endpoint is doubted, calls wait until its peer has answered."""
         if self._liveness.quiet_after or self._held[number].seat.endpoint in self._doubted:
             self._watch_over(number)
+        problem = None if self._machine.policy.health_service is None else self._health_of(number)
         self.feed(p.SlotServes(number, self._held[number].manager.started))
+        if problem:
+            self._health_changed(number, problem)
 
     def changed(self, number: int, state: State) -> None:
         """Handle the new state of a slot."""
         watch = self._watches.get(number)
         if watch is not None and not watch.connection.alive():
             self._watch_no_more(number)
+        if self._healths and state is not State.READY:
+            self.watch_no_health(number)
         self.feed(p.SlotChanged(number, state, busy=len(self.pending) > 0 or self._is_used()))
 
     def hear(self, seat: Seat, event: ConnectionEvent) -> None:
@@ -502,14 +591,24 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def _is_used(self) -> bool:
         """Return whether a call has used the channel within its idle timeout (CB-14)."""
         since = self._clock.now() - self._policy.idle_timeout
-        return any(manager.last_asked() > since for manager in self._live())
+        return any(held.manager.last_asked() > since for held in self._live())
 
-    def _live(self) -> list[ManagerT]:
-        """Return the managers of the live slots, or of all if none is left; any thread may call this."""
+    def _live(self) -> list[Held[ManagerT]]:
+        """Return the live slots, or all if none is left; any thread may call this."""
         held = dict(self._held)
-        live = [held[slot.number].manager for slot in self._state.live if slot.number in held]
+        live = [held[slot.number] for slot in self._state.live if slot.number in held]
         # In a step that exchanges all slots, the new ones are not made yet.
-        return live or [each.manager for each in held.values()]
+        return live or list(held.values())
+
+    def _shown(self, held: Held[ManagerT]) -> State:
+        """Return the state of a slot that counts for the channel's; any thread may call this."""
+        state = self._state
+        slot = state.slot(held.seat.number)
+        if slot is None or slot.role is not Role.UNHEALTHY:
+            return held.manager.state
+        # In the step that opens the replacement, it has no manager yet.
+        replacement = state.replacement(slot.number)
+        return slot.shown if replacement is None else replacement.state
 
     # Driving the machine.
 
@@ -524,6 +623,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
                 self._show(effect.state)
             case p.Serving():
                 self._serving = tuple(tuple(held[number] for number in group) for group in effect.groups)
+                self._count()
+                if self._healths:
+                    self._set_gates()
             case m.ReleaseCalls():
                 if not self._doubted or self.takes_calls:
                     self.pending.release()
@@ -536,8 +638,10 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             case p.WantSlot():
                 held[effect.slot].manager.want()
             case p.RetireSlot():
+                self.watch_no_health(effect.slot)
                 self._retire(held[effect.slot])
             case p.CondemnSlot():
+                self.watch_no_health(effect.slot)
                 self._condemn(held[effect.slot], effect.why)
             case p.CloseSlot():
                 self._close_slot(effect.slot)
@@ -567,6 +671,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def _close_slot(self, number: int) -> None:
         held = self._held[number]
         self._watch_no_more(number)
+        self.watch_no_health(number)
         self._final = sum(other.seat.pool is not None for other in self._held.values()) == 1
         self._discard(held)
         held.seat.pool = None  # otherwise, the pool and the manager would keep each other alive (CB-10)
@@ -576,7 +681,10 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             self._count()
 
     def _count(self) -> None:
-        self._only = next(iter(self._held.values())).manager if len(self._held) == 1 else None
+        held = next(iter(self._held.values())) if len(self._held) == 1 else None
+        slot = None if held is None else self._state.slot(held.seat.number)
+        usable = held is not None and (slot is None or slot.role is not Role.UNHEALTHY)
+        self._only = held.manager if held is not None and usable else None
 
     def _timer_fired(self) -> None:
         self._timer = None

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import grpc
 
@@ -34,10 +34,12 @@ from grpc_backoff.core.texts import (
     LIVENESS_METHOD,
     LIVENESS_SERVICE,
     MORE_THAN_THE_RETRY_BUFFER,
+    WATCH_METHOD,
     Link,
     is_answer,
 )
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.pool.health import Answered, Ended
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.sync.conductor import Conductor, Timer
@@ -233,6 +235,16 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             return
         call.add_done_callback(lambda ended: post(partial(tell, ended.code().name)))
 
+    def listen(self, request: bytes, hear: Callable[[Answered | Ended], None]) -> Callable[[], object]:
+        """Begin a Watch of the server's health; pass on what it says, and its end (RO-1). Call the result to cancel."""
+        exclude_service(LIVENESS_SERVICE)
+        post, self.streamed = self._owner.conductor.post, True
+        call = self.channel.unary_stream(WATCH_METHOD)(request, wait_for_ready=False)
+        told = partial(_listen, call, lambda given: post(partial(hear, given)))
+        with contextlib.suppress(RuntimeError):  # the interpreter is about to exit
+            Context().run(threading.Thread(target=told, name="grpc-backoff-health", daemon=True).start)
+        return cast("Callable[[], object]", call.cancel)
+
     def fail(self, details: str) -> None:
         """End every call with UNAVAILABLE, because the peer is dead (PO-2)."""
         self._condemned = details
@@ -413,6 +425,14 @@ def _close_elsewhere(channel: Any, condemned: str) -> threading.Thread:
     with contextlib.suppress(RuntimeError):  # the interpreter is about to exit
         Context().run(thread.start)
     return thread
+
+
+def _listen(call: Any, tell: Callable[[Answered | Ended], None]) -> None:
+    """Read a Watch, in a thread of its own."""
+    with contextlib.suppress(grpc.RpcError):
+        for message in call:
+            tell(Answered(message))
+    tell(Ended(call.code().name, call.details() or ""))
 
 
 def _not_ready(_try_to_connect: bool) -> int:

@@ -36,7 +36,7 @@ Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
 
 Options = Sequence[tuple[str, Any]]
 
-_open: dict[int, Any] = {}
+_open: dict[int, tuple[str, Any]] = {}
 
 
 def core_channel(
@@ -46,7 +46,7 @@ def core_channel(
     core_stirred()
     inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
     channel = GrpcioChannel(target, tuple(options), inner, compression)
-    _open[id(channel)] = channel
+    _open[id(channel)] = target, channel
     return channel
 
 
@@ -77,14 +77,17 @@ def close_channel(channel: Any, condemned: str = "") -> None:
     core_stirred()
 
 
-def open_channels() -> list[Any]:
-    """Return the channels created by `core_channel` that have not been closed."""
+def open_channels() -> list[tuple[str, Any]]:
+    """Return the channels created by `core_channel` that have not been closed, with their targets.
+
+    Another thread may close such a channel at any time, so do not ask it for its target: that crashes the process.
+    """
     return list(_open.values())
 
 
 def forget_channels() -> list[Any]:
     """Return the open channels and stop tracking them, because they belong to another process."""
-    forgotten = open_channels()
+    forgotten = [channel for _, channel in open_channels()]
     _open.clear()
     return forgotten
 

@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any
 
 from grpc_backoff.connection.clock import Clock, TimerHandle
-from grpc_backoff.connection.events import ConnectionEvent, Failure, State
+from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.connection.machine import ConnectionLost, Machine
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.pool.health import Answered, Ended
 from grpc_backoff.pool.machine import PoolMachine
 from grpc_backoff.sharing.manager import Pending
 from grpc_backoff.sharing.news import Ticking
@@ -75,6 +76,65 @@ class Resolution:
 
     def retire(self) -> None:
         """Do nothing: there are no connections."""
+
+
+class ProvingAttempt:
+    """An attempt of a slot whose server's health is watched: the health of a replacement is awaited (RO-1)."""
+
+    def __init__(
+        self,
+        connector: CoreConnector,
+        seat: Seat,
+        limit: float,
+        tell: Callable[[CoreConnection | Failure], None],
+    ) -> None:
+        """Start to dial; `limit` is the time limit of the whole attempt, in seconds."""
+        self._seat = seat
+        self._tell = tell
+        self._ends = connector.conductor.now() + limit
+        self._conductor = connector.conductor
+        self._made: CoreConnection | None = None
+        self._attempt = connector.connect(limit, self._ended)
+
+    def _ended(self, outcome: CoreConnection | Failure) -> None:
+        pool = self._seat.pool
+        if isinstance(outcome, Failure) or pool is None or not pool.must_prove(self._seat.number):
+            self._tell(outcome)
+            return
+        self._made = outcome
+        pool.prove(self._seat.number, outcome, self._ends - self._conductor.now(), self._told)
+
+    def _told(self, problem: str) -> None:
+        made = self._made
+        if made is None:
+            return  # it was told before, or abandoned
+        if problem:
+            self.abandon()
+            self._tell(Failure(Stage.HEALTH, problem))
+        else:
+            self._made = None
+            self._tell(made)
+
+    def decided(self) -> bool:
+        """Return whether the core has an outcome that has not been polled yet."""
+        return self._attempt.decided()
+
+    def abandon(self) -> None:
+        """Abandon the attempt."""
+        made, self._made = self._made, None
+        if made is None:
+            self._attempt.abandon()
+            return
+        if self._seat.pool is not None:
+            self._seat.pool.watch_no_health(self._seat.number)
+        made.retire()
+
+
+class Proving:
+    """The connector of a slot whose server's health is watched."""
+
+    def __init__(self, connector: CoreConnector, seat: Seat) -> None:
+        self.connect = partial(ProvingAttempt, connector, seat)
 
 
 class ConnectionPool(SteppedPool[Manager]):
@@ -141,9 +201,10 @@ class ConnectionPool(SteppedPool[Manager]):
         resolves = self.resolves(seat.endpoint)
         connector: Any = Resolution(self, self._conductor) if resolves else self._connector(seat.endpoint)
         connector.times_calls = self._liveness.quiet_after > 0
+        watched = self._machine.policy.health_service is not None and not resolves
         manager: Manager = ConnectionManager(
             Machine(self._machine.target, self._policy, self._machine.channel),
-            connector,
+            Proving(connector, seat) if watched else connector,
             seat,
             seat,
             conductor=self._conductor,
@@ -181,6 +242,12 @@ class ConnectionPool(SteppedPool[Manager]):
     def ask(self, connection: CoreConnection, within: float, tell: Callable[[str], None]) -> None:
         """Make a liveness call with this deadline, in seconds, and tell the name of the code with which it ended."""
         connection.ask(within, tell)
+
+    def listen(
+        self, connection: CoreConnection, request: bytes, hear: Callable[[Answered | Ended], None]
+    ) -> Callable[[], object]:
+        """Begin a Watch on a connection that is up; what is returned is called to cancel it."""
+        return connection.listen(request, hear)
 
     def _gate(self, connection: CoreConnection) -> Any:
         return connection

@@ -17,7 +17,15 @@ from weakref import WeakKeyDictionary
 
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ChannelKey, ConnectionEvent, Role
-from grpc_backoff.pool.events import NameResolution, SlotClosed, SlotCondemned, SlotEvent, SlotRetiring, SlotServing
+from grpc_backoff.pool.events import (
+    NameResolution,
+    SlotClosed,
+    SlotCondemned,
+    SlotEvent,
+    SlotRetiring,
+    SlotServing,
+    SlotUnhealthy,
+)
 
 _MOST_REMEMBERED = 4096
 """How many events are remembered, so that none is counted twice. This is more than can be on their way to other event
@@ -35,7 +43,12 @@ class _Channel:
     role: Role = Role.SERVING
 
 
-_ROLES = {SlotServing: Role.SERVING, SlotRetiring: Role.RETIRING, SlotCondemned: Role.CONDEMNED}
+_ROLES = {
+    SlotServing: Role.SERVING,
+    SlotUnhealthy: Role.UNHEALTHY,
+    SlotRetiring: Role.RETIRING,
+    SlotCondemned: Role.CONDEMNED,
+}
 
 
 class Channels:

@@ -29,6 +29,7 @@ from grpc_backoff.pool.events import (
     SlotCondemned,
     SlotEvent,
     SlotRetiring,
+    SlotUnhealthy,
 )
 
 _LOG = logging.getLogger("grpc_backoff")
@@ -93,7 +94,7 @@ def _log_resolution(event: NameResolution) -> None:
 
 
 def _log_slot(event: SlotEvent) -> None:
-    level = logging.INFO if isinstance(event, SlotRetiring | SlotCondemned) else logging.DEBUG
+    level = logging.INFO if isinstance(event, SlotRetiring | SlotCondemned | SlotUnhealthy) else logging.DEBUG
     endpoint = f" ({event.endpoint})" if event.endpoint else ""
     match event:
         case LivenessAsked():
@@ -111,18 +112,18 @@ def _log_call(event: CallEvent) -> None:
             _log(logging.DEBUG, event, "%s succeeded on attempt %d after %.3g s", *_attempt(event), event.took)
         case CallRetried():
             line = "%s failed on attempt %d, %s; next in %.3g s (%s)%s"
-            args = event.code, event.delay, event.source.value, _trace(event)
+            args = event.failure, event.delay, event.source.value, _trace(event)
             _log(logging.INFO, event, line, *_attempt(event), *args, delay=event.delay)
         case StreamEnded():
             line = "%s: stream ended after open %d, %s; next in %.3g s (%s)"
-            ended = event.code, event.delay, event.source.value
+            ended = event.failure, event.delay, event.source.value
             _log(logging.INFO, event, line, *_attempt(event), *ended, delay=event.delay)
         case StreamResumed(gap=gap):
             line = "%s: stream resumed with open %d after %.3g s, %s"
             _log(logging.INFO, event, line, event.method, gap.opens, gap.lasted, gap.code)
         case CallExhausted():  # RT-6: with how it ended
             line = "%s gave up after attempt %d and %.3g s, %s: %s%s"
-            why = event.took, event.code, event.reason.value, _trace(event)
+            why = event.took, event.failure, event.reason.value, _trace(event)
             _log(logging.WARNING, event, line, *_attempt(event), *why)
 
 

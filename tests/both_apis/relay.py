@@ -26,6 +26,10 @@ class Relay:
         """How many connections there were."""
         return len(self._lost)
 
+    def turn(self, port):
+        """Lead new connections to another server."""
+        self._upstream = port
+
     def lose(self, *directions):
         """Drop what the client sends (`up`), what the server sends (`down`), or both."""
         for lost in self._lost:

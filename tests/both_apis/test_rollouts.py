@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
+import grpc.aio
 import pytest
 
-from grpc_backoff import CallRetried
+from grpc_backoff import CallExhausted, CallRetried
+from grpc_backoff.status import CANCELLED_BY_SERVER
 from tests.both_apis.tries import Tries, fails
-from tests.sync.service import place, until
+from tests.echo import services
+from tests.sync.service import Echo, place, until
 
 CODE = grpc.StatusCode
 LISTED = "retry: 3, delay: 1ms, codes: UNAVAILABLE, CANCELLED"
@@ -47,3 +54,80 @@ def test_the_callers_own_cancellation(ours, cancellable):
         assert call.outcome().code is CODE.CANCELLED
         assert channel.unary(timeout=20) == "a"
     assert len(service.got) == 2
+
+
+class Rollout:
+    """A server of `grpc.aio` that is busy while calls arrive, and then stops with a grace period and starts anew."""
+
+    def __init__(self, port):
+        self._port = port
+        self._loop = asyncio.new_event_loop()
+        self._busy = threading.Event()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._server = self.do(self._start())
+
+    def do(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+
+    async def _start(self):
+        server = grpc.aio.server(ThreadPoolExecutor(8))
+        services.add_EchoServicer_to_server(Echo(), server)
+        assert server.add_insecure_port(f"127.0.0.1:{self._port}") == self._port
+        await server.start()
+        return server
+
+    def restart(self):
+        """Begin the restart; it takes half a second, in which the server accepts one call at the most."""
+        self._restarted = asyncio.run_coroutine_threadsafe(self._restart(), self._loop)
+        assert self._busy.wait(20)
+
+    async def _restart(self):
+        self._busy.set()
+        time.sleep(0.5)  # noqa: ASYNC251 - other calls arrive, and Python does not accept them (grpc/grpc#41785)
+        await self._server.stop(5)
+        self._server = await self._start()
+
+    def close(self):
+        self._restarted.result(30)
+        self.do(self._server.stop(None))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(20)
+        self._loop.close()
+
+
+@pytest.fixture
+def rollout():
+    with place(up=False) as held, contextlib.closing(Rollout(held.port)) as server:
+        server.target = held.target
+        yield server
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_server_that_restarts(ours, rollout, log, listed):
+    """RO-3: calls that a stopping server has not accepted end with CANCELLED; a policy that lists it repeats them."""
+    retry = LISTED if listed else "standard"
+    with ours.channel(rollout.target, listeners=[log.hear]) as channel:
+        channel.ready()
+        rollout.restart()
+        made = [channel.begin(retry=retry, wait_for_ready=True, timeout=30) for _ in range(4)]
+        codes = [call.outcome().code for call in made]
+        told = {event.failure for event in log.of(CallRetried)}
+        if listed:
+            assert codes == [CODE.OK] * 4
+            assert told == {f"CANCELLED, {CANCELLED_BY_SERVER}"}
+        else:
+            assert set(codes) == {CODE.CANCELLED, CODE.OK}
+            assert told == set()
+
+
+def test_a_server_that_goes_on_cancelling(ours, way, log):
+    """RO-3, RT-6: the error and the event of a call that gives up say that it was not the caller who cancelled."""
+    service = Tries(*[fails(code=CODE.CANCELLED)] * 4)
+    with place(service) as server, ours.channel(server.target, listeners=[log.hear]) as channel:
+        channel.ready()
+        outcome = channel.begin(way, retry=LISTED, timeout=20).outcome()
+        assert outcome.code is CODE.CANCELLED
+        assert f"; {CANCELLED_BY_SERVER}; " in outcome.details
+        until(lambda: log.of(CallExhausted))
+    assert log.of(CallExhausted)[0].failure == f"CANCELLED, {CANCELLED_BY_SERVER}"

@@ -125,7 +125,7 @@ async def test_timeout_is_the_limit_of_the_attempt():
     """CB-3: `--timeout` limits all stages together, and the error names the one that hung."""
     async with FlakyFront(silent) as front:
         status, lines, errors = await probed(front.target, "--timeout", "0.5")
-        assert front.visits[0].ended - front.visits[0].at < 0.5 + 0.25 + 0.5  # CB-3, on a busy machine
+        assert front.visits[0].ended - front.visits[0].at < 0.5 + 0.25 + 1.5  # CB-3, on a busy machine
     assert any("no SETTINGS frame within 0.5 s" in line for line in lines)
     assert (status, errors) == (1, [])
 

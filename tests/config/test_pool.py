@@ -7,13 +7,16 @@ import socket
 
 import pytest
 
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.pool import (
     Place,
     asks_for_round_robin,
     endpoint_options,
     endpoint_target,
     endpoints,
+    health_service,
     read_place,
+    unwatched,
 )
 from grpc_backoff.config.target import Address, parse_target
 from grpc_backoff.policy.pool import PoolPolicy
@@ -39,6 +42,7 @@ def config(**content):
         [BY_NAME],
         [("grpc.lb_policy_name", b"round_robin")],
         [config(loadBalancingConfig=[{"round_robin": {}}])],
+        [config(loadBalancingConfig=[{"round_robin": {}}], healthCheckConfig={"serviceName": ""})],
         [config(loadBalancingConfig=[{"unheard_of": {}}, {"round_robin": {}}, {"pick_first": {}}])],
         [config(loadBalancingPolicy="ROUND_ROBIN")],
         [config(methodConfig=[]), BY_NAME],
@@ -59,13 +63,12 @@ def test_round_robin(options):
         [("grpc.lb_policy_name", "pick_first"), BY_NAME],
         [config(loadBalancingConfig=[{"weighted_round_robin": {}}, {"round_robin": {}}])],
         [config(loadBalancingConfig=[{"outlier_detection_experimental": {}}]), BY_NAME],
-        [config(loadBalancingConfig=[{"round_robin": {}}], healthCheckConfig={"serviceName": ""})],
         [("grpc.service_config", "{"), BY_NAME],
         [("grpc.service_config", "[]"), BY_NAME],
     ],
 )
 def test_policies_of_the_core(options):
-    """PO-5: other policies, health checks, and service configs that the core rejects stay with the core."""
+    """PO-5: other policies, and service configs that the core rejects, stay with the core."""
     assert not asks_for_round_robin(tuple(options))
 
 
@@ -188,3 +191,72 @@ def test_endpoints():
     assert found == ("192.0.2.1:1", "[fe80::1%2]:1")
     assert [endpoint_target(each) for each in found] == ["ipv4:192.0.2.1:1", "ipv6:[fe80::1%252]:1"]
     assert str(parse_target(endpoint_target(found[0])).addresses[0]) == found[0]
+
+
+# Health (RO-1).
+
+CHECKED = {"healthCheckConfig": {"serviceName": "shop.Orders"}}
+
+
+@pytest.mark.parametrize(
+    ("options", "service"),
+    [
+        ([config(**CHECKED)], "shop.Orders"),
+        ([config(**CHECKED), BY_NAME], "shop.Orders"),
+        ([config(loadBalancingConfig=[{"pick_first": {}}], **CHECKED)], "shop.Orders"),
+        ([config(healthCheckConfig={"serviceName": ""})], ""),
+        ([config(healthCheckConfig={})], None),
+        ([config(healthCheckConfig=None)], None),
+        ([config(**CHECKED), ("grpc.inhibit_health_checking", 1)], None),
+        ([config(**CHECKED), ("grpc.inhibit_health_checking", 0)], "shop.Orders"),
+        ([config(loadBalancingConfig=[{"weighted_round_robin": {}}], **CHECKED)], None),
+        ([("grpc.service_config", "{")], None),
+        ([BY_NAME], None),
+        ([], None),
+    ],
+)
+def test_whose_health_is_watched(options, service):
+    """RO-1: the service config names the service; without a name, no health is watched, as in gRPC."""
+    assert health_service(tuple(options)) == service
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("orders", "healthCheckConfig='orders': expected an object"),
+        ([], "healthCheckConfig="),
+        ({"serviceName": 3}, "healthCheckConfig.serviceName=3: expected the name of a service"),
+        ({"serviceName": "\ud800"}, "healthCheckConfig.serviceName='\\ud800': expected the name of a service"),
+    ],
+)
+def test_a_bad_health_check_config(value, message):
+    """RO-1, CH-10: a `healthCheckConfig` of the wrong type is refused, because the core never sees it."""
+    with pytest.raises(OptionError) as raised:
+        health_service((config(healthCheckConfig=value),))
+    assert str(raised.value).startswith(message)
+
+
+def test_whose_watch_it_is():
+    """RO-1: where round_robin or its targets are the core's, so are the health checks."""
+    around, first = PoolPolicy(round_robin=True, health_service=""), PoolPolicy(health_service="")
+    assert read_place("a.example:1", around, ()).policy == around
+    assert read_place("unix:/a", around, ()).policy == PoolPolicy()
+    assert read_place("unix:/a", first, ()).policy == first
+    assert read_place("xds:a", first, ()).policy == PoolPolicy()
+
+
+def test_pick_first_with_several_addresses():
+    """RO-1: with several literal addresses, pick_first watches nothing: its replacement would dial the first again."""
+    first, follows = PoolPolicy(health_service=""), PoolPolicy(health_service="", resolve_every=1.0)
+    several = "ipv4:192.0.2.1:1,192.0.2.2:1"
+    assert [read_place(several, each, ()).policy for each in (first, follows)] == [PoolPolicy()] * 2
+    for one in ("ipv4:192.0.2.1:1", "ipv4:192.0.2.1:1,192.0.2.1:1", "dns:///a.example:1"):
+        assert read_place(one, first, ()).policy == first
+    assert read_place(several, PoolPolicy(round_robin=True, health_service=""), ()).policy.health_service == ""
+
+
+def test_the_core_does_not_watch():
+    """RO-1: the core gets the service config without `healthCheckConfig`, and everything else as it is."""
+    options = (config(methodConfig=[], **CHECKED), ("grpc.a", 1))
+    assert unwatched(options) == (config(methodConfig=[]), ("grpc.a", 1))
+    assert unwatched(options[1:]) == options[1:]

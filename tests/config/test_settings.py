@@ -45,7 +45,7 @@ def parts(table):
 def test_connecting_is_complete():
     """BP-3: every part of a connect policy or a pool policy has exactly one setting and one channel option."""
     named = {field.name for policy in (ConnectPolicy, PoolPolicy) for field in fields(policy)}
-    assert parts(CONNECTING) - BACKOFF == named - {"backoff", "round_robin"}
+    assert parts(CONNECTING) - BACKOFF == named - {"backoff", "round_robin", "health_service"}
     assert len(parts(CONNECTING)) == len({setting.option for setting in CONNECTING}) == len(CONNECTING)
     assert all(setting.option.startswith(("grpc.", PREFIX)) for setting in CONNECTING)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime as dt
 import re
@@ -25,8 +26,10 @@ SHORT = [("grpc.min_reconnect_backoff_ms", 500), ("grpc.initial_reconnect_backof
 
 
 @contextlib.asynccontextmanager
-async def serving(credentials=None):
+async def serving(credentials=None, health=None):
     server = grpc.aio.server()
+    if health is not None:
+        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("grpc.health.v1.Health", health)])
     address = "localhost:0"
     port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     await server.start()
@@ -118,10 +121,41 @@ async def test_no_connection(peer, credentials, options, stage, text):
     assert any(re.search(text, row) for row in listed)
 
 
+async def not_serving(_request, _context):
+    yield b"\x08\x02"
+    await asyncio.sleep(60)
+
+
+async def refuses(_request, context):
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "who are you?")
+    yield b""
+
+
+@pytest.mark.parametrize(
+    ("watch", "text"),
+    [(not_serving, "the server reports NOT_SERVING"), (refuses, "its health service ended the call with")],
+)
+async def test_no_healthy_server(watch, text):
+    """CH-4, RO-1: the page lists what calls say while the only server does not serve."""
+    handlers = {"Watch": grpc.unary_stream_rpc_method_handler(watch)}
+    checked = [*SHORT, ("grpc.service_config", '{"healthCheckConfig": {"serviceName": ""}}')]
+    async with serving(health=handlers) as target, aio.insecure_channel(target, options=checked) as channel:
+        while True:  # at first, the server's health is not known, and it takes calls
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await channel.unary_unary("/shop.Orders/Place")(b"", timeout=30)
+            if error.value.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                break
+
+    assert isinstance(error.value, aio.NoConnectionError)
+    assert f"health: {text}" in error.value.details()
+    assert f"| `health: {text}" in read("troubleshooting.md")
+
+
 def test_every_row_is_provoked():
     """The first table has no text that no test provokes."""
-    (provoked,) = [mark.args[1] for mark in test_no_connection.pytestmark if mark.name == "parametrize"]
-    texts = "|".join(row[4] for row in provoked)
+    tests = (test_no_connection, test_no_healthy_server)
+    provoked = [row for test in tests for mark in test.pytestmark if mark.name == "parametrize" for row in mark.args[1]]
+    texts = "|".join(row[-1] for row in provoked)
 
     assert len(TABLE) >= 11
     for _, text in TABLE:

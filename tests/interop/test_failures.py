@@ -34,7 +34,6 @@ FAST = [
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.min_reconnect_backoff_ms", 1000),
 ]
-BUSY = 0.15  # seconds by which the loop of a busy machine may be late
 
 
 class Log(list):

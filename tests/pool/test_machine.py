@@ -20,6 +20,7 @@ from grpc_backoff.stepping import ArmTimer, CancelTimer, Emit
 
 IDLE, CONNECTING, READY, FAILING = State.IDLE, State.CONNECTING, State.READY, State.TRANSIENT_FAILURE
 INITIAL = 1.0
+CONNECTED = (Role.SERVING, Role.UNHEALTHY)
 
 
 class Driver:
@@ -211,6 +212,116 @@ def test_a_retiring_slot_may_be_condemned():
     assert driver.done(p.OpenSlot, p.CondemnSlot) == [p.CondemnSlot(0, "no answer")]
 
 
+# Health (RO-1).
+
+
+def unhealthy(after=10.0, **policy):
+    """Return a pool whose only connection is to a server that is no longer serving."""
+    return serving(**policy).feed(p.HealthChanged(0, "NOT_SERVING"), after)
+
+
+def test_an_unhealthy_server():
+    """RO-1: new calls do not use its connection, and wait for a replacement; the replacement takes its place."""
+    driver = unhealthy()
+    assert [each for each in driver.effects if not isinstance(each, Emit)] == [
+        p.Serving(()),
+        p.Show(CONNECTING),
+        p.OpenSlot(1, "", 0),
+        p.WantSlot(1),
+    ]
+    assert driver.roles() == {0: Role.UNHEALTHY, 1: Role.COMING}
+    driver.serve(1, 0.1)
+    assert driver.roles() == {0: Role.RETIRING, 1: Role.SERVING}
+    assert driver.told[0] == ("SlotUnhealthy", 0, "")
+
+
+def test_nothing_serves():
+    """RO-1: once the replacement has failed too, the channel shows TRANSIENT_FAILURE, and fails the calls."""
+    driver = unhealthy().feed(p.SlotChanged(1, FAILING))
+    assert driver.done(p.Show) == [p.Show(FAILING)]
+    assert driver.feed(p.SlotFailed(1)).effects == [FailCalls()]
+    driver.feed(p.SlotChanged(1, IDLE))
+    assert driver.state.state is FAILING
+
+
+def test_a_server_that_serves_again():
+    """RO-1: the connection takes calls again at once, whatever its replacement does."""
+    driver = unhealthy().feed(p.SlotChanged(1, FAILING)).feed(p.HealthChanged(0, ""))
+    assert driver.effects == [p.Serving(((0,),)), p.Show(READY), driver.effects[2], ReleaseCalls()]
+    assert driver.told[-1] == ("SlotServing", 0, "")
+    assert driver.feed(p.SlotFailed(1)).effects == []
+    driver.feed(p.HealthChanged(0, "NOT_SERVING"))
+    assert driver.done(p.Show, p.OpenSlot, FailCalls) == [p.Show(FAILING), FailCalls()], "it still has a replacement"
+
+
+def test_a_young_connection_to_an_unhealthy_server():
+    """RO-1, PO-3: the replacement starts INITIAL_BACKOFF after the connection; until then, calls wait."""
+    driver = unhealthy(after=0.1)
+    assert driver.done(p.OpenSlot) == []
+    assert (driver.state.state, driver.timer) == (CONNECTING, pytest.approx(100.0 + INITIAL))
+    assert driver.wake().done(p.OpenSlot, p.WantSlot) == [p.OpenSlot(1, "", 0), p.WantSlot(1)]
+
+
+def test_flapping_health():
+    """RO-1, PO-3: a server whose health changes a thousand times costs one replacement for each INITIAL_BACKOFF."""
+    driver, starts = serving(), [100.0]
+    for number in range(1000):
+        slot = driver.state.serving[0][0] if driver.state.serving else driver.state.slots[-1].number
+        driver.feed(p.HealthChanged(slot, "" if number % 2 else "NOT_SERVING"), 0.01)
+        if driver.now >= driver.timer:
+            driver.wake()
+        for effect in driver.done(p.OpenSlot):
+            starts.append(driver.now)
+            driver.serve(effect.slot)
+    assert 9 <= len(starts) <= 11
+    assert all(later - earlier >= INITIAL for earlier, later in pairwise(starts))
+
+
+def test_an_unhealthy_connection_that_ends():
+    """RO-1: the replacement takes its place; without one yet, the slot itself seeks a connection (CB-7)."""
+    driver = unhealthy().lose(0)
+    assert driver.done(p.RetireSlot, p.OpenSlot) == [p.RetireSlot(0)]
+    driver = unhealthy(after=0.1).lose(0)
+    assert driver.done(p.RetireSlot, p.OpenSlot) == []
+    assert (driver.roles(), driver.timer) == ({0: Role.COMING}, math.inf)
+
+
+def test_an_unhealthy_connection_that_is_dead():
+    """RO-1, PO-2: it is condemned like any other, and its replacement takes its place."""
+    driver = unhealthy().feed(p.Condemned(0, "no answer"))
+    assert driver.done(p.OpenSlot, p.CondemnSlot) == [p.CondemnSlot(0, "no answer")]
+    driver = unhealthy(after=0.1).feed(p.Condemned(0, "no answer"))
+    assert driver.done(p.OpenSlot) == [p.OpenSlot(1, "")]
+
+
+@pytest.mark.parametrize("problem", ["", "NOT_SERVING"])
+@pytest.mark.parametrize("number", [0, 7])
+def test_what_is_known_of_its_health(number, problem):
+    """RO-1: the health of a slot that does not serve changes nothing, and neither does health that is known."""
+    driver = Driver().feed(p.Wanted()).feed(p.HealthChanged(number, problem))
+    assert driver.effects == []
+    assert serving().feed(p.HealthChanged(number, "")).effects == []
+
+
+def test_one_unhealthy_address_beside_one_that_serves():
+    """RO-1, PO-6: calls go to the other address, and the channel stays READY; the name is resolved again."""
+    driver = round_robin("a", "b").serve(1).serve(2, 60).feed(p.HealthChanged(1, "NOT_SERVING"))
+    assert driver.state.serving == ((2,),)
+    assert driver.done(p.Show, FailCalls) == []
+    assert driver.done(p.OpenSlot, p.Resolve) == [p.OpenSlot(3, "a", 1), p.Resolve()]
+    driver.feed(p.NameResolved(("b",)))
+    assert driver.done(p.RetireSlot) == [p.RetireSlot(1), p.RetireSlot(3)]
+
+
+def test_an_unhealthy_connection_is_not_unneeded():
+    """RO-1, PO-8: a connection that its server's health keeps calls from does not retire for want of calls."""
+    driver = serving(max_connections=2, streams_per_connection=1).feed(p.PoolBusy((Load(0, 1),)), 10).serve(1)
+    driver.feed(p.HealthChanged(0, "NOT_SERVING")).feed(p.HealthChanged(1, "NOT_SERVING"))
+    for _ in range(3):
+        driver.wake()
+    assert driver.roles()[0] is Role.UNHEALTHY
+
+
 # round_robin (PO-6) and names (PO-7).
 
 
@@ -399,7 +510,7 @@ def test_what_is_not_in_the_table():
     driver = Driver().feed(p.Wanted())
     with pytest.raises(IllegalTransition, match="Wanted in phase WANTED"):
         driver.feed(p.Wanted())
-    assert len(p.pool_transitions()) == 12 + 11 + 11
+    assert len(p.pool_transitions()) == 13 + 12 + 12
 
 
 @pytest.mark.parametrize("kind", [p.SlotChanged, p.SlotServes, p.SlotFailed, p.SlotEnded, p.Condemned])
@@ -411,7 +522,8 @@ def test_news_of_a_slot_that_is_gone(kind):
 
 def test_every_event_is_made():
     """PO-11: the machine makes an event of each kind, with the slot, its endpoint and the cause."""
-    driver = serving().feed(p.Refresh("moved"), 10).serve(1).feed(p.SlotEnded(0)).feed(p.Condemned(1, "dead"))
+    driver = serving().feed(p.Refresh("moved"), 10).serve(1).feed(p.SlotEnded(0))
+    driver.feed(p.HealthChanged(1, "NOT_SERVING")).feed(p.Condemned(1, "dead"))
     assert {name for name, _, _ in driver.told} == {
         kind.__name__ for kind in events.SlotEvent.__subclasses__() if "Liveness" not in kind.__name__
     }
@@ -428,6 +540,11 @@ class Slots(RuleBasedStateMachine):
             (Role.SERVING, Role.COMING),
             (Role.SERVING, Role.RETIRING),
             (Role.SERVING, Role.CONDEMNED),
+            (Role.SERVING, Role.UNHEALTHY),
+            (Role.UNHEALTHY, Role.SERVING),
+            (Role.UNHEALTHY, Role.COMING),
+            (Role.UNHEALTHY, Role.RETIRING),
+            (Role.UNHEALTHY, Role.CONDEMNED),
             (Role.RETIRING, Role.CONDEMNED),
         }
     )
@@ -457,7 +574,7 @@ class Slots(RuleBasedStateMachine):
                     self.open.add(slot)
                     if replaces is not None:
                         old = before.slot(replaces)
-                        assert old.role is Role.SERVING, "PO-3: what does not serve needs no replacement"
+                        assert old.role in CONNECTED, "PO-3: what has no connection needs no replacement"
                         assert self.now >= old.started + INITIAL, "PO-3: starts are INITIAL_BACKOFF apart"
                 case p.CloseSlot(slot):
                     self.open.remove(slot)
@@ -498,9 +615,15 @@ class Slots(RuleBasedStateMachine):
 
     @rule(data=st.data(), busy=st.booleans(), state=st.sampled_from([IDLE, CONNECTING, FAILING]))
     def lose(self, data, busy, state):
-        slot = self.some(data, Role.SERVING)
+        slot = self.some(data, *CONNECTED)
         if slot is not None:
             self.feed(p.SlotChanged(slot, state, busy))
+
+    @rule(data=st.data(), problem=st.sampled_from(["", "NOT_SERVING"]))
+    def health(self, data, problem):
+        slot = self.some(data, *CONNECTED)
+        if slot is not None:
+            self.feed(p.HealthChanged(slot, problem))
 
     @rule(data=st.data())
     def end(self, data):
@@ -510,7 +633,7 @@ class Slots(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def condemn(self, data):
-        slot = self.some(data, Role.SERVING, Role.RETIRING)
+        slot = self.some(data, *CONNECTED, Role.RETIRING)
         if slot is not None:
             self.feed(p.Condemned(slot, "dead"))
 
@@ -566,12 +689,12 @@ class Slots(RuleBasedStateMachine):
         replaced = [slot.replaces for slot in self.state.slots if slot.replaces is not None]
         assert len(replaced) == len(set(replaced)), "PO-3"
         for number in replaced:
-            assert self.state.slot(number).role is Role.SERVING
+            assert self.state.slot(number).role in CONNECTED
 
     @invariant()
     def what_is_due_has_a_timer(self):
         assert self.timer == self.state.armed
-        waiting = [slot for slot in self.state.slots if slot.due and slot.role is Role.SERVING]
+        waiting = [slot for slot in self.state.slots if slot.due and slot.role in CONNECTED]
         if any(self.state.replacement(slot.number) is None for slot in waiting):
             assert self.timer < math.inf
 

@@ -13,10 +13,10 @@ from tests.echo import EchoStub, Message
 def test_a_channel_of_grpcios_own():
     """TH-1: `core_channel` creates a channel of grpcio's own class, which is listed as open until it is closed."""
     channel = grpcio.core_channel("127.0.0.1:1", None, [("grpc.enable_channelz", 0)], None)
-    assert channel in grpcio.open_channels()
+    assert ("127.0.0.1:1", channel) in grpcio.open_channels()
     assert channel._channel.check_connectivity_state(False) == machine.IDLE
     grpcio.close_channel(channel)
-    assert channel not in grpcio.open_channels()
+    assert ("127.0.0.1:1", channel) not in grpcio.open_channels()
     with pytest.raises(ValueError, match="closed"):
         channel._channel.check_connectivity_state(False)
 

@@ -23,7 +23,9 @@ from grpc_backoff.pool.events import (
     SlotOpened,
     SlotRetiring,
     SlotServing,
+    SlotUnhealthy,
 )
+from grpc_backoff.status import CANCELLED_BY_SERVER
 from grpc_backoff.telemetry.log import FIELDS, log_event
 
 PAGE = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text("utf-8")
@@ -49,6 +51,11 @@ LINES = [
         SlotServing(**COMMON, attempt=0, slot=1, why="it has a connection"),
         logging.DEBUG,
         "dns:///shop:443: slot 1: serving, because it has a connection",
+    ),
+    (
+        SlotUnhealthy(**COMMON, attempt=0, slot=1, why="the server reports NOT_SERVING"),
+        logging.INFO,
+        "dns:///shop:443: slot 1: unhealthy, because the server reports NOT_SERVING",
     ),
     (
         SlotCondemned(**COMMON, attempt=0, slot=1, why="no answer"),
@@ -139,6 +146,11 @@ LINES = [
         CallExhausted(**CALL, attempt=5, code="UNAVAILABLE", reason=Reason.ATTEMPTS, took=12.345, trace_id=TRACE),
         logging.WARNING,
         f"{PLACE} gave up after attempt 5 and 12.3 s, UNAVAILABLE: no attempts are left; trace {TRACE}",
+    ),
+    (
+        CallExhausted(**CALL, attempt=4, code="CANCELLED", reason=Reason.ATTEMPTS, took=0.25),
+        logging.WARNING,
+        f"{PLACE} gave up after attempt 4 and 0.25 s, CANCELLED, {CANCELLED_BY_SERVER}: no attempts are left",
     ),
     (
         CallExhausted(**CALL, attempt=1, code="UNAVAILABLE", reason=Reason.STOPPED, took=0.25),
