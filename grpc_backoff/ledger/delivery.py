@@ -165,7 +165,8 @@ class Delivery:
         patience = max(self._grace, self._settings.poll)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
-                await self._recorded()
+                while self._ended or self._flushing:  # noqa: ASYNC110 - it waits for two things, and only at the end
+                    await asyncio.sleep(_MOMENT)
         if self._hooks:
             await asyncio.wait(self._hooks, timeout=patience)
         rest = [*self._hooks, *beside]
@@ -193,7 +194,9 @@ class Delivery:
                 continue
             try:
                 taken = await self._take(free)
-                self._is_well()
+                if self._troubled:
+                    _LOG.info("%s: deliveries have resumed", self.target)
+                self._troubled = False
             except LedgerError as error:
                 await self._is_troubled(error)
                 continue
@@ -297,7 +300,8 @@ class Delivery:
 
     async def _attempt(self, operation: Operation) -> None:
         if operation.problem is not None:
-            self._set_aside(operation, operation.problem)
+            report = AttemptReport(operation.id, operation.lease_token, _ONE_ATTEMPT, FailedAttempt("INTERNAL"))
+            self._report(operation, report._replace(details=cut(operation.problem)))
             return
         try:
             policy = self._ledger.policy_of(operation.policy)
@@ -310,7 +314,8 @@ class Delivery:
             response = await self._call(operation, timeout)
         except grpc.aio.AioRpcError as error:
             if self._never_left(error):
-                await self._give_back(operation)
+                self._window = self._window.closed()
+                await self._release(operation)
                 return
             await self._failed(operation, policy, error, ran_out=time.monotonic() - began >= timeout)
         else:
@@ -326,11 +331,6 @@ class Delivery:
             self._unknown.add(operation.policy)
             _LOG.warning("%s: operations with this policy are left to other deliverers: %s", self.target, error)
         await self._release(operation)
-
-    def _set_aside(self, operation: Operation, why: str) -> None:
-        """Fail an operation whose row cannot be read."""
-        failure = FailedAttempt("INTERNAL")
-        self._report(operation, AttemptReport(operation.id, operation.lease_token, _ONE_ATTEMPT, failure, cut(why)))
 
     async def _call(self, operation: Operation, timeout: float) -> bytes:  # noqa: ASYNC109 - it is the timeout of the call
         """Make one attempt, without retries by the channel or service config, and without waiting for a connection."""
@@ -359,10 +359,6 @@ class Delivery:
         ready = self._channel.get_state() is grpc.ChannelConnectivity.READY
         report = _core_report(error, Link.OPEN if ready else Link.UNREACHABLE)
         return never_left(report) or was_refused(report)
-
-    async def _give_back(self, operation: Operation) -> None:
-        self._window = self._window.closed()
-        await self._release(operation)
 
     async def _release(self, operation: Operation) -> None:
         lease = Lease(operation.id, operation.lease_token)
@@ -430,11 +426,6 @@ class Delivery:
                 await self._flush()
             except LedgerError as error:
                 await self._is_troubled(error)
-
-    async def _recorded(self) -> None:
-        """Wait until the ends of all attempts are recorded and announced."""
-        while self._ended or self._flushing:  # noqa: ASYNC110 - it waits for two things, and only at the end
-            await asyncio.sleep(_MOMENT)
 
     async def _flush(self) -> None:
         self._flushing = True
@@ -560,11 +551,6 @@ class Delivery:
         )
         self._troubled = True
         await asyncio.sleep(self._settings.poll)
-
-    def _is_well(self) -> None:
-        if self._troubled:
-            _LOG.info("%s: deliveries have resumed", self.target)
-            self._troubled = False
 
 
 def event_of(operation: Operation, recorded: Recorded) -> events.OperationEvent:

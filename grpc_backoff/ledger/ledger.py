@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import functools
 import inspect
 import logging
 import os
@@ -26,12 +25,11 @@ from grpc_backoff.base_errors import OptionError, PolicyWarning
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint, read_hint
-from grpc_backoff.channel.method import Method
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
-from grpc_backoff.config.methods import Repeats, Retry, read_retry
-from grpc_backoff.config.remarks import doubts, warn_of
+from grpc_backoff.config.methods import Retry
 from grpc_backoff.config.settings import resolve_ledger
-from grpc_backoff.config.target import bare_target, read_target
+from grpc_backoff.config.target import bare_target
+from grpc_backoff.ledger.database import check_process
 from grpc_backoff.ledger.delivery import Delivery, cut, event_of
 from grpc_backoff.ledger.errors import (
     LedgerBusyError,
@@ -43,13 +41,11 @@ from grpc_backoff.ledger.errors import (
 from grpc_backoff.ledger.events import Listener, OperationEvent
 from grpc_backoff.ledger.hooks import LedgerHooks, run_hook
 from grpc_backoff.ledger.log import log_operation
-from grpc_backoff.ledger.metadata import metadata_bytes, unsendable
-from grpc_backoff.ledger.parameters import policy_text
+from grpc_backoff.ledger.preparing import Preparing, check_bytes, target_of
 from grpc_backoff.ledger.records import (
     WELL,
     AttemptReport,
     Filter,
-    Metadata,
     Operation,
     OperationAttempt,
     OperationState,
@@ -60,14 +56,11 @@ from grpc_backoff.ledger.records import (
     Submitted,
 )
 from grpc_backoff.ledger.sqlite import SQLiteStore
-from grpc_backoff.ledger.store import ParameterStyle, Store, check_process
-from grpc_backoff.ledger.transitions import ledger_policy
+from grpc_backoff.ledger.statements import ParameterStyle
+from grpc_backoff.ledger.store import Store
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.ledger import LedgerSettings
-from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.telemetry.trace import current_trace_id
 
 _LOG = logging.getLogger("grpc_backoff")
 _CHANCE = random.SystemRandom()
@@ -83,7 +76,6 @@ _RECOUNT = 5.0
 _MANY = 1000
 _PAGE = 20 * _MANY
 """How many ids are read at once, because each query for them may have to sort all that are left."""
-_LONGEST_KEY = 1024  # characters
 
 
 def open_store(url: str, settings: LedgerSettings) -> Store:
@@ -105,7 +97,7 @@ def open_store(url: str, settings: LedgerSettings) -> Store:
     return SQLiteStore(url.removeprefix(_SQLITE), settings)
 
 
-class Ledger:
+class Ledger(Preparing):
     """Operations in a database, which some processes submit and the same or other processes deliver.
 
     ::
@@ -137,15 +129,13 @@ class Ledger:
         """Create a ledger on an open store; use `open` instead."""
         if hooks is not None and not isinstance(hooks, LedgerHooks):
             raise OptionError("hooks", hooks, "a LedgerHooks object")
+        super().__init__(settings, config)
         self.store = store
-        self.settings = settings
         self.hooks = hooks or LedgerHooks()
         self.rng: Random = rng or _CHANCE
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self._config = config
         self._configured = False
         self._listeners: list[Listener] = [log_operation, *listeners]
-        self._policies: dict[str, RetryPolicy] = {}
         self._deliveries: set[Delivery] = set()
         self._closed = False
         self._process = os.getpid()
@@ -296,44 +286,6 @@ class Ledger:
             self._notify(target)
         return told
 
-    def prepared(
-        self,
-        call: Any,
-        *request: Any,
-        idempotency_key: str | None = None,
-        metadata: Iterable[tuple[str, str | bytes]] = (),
-        policy: Retry | None = None,
-        order_key: str | None = None,
-        not_before: float | None = None,
-    ) -> Submission:
-        """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`.
-
-        Raises:
-            OptionError: an argument has an invalid value, or the settings do not allow this metadata key.
-            LedgerLimitError: request and metadata are larger than `max_request_bytes` (LG-11).
-        """
-        target, method, content = _parts(call, request)
-        pairs = self._allowed(metadata)
-        self._check_size(content, pairs)
-        if idempotency_key is not None and (not isinstance(idempotency_key, str) or not _is_header(idempotency_key)):
-            raise OptionError(
-                "idempotency_key", idempotency_key, "visible ASCII characters, because it is sent as metadata"
-            )
-        if order_key is not None and (not isinstance(order_key, str) or not 0 < len(order_key) <= _LONGEST_KEY):
-            raise OptionError("order_key", order_key, f"text of 1 to {_LONGEST_KEY} characters")
-        return Submission(
-            str(uuid.uuid4()),
-            target,
-            method,
-            content,
-            pairs,
-            self._policy_text(method, policy),
-            current_trace_id(),
-            idempotency_key,
-            order_key,
-            None if not_before is None else checks.pause("not_before", not_before),
-        )
-
     def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
         """Return the SQL that stores an operation, and its parameters, for a transaction with any other driver (LG-9).
 
@@ -348,45 +300,6 @@ class Ledger:
             OptionError: there is no such style.
         """
         return self.store.statement(prepared, style)
-
-    def _check_size(self, request: bytes, metadata: Metadata) -> None:
-        size, most = len(request) + metadata_bytes(metadata), self.settings.max_request_bytes
-        if size > most:
-            what = "request and metadata" if metadata else "request"
-            raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
-
-    def _allowed(self, metadata: Iterable[tuple[str, str | bytes]]) -> Metadata:
-        pairs = tuple((key, value) for key, value in metadata)
-        for key, value in pairs:
-            if key not in self.settings.metadata:
-                allowed = ", ".join(self.settings.metadata) or "none"
-                raise OptionError("metadata", key, f"a key that the ledger's settings allow ({allowed})")
-            wanted = unsendable(key, value)
-            if wanted is not None:
-                raise OptionError("metadata", key, wanted)  # without the value, which may be secret
-        return pairs
-
-    def _policy_text(self, method: str, policy: Repeats | None) -> str:
-        if policy is None:
-            applies = self._config is not None and self.settings.methods
-            resolved = self._config.retry_policy(method.removeprefix("/")) if self._config and applies else None
-            if resolved is None:
-                return self.settings.policy
-            policy = resolved.policy
-        if isinstance(policy, HedgingPolicy):
-            raise OptionError("policy", policy, "a retry policy, because a ledger never has two attempts at once")
-        self._warn_of(policy)
-        if isinstance(policy, RetryPolicy):
-            text = policy_text(policy)
-            if self.policy_of(text) != ledger_policy(policy):
-                raise OptionError("policy", policy, "a policy that can be written as a policy string")
-            return text
-        return policy
-
-    def _warn_of(self, policy: Retry) -> None:
-        """Warn of a policy with neither a deadline nor a limited number of attempts, as for calls (BP-2)."""
-        read = policy if isinstance(policy, RetryPolicy) else self.policy_of(policy)
-        warn_of(doubts(read, bounded=read.deadline is not None))
 
     async def make_room(self, number: int) -> None:
         """Enforce the limit on waiting operations (LG-11); those from other processes are counted some seconds late.
@@ -489,7 +402,12 @@ class Ledger:
         after = dataclasses.replace(
             operation, state=recorded.state, attempts=recorded.attempts, code=recorded.code, next_attempt_at=None
         )
-        return functools.partial(_run_hooks, hooks, after)
+
+        async def run() -> None:
+            for hook in hooks:
+                await run_hook(operation.target, hook, after)
+
+        return run
 
     def emit(self, event: OperationEvent) -> None:
         """Call the listeners; their exceptions are logged and otherwise ignored."""
@@ -498,22 +416,6 @@ class Ledger:
                 listener(event)
             except Exception:  # noqa: BLE001 - a listener is user code
                 _LOG.exception("a ledger's listener raised an exception")
-
-    def policy_of(self, text: str) -> RetryPolicy:
-        """Return the policy described by an operation's text, as a ledger applies it; OptionError if it is unknown."""
-        policy = self._policies.get(text)
-        if policy is None:
-            if len(self._policies) >= _MANY:  # texts may differ for each operation
-                self._policies.clear()
-            policy = self._policies[text] = ledger_policy(read_retry("policy", text, self._config))
-        return policy
-
-    def policy_of_any(self, text: str) -> RetryPolicy:
-        """Return the policy as `policy_of` does, or the ledger's default policy if the text names an unknown one."""
-        try:
-            return self.policy_of(text)
-        except OptionError:
-            return self.policy_of(self.settings.policy)
 
     # Recording attempts that were made without a claim.
 
@@ -631,11 +533,11 @@ class Ledger:
         Raises:
             OptionError: the target cannot be dialled.
         """
-        await self.store.pause(_target(target))
+        await self.store.pause(target_of(target))
 
     async def resume(self, target: str) -> bool:
         """End the pause of a target; return whether it was paused."""
-        resumed = await self.store.resume(_target(target))
+        resumed = await self.store.resume(target_of(target))
         await self.store.notify(bare_target(target))
         self._wake(target)
         return resumed
@@ -652,7 +554,7 @@ class Ledger:
             LedgerLimitError: request and metadata are larger than `max_request_bytes` (LG-11).
         """
         if request is not None:
-            _check_bytes(request)
+            check_bytes(request)
             self._check_size(request, (await self.get(id)).metadata)
         if not await self.store.begin_anew([_checked(id)], [OperationState.CONFLICT], request):
             raise LedgerStateError(f"operation {id} is {(await self.get(id)).state.value}, not in conflict")
@@ -686,7 +588,7 @@ class Ledger:
         """
         moved, some = 0, _MANY
         while some == _MANY:
-            some = await self.store.retarget(_target(old), _target(new), _MANY)
+            some = await self.store.retarget(target_of(old), target_of(new), _MANY)
             moved += some
         await self.store.notify(bare_target(new))
         self._wake(new)
@@ -714,53 +616,9 @@ class Ledger:
                 return pruned
 
 
-async def _run_hooks(hooks: Sequence[Callable[[Operation], Any]], operation: Operation) -> None:
-    for hook in hooks:
-        await run_hook(operation.target, hook, operation)
-
-
-def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
-    """Return the target, the method and the serialized request."""
-    if isinstance(call, Method):
-        if call.arity != "unary_unary":
-            raise TypeError(f"{call.method} is a {call.arity} method: only unary-unary methods can be stored")
-        if len(request) != 1:
-            raise TypeError(f"{call.method} takes one request, not {len(request)}")
-        content = call.serialized(request[0])
-        target, method = call.channel.target, call.method
-    elif isinstance(call, str) and len(request) == 2:  # noqa: PLR2004 - method and request
-        target, (method, content) = _target(call), request
-        if not isinstance(method, str) or not method.startswith("/"):
-            raise OptionError("method", method, "a path such as '/package.Service/Method'")
-    else:
-        kind = type(call)
-        raise TypeError(
-            f"call={kind.__module__}.{kind.__name__}: expected a unary-unary method of a stub on a channel of this "
-            "library and a request, or target, method and bytes"
-        )
-    _check_bytes(content)
-    return bare_target(target), method, content
-
-
-def _check_bytes(request: object) -> None:
-    if not isinstance(request, bytes):
-        raise TypeError(f"request={type(request).__name__}: expected bytes")
-
-
-def _is_header(text: str) -> bool:
-    return 0 < len(text) <= _LONGEST_KEY and all(" " < character <= "~" for character in text)
-
-
 def _checked(id_: str) -> str:
     """Return an operation's id in canonical form; LedgerStateError if it is not an id."""
     try:
         return str(uuid.UUID(id_))
     except (ValueError, AttributeError, TypeError):
         raise LedgerStateError(f"id={id_!r}: expected an operation id (a UUID)") from None
-
-
-def _target(given: str) -> str:
-    """Return a target to store; unlike a channel's, it must name something, because no channel would deliver to it."""
-    if not given:
-        raise OptionError("target", given, "the target of a channel that delivers, such as 'localhost:50051'")
-    return read_target(given)

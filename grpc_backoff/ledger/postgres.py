@@ -19,21 +19,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from grpc_backoff.base_errors import MissingExtra, OptionError
+from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError
 from grpc_backoff.ledger.records import AttemptReport, Recorded, Submission, Submitted
-from grpc_backoff.ledger.schema import migrations
-from grpc_backoff.ledger.store import (
-    PARAMETER,
-    Access,
-    Dialect,
-    Plan,
-    Row,
-    Statement,
-    Store,
-    check_version,
-    follow,
-    one,
-)
+from grpc_backoff.ledger.schema import migrations, upgrade
+from grpc_backoff.ledger.statements import PARAMETER, Access, Dialect, Plan, Row, Statement, follow, one
+from grpc_backoff.ledger.store import Store
 from grpc_backoff.policy.ledger import LedgerSettings
 
 try:
@@ -63,7 +54,12 @@ _RELISTEN = 1.0
 """Seconds between attempts to listen again; deliverers poll in the meantime."""
 _UNTIDY = 500
 """The number of dead tuples from which they are removed without waiting for autovacuum."""
-_DEAD = Statement("SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_all_tables WHERE schemaname = 'grpc_backoff'", {})
+_UNTIDINESS = Statement(
+    "SELECT coalesce(sum(n_dead_tup), 0), coalesce(bool_or(n_mod_since_analyze > 50 + 0.1 * n_live_tup), false) "
+    "FROM pg_stat_all_tables WHERE schemaname = 'grpc_backoff'",
+    {},
+)
+"""The number of dead tuples, and whether autovacuum would analyze a table."""
 _EPOCH = 946_684_800  # PostgreSQL counts from the year 2000; this is its distance to 1970, in seconds
 _INFINITE = {b"\x7f" + 7 * b"\xff": math.inf, b"\x80" + 7 * b"\x00": -math.inf}
 _TYPES = {
@@ -212,11 +208,20 @@ class PostgresStore(Store):
         if access is not Access.TRANSACTION:
             session.committing = access is Access.STATEMENT
             return await _follow(plan, session)
-        async with session.pipeline():
-            await session.execute("BEGIN")
-            await self._limit_locks(session)
-            result = await _follow(plan, session)
-            await session.write("COMMIT")
+        first: BaseException | None = None
+        try:
+            async with session.pipeline():
+                try:
+                    await session.execute("BEGIN")
+                    await self._limit_locks(session)
+                    result = await _follow(plan, session)
+                    await session.write("COMMIT")
+                except BaseException as error:  # noqa: BLE001 - raised below, because psycopg would log a second one
+                    first = error
+        except psycopg.Error as error:
+            first = first or error
+        if first is not None:
+            raise first
         return result
 
     def _typed(self, new: str) -> str:
@@ -245,7 +250,7 @@ class PostgresStore(Store):
         task = asyncio.ensure_future(self._work(work, request))
         limit = loop.call_later(seconds, request.expire, task)
         task.add_done_callback(lambda _: limit.cancel())
-        task.add_done_callback(_ignore)
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # its caller may have been cancelled
         either: set[asyncio.Future[Any]] = {task, request.expired}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if request.expired.done():
@@ -332,11 +337,8 @@ class PostgresStore(Store):
                 # Do not use IF NOT EXISTS, which requires the CREATE privilege even if the schema exists.
                 if not await _rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'", ()):
                     await connection.execute("CREATE SCHEMA grpc_backoff")
-                await connection.execute("CREATE TABLE IF NOT EXISTS grpc_backoff.schema (version integer NOT NULL)")
-                for migration in known[before:]:
-                    await connection.execute(migration.sql)
-                    await connection.execute("DELETE FROM grpc_backoff.schema")
-                    await connection.execute("INSERT INTO grpc_backoff.schema VALUES (%s)", (migration.number,))
+                for sql in upgrade(known, before, "grpc_backoff.schema"):
+                    await connection.execute(sql)
                 connection.committing = True
             return before, newest
 
@@ -365,23 +367,23 @@ class PostgresStore(Store):
 
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
         """Store operations in the caller's own transaction and wake deliverers when it commits."""
-        if isinstance(connection, psycopg.AsyncConnection | psycopg.Connection):
-            _require_transaction(connection)
+        theirs = isinstance(connection, psycopg.AsyncConnection | psycopg.Connection)
+        if theirs and connection.autocommit and connection.info.transaction_status == _IDLE:
+            raise OptionError(
+                "within",
+                "psycopg connection in autocommit mode",
+                "a connection with an open transaction: use connection.transaction()",
+            )
+        plan = self._submitting_and_waking(submissions)
         if isinstance(connection, psycopg.AsyncConnection):
-            return self._submit_async(connection, submissions)
+            return _follow(plan, connection)
         if isinstance(connection, psycopg.Connection):
-            return asyncio.to_thread(self._submit_sync, connection, submissions)
+            return asyncio.to_thread(follow, plan, functools.partial(_execute_sync, connection))
         kind = type(connection)
         raise TypeError(
             f"within={kind.__module__}.{kind.__name__}: expected a psycopg connection for a ledger in PostgreSQL; "
             "for other drivers see Ledger.statement"
         )
-
-    async def _submit_async(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
-        return await _follow(self._submitting_and_waking(submissions), connection)
-
-    def _submit_sync(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
-        return follow(self._submitting_and_waking(submissions), functools.partial(_execute_sync, connection))
 
     def _submitting_and_waking(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
         _, [(identity,)] = yield [
@@ -414,15 +416,17 @@ class PostgresStore(Store):
             return [(await self.record([report]))[0] for report in reports]
 
     async def sweep(self) -> bool:
-        """Remove dead tuples if there are many; autovacuum looks for them once a minute at most."""
-        if not await self._is_untidy():
-            return False
-        vacuum = "VACUUM (SKIP_LOCKED, TRUNCATE false) grpc_backoff.operations, grpc_backoff.attempts"
-        await self._connected(lambda connection: connection.execute(vacuum), self._settings.timeout)
-        return await self._is_untidy()
+        """Remove dead tuples if there are many, and count anew for the planner; autovacuum looks once a minute at most.
 
-    async def _is_untidy(self) -> bool:
-        [(dead,)] = await self._run(lambda: one(_DEAD), Access.READ)
+        With old counts, a claim sorts all that is due instead of taking the first from the index.
+        """
+        [(dead, stale)] = await self._run(lambda: one(_UNTIDINESS), Access.READ)
+        if dead < _UNTIDY:
+            return False
+        options = f"{'ANALYZE, ' if stale else ''}SKIP_LOCKED, TRUNCATE false"
+        vacuum = f"VACUUM ({options}) grpc_backoff.operations, grpc_backoff.attempts"
+        await self._connected(lambda connection: connection.execute(vacuum), self._settings.timeout)
+        [(dead, _)] = await self._run(lambda: one(_UNTIDINESS), Access.READ)
         return bool(dead >= _UNTIDY)
 
     # Notifications.
@@ -494,15 +498,6 @@ def _in_psycopg(text: str) -> str:
     return re.sub(PARAMETER, r"%(\1)s", text)
 
 
-def _require_transaction(connection: Any) -> None:
-    if connection.autocommit and connection.info.transaction_status == _IDLE:
-        raise OptionError(
-            "within",
-            "psycopg connection in autocommit mode",
-            "a connection with an open transaction: use connection.transaction()",
-        )
-
-
 def _notice(target: str) -> Statement:
     return Statement("SELECT pg_notify(:channel, :target)", {"channel": _CHANNEL, "target": target})
 
@@ -549,8 +544,3 @@ def _name_of(url: str) -> str:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-def _ignore(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled():
-        task.exception()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import shlex
 import sqlite3
@@ -21,10 +20,12 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from grpc_backoff.base_errors import OptionError
+from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError
 from grpc_backoff.ledger.records import Submission, Submitted
-from grpc_backoff.ledger.schema import migrations
-from grpc_backoff.ledger.store import Access, Dialect, Plan, Row, Statement, Store, check_version, follow
+from grpc_backoff.ledger.schema import Migration, migrations, upgrade
+from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, follow
+from grpc_backoff.ledger.store import Store
 from grpc_backoff.policy.ledger import LedgerSettings
 
 ResultT = TypeVar("ResultT")
@@ -101,11 +102,12 @@ class SQLiteStore(Store):
     async def _run(self, plan: Callable[[], Plan[ResultT]], access: Access, _share: float = 1.0) -> ResultT:
         if access is Access.READ:
             return await self._on_thread(lambda connection: follow(plan(), self._executor(connection.cursor())))
-        return await self._on_thread(functools.partial(self._write_on, plan))
 
-    def _write_on(self, plan: Callable[[], Plan[ResultT]], connection: sqlite3.Connection) -> ResultT:
-        with self._writing(connection):
-            return follow(plan(), self._executor(connection.cursor()))
+        def write(connection: sqlite3.Connection) -> ResultT:
+            with self._writing(connection):
+                return follow(plan(), self._executor(connection.cursor()))
+
+        return await self._on_thread(write)
 
     def _executor(self, cursor: sqlite3.Cursor) -> Callable[[list[Statement]], list[list[Row]]]:
         """Return a function that executes statements; they all use the time of this call as the current time."""
@@ -129,7 +131,7 @@ class SQLiteStore(Store):
         """Run a function on the store's thread; once begun, it runs to its end even if the caller is cancelled."""
         self._check_usable()
         done = asyncio.get_running_loop().run_in_executor(self._thread, self._work, work)
-        done.add_done_callback(_retrieve)  # its caller may have been cancelled
+        done.add_done_callback(lambda done: done.cancelled() or done.exception())  # its caller may have been cancelled
         return await asyncio.shield(done)
 
     def _work(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
@@ -202,15 +204,12 @@ class SQLiteStore(Store):
 
     async def migrate(self, *, apply: bool) -> tuple[int, int]:
         """Bring the tables to this library's version (LG-13); a file that is rejected is left unchanged."""
-        if not apply and not await asyncio.to_thread(self._is_there):  # opening it would create it
+        if not apply and self._file is not None and not await asyncio.to_thread(self._file.exists):
             raise LedgerSchemaError(
                 f"{self._name}: there is no such file; "
                 f"run `grpc-backoff ledger --db {shlex.quote(self._name)} migrate` to create it"
             )
         return await self._on_thread(lambda connection: self._migrate(connection, apply=apply))
-
-    def _is_there(self) -> bool:
-        return self._file is None or self._file.exists()
 
     def _check_file(self) -> None:
         """Reject a file that was deleted or replaced while it was open, because nothing written to it would last."""
@@ -224,7 +223,7 @@ class SQLiteStore(Store):
 
     def _migrate(self, connection: sqlite3.Connection, *, apply: bool) -> tuple[int, int]:
         known = migrations("sqlite")
-        before = _version(connection)
+        before = version_of(connection, "ledger_schema")
         newest = known[-1].number
         if before != newest:
             check_version(self._name, before, newest, apply=apply)
@@ -232,13 +231,7 @@ class SQLiteStore(Store):
         if before == newest:
             return before, before
         with self._writing(connection):
-            before = _version(connection)  # another process may have migrated already
-            connection.execute("CREATE TABLE IF NOT EXISTS ledger_schema (version INTEGER NOT NULL)")
-            for migration in known[before:]:
-                for statement in _statements(migration.sql):
-                    connection.execute(statement)
-                connection.execute("DELETE FROM ledger_schema")
-                connection.execute("INSERT INTO ledger_schema (version) VALUES (?)", (migration.number,))
+            before = upgrade_file(connection, known, "ledger_schema")
         return before, newest
 
     # Submitting.
@@ -255,7 +248,8 @@ class SQLiteStore(Store):
         [(_, _, file), *_] = cursor.execute("PRAGMA database_list").fetchall()
         if self._file is not None and file and not self._file.samefile(file):
             raise OptionError("within", file, f"a connection to the ledger's own file ({self._file})")
-        if not connection.in_transaction and _commits_by_itself(connection):
+        automatic = connection.isolation_level is None or getattr(connection, "autocommit", None) is True  # Python 3.12
+        if automatic and not connection.in_transaction:  # a transaction begun here would never be committed
             raise OptionError(
                 "within",
                 "sqlite3.Connection in autocommit mode",
@@ -274,14 +268,6 @@ class SQLiteStore(Store):
             finally:
                 with contextlib.suppress(sqlite3.Error):
                     cursor.execute("RELEASE grpc_backoff")
-
-    # Notifications. SQLite has none, so the processes poll.
-
-    async def notify(self, target: str) -> None:
-        """Do nothing, because SQLite has no notifications; other processes poll."""
-
-    def listen(self, heard: Callable[[str], None]) -> None:
-        """Do nothing, because SQLite has no notifications."""
 
 
 _PROBLEMS = {
@@ -305,27 +291,21 @@ def _file_of(path: str) -> Path | None:
     return None if path in ("", ":memory:") else Path(path)
 
 
-def _retrieve(done: asyncio.Future[Any]) -> None:
-    if not done.cancelled():
-        done.exception()
-
-
-def _commits_by_itself(connection: sqlite3.Connection) -> bool:
-    """Return whether the connection is in autocommit mode, where a transaction begun here would never be committed."""
-    return connection.isolation_level is None or getattr(connection, "autocommit", None) is True  # since Python 3.12
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'ledger_schema'").fetchone()
-    row = connection.execute("SELECT version FROM ledger_schema").fetchone() if found else None
+def version_of(connection: sqlite3.Connection, table: str) -> int:
+    """Return the version that a table of versions contains; 0 if there is none."""
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    row = connection.execute(f"SELECT version FROM {table}").fetchone() if found else None
     return 0 if row is None else int(row[0])
 
 
-def _statements(sql: str) -> Iterator[str]:
-    """Split a file into its statements, because `executescript` would commit an open transaction."""
+def upgrade_file(connection: sqlite3.Connection, known: list[Migration], table: str) -> int:
+    """Bring a file to the newest version in the open transaction; return the version before."""
+    before = version_of(connection, table)
     statement = ""
-    for line in sql.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
+    for sql in upgrade(known, before, table):
+        for line in f"{sql.rstrip().removesuffix(';')};".splitlines(keepends=True):
+            statement += line
+            if sqlite3.complete_statement(statement):  # `executescript` would commit the transaction
+                connection.execute(statement)
+                statement = ""
+    return before

@@ -19,10 +19,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.ledger import ledger as core
+from grpc_backoff.ledger.database import check_process
 from grpc_backoff.ledger.errors import LedgerUnavailableError
 from grpc_backoff.ledger.hooks import LedgerHooks
 from grpc_backoff.ledger.records import Submission, Submitted
-from grpc_backoff.ledger.store import ParameterStyle, check_process
+from grpc_backoff.ledger.statements import ParameterStyle
 
 __all__ = ["Ledger"]
 
@@ -148,7 +149,7 @@ class Ledger:
 
         Raises:
             LedgerUnavailableError: the database does not answer.
-            LedgerFullError: there is no room for all of them.
+            LedgerLimitError: there is no room for all of them.
             TypeError: `within` is a connection for asyncio.
         """
         if within is None or not prepared:

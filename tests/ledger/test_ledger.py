@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import sqlite3
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
 
 import grpc
+import psycopg
 import pytest
 
 from grpc_backoff import HedgingPolicy, OptionError, PolicyWarning, aio, parse_policy
+from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.ledger import (
     Filter,
     Ledger,
@@ -25,6 +31,7 @@ from grpc_backoff.ledger import (
     OperationState,
 )
 from grpc_backoff.ledger.parameters import policy_text
+from grpc_backoff.ledger.records import AttemptReport
 from grpc_backoff.policy.presets import RETRY
 from tests.echo import EchoStub, Message
 from tests.ledger.conftest import SETTINGS
@@ -494,3 +501,83 @@ async def test_hedging_is_refused(ledger, policy):
     """HG-9: a ledger never has two attempts of an operation at once."""
     with pytest.raises(OptionError, match=r"only for the calls of a channel|never has two attempts"):
         await ledger.submit("t", "/m/m", b"", policy=policy)
+
+
+async def test_an_interrupted_replay(url):
+    """LG-7: failed operations are replayed in batches; an interrupted replay is run again and completes the rest."""
+    async with await Ledger.open(url) as ledger:
+        prepared = [ledger.prepared("t", "/m/m", b"x") for _ in range(2500)]
+        ids = [told.id for told in await ledger.submit_many(prepared)]
+        for first in range(0, 2500, 500):
+            reports = [AttemptReport(id_, None, RETRY["steps"], FailedAttempt("INTERNAL")) for id_ in ids[first:][:500]]
+            await ledger.store.record(reports)
+        failed = Filter(states=(OperationState.FAILED,))
+        replayed = []
+        async for some in ledger.pages(failed):
+            replayed += await ledger.replay(*some)
+            break
+        left = (await ledger.queue()).counts[OperationState.FAILED]
+        async for some in ledger.pages(failed):
+            replayed += await ledger.replay(*some)
+
+        assert left == 1500
+        assert sorted(replayed) == sorted(ids)
+        assert (await ledger.queue()).counts == {OperationState.PENDING: 2500}
+
+
+async def test_a_replay_reads_no_requests(url):
+    """LG-7: the memory that a replay of all failed operations needs does not depend on the size of their requests."""
+    async with await Ledger.open(url) as ledger:
+        size, number = 65_536, 300
+        for _ in range(number // 100):
+            prepared = [ledger.prepared("t", "/m/m", bytes(size)) for _ in range(100)]
+            ids = [told.id for told in await ledger.submit_many(prepared)]
+            await ledger.store.record(
+                [AttemptReport(id_, None, RETRY["steps"], FailedAttempt("INTERNAL")) for id_ in ids]
+            )
+        del prepared
+        tracemalloc.start()
+        try:
+            replayed = [
+                id_
+                async for ids in ledger.pages(Filter(states=(OperationState.FAILED,)))
+                for id_ in await ledger.replay(*ids)
+            ]
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+        assert len(replayed) == number
+        assert most < size * number / 4
+
+
+async def test_a_caller_that_was_cancelled_before_an_error(url, settings):
+    """LG-10: if a caller is cancelled and its request then fails, nothing is said of an exception never retrieved."""
+    told = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    async with await Ledger.open(url, settings=replace(settings, lock_timeout=0.3)) as ledger:
+        with locking(url):
+            caller = asyncio.ensure_future(ledger.submit("t", "/m/m", b""))
+            await asyncio.sleep(0.1)
+            caller.cancel()
+            await asyncio.wait([caller])
+            await asyncio.sleep(1.0)  # the request gives up after 0.3 s
+        assert await ledger.find() == []
+    gc.collect()
+    await asyncio.sleep(0)
+
+    assert told == []
+
+
+@contextlib.contextmanager
+def locking(url):
+    """Hold a lock against which every write to the ledger runs."""
+    if url.startswith("postgresql:"):
+        with psycopg.connect(url) as connection:
+            connection.execute("LOCK TABLE grpc_backoff.operations IN EXCLUSIVE MODE")
+            yield
+        return
+    with contextlib.closing(sqlite3.connect(url, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK")

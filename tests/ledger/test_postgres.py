@@ -7,6 +7,8 @@ import contextlib
 import os
 import re
 import resource
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -749,25 +751,30 @@ async def test_a_key_is_locked_until_the_transaction_ends(url):
 
 
 async def test_dead_tuples_are_swept(url, monkeypatch):
-    """LG-11: many dead tuples are removed without waiting for autovacuum; if they must stay, `sweep` says so."""
+    """LG-11: many dead tuples are removed without waiting for autovacuum; if they must stay, `sweep` says so.
+
+    The table is analyzed as well, because claims with old counts sort all that is due.
+    """
     monkeypatch.setattr(postgres_module, "_UNTIDY", 5)
-    dead = "SELECT sum(n_dead_tup) FROM pg_stat_all_tables WHERE schemaname = 'grpc_backoff'"
+    dead = "SELECT sum(n_dead_tup), count(last_analyze) FROM pg_stat_all_tables WHERE schemaname = 'grpc_backoff'"
     async with await Ledger.open(url) as ledger:
         assert await ledger.store.sweep() is False
         with psycopg.connect(url) as reader:
             reader.execute("SELECT txid_current()")
             with psycopg.connect(url, autocommit=True) as connection:
                 told = await ledger.submit_many([ledger.prepared("t", "/m/m", b"") for _ in range(50)])
-                connection.execute("UPDATE grpc_backoff.operations SET details = 'new'")
+                for _ in range(3):
+                    connection.execute("UPDATE grpc_backoff.operations SET details = 'new'")
                 connection.execute("SELECT pg_stat_force_next_flush()")
                 connection.execute("SELECT 1")
                 assert await ledger.store.sweep() is True
         assert await ledger.store.sweep() is False
         with psycopg.connect(url, autocommit=True) as connection:
-            [(left,)] = connection.execute(dead).fetchall()
+            [(left, analyzed)] = connection.execute(dead).fetchall()
         assert len(await ledger.find()) == len(told)
 
     assert left == 0
+    assert analyzed > 0
 
 
 async def test_claims_are_hot_updates(url):
@@ -811,3 +818,42 @@ async def test_sql_on_the_page(url):
             )
             assert await cursor.fetchall() == [(arguments.replace("timestamptz", LONG), result)]
     assert set(shown) == {"delay", "next_attempt_at", "ready"}
+
+
+async def test_a_transaction_that_the_server_ends(server, url, caplog):
+    """LG-12: if the server ends the connection of a transaction, the error is raised; psycopg logs no second one."""
+    database = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+    async with await Ledger.open(url, settings=replace(QUICK, lock_timeout=20.0, timeout=20.0)) as ledger:
+        with psycopg.connect(url) as other:
+            other.execute("LOCK TABLE grpc_backoff.operations IN EXCLUSIVE MODE")
+            waiting = "wait_event_type = 'Lock'"
+            submitting = asyncio.ensure_future(ledger.submit("t", "/m/m", b""))
+            while not other.execute(f"SELECT 1 FROM pg_stat_activity WHERE {waiting}").fetchall():
+                await asyncio.sleep(0.05)
+                other.execute("SELECT pg_stat_clear_snapshot()")
+            server.execute(
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}' AND {waiting}"
+            )
+            with pytest.raises(LedgerUnavailableError) as caught:
+                await submitting
+
+    assert caught.value.stored is False
+    assert [record for record in caplog.records if record.name.startswith("psycopg")] == []
+
+
+def test_without_libpq():
+    """LG-13: if psycopg is installed but libpq is not, the error names libpq, not the extra that is there already."""
+    program = "import ctypes.util\nctypes.util.find_library = lambda name: None\nimport grpc_backoff.ledger.postgres\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        check=False,
+        env=os.environ | {"PSYCOPG_IMPL": "python"},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: psycopg needs the library libpq: install libpq5, or pip install 'psycopg[binary]'"
+    )

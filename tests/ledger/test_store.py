@@ -16,7 +16,7 @@ from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.config.policy_string import parse_policy
-from grpc_backoff.ledger import store as store_module
+from grpc_backoff.ledger import counting
 from grpc_backoff.ledger.records import FINISHED, LOST, AttemptReport, Filter, Lease, OperationState
 from grpc_backoff.policy.presets import RETRY
 from tests.ledger.conftest import execute, open_store, submission
@@ -625,11 +625,24 @@ async def test_what_is_set_aside_is_taken_up(store):
     assert order == ids
 
 
+async def test_what_is_in_nobodys_way_is_not_set_aside(store):
+    """LG-15: only the first due operations are set aside, because each of the others may never have to be."""
+    ids = await submitted(store, 1, 2, 3, order_key="a")
+    await store.set_aside(SHOP, 2)
+
+    assert [(await one(store, id_)).next_attempt_at is None for id_ in ids] == [False, True, False]
+
+
 async def test_what_is_before_was_deleted(store, url):
-    """LG-15: if the operation before was deleted by other means, the next one is taken up by a look at all keys."""
+    """LG-15: if the operation before was deleted by other means, the next one is taken up by a look at all keys.
+
+    Until then, `ready` says that it is not ready.
+    """
     first, second = await submitted(store, 1, 2, order_key="a")
     await store.set_aside(SHOP, 10)
     execute(url, "DELETE FROM {} WHERE id = {}", first)
+    [told] = await store.ready(Filter(), 1, policy_of)
+    assert (told.ready, told.at, told.why) == (False, None, "pending")
     assert await claimed(store) == []
     await store.take_up()
     assert [each.id for each in await claimed(store)] == [second]
@@ -691,7 +704,7 @@ async def test_pages(store):
 
 async def test_numbers_of_many(store, monkeypatch):
     """LG-11: beyond the rows that are counted, the numbers are estimates, and say so."""
-    monkeypatch.setattr(store_module, "_SAMPLE", 10)
+    monkeypatch.setattr(counting, "_SAMPLE", 10)
     await submitted(store, *range(25))
     few, many = await store.waiting(5), await store.queue(None)
 
@@ -702,7 +715,7 @@ async def test_numbers_of_many(store, monkeypatch):
 
 async def test_numbers_without_statistics(store, monkeypatch):
     """LG-11: where the database has no statistics of the table yet, or old ones, the numbers are not the sample's."""
-    monkeypatch.setattr(store_module, "_SAMPLE", 10)
+    monkeypatch.setattr(counting, "_SAMPLE", 10)
     await submitted(store, *range(25))
 
     assert (await store.queue(None)).length == 25
@@ -711,5 +724,5 @@ async def test_numbers_without_statistics(store, monkeypatch):
 def test_samples_are_scaled():
     """LG-11: the counts of a sample are scaled to the size of the table."""
     rows = [("a", "pending", 30, 0.0, 0.0), ("b", "failed", 10, 0.0, 0.0)]
-    assert [row[2] for row in store_module._scaled(rows, 400)] == [300, 100]
-    assert [row[2] for row in store_module._scaled(rows, -1)] == [30, 10]
+    assert [row[2] for row in counting._scaled(rows, 400)] == [300, 100]
+    assert [row[2] for row in counting._scaled(rows, -1)] == [30, 10]

@@ -27,7 +27,7 @@ EXCEPTIONS = {
     ("ledger/ledger.py", "_PAGE"): "rows",
     ("ledger/inbox/aio.py", "AioInbox"): "how long a repeat waits for the first call",
     ("ledger/inbox/sync.py", "SyncInbox"): "how long a repeat waits for the first call",
-    ("ledger/store.py", "_SAMPLE"): "rows",
+    ("ledger/counting.py", "_SAMPLE"): "rows",
     ("server.py", "_GRACE"): "how long a server waits for its calls",
     ("policy/pool.py", "PoolPolicy"): "the defaults of a pool, which the presets take from there",
     ("pool/machine.py", "UNUSED_FOR"): "how long a connection that is not needed waits for a call",

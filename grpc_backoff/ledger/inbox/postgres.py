@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 from grpc_backoff.base_errors import MissingExtra
+from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
 from grpc_backoff.ledger.inbox.decision import Busy, Query, Trouble, statements
-from grpc_backoff.ledger.schema import migrations
-from grpc_backoff.ledger.store import check_version
+from grpc_backoff.ledger.schema import migrations, upgrade
 
 try:
     import psycopg
@@ -85,11 +85,8 @@ class _Postgres:
                 before = _version(connection)  # another process may have migrated already
                 if not connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'").fetchall():
                     connection.execute("CREATE SCHEMA grpc_backoff")
-                connection.execute("CREATE TABLE IF NOT EXISTS grpc_backoff.inbox_schema (version integer NOT NULL)")
-                for migration in known[before:]:
-                    connection.execute(migration.sql)
-                    connection.execute("DELETE FROM grpc_backoff.inbox_schema")
-                    connection.execute("INSERT INTO grpc_backoff.inbox_schema VALUES (%s)", (migration.number,))
+                for sql in upgrade(known, before, "grpc_backoff.inbox_schema"):
+                    connection.execute(sql)
 
     def prune(self, older_than: float) -> int:
         """Delete old records; return how many there were."""

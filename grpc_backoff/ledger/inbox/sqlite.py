@@ -14,14 +14,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
 from grpc_backoff.ledger.inbox.decision import Busy, Query, Trouble, statements
 from grpc_backoff.ledger.schema import migrations
-from grpc_backoff.ledger.store import check_version
+from grpc_backoff.ledger.sqlite import upgrade_file, version_of
 
 ResultT = TypeVar("ResultT")
 _TIMEOUT = 5.0
 """How long migrations and pruning wait for the file's lock, in seconds."""
+_VERSIONS = "ledger_inbox_schema"
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _UNAVAILABLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_NOMEM", "SQLITE_PROTOCOL")
 
@@ -70,7 +72,7 @@ class _SQLite:
         if not apply and not self._path.exists():  # connecting would create it
             raise LedgerSchemaError(f"{self._path}: there is no such file; open it with migrate=True")
         with self._connected() as connection:
-            before = _version(connection)
+            before = version_of(connection, _VERSIONS)
             if before < newest and not apply:
                 raise LedgerSchemaError(f"{self._path}: the table is missing or old; open it with migrate=True")
             check_version(str(self._path), before, newest, apply=apply)
@@ -78,13 +80,7 @@ class _SQLite:
             if before == newest:
                 return
             connection.execute("BEGIN IMMEDIATE")
-            before = _version(connection)  # another process may have migrated already
-            connection.execute("CREATE TABLE IF NOT EXISTS ledger_inbox_schema (version INTEGER NOT NULL)")
-            for migration in known[before:]:
-                for statement in migration.sql.split(";"):
-                    connection.execute(statement)
-                connection.execute("DELETE FROM ledger_inbox_schema")
-                connection.execute("INSERT INTO ledger_inbox_schema (version) VALUES (?)", (migration.number,))
+            upgrade_file(connection, known, _VERSIONS)
             connection.execute("COMMIT")
 
     def prune(self, older_than: float) -> int:
@@ -229,9 +225,3 @@ def _rows(connection: sqlite3.Connection, statement: Query) -> Any:
     cursor = connection.cursor()
     cursor.row_factory = None  # the handler may have set another
     return cursor.execute(*statement).fetchall()
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'ledger_inbox_schema'").fetchone()
-    row = connection.execute("SELECT version FROM ledger_inbox_schema").fetchone() if found else None
-    return 0 if row is None else int(row[0])

@@ -27,3 +27,15 @@ def migrations(database: str) -> list[Migration]:
         Migration(int(file.name.partition("_")[0]), file.name.removesuffix(".sql"), file.read_text("utf-8"))
         for file in sorted(found, key=lambda file: file.name)
     ]
+
+
+def upgrade(known: list[Migration], before: int, table: str) -> list[str]:
+    """Return the SQL that brings a database from one version to the newest, which `table` then contains."""
+    if before >= known[-1].number:  # another process may have migrated already
+        return []
+    return [
+        f"CREATE TABLE IF NOT EXISTS {table} (version integer NOT NULL)",
+        *(migration.sql for migration in known[before:]),
+        f"DELETE FROM {table}",
+        f"INSERT INTO {table} (version) VALUES ({known[-1].number})",
+    ]

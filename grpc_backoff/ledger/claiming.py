@@ -1,0 +1,118 @@
+"""Claiming: each operation has a single owner for as long as its lease lasts (LG-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from grpc_backoff.config.target import bare_target
+from grpc_backoff.ledger.database import SOON
+from grpc_backoff.ledger.order_keys import OrderKeys
+from grpc_backoff.ledger.records import Lease, Operation
+from grpc_backoff.ledger.rows import OPERATION, is_readable, operation_of
+from grpc_backoff.ledger.statements import NO_LEASE, Access
+
+
+class Claiming(OrderKeys):
+    """Claims operations, and extends and gives back their leases."""
+
+    async def claim(
+        self,
+        target: str,
+        limit: int,
+        owner: str,
+        lease: float,
+        without: Collection[str] = (),
+        *,
+        method: str | None = None,
+        methods_without: Collection[str] = (),
+    ) -> list[Operation]:
+        """Claim ready operations for a target, oldest first, each for a single owner; `lease` is in seconds (LG-6).
+
+        Operations `without` are left to others: those whose policy has one of these texts. If `method` is given, only
+        its operations are claimed; none of `methods_without` are.
+        """
+        d = self.dialect
+        others, given = self._without(without, methods_without)
+        if method is not None:
+            others, given = f"{others} AND o.method = :method", given | {"method": method}
+        due = (
+            f"SELECT o.seq AS key FROM {d.operations} o "
+            f"WHERE o.open AND o.target = :target AND o.due <= {d.now} AND o.next_attempt_at <= {d.now}{others} "
+            f"AND {self._unheld()} ORDER BY o.due, o.seq LIMIT :limit{d.skip}"
+        )
+        rows = await self._rows(
+            f"UPDATE {d.operations} AS o SET state = 'in_progress', lease_owner = :owner, lease_began = {d.clock}, "
+            f"lease_until = {d.later.format(d.clock, ':lease')}{d.leased}, lease_token = o.lease_token + 1, "
+            f"claimed_from = o.next_attempt_at, next_attempt_at = NULL FROM ({due}) due WHERE o.seq = due.key "
+            f"RETURNING seq, {OPERATION}",
+            {"owner": owner, "lease": lease, "target": target, "limit": limit, **given},
+            share=SOON,
+        )
+        return [operation_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
+
+    def _without(self, policies: Collection[str], methods: Collection[str]) -> tuple[str, dict[str, Any]]:
+        """Return a condition that excludes operations `o` with these policies and methods, and its parameters."""
+        text, given = "", dict[str, Any]()
+        for column, values in (("policy", policies), ("method", methods)):
+            if values:
+                rows, its = self._column(values, column)
+                text, given = f"{text} AND o.{column} NOT IN ({rows})", given | its
+        return text, given
+
+    def _unheld(self) -> str:
+        """Return whether an operation `o` of `:target` is neither paused nor behind another of its order key."""
+        return (
+            f"NOT EXISTS (SELECT 1 FROM {self.dialect.paused} WHERE target = :target) "
+            f"AND (o.order_key IS NULL OR NOT {self._behind()})"
+        )
+
+    async def next_due(
+        self, target: str, without: Collection[str] = (), methods_without: Collection[str] = ()
+    ) -> float | None:
+        """Return the seconds until the next operation for a target may be claimed; None if there is none."""
+        others, given = self._without(without, methods_without)
+        text = (
+            f"SELECT o.next_attempt_at, {self.dialect.now} FROM {self.dialect.operations} o WHERE o.open "
+            f"AND o.target = :target AND o.due IS NOT NULL AND o.next_attempt_at IS NOT NULL{others} "
+            f"AND {self._unheld()} ORDER BY o.due, o.seq LIMIT 1"
+        )
+        rows = await self._rows(text, {"target": target, **given}, Access.READ, SOON)
+        return max(0.0, rows[0][0] - rows[0][1]) if rows and is_readable("began", rows[0][0]) else None
+
+    async def pause(self, target: str) -> None:
+        """Let no operations of a target be claimed until `resume`."""
+        text = f"INSERT INTO {self.dialect.paused} VALUES (:target) ON CONFLICT DO NOTHING RETURNING target"
+        await self._rows(text, {"target": bare_target(target)})
+
+    async def resume(self, target: str) -> bool:
+        """End a pause; return whether the target was paused."""
+        text = f"DELETE FROM {self.dialect.paused} WHERE target = :target RETURNING target"
+        return bool(await self._rows(text, {"target": bare_target(target)}))
+
+    async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
+        """Extend leases to `lease` seconds from now; return the ids of those still held (LG-6)."""
+        d = self.dialect
+        held, given = self._held(leases, d.skip)  # the result of a locked row is being recorded
+        until = f"lease_until = {d.later.format(d.clock, ':lease')}{d.leased}"
+        text = f"{held} UPDATE {d.operations} AS o SET {until} FROM held WHERE o.seq = held.key RETURNING id"
+        return {id_ for (id_,) in await self._rows(text, {**given, "lease": lease}, share=SOON)}
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        """Return claimed operations to the state before their claim (LG-10)."""
+        held, given = self._held(leases, self.dialect.lock)
+        text = (
+            f"{held} UPDATE {self.dialect.operations} AS o "
+            "SET state = CASE o.attempts WHEN 0 THEN 'pending' ELSE 'waiting_for_retry' END, "
+            f"next_attempt_at = o.claimed_from, {NO_LEASE} FROM held WHERE o.seq = held.key RETURNING id"
+        )
+        await self._rows(text, given, share=SOON)
+
+    def _held(self, leases: Sequence[Lease], lock: str) -> tuple[str, dict[str, Any]]:
+        """Return a query for the operations that are held, in an order in which two of them never deadlock."""
+        rows, given = self._table(("id", "token"), leases)
+        text = (
+            f"WITH r (id, token) AS ({rows}), held AS (SELECT o.seq AS key FROM {self.dialect.operations} o "
+            f"JOIN r ON o.id = r.id AND o.lease_token = r.token WHERE o.state = 'in_progress' ORDER BY o.id{lock})"
+        )
+        return text, given

@@ -1,0 +1,120 @@
+"""Counting: how many operations there are, at a cost that does not grow with the table (LG-11)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from grpc_backoff.config.target import bare_target
+from grpc_backoff.ledger.database import Database
+from grpc_backoff.ledger.records import CLAIMABLE, OperationState, Queue
+from grpc_backoff.ledger.rows import STATES, is_readable
+from grpc_backoff.ledger.statements import Access, Plan, Row, Statement
+
+_UNFINISHED = CLAIMABLE | {OperationState.IN_PROGRESS}
+_SAMPLE = 20_000
+"""How many rows are counted exactly; beyond that, numbers of operations are estimates."""
+
+
+class Counting(Database):
+    """Counts operations."""
+
+    async def queue(self, target: str | None) -> Queue:
+        """Return how many operations there are in each state, and the age of the oldest unfinished one."""
+        queues = await self.queues()
+        if target is None:
+            return _combined(queues.values())
+        return queues.get(bare_target(target), Queue({}, 0, 0.0))
+
+    async def queues(self) -> dict[str, Queue]:
+        """Return the same for each target.
+
+        Beyond 20,000 rows, the numbers are estimates: from those rows, and the database's own estimate of all.
+        """
+        return await self._run(self._queues, Access.READ)
+
+    def _queues(self) -> Plan[dict[str, Queue]]:
+        d = self.dialect
+        some = f"SELECT o.target, o.state, o.created, o.finished FROM {d.operations} o WHERE"
+        counted = f"SELECT target, state, count(*), min(created), {d.now} FROM"
+        rows_open, rows_done, held, paused = yield [
+            Statement(f"{counted} ({some} o.open LIMIT :most) s GROUP BY target, state", {"most": _SAMPLE}),
+            Statement(
+                f"{counted} ({some} NOT o.open ORDER BY o.finished DESC LIMIT :most) s GROUP BY target, state",
+                {"most": _SAMPLE},
+            ),
+            Statement(
+                f"SELECT o.target, count(DISTINCT o.order_key) FROM {d.operations} o WHERE o.open "
+                "AND o.order_key >= '' AND o.finished IS NOT NULL GROUP BY o.target",
+                {},
+            ),
+            Statement(f"SELECT target FROM {d.paused}", {}),
+        ]
+        groups = {True: rows_open, False: rows_done}
+        full = {is_open: sum(row[2] for row in rows) >= _SAMPLE for is_open, rows in groups.items()}
+        if any(full.values()):
+            [estimates] = yield [Statement(d.sizes, {})]
+            sizes = {bool(is_open): size for is_open, size in estimates}
+            if any(full[is_open] and size < _SAMPLE for is_open, size in sizes.items()):  # older than the rows
+                [exact] = yield [Statement(f"SELECT open, count(*) FROM {d.operations} GROUP BY open", {})]
+                sizes |= {bool(is_open): size for is_open, size in exact}
+            for is_open, size in sizes.items():
+                if full[is_open]:
+                    groups[is_open] = _scaled(groups[is_open], size)
+        return _queues(
+            [*groups[True], *groups[False]],
+            {target: int(number) for target, number in held},
+            [name for (name,) in paused],
+            estimated=any(full.values()),
+        )
+
+    async def waiting(self, limit: int) -> int:
+        """Return how many operations are unfinished, at most `limit`; beyond 20,000, this is an estimate."""
+        most = min(limit, _SAMPLE)
+        text = (
+            f"SELECT count(*) FROM (SELECT 1 FROM {self.dialect.operations} o WHERE o.open AND o.finished IS NULL "
+            "LIMIT :limit) w"
+        )
+        [(number,)] = await self._rows(text, {"limit": most}, Access.READ)
+        if number < most or most == limit:
+            return int(number)
+        return min(limit, (await self.queue(None)).length)
+
+
+def _scaled(rows: Sequence[Row], size: float) -> list[Row]:
+    """Return the counts of a sample, scaled to the number of all rows."""
+    sampled = sum(row[2] for row in rows)
+    return [(*row[:2], round(row[2] * max(size, sampled) / sampled), *row[3:]) for row in rows]
+
+
+def _queues(
+    rows: Iterable[Row], held: Mapping[str, int], paused: Collection[str], *, estimated: bool
+) -> dict[str, Queue]:
+    """Return queues from rows that each have a target, a state, its number of operations, the oldest, and now."""
+    queues = {target: Queue({}, 0, 0.0, paused=(target,)) for target in paused}
+    for target, name, count, created, now in rows:
+        state = STATES.get(name)
+        if state is None:  # unreadable
+            continue
+        age = now - created if state in _UNFINISHED and is_readable("created", created) else 0.0
+        new = Queue({state: count}, count if state in _UNFINISHED else 0, age, estimated=estimated)
+        bare = bare_target(target)
+        queues[bare] = _combined([queues[bare], new]) if bare in queues else new
+    for target, number in held.items():
+        queues[bare_target(target)] = queues[bare_target(target)]._replace(held_keys=number)
+    return queues
+
+
+def _combined(queues: Iterable[Queue]) -> Queue:
+    """Return the queue of all of these together."""
+    total = Queue({}, 0, 0.0)
+    for queue in queues:
+        counts = total.counts | {state: total.counts.get(state, 0) + n for state, n in queue.counts.items()}
+        total = Queue(
+            counts,
+            total.length + queue.length,
+            max(total.oldest, queue.oldest),
+            total.held_keys + queue.held_keys,
+            (*total.paused, *queue.paused),
+            total.estimated or queue.estimated,
+        )
+    return total

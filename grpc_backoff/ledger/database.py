@@ -1,0 +1,77 @@
+"""What each part of a store needs of its database."""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from grpc_backoff.config.target import bare_target
+from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
+from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, one
+from grpc_backoff.policy.ledger import LedgerSettings
+
+ResultT = TypeVar("ResultT")
+SOON = 0.5
+"""The share of the setting `timeout` that is allowed for requests that deliverers repeat anyway."""
+
+
+class Database(abc.ABC):
+    """A database that runs transactions. Times are on its own clock (LG-12)."""
+
+    dialect: ClassVar[Dialect]
+
+    def __init__(self, name: str, settings: LedgerSettings) -> None:
+        """Remember which process opens the database; `name` is the database's name in errors."""
+        self._name = name
+        self._settings = settings
+        self._closed = False
+        self._process = os.getpid()
+
+    @abc.abstractmethod
+    async def _run(self, plan: Callable[[], Plan[ResultT]], access: Access, share: float = 1.0) -> ResultT:
+        """Run a plan in one transaction; `share` is the part of the setting `timeout` that it may take."""
+
+    @abc.abstractmethod
+    def _table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
+        """Return a query that returns these rows, and its parameters."""
+
+    async def _rows(
+        self, text: str, given: Mapping[str, Any], access: Access = Access.STATEMENT, share: float = 1.0
+    ) -> list[Row]:
+        """Run one statement in a transaction of its own; return its rows."""
+        return await self._run(lambda: one(Statement(text, given)), access, share)
+
+    def _column(self, values: Collection[str], name: str = "id") -> tuple[str, dict[str, Any]]:
+        """Return a query that returns these values in one column, and its parameters."""
+        return self._table((name,), [(value,) for value in values])
+
+    def _check_usable(self) -> None:
+        """Reject a closed store, and the child of a fork."""
+        if self._closed:
+            raise LedgerUnavailableError(f"{self._name}: the ledger is closed")
+        check_process(self._name, self._process)
+
+
+def spellings(target: str) -> tuple[str, str, str]:
+    """Return the spellings of a target, first the one that is stored; previous versions stored what they were given."""
+    bare = bare_target(target)
+    return bare, f"dns:///{bare}", f"dns:{bare}"
+
+
+def check_process(where: str, opener: int) -> None:
+    """Reject the child of a fork: SQLite's thread does not exist there, and the parent also uses any connection."""
+    if os.getpid() != opener:
+        raise LedgerUnavailableError(f"{where}: the ledger was opened before a fork; open one in each process")
+
+
+def check_version(where: str, found: int, newest: int, *, apply: bool) -> None:
+    """Reject tables that are newer than this library, or older ones that must not be changed (LG-13)."""
+    if found > newest:
+        raise LedgerSchemaError(
+            f"{where}: a newer grpc-backoff has upgraded the tables to version {found}; this one knows {newest}"
+        )
+    if found < newest and not apply:
+        problem = f"the tables have version {found} instead of {newest}" if found else "there are no tables yet"
+        raise LedgerSchemaError(f"{where}: {problem}; run `grpc-backoff ledger --db URL migrate`")

@@ -1,0 +1,87 @@
+"""Manual actions: replay, resolve, discard, retarget and prune (LG-7, LG-8, LG-11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from grpc_backoff.config.target import bare_target
+from grpc_backoff.ledger.database import spellings
+from grpc_backoff.ledger.order_keys import OrderKeys
+from grpc_backoff.ledger.records import CLAIMABLE, WELL, OperationState
+from grpc_backoff.ledger.statements import NO_LEASE, Access, Plan, Statement, batches, texts
+
+
+class Manual(OrderKeys):
+    """Changes operations by hand."""
+
+    async def begin_anew(
+        self, ids: Sequence[str], states: Iterable[OperationState], request: bytes | None
+    ) -> list[str]:
+        """Make operations in these states pending again, with a new request if given; return their ids (LG-7)."""
+        now = self.dialect.now
+        changes = (
+            "state = 'pending', attempts = 0, step = 0, previous = NULL, refreshed = false, reason = NULL, "
+            f"backoff_request_seconds = NULL, next_attempt_at = {now}, began = {now}, finished = NULL, "
+            "request = coalesce(:request, request)"
+        )
+        return await self._changed(ids, changes, states, request=request)
+
+    async def discard(self, ids: Sequence[str]) -> list[str]:
+        """Discard operations that have not succeeded; return their ids (LG-7)."""
+        changes = f"state = 'discarded', finished = {self.dialect.now}, next_attempt_at = NULL, {NO_LEASE}"
+        discarded = await self._changed(ids, changes, set(OperationState) - WELL)
+        await self.take_up(discarded)
+        return discarded
+
+    async def _changed(
+        self, ids: Sequence[str], changes: str, states: Iterable[OperationState], **given: Any
+    ) -> list[str]:
+        """Change operations in these states and return their ids."""
+
+        def change() -> Plan[list[str]]:
+            statements = []
+            for some in batches(ids):
+                rows, its = self._column(some)
+                text = (
+                    f"UPDATE {self.dialect.operations} SET {changes} WHERE id IN ({rows}) "
+                    f"AND state IN ({texts(states)}) RETURNING id"
+                )
+                statements.append(Statement(text, {**its, **given}))
+            changed = yield statements
+            return [id_ for rows in changed for (id_,) in rows]
+
+        return await self._run(change, Access.TRANSACTION)
+
+    async def retarget(self, old: str, new: str, limit: int, *, due: bool = False) -> int:
+        """Change the target of operations that have not succeeded or been discarded; return how many (LG-10).
+
+        With `due`, only operations that may be claimed at some time are changed, which an index finds, and only if the
+        old target is another spelling of the new one. If the new target already has an operation with the same key, the
+        operation is left as it is.
+        """
+        d = self.dialect
+        rows, given = self._column([each for each in spellings(old) if each != bare_target(new)], "target")
+        states = CLAIMABLE if due else set(OperationState) - WELL
+        its = "AND o.due IS NOT NULL AND o.next_attempt_at IS NOT NULL " if due else ""
+        moved = (
+            f"SELECT o.seq AS key FROM {d.operations} o WHERE o.open AND o.target IN ({rows}) {its}"
+            f"AND o.state IN ({texts(states)}) AND NOT EXISTS (SELECT 1 FROM {d.operations} k "
+            "WHERE k.target = :new AND k.method = o.method AND k.idempotency_key = o.idempotency_key) "
+            f"LIMIT :limit{d.skip}"
+        )
+        text = (
+            f"UPDATE {d.operations} AS o SET target = :new FROM ({moved}) moved WHERE o.seq = moved.key RETURNING seq"
+        )
+        return len(await self._rows(text, {**given, "new": bare_target(new), "limit": limit}))
+
+    async def prune(self, keep: float, states: Sequence[OperationState], limit: int) -> int:
+        """Delete operations in these states that finished more than `keep` seconds ago; return how many (LG-11)."""
+        d = self.dialect
+        old = (
+            f"SELECT o.seq FROM {d.operations} o WHERE {'NOT o.open' if WELL.issuperset(states) else 'true'} "
+            f"AND o.state IN ({texts(states)}) AND o.finished <= {d.later.format(d.now, '-:keep')} "
+            f"LIMIT :limit{d.skip}"
+        )
+        text = f"DELETE FROM {d.operations} WHERE seq IN ({old}) RETURNING seq"
+        return len(await self._rows(text, {"keep": keep, "limit": limit}))

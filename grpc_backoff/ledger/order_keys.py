@@ -1,0 +1,65 @@
+"""Order keys: operations of a target with one key are attempted one after the other (LG-15)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from grpc_backoff.ledger.database import SOON, Database
+
+
+class OrderKeys(Database):
+    """Sets operations aside that are behind others of their order keys, so that claims need not pass over them.
+
+    This is not what keeps the order: claims do. So at worst an operation that is wrongly set aside waits for `take_up`,
+    and nothing needs to be locked.
+    """
+
+    def _behind(self) -> str:
+        """Return whether an operation `o` is behind another one of its order key that has not ended well."""
+        return (
+            f"EXISTS (SELECT 1 FROM {self.dialect.operations} p "
+            "WHERE p.target = o.target AND p.order_key = o.order_key AND p.seq < o.seq AND p.open)"
+        )
+
+    async def set_aside(self, target: str, limit: int) -> None:
+        """Set aside those of the first `limit` due operations that are behind others of their order keys.
+
+        The rest are in nobody's way, and most never will be, which saves two updates of each.
+        """
+        d = self.dialect
+        first = (
+            f"SELECT h.seq FROM {d.operations} h WHERE h.open AND h.target = :target AND h.due <= {d.now} "
+            f"AND h.next_attempt_at <= {d.now} ORDER BY h.due, h.seq LIMIT :limit"
+        )
+        behind = (
+            f"SELECT o.seq AS key FROM {d.operations} o WHERE EXISTS (SELECT 1 FROM {d.operations} k WHERE k.open "
+            f"AND k.target = :target AND k.order_key >= '') AND o.seq IN ({first}) AND o.open AND o.order_key >= '' "
+            f"AND o.next_attempt_at <= {d.now} AND {self._behind()} LIMIT :limit{d.skip}"
+        )
+        text = (
+            f"UPDATE {d.operations} AS o SET claimed_from = o.next_attempt_at, next_attempt_at = NULL "
+            f"FROM ({behind}) behind WHERE o.seq = behind.key RETURNING id"
+        )
+        aside = await self._rows(text, {"target": target, "limit": limit}, share=SOON)
+        if aside:  # what was ahead of them may have ended meanwhile
+            await self.take_up([id_ for (id_,) in aside])
+
+    async def take_up(self, ids: Sequence[str] | None = None) -> None:
+        """Take up the first operation of each order key, if it was set aside; with `ids`, for their keys only."""
+        d = self.dialect
+        aside = "{0}.next_attempt_at IS NULL AND {0}.lease_owner IS NULL AND {0}.finished IS NULL"
+        which, given = f"k.open AND {aside.format('k')}", dict[str, Any]()
+        if ids is not None:
+            rows, given = self._column(ids)
+            which = f"k.id IN ({rows})"
+        first = (  # found by the index for each key, whatever the database estimates
+            f"SELECT min(p.seq) FROM {d.operations} p "
+            "WHERE p.open AND p.target = k.target AND p.order_key = k.order_key"
+        )
+        keys = f"SELECT DISTINCT k.target, k.order_key FROM {d.operations} k WHERE {which} AND k.order_key >= ''"
+        text = (
+            f"UPDATE {d.operations} AS o SET next_attempt_at = o.claimed_from, claimed_from = NULL "
+            f"WHERE o.seq IN (SELECT ({first}) FROM ({keys}) k) AND {aside.format('o')} RETURNING seq"
+        )
+        await self._rows(text, given, share=SOON)

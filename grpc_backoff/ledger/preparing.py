@@ -1,0 +1,175 @@
+"""Preparing an operation: its target, request, metadata and policy are checked before anything is stored."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from grpc_backoff.base_errors import OptionError
+from grpc_backoff.channel.method import Method
+from grpc_backoff.config.file import Config
+from grpc_backoff.config.methods import Repeats, Retry, read_retry
+from grpc_backoff.config.remarks import doubts, warn_of
+from grpc_backoff.config.target import bare_target, read_target
+from grpc_backoff.ledger.errors import LedgerLimitError
+from grpc_backoff.ledger.metadata import metadata_bytes, unsendable
+from grpc_backoff.ledger.parameters import policy_text
+from grpc_backoff.ledger.records import Metadata, Submission
+from grpc_backoff.ledger.transitions import ledger_policy
+from grpc_backoff.policy import checks
+from grpc_backoff.policy.hedging import HedgingPolicy
+from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.telemetry.trace import current_trace_id
+
+_LONGEST_KEY = 1024  # characters
+_KEY = re.compile(rf"[!-~]{{1,{_LONGEST_KEY}}}")
+_POLICIES = 1000
+"""How many policies are kept, because texts may differ for each operation."""
+
+
+class Preparing:
+    """Makes operations to submit, by a ledger's settings and its file.
+
+    Attributes:
+        settings: the limits and times of the ledger.
+    """
+
+    def __init__(self, settings: LedgerSettings, config: Config | None) -> None:
+        """Begin without policies."""
+        self.settings = settings
+        self._config = config
+        self._policies: dict[str, RetryPolicy] = {}
+
+    def prepared(
+        self,
+        call: Any,
+        *request: Any,
+        idempotency_key: str | None = None,
+        metadata: Iterable[tuple[str, str | bytes]] = (),
+        policy: Retry | None = None,
+        order_key: str | None = None,
+        not_before: float | None = None,
+    ) -> Submission:
+        """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`.
+
+        Raises:
+            OptionError: an argument has an invalid value, or the settings do not allow this metadata key.
+            LedgerLimitError: request and metadata are larger than `max_request_bytes` (LG-11).
+        """
+        target, method, content = _parts(call, request)
+        pairs = self._allowed(metadata)
+        self._check_size(content, pairs)
+        if idempotency_key is not None and (
+            not isinstance(idempotency_key, str) or not _KEY.fullmatch(idempotency_key)
+        ):
+            raise OptionError(
+                "idempotency_key", idempotency_key, "visible ASCII characters, because it is sent as metadata"
+            )
+        if order_key is not None and (not isinstance(order_key, str) or not 0 < len(order_key) <= _LONGEST_KEY):
+            raise OptionError("order_key", order_key, f"text of 1 to {_LONGEST_KEY} characters")
+        return Submission(
+            str(uuid.uuid4()),
+            target,
+            method,
+            content,
+            pairs,
+            self._policy_text(method, policy),
+            current_trace_id(),
+            idempotency_key,
+            order_key,
+            None if not_before is None else checks.pause("not_before", not_before),
+        )
+
+    def _check_size(self, request: bytes, metadata: Metadata) -> None:
+        size, most = len(request) + metadata_bytes(metadata), self.settings.max_request_bytes
+        if size > most:
+            what = "request and metadata" if metadata else "request"
+            raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
+
+    def _allowed(self, metadata: Iterable[tuple[str, str | bytes]]) -> Metadata:
+        pairs = tuple((key, value) for key, value in metadata)
+        for key, value in pairs:
+            if key not in self.settings.metadata:
+                allowed = ", ".join(self.settings.metadata) or "none"
+                raise OptionError("metadata", key, f"a key that the ledger's settings allow ({allowed})")
+            wanted = unsendable(key, value)
+            if wanted is not None:
+                raise OptionError("metadata", key, wanted)  # without the value, which may be secret
+        return pairs
+
+    def _policy_text(self, method: str, policy: Repeats | None) -> str:
+        if policy is None:
+            applies = self._config is not None and self.settings.methods
+            resolved = self._config.retry_policy(method.removeprefix("/")) if self._config and applies else None
+            if resolved is None:
+                return self.settings.policy
+            policy = resolved.policy
+        if isinstance(policy, HedgingPolicy):
+            raise OptionError("policy", policy, "a retry policy, because a ledger never has two attempts at once")
+        self._warn_of(policy)
+        if isinstance(policy, RetryPolicy):
+            text = policy_text(policy)
+            if self.policy_of(text) != ledger_policy(policy):
+                raise OptionError("policy", policy, "a policy that can be written as a policy string")
+            return text
+        return policy
+
+    def _warn_of(self, policy: Retry) -> None:
+        """Warn of a policy with neither a deadline nor a limited number of attempts, as for calls (BP-2)."""
+        read = policy if isinstance(policy, RetryPolicy) else self.policy_of(policy)
+        warn_of(doubts(read, bounded=read.deadline is not None))
+
+    def policy_of(self, text: str) -> RetryPolicy:
+        """Return the policy described by an operation's text, as a ledger applies it; OptionError if it is unknown."""
+        policy = self._policies.get(text)
+        if policy is None:
+            if len(self._policies) >= _POLICIES:
+                self._policies.clear()
+            policy = self._policies[text] = ledger_policy(read_retry("policy", text, self._config))
+        return policy
+
+    def policy_of_any(self, text: str) -> RetryPolicy:
+        """Return the policy as `policy_of` does, or the ledger's default policy if the text names an unknown one."""
+        try:
+            return self.policy_of(text)
+        except OptionError:
+            return self.policy_of(self.settings.policy)
+
+
+def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
+    """Return the target, the method and the serialized request."""
+    if isinstance(call, Method):
+        if call.arity != "unary_unary":
+            raise TypeError(f"{call.method} is a {call.arity} method: only unary-unary methods can be stored")
+        if len(request) != 1:
+            raise TypeError(f"{call.method} takes one request, not {len(request)}")
+        content = call.serialized(request[0])
+        target, method = call.channel.target, call.method
+    elif isinstance(call, str) and len(request) == 2:  # noqa: PLR2004 - method and request
+        target, (method, content) = target_of(call), request
+        if not isinstance(method, str) or not method.startswith("/"):
+            raise OptionError("method", method, "a path such as '/package.Service/Method'")
+    else:
+        kind = type(call)
+        raise TypeError(
+            f"call={kind.__module__}.{kind.__name__}: expected a unary-unary method of a stub on a channel of this "
+            "library and a request, or target, method and bytes"
+        )
+    check_bytes(content)
+    return bare_target(target), method, content
+
+
+def check_bytes(request: object) -> None:
+    """Reject a request that is not serialized."""
+    if not isinstance(request, bytes):
+        raise TypeError(f"request={type(request).__name__}: expected bytes")
+
+
+def target_of(given: str) -> str:
+    """Return a target to store; unlike a channel's, it must name something, because no channel would deliver to it."""
+    if not given:
+        raise OptionError("target", given, "the target of a channel that delivers, such as 'localhost:50051'")
+    return read_target(given)

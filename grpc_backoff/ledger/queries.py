@@ -1,0 +1,82 @@
+"""Queries: operations by filter, their readiness and their attempts (LG-5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grpc_backoff.ledger.database import spellings
+from grpc_backoff.ledger.order_keys import OrderKeys
+from grpc_backoff.ledger.records import CLAIMABLE, WELL, Filter, Operation, OperationAttempt, Readiness
+from grpc_backoff.ledger.rows import OPERATION, READY, PolicyOf, operation_of, readiness
+from grpc_backoff.ledger.statements import Access, Row, texts
+
+_ATTEMPT = ("number", "started", "ended", "code", "delay", "source")
+
+
+class Queries(OrderKeys):
+    """Finds operations."""
+
+    async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
+        """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
+        held = (
+            f"CASE WHEN o.state NOT IN ({texts(CLAIMABLE)}) THEN NULL "
+            f"WHEN EXISTS (SELECT 1 FROM {self.dialect.paused} p WHERE p.target = o.target) THEN 'paused' "
+            f"WHEN {self._behind()} THEN 'blocked' END"
+        )
+        columns = f"{', '.join(f'o.{name}' for name in READY)}, {held}, {self.dialect.now}"
+        return [readiness(row, policy_of) for row in await self._select(columns, which, limit)]
+
+    async def find(
+        self, which: Filter, limit: int, *, after: str | None = None, newest_first: bool = False
+    ) -> list[Operation]:
+        """Return the operations that match a filter, oldest or newest first, from the one that follows `after`."""
+        rows = await self._select(OPERATION, which, limit, after_id=after, newest_first=newest_first)
+        return [*map(operation_of, rows)]
+
+    async def ids(self, which: Filter, limit: int, after: int | None = None) -> tuple[list[str], int | None]:
+        """Return the ids of operations that match a filter, oldest first, and what to pass as `after` for the next."""
+        rows = await self._select("o.id, o.seq", which, limit, after=after)
+        return [id_ for id_, _ in rows], rows[-1][1] if rows else None
+
+    async def _select(
+        self,
+        columns: str,
+        which: Filter,
+        limit: int,
+        *,
+        after: int | None = None,
+        after_id: str | None = None,
+        newest_first: bool = False,
+    ) -> list[Row]:
+        d = self.dialect
+        beyond, order = ("<", "DESC") if newest_first else (">", "ASC")
+        equal = ("method", "idempotency_key", "order_key", "code")
+        given: dict[str, Any] = {name: getattr(which, name) for name in (*equal, "older_than")}
+        given |= {"after": after, "after_id": after_id}
+        conditions = {name: f"o.{name} = :{name}" for name in equal} | {
+            "after": f"o.seq {beyond} :after",
+            "after_id": f"o.seq {beyond} (SELECT a.seq FROM {d.operations} a WHERE a.id = :after_id)",
+            "older_than": f"o.created <= {d.later.format(d.now, '-:older_than')}",
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        terms = ["true", *(conditions[name] for name in given)]
+        if which.states:
+            terms.append(f"o.state IN ({texts(which.states)})")
+            terms += ["o.open"] if WELL.isdisjoint(which.states) else []  # which an index knows
+        targets = None if which.target is None else spellings(which.target)
+        for name, values in (("id", which.ids), ("target", targets)):
+            if values is not None:
+                rows, its = self._column(values, name)
+                terms.append(f"o.{name} IN ({rows})")
+                given |= its
+        return await self._rows(
+            f"SELECT {columns} FROM {d.operations} o WHERE {' AND '.join(terms)} ORDER BY o.seq {order} LIMIT :limit",
+            {**given, "limit": limit},
+            Access.READ,
+        )
+
+    async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
+        """Return an operation's attempts in order."""
+        text = f"SELECT {', '.join(_ATTEMPT)} FROM {self.dialect.attempts} WHERE operation_id = :id ORDER BY number"
+        rows = await self._rows(text, {"id": id}, Access.READ)
+        return [OperationAttempt(**dict(zip(_ATTEMPT, row, strict=True))) for row in rows]

@@ -1,0 +1,239 @@
+"""Recording: the end of an attempt and what follows it, decided in `transitions` under the row's lock (LG-2)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError
+from grpc_backoff.ledger.order_keys import OrderKeys
+from grpc_backoff.ledger.records import CLAIMABLE, LOST, WELL, AttemptReport, OperationState, Recorded
+from grpc_backoff.ledger.rows import LockedRow, PolicyOf
+from grpc_backoff.ledger.statements import NO_LEASE, Access, Plan, Statement
+from grpc_backoff.ledger.transitions import Change, after_failure, after_loss, after_success, ledger_policy
+from grpc_backoff.record import record
+
+_HEAD = 1000
+"""How many of the first operations of a target are examined for expired leases; see `Recording.lost`."""
+
+
+@record
+class _End(NamedTuple):
+    """The end of an attempt: the operation's row as it was, and the change that follows.
+
+    `added` is False if the attempt's row exists already, because the attempt was recorded as lost.
+    """
+
+    row: LockedRow
+    token: int | None
+    ended: float
+    code: str
+    details: str | None
+    change: Change
+    added: bool = True
+
+    @classmethod
+    def of(cls, row: LockedRow, report: AttemptReport) -> _End:
+        """Decide what follows a report."""
+        standing, token, failure = row.standing(row.now), report.token, report.failure
+        if failure is None:
+            return cls(row, token, row.now, "OK", None, after_success(standing, token))
+        policy = ledger_policy(report.policy)
+        change = after_failure(policy, standing, token, failure, draw=report.draw, can_refresh=report.can_refresh)
+        return cls(row, token, row.now, failure.code, report.details, change)
+
+    @property
+    def moves(self) -> bool:
+        """Whether more than the number of attempts changes."""
+        return self.change.live or self.change.state.value != self.row.state
+
+    @property
+    def started(self) -> float | None:
+        return self.row.lease_began if self.change.live and self.token is not None else None
+
+    @property
+    def attempts(self) -> int:
+        return self.row.attempts + self.added
+
+    @property
+    def recorded(self) -> int:
+        return self.row.recorded + self.added
+
+    def attempt(self) -> dict[str, Any]:
+        """Return the attempt's row."""
+        return {
+            "id": self.row.id,
+            "number": self.recorded,
+            "token": self.token,
+            "started": self.started,
+            "ended": self.ended,
+            "code": self.code,
+            "delay": self.change.delay,
+            "source": self.change.source,
+        }
+
+    def operation(self) -> dict[str, Any]:
+        """Return the operation's new row. A series begins with its first attempt."""
+        change = self.change._asdict()
+        return {
+            "id": self.row.id,
+            "attempts": self.attempts,
+            "recorded": self.recorded,
+            "began": self.row.began if self.row.attempts else self.started or self.ended,
+            "ended": self.ended,
+            "finished": self.ended if self.change.delay is None else None,
+            "code": self.code,
+            "details": self.details,
+            **{name: change[name] for name in ("step", "previous", "refreshed", "delay", "reason")},
+            "state": self.change.state.value,
+        }
+
+    def told(self) -> Recorded:
+        state, _, _, _, delay, source, reason, live = self.change
+        return Recorded(self.row.id, state, self.attempts, self.code, delay, source, reason, live, self.row.order_key)
+
+
+class Recording(OrderKeys):
+    """Records the ends of attempts."""
+
+    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError]:
+        """Record the ends of attempts, each under the lock of its row (LG-2)."""
+        told = await self._run(lambda: self._record(reports), Access.TRANSACTION)
+        ended = [each.id for each in told if each.order_key is not None and each.state in WELL]
+        if ended:
+            with contextlib.suppress(LedgerError):  # it is recorded; the next operations are taken up somewhat later
+                await self.take_up(ended)
+        return [*told]
+
+    def _record(self, reports: Sequence[AttemptReport]) -> Plan[list[Recorded]]:
+        told: dict[int, Recorded] = {}
+        left = list(enumerate(reports))
+        while left:  # once, unless there are several reports on one operation
+            some = {report.id: (index, report) for index, report in reversed(left)}
+            left = [(index, report) for index, report in left if some[report.id][0] != index]
+            rows, given = self._column(some)
+            which = f"JOIN r ON o.id = r.id ORDER BY o.id{self.dialect.lock}"  # ordered, so that two never deadlock
+            [found] = yield [Statement(f"WITH r (id) AS ({rows}), {self._locked(which)}", given)]
+            recorded = yield from self._write([_End.of(row, some[row.id][1]) for row in LockedRow.read(found)])
+            told |= {some[each.id][0]: each for each in recorded}
+        return [told.get(index) or Recorded(report.id, None) for index, report in enumerate(reports)]
+
+    def _locked(self, which: str) -> str:
+        """Return a query that locks some operations and returns their `LockedRow`."""
+        *names, _ = LockedRow._fields
+        return (
+            f"locked AS (SELECT {', '.join(f'o.{name}' for name in names)} FROM {self.dialect.operations} o {which}) "
+            f"SELECT {', '.join(names)}, {self.dialect.clock} FROM locked"
+        )
+
+    async def lost(self, target: str | None, policy_of: PolicyOf, limit: int, *, first: bool = False) -> list[Recorded]:
+        """End the leases that have expired and record their attempts as lost (LG-6).
+
+        With `first`, only the first operations of the target are examined where there is no index of leases. Since
+        operations are claimed in this order, that finds all but those that were claimed in spite of others before them.
+        """
+        d = self.dialect
+        expired = d.expired if first else f"o.open AND o.lease_until <= {d.now}"
+        its = {"target": target, "head": _HEAD}
+        look = f"SELECT 1 WHERE EXISTS (SELECT 1 FROM {d.operations} o WHERE {expired}){d.disturbed}"
+        if not await self._rows(look, {name: its[name] for name in its if f":{name}" in expired}, Access.READ):
+            return []
+        return await self._run(lambda: self._lose(target, policy_of, limit, expired), Access.TRANSACTION)
+
+    def _lose(self, target: str | None, policy_of: PolicyOf, limit: int, expired: str) -> Plan[list[Recorded]]:
+        d = self.dialect
+        yield [Statement(text, {}, answers=False) for text in d.corrections]
+        its = "" if target is None else "AND o.target = :target "
+        which = f"WHERE {expired} {its}ORDER BY o.lease_until LIMIT :limit{d.skip}"
+        given = {"target": target, "limit": limit, "head": _HEAD}
+        [found] = yield [Statement(f"WITH {self._locked(which)}", given)]
+        ends = []
+        for row in LockedRow.read(found):
+            ended = row.now if row.lease_until is None else row.lease_until  # from when `ready` counts as well
+            change = after_loss(ledger_policy(policy_of(row.policy)), row.standing(ended))
+            ends.append(_End(row, row.lease_token, ended, LOST, None, change))
+        return (yield from self._write(ends))
+
+    def _write(self, ends: Sequence[_End]) -> Plan[list[Recorded]]:
+        """Write the rows of attempts and the new states of their operations together (LG-2)."""
+        d = self.dialect
+        known = yield from self._late(ends)
+        ends = [end._replace(added=(end.row.id, end.token) not in known) for end in ends]
+        yield [
+            *self._each(
+                f"INSERT INTO {d.attempts} (operation_id, number, token, started, ended, code, delay, source) "
+                f"SELECT r.id, r.number, r.token, {d.at.format('r.started')}, {d.at.format('r.ended')}, r.code, "
+                "r.delay, r.source FROM r",
+                [end.attempt() for end in ends if end.added],
+            ),
+            *self._each(
+                f"UPDATE {d.attempts} AS a SET code = r.code, ended = {d.at.format('r.ended')} FROM r "
+                "WHERE a.operation_id = r.id AND a.token = r.token",
+                [
+                    {"id": end.row.id, "token": end.token, "code": end.code, "ended": end.ended}
+                    for end in ends
+                    if not end.added
+                ],
+            ),
+            *self._each(
+                f"UPDATE {d.operations} AS o SET attempts = r.attempts, recorded = r.recorded FROM r WHERE o.id = r.id",
+                [
+                    {"id": end.row.id, "attempts": end.attempts, "recorded": end.recorded}
+                    for end in ends
+                    if end.added and not end.moves
+                ],
+            ),
+            *self._each(
+                f"UPDATE {d.operations} AS o SET state = r.state, attempts = r.attempts, recorded = r.recorded, "
+                "step = r.step, previous = r.previous, refreshed = r.refreshed, backoff_request_seconds = r.delay, "
+                f"last_attempted_at = {d.at.format('r.ended')}, "
+                f"next_attempt_at = {d.later.format(d.at.format('r.ended'), 'r.delay')}, code = r.code, "
+                f"details = r.details, reason = r.reason, "
+                f"began = {d.at.format('r.began')}, finished = {d.at.format('r.finished')}, {NO_LEASE} "
+                "FROM r WHERE o.id = r.id",
+                [end.operation() for end in ends if end.moves],
+            ),
+        ]
+        return [end.told() for end in ends]
+
+    def _late(self, ends: Sequence[_End]) -> Plan[set[tuple[str, int | None]]]:
+        """Return the operations and tokens of late reports whose attempt was recorded as lost."""
+        late = [(end.row.id, end.token) for end in ends if not end.change.live and end.token is not None]
+        if not late:
+            return set()
+        rows, given = self._table(("id", "token"), late)
+        text = (
+            f"WITH r (id, token) AS ({rows}) SELECT a.operation_id, a.token FROM {self.dialect.attempts} a "
+            "JOIN r ON a.operation_id = r.id AND a.token = r.token"
+        )
+        [found] = yield [Statement(text, given)]
+        return {(id_, token) for id_, token in found}
+
+    def _each(self, text: str, rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
+        """Return the statement that writes these rows, which it calls `r`; none if there are no rows."""
+        if not rows:
+            return []
+        table, given = self._table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+        return [Statement(f"WITH r ({', '.join(rows[0])}) AS ({table}) {text}", given, answers=False)]
+
+    async def set_backoff(self, id: str, seconds: float, policy_of: PolicyOf) -> bool:  # noqa: A002 - an operation's
+        """Write a backoff in seconds, and its timestamp, atomically; return whether a waiting operation had this id.
+
+        Its maximum is that of a wait that a server asks for (LG-4).
+        """
+        return await self._run(lambda: self._set_backoff(id, seconds, policy_of), Access.TRANSACTION)
+
+    def _set_backoff(self, operation: str, seconds: float, policy_of: PolicyOf) -> Plan[bool]:
+        d = self.dialect
+        which = f"WHERE o.id = :id{d.lock}"
+        [found] = yield [Statement(f"WITH {self._locked(which)}", {"id": operation})]
+        waiting = [row for row in LockedRow.read(found) if OperationState(row.state) in CLAIMABLE]
+        delays = [(row, ledger_policy(policy_of(row.policy)).max_server_delay or 0.0) for row in waiting]
+        yield self._each(
+            f"UPDATE {d.operations} AS o SET state = 'waiting_for_retry', backoff_request_seconds = r.delay, "
+            f"last_attempted_at = {d.at.format('r.ended')}, "
+            f"next_attempt_at = {d.later.format(d.at.format('r.ended'), 'r.delay')} FROM r WHERE o.id = r.id",
+            [{"id": row.id, "delay": min(seconds, most), "ended": row.now} for row, most in delays],
+        )
+        return bool(waiting)

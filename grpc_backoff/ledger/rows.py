@@ -1,0 +1,133 @@
+"""The rows of a ledger's table, as far as they can be read: what other means wrote may be anything."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+from grpc_backoff.ledger.metadata import decode_metadata
+from grpc_backoff.ledger.records import CLAIMABLE, Operation, OperationState, Readiness
+from grpc_backoff.ledger.statements import Row
+from grpc_backoff.ledger.transitions import Standing, fallback, ledger_policy
+from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.record import record
+
+PolicyOf = Callable[[str], RetryPolicy]
+"""A function that returns the policy described by an operation's text."""
+COLUMNS = tuple(part.name for part in dataclasses.fields(Operation) if part.name != "problem")
+OPERATION = ", ".join(COLUMNS)
+READY = (
+    "id",
+    "state",
+    "policy",
+    "step",
+    "backoff_request_seconds",
+    "last_attempted_at",
+    "next_attempt_at",
+    "lease_until",
+)
+"""What determines whether an operation is ready."""
+STATES: Mapping[object, OperationState] = {state.value: state for state in OperationState}
+
+
+@record
+class LockedRow(NamedTuple):
+    """The part of an operation that is read when its row is locked, and the time after that."""
+
+    id: str
+    policy: str
+    state: str
+    attempts: int
+    recorded: int
+    step: int
+    previous: float | None
+    refreshed: int
+    lease_token: int
+    began: float
+    lease_began: float | None
+    lease_until: float | None
+    order_key: str | None
+    now: float
+
+    @classmethod
+    def read(cls, rows: Sequence[Row]) -> list[LockedRow]:
+        """Return the rows that can be read. The others are left alone."""
+        return [cls(*row) for row in rows if all(map(is_readable, cls._fields, row)) and row[2] in STATES]
+
+    def standing(self, ended: float) -> Standing:
+        """Return what determines the change that follows an attempt which ended at this time.
+
+        The age counts from the first attempt of the series, so that an outage before it costs nothing (LG-7).
+        """
+        began = self.began if self.attempts else self.lease_began or ended
+        return Standing(
+            OperationState(self.state),
+            self.attempts,
+            self.step,
+            self.previous,
+            bool(self.refreshed),
+            self.lease_token,
+            ended - began,
+        )
+
+
+_KINDS: Mapping[str, Any] = {
+    **get_type_hints(Operation),
+    **get_type_hints(LockedRow),
+    "metadata": str,
+}
+"""The kinds of the columns as they are stored."""
+
+
+def is_readable(name: str, value: object) -> bool:
+    """Return whether a column's value has its kind; a time may be an integer, but must be finite."""
+    kind = _KINDS[name]
+    fits = isinstance(value, kind) or (isinstance(value, int) and isinstance(0.0, kind))
+    return fits and (not isinstance(value, float) or math.isfinite(value))
+
+
+def operation_of(row: Row) -> Operation:
+    """Return the operation in a row with the columns `COLUMNS`.
+
+    What cannot be read, because other means wrote it, is a `problem` of this operation alone, not an error for the
+    whole query.
+    """
+    values = dict(zip(COLUMNS, row, strict=True))
+    problem = None
+    for name, value in values.items():
+        if not is_readable(name, value):
+            kind, *null = get_args(_KINDS[name]) or (_KINDS[name],)
+            problem = f"{name}: expected {kind.__name__}, not {type(value).__name__}"
+            values[name] = None if null else kind()
+    try:
+        values["state"] = OperationState(values["state"])
+        values["metadata"] = decode_metadata(values["metadata"])
+    except ValueError as error:
+        problem = problem or str(error)
+        values |= {"metadata": (), "state": STATES.get(values["state"], OperationState.FAILED)}
+    return Operation(**values, problem=problem)
+
+
+def readiness(row: Row, policy_of: PolicyOf) -> Readiness:
+    """Return whether a row's operation is ready (LG-5).
+
+    The row contains the columns `READY`, what holds the operation, and the time now. After a failure, the operation is
+    ready at `last_attempted_at + backoff_request_seconds`. If the owner died before it could record these, the
+    operation is ready min(growth, cap) after the end of the lease.
+    """
+    operation, name, policy, step, backoff, last, due, lease_until, held, now = row
+    if not all(map(is_readable, READY, row)) or name not in STATES:
+        return Readiness(operation, ready=False, at=None, why="unreadable")
+    state = OperationState(name)
+    if state is OperationState.IN_PROGRESS and lease_until is not None:
+        if lease_until > now:
+            return Readiness(operation, ready=False, at=lease_until, why="in progress")
+        at = lease_until + fallback(ledger_policy(policy_of(policy)), step + 1)
+        return Readiness(operation, at <= now, at, "its owner is gone")
+    if state not in CLAIMABLE or held is not None or due is None:  # without a time it is set aside
+        return Readiness(operation, ready=False, at=None, why=held or name)
+    if state is OperationState.WAITING and backoff is not None and last is not None:
+        due = last + backoff
+    return Readiness(operation, due <= now, due, "due" if due <= now else "backoff")

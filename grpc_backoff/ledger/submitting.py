@@ -1,0 +1,121 @@
+"""Submitting: an operation, or its idempotency key, is stored once (LG-1, LG-9)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grpc_backoff.base_errors import OptionError
+from grpc_backoff.ledger.database import Database
+from grpc_backoff.ledger.errors import LedgerStateError
+from grpc_backoff.ledger.metadata import encode_metadata
+from grpc_backoff.ledger.records import Submission, Submitted
+from grpc_backoff.ledger.statements import PARAMETER, Access, ParameterStyle, Plan, Row, Statement, batches
+
+_MARKS: Mapping[str, str] = {"format": "%s", "qmark": "?", "numeric_dollar": "${}"}
+_GIVEN = ", ".join(name for name in Submission._fields if name != "not_before")
+_INITIAL = "state, attempts, recorded, step, refreshed, lease_token, next_attempt_at, created, began"
+_NEW = "'pending', 0, 0, 0, false, 0, CASE WHEN {at} > {now} THEN {at} ELSE {now} END, {now}, {now}"
+
+
+class Submitting(Database):
+    """Stores operations."""
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        """Store operations, all or none; return the results in the same order (LG-9)."""
+        return await self._run(lambda: self._submitting(submissions), Access.TRANSACTION)
+
+    def _submitting(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
+        new: set[str] = set()
+        stored: dict[Any, str] = {}
+        yield self._key_locks(submissions)
+        left = list(submissions)
+        while left:  # once, unless what was there is pruned before it is looked up
+            inserted = yield [self._insert(some) for some in batches(left)]
+            new |= {id_ for rows in inserted for (id_,) in rows}
+            known: list[list[Row]] = []
+            if any(each.id not in new for each in left):
+                known = yield [self._known(some) for some in batches(left)]
+            for id_, *key, same in (row for rows in known for row in rows):
+                if not same:
+                    raise LedgerStateError(
+                        f"operation {id_} already has the idempotency key {key[-1]!r}, with another request"
+                    )
+                stored |= {id_: id_, tuple(key): id_}
+            left = [each for each in left if each.id not in new and not _found(each, stored)]
+        answers = []
+        for each in submissions:
+            answers.append(Submitted(_found(each, stored) or each.id, new=each.id in new))
+            new.discard(each.id)  # a duplicate within a batch is stored once
+        return answers
+
+    def _insert(self, submissions: Sequence[Submission]) -> Statement:
+        rows, given = self._table(Submission._fields, [*map(_stored, submissions)])
+        new = f"SELECT {_GIVEN}, {self._new('not_before')} FROM r WHERE true"
+        return Statement(
+            f"WITH r ({', '.join(Submission._fields)}) AS ({rows}) {self._inserting(new)} RETURNING id", given
+        )
+
+    def _new(self, not_before: str) -> str:
+        return _NEW.format(now=self.dialect.now, at=self.dialect.at.format(not_before))
+
+    def _inserting(self, new: str) -> str:
+        """Return the INSERT of new rows; on a known id or key, the existing row is left unchanged."""
+        return f"INSERT INTO {self.dialect.operations} ({_GIVEN}, {_INITIAL}) {new} ON CONFLICT DO NOTHING"
+
+    def _known(self, submissions: Sequence[Submission]) -> Statement:
+        columns = ("id", "target", "method", "request", "idempotency_key")
+        rows, given = self._table(columns, [tuple(getattr(each, name) for name in columns) for each in submissions])
+        found = (
+            "SELECT o.id, o.target, o.method, o.idempotency_key, o.request = r.request "
+            f"FROM {self.dialect.operations} o JOIN r ON"
+        )
+        return Statement(
+            f"WITH r (id, target, method, request, key) AS ({rows}) {found} o.id = r.id UNION ALL "
+            f"{found} o.target = r.target AND o.method = r.method AND o.idempotency_key = r.key AND o.id <> r.id",
+            given,
+        )
+
+    def _key_locks(self, submissions: Sequence[Submission]) -> list[Statement]:
+        """Return the statement that locks the order keys, so that operations of a key are numbered as they commit."""
+        keys = sorted({(each.target, each.order_key) for each in submissions if each.order_key is not None})
+        if not keys or not self.dialect.key_lock:
+            return []
+        rows, given = self._table(("target", "order_key"), keys)
+        lock = self.dialect.key_lock.format("r.target", "r.order_key")
+        return [Statement(f"WITH r (target, order_key) AS ({rows}) SELECT {lock} FROM r", given, answers=False)]
+
+    def statement(self, submission: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
+        """Return the SQL that stores an operation and its parameters, for the caller's own driver (LG-9)."""
+        mark = _MARKS.get(style or self.dialect.style)
+        if mark is None:
+            raise OptionError("style", style, f"one of: {', '.join(_MARKS)}")
+        new = f":{_GIVEN.replace(', ', ', :')}, {self._new(':not_before')}"
+        insert = self._inserting(f"VALUES ({new})")
+        if submission.order_key is not None and self.dialect.key_lock:
+            lock = self.dialect.key_lock.format(":target", ":order_key")
+            insert = self._inserting(f"SELECT {self._typed(new)} FROM (SELECT {lock}) locked")
+        given = {**_stored(submission)._asdict(), **self._times()}
+        names = re.findall(PARAMETER, insert)
+        numbers = iter(range(1, len(names) + 1))
+        return re.sub(PARAMETER, lambda _: mark.format(next(numbers)), insert), tuple(given[name] for name in names)
+
+    def _typed(self, new: str) -> str:
+        """Return a list of parameters with their types, which some databases need in a SELECT."""
+        return new
+
+    def _times(self) -> dict[str, float]:
+        """Return the parameters of statements that stand for the time, if the database has no clock of its own."""
+        return {}
+
+
+def _found(submission: Submission, stored: Mapping[Any, str]) -> str | None:
+    """Return the id of the stored operation with a submission's id, or with its idempotency key; None without one."""
+    key = submission.target, submission.method, submission.idempotency_key
+    return stored.get(submission.id) or (stored.get(key) if key[-1] is not None else None)
+
+
+def _stored(submission: Submission) -> Submission:
+    """Return a submission with its metadata as it is stored."""
+    return submission._replace(metadata=encode_metadata(submission.metadata))  # type: ignore[arg-type]
