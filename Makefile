@@ -6,10 +6,12 @@ ACTIONLINT = v1.7.12
 BIN = .venv/bin
 OLDEST = .venv-oldest/bin
 CLIENTS = .venv-clients/bin
+# Servers of other projects, which the targets `interop-short` and `interop-full` test.
+OTHERS = tests/interop_suite/servers/test_servers.py
 # Most tests wait for real time to pass, so they run with more workers than there are cores.
 # They start hundreds of interpreters, which would compile the library again and again if Python kept no bytecode.
 export PYTHONDONTWRITEBYTECODE =
-PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile
+PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile --ignore=$(OTHERS)
 SHORT = tests/aio tests/both_apis tests/connection tests/interop -m "not slow"
 BESIDE = tests/aio tests/sync tests/both_apis tests/connection tests/calls tests/policy -m "not slow"
 
@@ -20,7 +22,7 @@ PART_rest = tests $(patsubst %,--ignore=%,$(PART_channels) $(PART_interop_suite)
 PART ?= rest
 
 # The channel against real servers; a case mostly sleeps.
-SERVERS = -m pytest -p no:cacheprovider -n 4 --dist load tests/interop_suite/servers/test_servers.py
+SERVERS = -m pytest -p no:cacheprovider -n 4 --dist load $(OTHERS)
 
 LEDGER = kills inbox orders orchestrators unlocked claims submits latency deliveries wake-ups replay faults steady idle
 

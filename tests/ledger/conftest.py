@@ -10,9 +10,12 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from grpc_backoff import aio
+from grpc_backoff.ledger import Ledger
 from grpc_backoff.ledger.records import Submission
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.presets import LEDGER
+from tests.echo import EchoStub
 from tests.ledger import server as servers
 
 SETTINGS = LedgerSettings(**LEDGER)
@@ -92,3 +95,15 @@ def submission(id_, target="shop:443", method="/shop.Orders/Place", policy="step
     """Return a submission whose id ends in this number."""
     made = Submission(f"00000000-0000-4000-8000-{id_:012d}", target, method, b"order", (), policy, None, key)
     return made._replace(**parts)
+
+
+@pytest.fixture
+async def ledger(url):
+    async with await Ledger.open(url, settings=replace(SETTINGS, max_rows=5, max_request_bytes=100)) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def stub():
+    async with aio.insecure_channel("shop.example:443") as channel:
+        yield EchoStub(channel)

@@ -1,8 +1,10 @@
 """This library's channel against real servers and proxies that are killed, drained, aged, frozen and reloaded.
 
 With GRPC_BACKOFF_REQUIRE_PEERS=1, every server in `interop/grpc_judge/servers` goes through everything that can happen
-to it, and one that is missing is a failure. Otherwise those that need no compiler take part, most of them in what is
-not slow. Each case takes three to fifteen seconds of real time; `--junitxml` keeps its figures.
+to it, and one that is missing is a failure; `make interop-short` runs what is not slow, and `make interop-full` all.
+Otherwise those that need no compiler take part, most of them in what is not slow. `make test` leaves this module out,
+because the servers need the machine for themselves. Each case takes three to fifteen seconds of real time; `--junitxml`
+keeps its figures.
 """
 
 from __future__ import annotations

@@ -1,0 +1,51 @@
+"""Counting on every store: the same tests run on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+
+from grpc_backoff.ledger import counting
+from grpc_backoff.ledger.records import AttemptReport, OperationState
+from tests.ledger.steps import SHOP, STEPS, claimed, submitted
+
+
+async def test_queue(store):
+    """LG-7: `queue` reports how many operations wait, the age of the oldest, and the counts by state."""
+    await submitted(store, 1, 2, 3)
+    [first] = await claimed(store)
+    await store.record([AttemptReport(first.id, first.lease_token, STEPS)])
+    await asyncio.sleep(0.02)
+
+    queue = await store.queue(SHOP)
+
+    assert queue.counts == {OperationState.SUCCEEDED: 1, OperationState.PENDING: 2}
+    assert (queue.length, await store.waiting(100), await store.waiting(1)) == (2, 2, 1)
+    assert 0.02 <= queue.oldest < 60
+    assert (await store.queue("nowhere")).length == 0
+    assert (await store.queue(None)).length == 2
+
+
+async def test_numbers_of_many(store, monkeypatch):
+    """LG-11: beyond the rows that are counted, the numbers are estimates, and say so."""
+    monkeypatch.setattr(counting, "_SAMPLE", 10)
+    await submitted(store, *range(25))
+    few, many = await store.waiting(5), await store.queue(None)
+
+    assert few == 5
+    assert many.estimated
+    assert many.length >= 10
+
+
+async def test_numbers_without_statistics(store, monkeypatch):
+    """LG-11: where the database has no statistics of the table yet, or old ones, the numbers are not the sample's."""
+    monkeypatch.setattr(counting, "_SAMPLE", 10)
+    await submitted(store, *range(25))
+
+    assert (await store.queue(None)).length == 25
+
+
+def test_samples_are_scaled():
+    """LG-11: the counts of a sample are scaled to the size of the table."""
+    rows = [("a", "pending", 30, 0.0, 0.0), ("b", "failed", 10, 0.0, 0.0)]
+    assert [row[2] for row in counting._scaled(rows, 400)] == [300, 100]
+    assert [row[2] for row in counting._scaled(rows, -1)] == [30, 10]

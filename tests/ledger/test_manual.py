@@ -1,0 +1,73 @@
+"""Manual actions on every store: the same tests run on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+
+import psycopg
+
+from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.ledger.records import AttemptReport, Filter, OperationState
+from tests.ledger.conftest import submission
+from tests.ledger.steps import STEPS, claimed, failed, one, submitted
+
+
+async def test_begin_anew(store):
+    """LG-7, LG-8: `begin_anew` resets the attempts but keeps the history; it may replace the request of a conflict."""
+    ids = await submitted(store, 1, 2)
+    first, _ = await claimed(store, 2)
+    await failed(store, first, failure=FailedAttempt("ABORTED"))
+
+    assert await store.begin_anew([ids[0]], [OperationState.FAILED], None) == []
+    assert await store.begin_anew(ids, [OperationState.CONFLICT], b"another") == [ids[0]]
+    operation = await one(store, ids[0])
+    assert (operation.state, operation.attempts, operation.request) == (OperationState.PENDING, 0, b"another")
+    assert (operation.recorded, operation.finished) == (1, None)
+    [again] = await claimed(store)
+    await failed(store, again)
+    assert [attempt.number for attempt in await store.attempts(ids[0])] == [1, 2]
+    assert (await one(store, ids[0])).attempts == 1
+
+
+async def test_discard_is_final(store):
+    """LG-7: a discarded operation is not claimed, and a late success does not bring it back."""
+    ids = await submitted(store, 1, 2)
+    [first] = await claimed(store)
+
+    assert sorted(await store.discard([*ids, submission(9).id])) == sorted(ids)
+    assert await store.discard(ids) == []
+    told = (await store.record([AttemptReport(first.id, first.lease_token, STEPS)]))[0]
+
+    assert (told.state, told.live) == (OperationState.DISCARDED, False)
+    assert await claimed(store) == []
+
+
+async def test_prune(store):
+    """LG-11: `prune` deletes old finished operations with their attempts, and failed ones only on request."""
+    ids = await submitted(store, 1, 2, 3)
+    first, second, _ = await claimed(store, 3)
+    await store.record([AttemptReport(first.id, first.lease_token, STEPS)])
+    await failed(store, second, failure=FailedAttempt("INTERNAL"))
+
+    assert await store.prune(60.0, [OperationState.SUCCEEDED], 10) == 0
+    assert await store.prune(0.0, [OperationState.SUCCEEDED, OperationState.DISCARDED], 10) == 1
+    assert [operation.id for operation in await store.find(Filter(), 10)] == ids[1:]
+    assert await store.attempts(ids[0]) == []
+    assert await store.prune(0.0, [OperationState.FAILED], 10) == 1
+
+
+async def test_what_pruning_looks_at(store, url):
+    """LG-11: pruning finds the operations to delete through an index of finished operations."""
+    where = "WHERE NOT open AND state IN ('succeeded', 'discarded') AND finished <= {}"
+    if url.startswith("postgresql:"):
+        where = where.format("now()")
+        with psycopg.connect(url) as connection:
+            connection.execute("SET enable_seqscan = off")
+            rows = connection.execute(f"EXPLAIN SELECT seq FROM grpc_backoff.operations {where}").fetchall()
+    else:
+        with contextlib.closing(sqlite3.connect(url)) as connection:
+            statement = f"EXPLAIN QUERY PLAN SELECT seq FROM ledger_operations {where.format(0)}"
+            rows = connection.execute(statement).fetchall()
+
+    assert "operations_finished" in str(rows)

@@ -1,0 +1,80 @@
+"""Order keys on every store: the same tests run on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.ledger.records import AttemptReport, Filter
+from tests.ledger.conftest import execute
+from tests.ledger.steps import QUICK, SHOP, STEPS, claimed, failed, one, policy_of, submitted
+
+
+async def test_one_after_the_other(store):
+    """LG-15: of the operations of one order key, only the oldest unfinished one is claimed; keys do not hold others."""
+    first, second, other, free = [
+        (await submitted(store, number, order_key=key))[0] for number, key in enumerate(["a", "a", "b", None], 1)
+    ]
+    [told] = await store.ready(Filter(ids=(second,)), 1, policy_of)
+    taken = await claimed(store, 10)
+    assert (told.ready, told.at, told.why) == (False, None, "blocked")
+    assert [each.id for each in taken] == [first, other, free]
+    assert await store.next_due(SHOP) is None
+
+    await failed(store, taken[0], QUICK)
+    assert second not in [each.id for each in await claimed(store, 10)]
+
+
+@pytest.mark.parametrize("code", ["INVALID_ARGUMENT", "ABORTED"])
+@pytest.mark.parametrize("aside", [False, True])
+async def test_what_holds_its_key(store, code, aside):
+    """LG-15: a failed or conflicting operation holds its order key until it is discarded; `queue` counts such keys."""
+    first, second = await submitted(store, 1, 2, order_key="a")
+    [operation] = await claimed(store, 10)
+    await failed(store, operation, failure=FailedAttempt(code))
+    if aside:
+        await store.set_aside(SHOP, 10)
+    held = (await store.queue(SHOP)).held_keys
+    none = await claimed(store, 10)
+    await store.discard([first])
+
+    assert (held, none) == (1, [])
+    assert [each.id for each in await claimed(store, 10)] == [second]
+    assert (await store.queue(SHOP)).held_keys == 0
+
+
+async def test_what_is_set_aside_is_taken_up(store):
+    """LG-15: operations behind others are set aside, and taken up when those before them have succeeded or are gone."""
+    ids = await submitted(store, 1, 2, 3, order_key="a")
+    await store.set_aside(SHOP, 10)
+    aside = [(await one(store, id_)).next_attempt_at is None for id_ in ids]
+    order = []
+    while taken := await claimed(store, 10):
+        order += [each.id for each in taken]
+        await store.record([AttemptReport(each.id, each.lease_token, STEPS) for each in taken])
+
+    assert aside == [False, True, True]
+    assert order == ids
+
+
+async def test_what_is_in_nobodys_way_is_not_set_aside(store):
+    """LG-15: only the first due operations are set aside, because each of the others may never have to be."""
+    ids = await submitted(store, 1, 2, 3, order_key="a")
+    await store.set_aside(SHOP, 2)
+
+    assert [(await one(store, id_)).next_attempt_at is None for id_ in ids] == [False, True, False]
+
+
+async def test_what_is_before_was_deleted(store, url):
+    """LG-15: if the operation before was deleted by other means, the next one is taken up by a look at all keys.
+
+    Until then, `ready` says that it is not ready.
+    """
+    first, second = await submitted(store, 1, 2, order_key="a")
+    await store.set_aside(SHOP, 10)
+    execute(url, "DELETE FROM {} WHERE id = {}", first)
+    [told] = await store.ready(Filter(), 1, policy_of)
+    assert (told.ready, told.at, told.why) == (False, None, "pending")
+    assert await claimed(store) == []
+    await store.take_up()
+    assert [each.id for each in await claimed(store)] == [second]
