@@ -21,8 +21,8 @@ PART_interop_suite = tests/interop_suite
 PART_rest = tests $(patsubst %,--ignore=%,$(PART_channels) $(PART_interop_suite))
 PART ?= rest
 
-# The channel against real servers; a case mostly sleeps.
-SERVERS = -m pytest -p no:cacheprovider -n 4 --dist load $(OTHERS)
+# The channel against real servers, two at a time, so that each has a core.
+SERVERS = -m pytest -p no:cacheprovider -n 2 --dist load $(OTHERS)
 
 LEDGER = kills inbox orders orchestrators unlocked claims submits latency deliveries wake-ups replay faults steady idle
 
