@@ -190,7 +190,7 @@ async def test_a_stray_call_beside_one_that_outlives_a_goaway():
         while channel.get_state() is READY:
             strays.append(stub.Unary(Message(text="y"), timeout=5))
             be_late()  # so that GOAWAY arrives before the call enters the connection
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)  # so that each redial is seen, on uvloop too
         await asyncio.gather(*strays, return_exceptions=True)
         await asyncio.sleep(WATCHED)
         assert len(front.visits) == log.announced()
