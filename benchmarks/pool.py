@@ -6,7 +6,8 @@ Each run prints a line of JSON for each subject: both APIs, of plain grpc and of
 `rollout`   ten servers behind a name are replaced one by one, under load; needs root, for a hosts file of its own
 `drains`    three servers of `grpc.aio` are drained and restarted in turn, under load of clients that watch the health,
             and of others
-`burst`     300 calls at once to a server that allows 100 for each connection, beside three plain channels
+`burst`     300 calls at once to a server that allows 100 for each connection, beside three plain channels, in turns;
+            the server has a process of its own
 `replacements` replaces a connection 1,000 times, under calls and open streams: none may be lost or repeated
 `returns`   20 names have no addresses for a minute, a tenth of a long outage: how soon the channels are back, and their
             attempts meanwhile, with and without `resolve_every`; needs root
@@ -21,13 +22,14 @@ import contextlib
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -36,6 +38,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2_grpc
 
 import grpc_backoff
+from benchmarks.apart import Served, serving
 from grpc_backoff.server import drain
 from tests.both_apis.api import AsyncioApi, ThreadedApi
 from tests.both_apis.relay import relay
@@ -70,11 +73,16 @@ class _Counting(Echo):
         return request
 
 
-def _subjects(*kinds: str) -> Iterator[Any]:
+def _apis(*kinds: str) -> Iterator[Any]:
     for kind in kinds or ("plain", "ours"):
-        for api in (AsyncioApi(kind, asyncio.new_event_loop), ThreadedApi(kind)):
-            yield api
-            api.close()
+        yield AsyncioApi(kind, asyncio.new_event_loop)
+        yield ThreadedApi(kind)
+
+
+def _subjects(*kinds: str) -> Iterator[Any]:
+    for api in _apis(*kinds):
+        yield api
+        api.close()
 
 
 def _tell(what: str, api: Any, **figures: object) -> None:
@@ -319,32 +327,47 @@ def _returns(seconds: int) -> None:
     hosts.write_text(others)
 
 
-def _burst(rounds: int) -> None:
+@contextlib.asynccontextmanager
+async def _serve_narrow() -> AsyncIterator[Served]:
+    """Run a server that allows 100 streams for each connection, and answers each call after 50 ms."""
     server = grpc.server(ThreadPoolExecutor(400), options=[("grpc.max_concurrent_streams", _STREAMS)])
     services.add_EchoServicer_to_server(_Counting(0.05), server)
-    target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    for api in _subjects():
-        own = [("grpc.use_local_subchannel_pool", 1)]
-        wide = [("grpc_backoff.max_connections", 4), ("grpc_backoff.streams_per_connection", _STREAMS)]
-        with contextlib.ExitStack() as stack:
-            channels = [
-                stack.enter_context(api.channel(target, wide if api.ours else own)) for _ in range(1 if api.ours else 3)
-            ]
+    yield Served(f"127.0.0.1:{port}")
+    server.stop(0)
+
+
+def _burst(rounds: int) -> None:
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    wide = [("grpc_backoff.max_connections", 4), ("grpc_backoff.streams_per_connection", _STREAMS)]
+    took: dict[Any, list[float]] = {}
+    codes: dict[Any, Counter[str]] = {}
+    with serving(_serve_narrow) as server, contextlib.ExitStack() as stack:
+        sets = [
+            (api, [stack.enter_context(api.channel(server.target, wide if api.ours else own)) for _ in range(count)])
+            for api in map(stack.enter_context, map(contextlib.closing, _apis()))
+            for count in [1 if api.ours else 3]
+        ]
+        for api, channels in sets:
             for channel in channels:
                 channel.ready()
-            way = "Unary" if api.name == "asyncio" else "Unary.future"
             if api.ours:
-                _open_all(channels[0], way)
-            took, codes = list[float](), Counter[str]()
-            for _ in range(rounds):
+                _open_all(channels[0], _way(api))
+        for _ in range(rounds):
+            for api, channels in sets:
                 began = time.perf_counter()
-                calls = [channels[number % len(channels)].begin(way, timeout=30) for number in range(300)]
-                codes.update(call.outcome().code.name for call in calls)
-                took.append(time.perf_counter() - began)
+                calls = [channels[number % len(channels)].begin(_way(api), timeout=30) for number in range(300)]
+                codes.setdefault(api, Counter()).update(call.outcome().code.name for call in calls)
+                took.setdefault(api, []).append(time.perf_counter() - began)
                 time.sleep(0.5)
-        _tell("burst", api, channels=len(channels), calls=codes, seconds=[round(each, 3) for each in took])
-    server.stop(0)
+        for api, channels in sets:
+            median = round(statistics.median(took[api]), 3)
+            _tell("burst", api, channels=len(channels), calls=codes[api], median=median)
+
+
+def _way(api: Any) -> str:
+    return "Unary" if api.name == "asyncio" else "Unary.future"
 
 
 def _open_all(channel: Any, way: str) -> None:
@@ -399,7 +422,7 @@ _WHAT = {
     "kills": (_kills, 20),
     "rollout": (_rollout, 10),
     "drains": (_drains, 100),
-    "burst": (_burst, 3),
+    "burst": (_burst, 20),
     "returns": (_returns, 60),
     "replacements": (_replacements, 1000),
     "rotations": (_rotations, 100),
@@ -414,7 +437,7 @@ def main() -> None:
     parser.add_argument(
         "--times",
         type=int,
-        help="default: 20 kills, 10 servers, 100 drains, 3 bursts, 60 s, 1,000 replacements, 100 rotations",
+        help="default: 20 kills, 10 servers, 100 drains, 20 bursts, 60 s, 1,000 replacements, 100 rotations",
     )
     chosen = parser.parse_args()
     function, times = _WHAT[chosen.what]
