@@ -77,7 +77,8 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self._loss: Loss | None = None
         self._redials = 0
         self._redialled: Callable[[], None] | None = None
-        self._outcome: asyncio.Future[Failure | None] = loop.create_future()
+        self._failure: Failure | None = None
+        self._dialled: asyncio.Future[None] = loop.create_future()
         self._lost: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
         self.core.check(True)
@@ -96,12 +97,15 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             ConnectError: the attempt failed.
         """
         try:
-            failure = await self._outcome
+            await self._dialled
+            if self._state.phase is m.DialPhase.FAILED:
+                await self._explain()
         except asyncio.CancelledError:
             await self.close(None)
             raise
-        if failure is not None:
-            raise ConnectError(failure)
+        if self._failure is not None:
+            await self.core.close()
+            raise ConnectError(self._failure)
 
     def decided(self) -> bool:
         """Return whether the core has an outcome; see `Connector.decided`."""
@@ -200,9 +204,13 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             case m.NotifyOn(shown):
                 self.core.watch(shown)
             case m.Explain():
-                self._owner.spawn(self._explain())
-            case m.Made() | m.Failed():
-                self._end_attempt(effect.failure if isinstance(effect, m.Failed) else None)
+                self._closing = True  # `made` asks and then closes; a task for each would cost turns of the loop
+                self._end_dial()
+            case m.Made():
+                self._owner.made(self)
+                self._end_dial()
+            case m.Failed(failure):
+                self._owner.after_failure, self._failure = True, failure
             case m.Lost(loss, lived):
                 self._owner.last_life, self._loss = lived, loss
                 self._lost.set_result(None)
@@ -213,15 +221,12 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             case m.Close():
                 self._close()
 
-    def _end_attempt(self, failure: Failure | None) -> None:
-        self._owner.ended(self, failure)
-        if not self._outcome.done():  # otherwise, the attempt has been cancelled
-            self._outcome.set_result(failure)
+    def _end_dial(self) -> None:
+        if not self._dialled.done():  # otherwise, the attempt has been cancelled
+            self._dialled.set_result(None)
 
     async def _explain(self) -> None:
         """Ask why the dial failed. The call never leaves the process, and grpcio's own metrics do not count it."""
-        if self._state.phase is not m.DialPhase.FAILED:
-            return  # abandoned before this task started
         request = MORE_THAN_THE_RETRY_BUFFER if self._owner.has_service_config else b""
         ask: Callable[..., Any] = self.core.channel.unary_unary(EXPLAIN_METHOD)
         question = ask(request, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
@@ -357,11 +362,10 @@ class CoreConnector:
         target = self._target if grpcio.has_plugin() else self._core_target
         return grpcio.core_channel(target, self._credentials, options, self._compression)
 
-    def ended(self, connection: CoreConnection, failure: Failure | None) -> None:
-        """Record the outcome of an attempt."""
-        self.after_failure = failure is not None
-        if failure is None:
-            self._open.add(connection)
+    def made(self, connection: CoreConnection) -> None:
+        """Keep track of a connection that calls may use."""
+        self.after_failure = False
+        self._open.add(connection)
 
     def closed(self, connection: CoreConnection) -> None:
         """Stop tracking a connection whose channel is being closed."""
