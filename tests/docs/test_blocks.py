@@ -26,6 +26,7 @@ WHOLE = {
 """Pages whose tests run all of their code: a new block is run too, or makes the tests fail."""
 ALONE = {
     "docs/contention.md": ("tests/docs/test_code.py", 1),
+    "docs/howto/chaos.md": ("tests/docs/test_chaos.py", 4),
     "docs/get-started.md": ("tests/docs/test_get_started.py", 3),
     "docs/interop.md": ("tests/docs/test_code.py", 1),
     "docs/ledger.md": ("tests/docs/test_code.py", 5),  # the SQL: tests/ledger/test_postgres.py
