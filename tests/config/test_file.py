@@ -67,14 +67,6 @@ BAD_VALUES = [
 
 # The same, with the allowed values: names, and the forms of a jitter.
 BAD_NAMES = [
-    ("connection", 'jitter = "full(1)"', "'full(1)'", "full"),
-    ("connection", 'jitter = "scaled(0.5)"', "'scaled(0.5)'", "scaled(LOW, HIGH)"),
-    (
-        "connection",
-        'jitter = "scaled(2, 1)"',
-        "'scaled(2, 1)'",
-        "scaled(LOW, HIGH), where HIGH is a number above 0 and at least LOW (2.0)",
-    ),
     ("connection", 'preset = "stepps"', "'stepps'", "the name of a policy; did you mean 'steps'?"),
     ("connection", 'preset = "xyz"', "'xyz'", f"one of: {PRESETS}"),
     ("connection", 'preset = "linear"', SENTENCE, "connection.preset='linear' requires 'delay' as well"),
