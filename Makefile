@@ -8,11 +8,12 @@ OLDEST = .venv-oldest/bin
 CLIENTS = .venv-clients/bin
 # Servers of other projects, which the targets `interop-short` and `interop-full` test.
 OTHERS = tests/interop_suite/servers/test_servers.py
-# Most tests wait for real time to pass, so they run with more workers than there are cores.
+# Most tests wait for real time to pass, so they run with more workers than there are cores. A worker that has nothing left
+# to do takes over tests of another: with whole files, the slowest would run at the end, while the other workers wait.
 # They start hundreds of interpreters, which would compile the library again and again if Python kept no bytecode.
 export PYTHONDONTWRITEBYTECODE =
-PYTEST = -m pytest -p no:cacheprovider -n 4 --dist loadfile --ignore=$(OTHERS)
-SHORT = tests/aio tests/both_apis tests/connection tests/interop -m "not slow"
+PYTEST = -m pytest -p no:cacheprovider -n 8 --dist worksteal --ignore=$(OTHERS)
+SHORT = tests/aio tests/both_apis tests/interop -m "not slow"
 BESIDE = tests/aio tests/sync tests/both_apis tests/connection tests/calls tests/policy -m "not slow"
 
 # The parts of `make test`, each for a job of its own: `make test-part PART=channels`. The last has all that is not in another.
@@ -97,7 +98,7 @@ test-part: .venv/made
 
 test-modes: .venv/made
 	$(BIN)/python $(PYTEST) $(SHORT) --loop uvloop
-	PYTHONDEVMODE=1 PYTHONWARNINGS=error $(BIN)/python $(PYTEST) tests/aio tests/both_apis tests/connection -m "not slow"
+	PYTHONDEVMODE=1 PYTHONWARNINGS=error $(BIN)/python $(PYTEST) tests/aio tests/both_apis -m "not slow"
 	PYTHONOPTIMIZE=1 $(BIN)/python $(PYTEST) tests/aio tests/both_apis -m "not slow" -W ignore::pytest.PytestConfigWarning
 
 test-oldest: .venv-oldest/made
@@ -112,7 +113,7 @@ test-pythons:
 	done
 
 test-clients: .venv-clients/made
-	$(CLIENTS)/python $(PYTEST) -p no:ddtrace tests/clients
+	$(CLIENTS)/python $(PYTEST) -n 4 --dist loadfile -p no:ddtrace tests/clients
 
 check: .venv/made
 	$(BIN)/ruff format --check .

@@ -115,25 +115,6 @@ async def test_cancel_one_of_two_tasks(phase, who):
         assert call.cancelled()
 
 
-@IN_EACH_PHASE
-async def test_cancel_a_question(phase):
-    """CH-1: cancelling a task that waits for a call's status or metadata does not end the call."""
-    behaviours, retry, there = PHASES[phase]
-    async with trying(*behaviours, retry=retry) as service:
-        call = make(service.stub, "Both")
-        asking = [
-            asyncio.create_task(question())
-            for question in (call.code, call.details, call.trailing_metadata, call.initial_metadata)
-        ]
-        await service.until(there)
-        for task in asking:
-            task.cancel()
-        await asyncio.wait(asking)
-        assert all(task.cancelled() for task in asking)
-        assert not call.done()
-        call.cancel()
-
-
 @REQUEST_STREAMS
 @pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError, grpc.aio.AioRpcError])
 @pytest.mark.parametrize("style", ["async iterator", "iterator"])
@@ -180,6 +161,3 @@ async def test_iterator_of_a_call_that_has_ended(method):
         await failing(getattr(service.stub, method)(requests()))
         async with asyncio.timeout(30):
             await over.wait()
-
-
-# Closing the channel.

@@ -137,18 +137,6 @@ async def test_cancel_one_of_two_that_await(stub, server):
     assert second.cancelled()
 
 
-@METHODS
-async def test_abort(stub, method):
-    """CH-1: a failed call raises an `AioRpcError`, and the call's own methods return the same status."""
-    call = make(stub, method, "abort")
-    error = await outcome(call, method)
-    assert type(error) is grpc.aio.AioRpcError
-    assert error.code() is await call.code() is CODE.FAILED_PRECONDITION
-    assert error.details() == await call.details() == "not now"
-    assert set(TRAILING) <= set(await call.trailing_metadata())
-    assert error.debug_error_string() == await call.debug_error_string()
-
-
 async def test_error_again(stub):
     """CH-1: a failed call raises its error each time it is awaited or read."""
     call = stub.Unary(Message(text="abort"))
@@ -194,34 +182,6 @@ async def test_read_without_a_connection(kind):
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
                     await call.read()
                 assert caught.value.code() is CODE.UNAVAILABLE
-
-
-ERRORS = [
-    RuntimeError("no more"),
-    asyncio.CancelledError(),
-    grpc.aio.AioRpcError(CODE.ABORTED, *[grpc.aio.Metadata()] * 2),
-]
-
-
-@pytest.mark.parametrize("method", ["Up", "Both"])
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-async def test_request_iterator_that_raises(stub, method, error):
-    """CH-1: an exception from a request iterator cancels the call, even if its type is one that calls raise."""
-
-    async def requests():
-        yield Message()
-        raise error
-
-    def requests_at_once():
-        yield Message()
-        raise error
-
-    for each in (requests(), requests_at_once()):
-        call = getattr(stub, method)(each)
-        with pytest.raises(asyncio.CancelledError):
-            async with asyncio.timeout(30):
-                await finish(call, method)
-        assert await call.code() is CODE.CANCELLED
 
 
 @METHODS
@@ -320,22 +280,6 @@ async def test_cancelled_by_the_server(stub, method):
     assert error.details() == "the server's own"
     assert call.cancelled()
     assert not call.cancel()
-
-
-@pytest.mark.parametrize("method", ["Up", "Both"])
-async def test_answer_in_front_of_the_requests(stub, method):
-    """CH-1: a server may finish a call before all requests have been sent; further writes raise InvalidStateError."""
-    call = getattr(stub, method)()
-    await call.write(Message(text="enough"))
-    assert [response.text for response in await early(call, method)] == ["enough"]
-    assert await call.code() is CODE.OK
-    with pytest.raises(asyncio.InvalidStateError):
-        await call.write(Message())
-    await call.done_writing()
-
-
-async def early(call, method):
-    return [await call] if method == "Up" else await finish(call, method)
 
 
 async def test_errors_can_be_pickled(stub, kind):

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Closed, Connected, CoreRedial, Disconnected, State
+from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, CoreRedial, Disconnected, State
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.connection.events import Stage
 from grpc_backoff.connection.machine import Machine
@@ -107,31 +107,6 @@ async def test_silent_attempts_are_cancelled_at_their_limit():
     parts.manager.close()
     await parts.manager.closed()
     assert parts.connector.attempts[-1].outcome == "cancelled"
-
-
-async def test_an_attempt_that_ends_as_it_is_given_up_changes_nothing():
-    """CB-1: a success at the very moment of the limit either counts or is dropped; it causes no extra attempt."""
-    parts = Parts(Succeeds(20.0), Hangs())
-    parts.gate.waiting = 1
-    parts.manager.want()
-    await parts.clock.advance(20.5)
-
-    assert len(parts.starts()) <= 2
-    assert parts.manager.state in (State.READY, State.TRANSIENT_FAILURE)
-    parts.manager.close()
-    await parts.manager.closed()
-
-
-async def test_a_late_loop_makes_one_attempt():
-    """CB-12: after a jump of the clock by an hour there is one attempt, not a burst."""
-    parts = Parts(Fails())
-    parts.gate.waiting = 1
-    parts.manager.want()
-    await parts.clock.advance(0.5)
-    await parts.clock.jump(3600)
-
-    assert len(parts.starts()) == 2
-    parts.manager.close()
 
 
 async def test_a_lost_connection_is_retired_at_once():
@@ -274,19 +249,6 @@ async def test_a_listener_that_is_cancelled_does_not_wedge_the_channel():
     parts.manager.close()
 
 
-async def test_a_listener_that_answers_a_reset_with_a_reset():
-    """CB-9: a listener that answers each reset with another reset does not cause an endless loop."""
-    parts = Parts(Fails())
-    parts.manager.listeners.append(lambda event: parts.manager.reset() if isinstance(event, BackoffReset) else None)
-    parts.manager.want()
-    await parts.clock.advance(0.5)
-    parts.manager.reset()
-    await parts.clock.advance(0.1)
-
-    assert parts.starts() == [0.0, 0.5]
-    parts.manager.close()
-
-
 async def test_listeners_and_tasks_do_not_live_in_a_callers_context():
     """CB-10: listeners and attempts run in a context of their own, which does not keep a caller's context alive."""
     carried = ContextVar("carried", default=None)
@@ -359,21 +321,6 @@ async def test_a_connector_with_a_bug_counts_as_failing(caplog):
     assert parts.manager.state is State.TRANSIENT_FAILURE
     assert "ZeroDivisionError" in parts.manager.status().last_error.reason
     assert "an attempt to connect raised" in caplog.text
-    parts.manager.close()
-
-
-async def test_idle_channels_stop_and_begin_afresh():
-    """CB-14: a channel that is not used for the idle timeout stops dialling and becomes IDLE."""
-    parts = Parts(Fails(), idle_timeout=30.0)
-    parts.manager.want()
-    await parts.clock.advance(300)
-    dialled = len(parts.starts())
-    assert parts.manager.state is State.IDLE
-    assert parts.starts()[-1] < 31
-    parts.manager.want()
-    await parts.clock.advance(0.1)
-
-    assert len(parts.starts()) == dialled + 1
     parts.manager.close()
 
 

@@ -14,7 +14,6 @@ import pytest
 from grpc_backoff import aio
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.calls.machine import CancelRequested, ConnectionReady, NoConnection
-from grpc_backoff.testing.front import FlakyFront, silent
 from tests.aio.test_waiting import QUICK, SLOW, front
 from tests.echo import EchoStub, Message
 
@@ -81,35 +80,6 @@ async def test_callback_that_raises(front, raised):
     assert [type(context["exception"]) for context in reported] == [raised]
     assert all(call.cancelled() for call in calls)
     assert len(channel._pending) == 0
-
-
-@pytest.mark.parametrize("state", ["idle", "connecting"])
-async def test_waits_in_state(state):
-    """CH-3: in IDLE and CONNECTING, a fail-fast call waits for the first attempt."""
-    async with FlakyFront(silent) as peer, aio.insecure_channel(peer.target) as channel:
-        if state == "connecting":
-            channel.get_state(try_to_connect=True)
-            await asyncio.sleep(0.05)
-        call = EchoStub(channel).Unary(Message(), wait_for_ready=False)
-        await asyncio.sleep(0.1)
-        assert not call.done()
-        assert channel.get_state() is grpc.ChannelConnectivity.CONNECTING
-        assert len(peer.visits) == 1
-
-
-async def test_transient_failure(front):
-    """CH-3: in TRANSIENT_FAILURE, a wait-for-ready call waits until READY, and a fail-fast call fails at once."""
-    async with aio.insecure_channel(front.target, options=QUICK) as channel:
-        stub = EchoStub(channel)
-        with pytest.raises(grpc.aio.AioRpcError):
-            await stub.Unary(Message())
-        assert channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
-        waiting = stub.Unary(Message(text="a"), wait_for_ready=True)
-        with pytest.raises(grpc.aio.AioRpcError):
-            await stub.Unary(Message())
-        await front.listen()
-        async with asyncio.timeout(30):
-            assert (await waiting).text == "a"
 
 
 async def test_an_exception_of_one_call():

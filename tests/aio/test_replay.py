@@ -25,7 +25,6 @@ from tests.aio.trying import (
     CALLS,
     CODE,
     REQUEST_STREAMS,
-    RESPONSE_STREAMS,
     STYLES,
     failing,
     finish,
@@ -51,34 +50,6 @@ async def test_headers_that_were_seen():
         assert len(service.got) == 1
 
 
-@RESPONSE_STREAMS
-@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
-async def test_failure_behind_the_first_answer(method, tls):
-    """RT-8: once `read()` has returned a response, the call is not retried; each further `read()` raises the error."""
-    async with trying(fails(), fails(1, answers=1), tls=tls) as service:
-        call = make(service.stub, method)
-        assert (await call.read()).text == "answer 0"
-        for _ in range(2):
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await call.read()
-            assert type(caught.value) is grpc.aio.AioRpcError
-            assert caught.value.code() is await call.code() is CODE.UNAVAILABLE
-        assert len(service.got) == 2
-
-
-@REQUEST_STREAMS
-@OTHER_STYLES
-@pytest.mark.parametrize("after", [0, 5])
-async def test_failure_while_requests_are_written(method, style, after):
-    """RT-8: if an attempt fails while requests are being written, the next one gets every request from the start."""
-    texts = [f"{number} " + "x" * 20_000 for number in range(10)]
-    async with trying(fails(after), fails(after + 1)) as service:
-        answer = await finish(make(service.stub, method, texts, style))
-        assert answer == ("".join(texts) if method == "Up" else texts)
-        assert service.got[-1] == texts
-        assert [got == texts[: len(got)] for got in service.got] == [True] * 3
-
-
 @pytest.mark.parametrize("read", [False, True])
 async def test_ping_pong(read):
     """RT-8: a call that alternates writes and reads is retried until its first response."""
@@ -91,27 +62,6 @@ async def test_ping_pong(read):
         await call.done_writing()
         assert await call.code() is CODE.OK
         assert service.got == [["a"], ["a"], ["a", "b", "c"]]
-
-
-async def answers_once_then_fails(requests, context):
-    yield await anext(requests)
-    await anext(requests)
-    await context.abort(CODE.UNAVAILABLE, "not now")
-
-
-async def test_ping_pong_that_fails_behind_an_answer():
-    """RT-8: a call that alternates writes and reads is not retried after its first response."""
-    async with trying(answers_once_then_fails) as service:
-        call = service.stub.Both()
-        await call.write(Message(text="a"))
-        assert (await call.read()).text == "a"
-        await call.write(Message(text="b"))
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call.read()
-        assert caught.value.code() is CODE.UNAVAILABLE
-        assert service.got == [["a", "b"]]
-        with pytest.raises(asyncio.InvalidStateError):
-            await call.write(Message(text="c"))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -132,39 +82,6 @@ async def test_replay(sizes, failures, method, style, read):
         assert len(service.got) == len(failures) + 1
         for got, after in zip(service.got, failures, strict=False):
             assert got == texts[:after]
-
-
-@REQUEST_STREAMS
-async def test_limit_passed_between_two_tries(method):
-    """RT-8: if a request written between two attempts exceeds the buffer's limit, the next attempt is the last."""
-    async with trying(
-        fails(), fails(None), options=[(BUFFER, 1000)], retry="retry: 3, delay: 200ms, jitter: none"
-    ) as service:
-        call = getattr(service.stub, method)()
-        await call.write(Message(text="a"))
-        await service.until(lambda service: service.ended == 1)
-        await asyncio.sleep(0.05)
-        await call.write(Message(text="b" * 2000))
-        await call.done_writing()
-        assert type(await failing(call)) is grpc.aio.AioRpcError
-        assert service.got[1:] == [["a", "b" * 2000]]
-
-
-@REQUEST_STREAMS
-async def test_endless_stream(method):
-    """RT-8: beyond the buffer's limit, each request is discarded once it is sent, and the stream continues normally."""
-    texts = [f"{number}" + "x" * 500 for number in range(50)]
-    async with trying(fails(1), options=[(BUFFER, 10_000)]) as service:
-        call = getattr(service.stub, method)()
-        for text in texts[:5]:
-            await call.write(Message(text=text))
-        await service.until(lambda service: len(service.got) == 2)
-        for text in texts[5:]:
-            await call.write(Message(text=text))
-        await call.done_writing()
-        assert await finish(call) == ("".join(texts) if method == "Up" else texts)
-        assert service.got[1] == texts
-        assert kept(call) == 0
 
 
 def kept(call):

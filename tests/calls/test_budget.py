@@ -48,23 +48,6 @@ def test_arithmetic():
     assert seen == [3.0, 2.0, 1.0, 0.0, 0.0, 0.4, 0.8, 1.2, 1.6, 2.0, 2.4, 2.8, 3.0, 3.0]
 
 
-def test_recovery():
-    """RT-9: retries resume when more than half of the tokens are left; ten successes at 0.1 return one token."""
-    tokens = RetryTokens(RetryBudget(10, 0.1))
-    for _ in range(5):
-        tokens.failed()
-
-    assert tokens.spent
-    tokens.succeeded()
-    assert not tokens.spent
-    tokens.failed()
-    for _ in range(9):
-        tokens.succeeded()
-    assert (tokens.left, tokens.spent) == (5.0, True)
-    tokens.succeeded()
-    assert (tokens.left, tokens.spent) == (5.1, False)
-
-
 @pytest.mark.parametrize(
     ("ratio", "refund"),
     [

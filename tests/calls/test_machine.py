@@ -8,13 +8,12 @@ import pytest
 
 from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.budget import RetryTokens
-from grpc_backoff.calls.decision import GiveUp, Retry
+from grpc_backoff.calls.decision import GiveUp
 from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.calls.machine import CallPhase, Ending, Hook
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.presets import RETRY
 from tests.calls.driving import BEGAN, CALL_ID, METHOD, TARGET, Run, policy_of
 from tests.policy.values import Always
 
@@ -199,11 +198,6 @@ def test_no_connection_yet(wait_for_ready, failing):
     assert run.phase is CallPhase.WAITING
 
 
-def test_without_a_deadline_no_timer():
-    """CH-3: a call without a deadline waits without a timer."""
-    assert waiting(None).effects == [m.Enqueue()]
-
-
 @pytest.mark.parametrize("policy", [None, policy_of(max_attempts=1)], ids=["no policy", "one attempt"])
 @pytest.mark.parametrize("by_config", [False, True])
 @pytest.mark.parametrize("resolved", [False, True])
@@ -239,14 +233,6 @@ def test_a_call_that_comes_after_a_failed_dial(by_config, resolved):
     run = running(None, wait_for_ready=True, by_config=by_config)
     soon = [m.FailSoon()] if by_config and not resolved else []
     assert run.feed(m.NotConnected(failing=True, resolved=resolved)) == [m.Enqueue(), *soon]
-
-
-def test_wait_for_ready_outlasts_failures():
-    """CH-3: a wait-for-ready call waits through any number of failed dials, until there is a connection."""
-    run = waiting(None, wait_for_ready=True)
-    for _ in range(100):
-        assert run.feed(m.NoConnection(), 1.0) == []
-    assert run.feed(m.ConnectionReady()) == [m.CancelTimer(), m.Begin(None, ())]
 
 
 def test_one_deadline_covers_the_wait_and_the_call():
@@ -418,13 +404,6 @@ def test_endless():
     assert len(run.begun) == 1001
 
 
-def test_other_codes_are_the_end():
-    """RT-2: a code that the policy does not list ends the call with that code, and no event is emitted."""
-    run = running()
-    assert run.fail("INTERNAL") == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
-    assert run.events == []
-
-
 def test_a_message_that_is_too_large():
     """RT-2: a message that exceeds a size limit is not retried, because it would exceed the limit again."""
     assert running().fail("RESOURCE_EXHAUSTED", oversized=True) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
@@ -443,14 +422,6 @@ def test_the_schedule():
         at += delay + 0.25
     assert [event.delay for event in run.events] == [0.5, 1.0, 2.0]
     assert [now for now, _, _ in run.begun] == [100.0, 100.75, 102.0, 104.25]
-
-
-def test_an_early_timer_is_armed_again():
-    """RT-3: a timer that fires too early does not shorten the wait."""
-    run = sleeping()
-    assert run.feed(m.CallTimerFired(), 0.25) == [m.ArmTimer(BEGAN + 0.5)]
-    assert run.phase is CallPhase.SLEEPING
-    assert len(run.wake()) == 1
 
 
 def test_pushback_of_none():
@@ -671,13 +642,6 @@ def test_no_hook_behind_a_wait_that_ends_too_late():
     assert hook == m.CallHook(Hook.EXHAUSTED, 1.5, Reason.DEADLINE)
 
 
-def test_a_refresh_that_is_slower_than_the_deadline():
-    """RT-4, RT-7: if `refresh_credentials` is still running at the deadline, the call ends with the server's error."""
-    run = refreshing(timeout=5.0)
-    assert run.wake() == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
-    assert run.ended == BEGAN + 5.0
-
-
 @pytest.mark.parametrize("after", [5.0, 9.0])
 def test_credentials_that_come_too_late(after):
     """RT-4, RT-6, RT-7: if the hook returns after the deadline, no attempt follows, and the call gives up."""
@@ -718,27 +682,6 @@ def test_no_conflict_where_it_is_retried():
     assert run.hooks == []
 
 
-def test_contention():
-    """RT-5: the preset `contention` retries ABORTED, but ALREADY_EXISTS remains a conflict."""
-    run = running(RETRY["contention"])
-    for _ in range(6):
-        run.retry("ABORTED")
-    assert run.hooks == []
-    run.fail("ABORTED")
-    assert [(hook.hook, hook.reason) for hook in run.hooks] == [(Hook.EXHAUSTED, Reason.ATTEMPTS)]
-    assert len(run.begun) == 7
-    run = running(RETRY["contention"])
-    run.fail("ALREADY_EXISTS")
-    assert [(hook.hook, hook.reason) for hook in run.hooks] == [(Hook.CONFLICT, None)]
-
-
-def test_conflict_until_the_deadline():
-    """RT-5, RT-7: if `on_conflict` is still running at the deadline, the call ends then."""
-    run = settling(timeout=5.0)
-    assert run.wake() == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
-    assert run.ended == BEGAN + 5.0
-
-
 def test_exhausted():
     """RT-6: a call that gives up emits its event, then calls the hook, and ends with the reason and the time left."""
     run = running(policy_of(max_attempts=2), timeout=60.0, trace_id="trace")
@@ -759,13 +702,6 @@ def test_exhausted():
     assert hook == m.CallHook(Hook.EXHAUSTED, 1.5, Reason.ATTEMPTS)
     finish = m.Finish(Ending.EXHAUSTED, GiveUp(Reason.ATTEMPTS))
     assert run.feed(m.HookDone(), 1.0) == [m.CancelTimer(), finish]
-
-
-def test_exhausted_without_a_deadline():
-    """RT-6: without a deadline, a call that gives up waits for its hook without a timer."""
-    run = exhausted()
-    assert run.timer is None
-    assert run.feed(m.HookDone()) == [m.CancelTimer(), m.Finish(Ending.EXHAUSTED, GiveUp(Reason.STOPPED))]
 
 
 def test_a_hook_that_outlasts_the_deadline():
@@ -883,14 +819,6 @@ def test_a_later_attempt_that_meets_the_deadline(code):
     assert hook == m.CallHook(Hook.EXHAUSTED, 5.0, Reason.DEADLINE)
 
 
-def test_a_wait_past_the_deadline():
-    """RT-3, RT-7: a wait that would end after the deadline is not started; the outcome gives the wait's length."""
-    run = running(timeout=0.5)
-    run.fail()
-    assert run.phase is CallPhase.DECIDING
-    assert run.feed(m.HookDone())[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.DEADLINE, 0.5, None, 0.5))
-
-
 @pytest.mark.parametrize("late", [0.5, 10.0])
 def test_woken_too_late(late):
     """CB-12, RT-7: if the loop was blocked past the deadline, no attempt follows; the given reason is the deadline."""
@@ -909,14 +837,6 @@ def test_woken_just_in_time():
 
 
 # Committed calls (RT-8).
-
-
-def test_committed():
-    """RT-8: a failure after part of the response has reached the caller ends the call."""
-    run = running()
-    assert run.feed(m.Committed()) == []
-    assert run.fail() == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
-    assert run.events == []
 
 
 @pytest.mark.parametrize("reach", [sleeping, refreshing])
@@ -962,17 +882,6 @@ def test_what_costs_a_token():
     assert tokens.left == 9
     running(tokens=tokens).succeed()
     assert tokens.left == 9.5
-
-
-def test_no_budget():
-    """RT-9: a failure costs its token before the check; with at most half of the tokens left, there is no retry."""
-    tokens = RetryTokens(RetryBudget(4, 0.1))
-    run = running(tokens=tokens)
-    run.retry()
-    assert tokens.left == 3
-    run.fail()
-    assert tokens.left == 2
-    assert [event.reason for event in run.events[1:]] == [Reason.BUDGET]
 
 
 def test_calls_without_a_policy_leave_the_budget_alone():
@@ -1036,28 +945,6 @@ def test_calls_that_share_a_budget(most, attempts):
     assert made == by_the_gRFC(most, 10, attempts)
 
 
-def test_the_budget_comes_back():
-    """RT-9: each answer returns `token_ratio`, and retries resume once more than half of the tokens are left."""
-    tokens = RetryTokens(RetryBudget(4, 0.5))
-
-    def attempts():
-        run = running(tokens=tokens)
-        while run.fail() and run.phase is CallPhase.SLEEPING:
-            run.wake()
-        return len(run.begun)
-
-    def answers(number):
-        for _ in range(number):
-            running(tokens=tokens).succeed()
-
-    assert attempts() == 2  # 4, 3, 2
-    assert attempts() == 1  # 1
-    answers(4)  # 1.5, 2, 2.5, 3
-    assert attempts() == 1  # 2
-    answers(13)  # 4, the maximum
-    assert attempts() == 2  # 3, 2
-
-
 def test_a_wait_that_failed_costs_a_token():
     """RT-9: an attempt that fails for lack of a connection costs a token."""
     tokens = RetryTokens(RetryBudget(10, 0.5))
@@ -1066,16 +953,6 @@ def test_a_wait_that_failed_costs_a_token():
 
 
 # The attempt number in the metadata (RT-10).
-
-
-def test_previous_attempts():
-    """RT-10: each attempt after the first carries the number of previous attempts, as a single metadata pair."""
-    run = running()
-    for _ in range(3):
-        run.retry()
-    before = [dict(metadata).get("grpc-previous-rpc-attempts") for _, _, metadata in run.begun]
-    assert before == [None, "1", "2", "3"]
-    assert all(len(metadata) <= 1 for _, _, metadata in run.begun)
 
 
 def test_an_attempt_that_got_no_connection_counts():
@@ -1124,34 +1001,6 @@ def test_a_failure_within_the_grace(code):
     assert run.fail(code, can_refresh=True, unsent=True) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
     assert run.events == []
     assert tokens.left == 10
-
-
-def test_closed_in_the_moment_of_a_failure():
-    """CB-10: closing the channel right after an attempt has failed ends the call."""
-    run = running()
-    run.fail(after=0.25)
-    run.around.closing = True
-    assert run.feed(m.ChannelClosing()) == [m.CancelTimer(), m.Finish(Ending.CANCELLED)]
-    assert run.ended == BEGAN + 0.25
-
-
-def test_an_attempt_that_cannot_be_made():
-    """CH-1: if a later attempt cannot be made, the exception goes to the caller."""
-    run = running(timeout=60.0)
-    run.retry()
-    assert run.feed(m.AttemptBroken()) == [m.CancelTimer(), m.Finish(Ending.BROKEN)]
-
-
-def test_what_is_remembered_of_a_decision():
-    """RT-3: the state keeps a decision until it has been carried out, and no longer."""
-    run = sleeping()
-    assert isinstance(run.state.following, Retry)
-    assert run.state.failed == "UNAVAILABLE"
-    assert run.state.wake == BEGAN + 0.5
-    run.wake()
-    assert run.state.following is None
-    run.fail("INTERNAL")
-    assert run.state.following is None
 
 
 def test_a_step_changes_nothing_but_its_result():

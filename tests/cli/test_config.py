@@ -207,16 +207,6 @@ def test_show_budget(with_budget, arguments, whose):
     assert values(document, f"retry budget of {whose}") == OF_BUDGET
 
 
-def test_show_budget_as_a_table(with_budget):
-    """RT-9: `config show` prints the retry budget in table form as well."""
-    done = run("show", "backoff.toml", "--method", "shop.Orders/Place")
-    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-
-    assert done.exit_code == 0
-    assert lines.index("retry budget of each target") > lines.index("calls of shop.Orders/Place")
-    assert "max_tokens 10.0 file backoff.toml: retry_budget.max_tokens" in lines
-
-
 def test_show_no_budget(with_budget):
     """RT-9: `config show` omits the retry budget if the method is not retried or no method is given."""
     with_budget.write_text('[methods."a.B"]\nretry = 1\n' + BUDGET)
@@ -224,31 +214,6 @@ def test_show_no_budget(with_budget):
     assert "budget" not in run("show", "backoff.toml", "--method", "c.D/E").stdout
     assert "budget" not in run("show", "backoff.toml", "--target", "x").stdout
     assert "budget" not in run("show", "backoff.toml").stdout
-
-
-@pytest.mark.parametrize(
-    ("budget", "message"),
-    [
-        ("max_tokens = 10", "'retry_budget.max_tokens' requires 'token_ratio' as well"),
-        (
-            "max_tokens = 0\ntoken_ratio = 1",
-            "retry_budget.max_tokens=0: expected a number above 0 and at most 1000",
-        ),
-        (
-            "ratio = 1",
-            "unknown setting 'retry_budget.ratio': did you mean 'retry_budget.token_ratio'?",
-        ),
-    ],
-)
-def test_bad_budget(file, budget, message):
-    """BP-4: a bad retry budget is reported like any other error in a file."""
-    file.write_text(f"{FILE}\n[retry_budget]\n{budget}\n")
-
-    for arguments in (["check"], ["show"], ["show", "--method", "a.B/C"]):
-        done = run(arguments[0], "backoff.toml", *arguments[1:])
-        assert done.exit_code == (1 if arguments == ["check"] else 2)
-        assert done.stdout == ""
-        assert done.stderr == f"Error: backoff.toml: {message}\n"
 
 
 def test_warning(file):

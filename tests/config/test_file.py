@@ -16,7 +16,6 @@ from grpc_backoff.config.settings import CONNECTING
 from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.connect import Reconnect
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT, RETRY
@@ -49,50 +48,25 @@ def unknown(key, kind="setting", *, nearest):
     return f"unknown {kind} {key!r}: did you mean {nearest!r}?"
 
 
-# A table, a line for it, and the value as the error shows it. tests/policy/test_checks.py has what each check allows.
+# A table, a line for it, and the value as the error shows it. test_settings.py has a wrong number for every setting,
+# and tests/policy/test_checks.py what each check allows.
 BAD_VALUES = [
-    ("connection", "initial_backoff = 0", "0"),
     ("connection", 'initial_backoff = "5 parsecs"', "'5 parsecs'"),
     ("connection", "max_backoff = inf", "inf"),
-    ("connection", "min_connect_timeout = 0", "0"),
-    ("connection", "idle_timeout = -1", "-1"),
-    ("connection", "multiplier = 0.5", "0.5"),
     ("connection", "jitter = 1.0", "1.0"),
     ("connection", "jitter = {a = 1}", "{'a': 1}"),
     ("connection", 'jitter = "much"', "'much'"),
     ("connection", 'jitter_first = "true"', "'true'"),
-    ("connection", "stable_after = -1", "-1"),
     ("connection", "stable_after = 12:00:00", "datetime.time(12, 0)"),
     ("connection", 'reconnect = "never"', "'never'"),
     ("connection", "preset = 4", "4"),
     ('targets."a:*"', "initial_backoff = -1.5", "-1.5"),
-    ('methods."*"', "retry = -1", "-1"),
-    ('methods."*"', "max_attempts = 0", "0"),
-    ('methods."*"', "delay = 0", "0"),
     ('methods."*"', 'backoff = "quadratic"', "'quadratic'"),
-    ('methods."*"', "max_delay = 0", "0"),
-    ('methods."*"', "max_exponent = -1", "-1"),
-    ('methods."*"', "steps = []", "[]"),
-    ('methods."*"', "timeout = 0", "0"),
-    ('methods."*"', "deadline = 0", "0"),
     ('methods."*"', 'codes = ["UNAVAILABLE", 14]', "14"),
-    ('methods."*"', "codes = []", "[]"),
-    ('methods."*"', "server_delay_jitter = -1", "-1"),
-    ('methods."*"', "max_server_delay = 0", "0"),
-    ("retry_budget", "max_tokens = 0", "0"),
-    ("retry_budget", "token_ratio = 0", "0"),
 ]
 
 # The same, with the allowed values: names, and the forms of a jitter.
 BAD_NAMES = [
-    ("connection", 'jitter = "full(1)"', "'full(1)'", "full"),
-    ("connection", 'jitter = "scaled(0.5)"', "'scaled(0.5)'", "scaled(LOW, HIGH)"),
-    (
-        "connection",
-        'jitter = "scaled(2, 1)"',
-        "'scaled(2, 1)'",
-        "scaled(LOW, HIGH), where HIGH is a number above 0 and at least LOW (2.0)",
-    ),
     ("connection", 'preset = "stepps"', "'stepps'", "the name of a policy; did you mean 'steps'?"),
     ("connection", 'preset = "xyz"', "'xyz'", f"one of: {PRESETS}"),
     ("connection", 'preset = "linear"', SENTENCE, "connection.preset='linear' requires 'delay' as well"),
@@ -205,18 +179,6 @@ NOT_TOGETHER = [
         "'policies.x.preset' makes a policy inherit from itself: x -> x",
     ),
     (
-        '[policies.x]\npreset = "y"\n[policies.y]\npreset = "x"',
-        "policies.x.preset",
-        SENTENCE,
-        "'policies.x.preset' makes a policy inherit from itself: y -> x -> y",
-    ),
-    (
-        '[policies.x]\npreset = "y"\n[policies.y]\npreset = "z"\n[policies.z]\npreset = "x"',
-        "policies.x.preset",
-        SENTENCE,
-        "'policies.x.preset' makes a policy inherit from itself: y -> z -> x -> y",
-    ),
-    (
         '[policies.standard]\npreset = "x"\n[policies.x]\npreset = "standard"',
         "policies.x.preset",
         SENTENCE,
@@ -264,12 +226,15 @@ NOT_TOGETHER = [
     ),
 ]
 
-UNREADABLE = [
-    # Content that is not TOML, with the expected error.
-    (b"[connection]\njitter = \n", "is not TOML: Invalid value (at line 2, column 10)"),
-    (b'[connection]\n# \xe9\npreset = "grpc"', "is not UTF-8 (at line 2)"),
-    ("[connection]\n".encode("utf-16"), "is not UTF-8 (at line 1)"),
-]
+UNREADABLE = {
+    # The error for content that is not TOML, or not a configuration.
+    "is not TOML: Invalid value (at line 2, column 10)": b"[connection]\njitter = \n",
+    "is not TOML: Exceeds the limit (4300 digits)": b"a = " + b"1" * 5000,
+    "is not UTF-8 (at line 2)": b'[connection]\n# \xe9\npreset = "grpc"',
+    "is not UTF-8 (at line 1)": "[connection]\n".encode("utf-16"),
+    "is nested too deeply": b"a = " + b"[" * 100_000,
+    "is larger than 1000000 bytes": b"#" * 1_000_001,
+}
 
 
 @pytest.fixture
@@ -324,53 +289,30 @@ def test_not_together(file, content, key, value, allowed):
     check_refused(file, key, value, allowed)
 
 
-@pytest.mark.parametrize(("content", "problem"), UNREADABLE, ids=[problem for _, problem in UNREADABLE])
-def test_unreadable(file, content, problem):
-    """BP-4: if a file cannot be parsed, the error names the file and the line, and its `key` is None."""
-    file.write_bytes(content)
+@pytest.mark.parametrize("problem", UNREADABLE)
+def test_unreadable(file, problem):
+    """BP-4: if a file cannot be parsed, the error names the file and the line if known, and its `key` is None."""
+    file.write_bytes(UNREADABLE[problem])
 
     with pytest.raises(ConfigError) as caught:
         read_config(file)
 
-    assert str(caught.value) == f"{file}: {problem}"
+    assert str(caught.value).partition(" for integer")[0] == f"{file}: {problem}"
     assert caught.value.key is None
 
 
-def test_nested_too_deeply(file):
-    """BP-4: nesting too deep for the parser is reported as an error in the file."""
-    file.write_text("a = " + "[" * 100_000)
-
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("none.toml", "No such file or directory"), ("", "Is a directory"), ("a\0b", "embedded null byte")],
+)
+def test_no_file(tmp_path, name, problem):
+    """BP-4: a missing file, a directory or a path that no file can have is an error; there are no defaults instead."""
+    path = f"{tmp_path}/{name}"
     with pytest.raises(ConfigError) as caught:
-        read_config(file)
+        read_config(path)
 
-    assert str(caught.value) == f"{file}: is nested too deeply"
-
-
-def test_too_many_digits(file):
-    """BP-4: a number with too many digits is reported with Python's own message."""
-    file.write_text("a = " + "1" * 5000)
-
-    with pytest.raises(ConfigError) as caught:
-        read_config(file)
-
-    assert str(caught.value).startswith(f"{file}: is not TOML: Exceeds the limit (4300 digits)")
-
-
-def test_missing(file):
-    """BP-4: a missing file is an error; defaults are not used instead."""
-    with pytest.raises(ConfigError) as caught:
-        read_config(file)
-
-    assert str(caught.value) == f"{file}: cannot be read: No such file or directory"
+    assert str(caught.value) == f"{path}: cannot be read: {problem}"
     assert caught.value.key is None
-
-
-def test_directory(tmp_path):
-    """BP-4: a directory in place of a file is an error."""
-    with pytest.raises(ConfigError) as caught:
-        read_config(tmp_path)
-
-    assert str(caught.value) == f"{tmp_path}: cannot be read: Is a directory"
 
 
 @pytest.fixture
@@ -390,14 +332,6 @@ def test_no_permission(forbidden):
         read_config(forbidden)
 
     assert str(caught.value) == f"{forbidden}: cannot be read: Permission denied"
-
-
-def test_impossible_path():
-    """BP-4: a path that no file can have raises a `ConfigError`, as a missing file does."""
-    with pytest.raises(ConfigError) as caught:
-        read_config("a\0b")
-
-    assert str(caught.value) == "a\0b: cannot be read: embedded null byte"
 
 
 @pytest.mark.parametrize(
@@ -420,33 +354,6 @@ def test_nothing_said(file, content):
     file.write_text(content)
 
     assert policy_of(file) == CONNECT
-
-
-def test_every_setting(file):
-    """BP-3: the file can set every part of the connect policy, with times in seconds."""
-    file.write_text("""
-        [connection]
-        preset = "grpc"
-        initial_backoff = 0.25
-        max_backoff = 8
-        min_connect_timeout = 1.5
-        idle_timeout = 60
-        multiplier = 3
-        jitter = 0.5
-        jitter_first = true
-        stable_after = 2
-        reconnect = "eager"
-    """)
-
-    assert policy_of(file) == replace(
-        CONNECT,
-        backoff=BackoffPolicy(Exponential(0.25, 3.0), 8.0, Proportional(0.5)),
-        min_connect_timeout=1.5,
-        idle_timeout=60.0,
-        jitter_first=True,
-        stable_after=2.0,
-        reconnect=Reconnect.EAGER,
-    )
 
 
 @pytest.mark.parametrize(
@@ -800,16 +707,6 @@ def test_names():
     """BP-3: the names of the environment variable and of the tables are fixed."""
     assert ENVIRONMENT_VARIABLE == "GRPC_BACKOFF_CONFIG"
     assert TABLES == ("connection", "targets", "policies", "methods", "retry_budget", "ledger")
-
-
-def test_too_large(file):
-    """BP-4: a file that is too large to be a configuration is rejected without being read to the end."""
-    file.write_text("#" * 1_000_001)
-
-    with pytest.raises(ConfigError) as caught:
-        read_config(file)
-
-    assert str(caught.value) == f"{file}: is larger than 1000000 bytes"
 
 
 def test_ledger(file):

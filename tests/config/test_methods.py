@@ -451,7 +451,11 @@ REFUSED = {
     "UTF-16": text_of(entry_of("", retryPolicy=NATIVE)).encode("utf-16"),
     "a key twice": text_of(entry_of("", retryPolicy=NATIVE))[:-1] + ', "methodConfig": []}',
     "NaN": text_of(entry_of("", retryPolicy=NATIVE), x=float("nan")),
-    "nested too deeply": text_of(entry_of("", retryPolicy=NATIVE))[:-1] + ', "x": ' + "[" * 5000 + "]" * 5000 + "}",
+    "nested too deeply": text_of(entry_of("", retryPolicy=NATIVE))[:-1]
+    + ', "x": '
+    + "[" * 100_000
+    + "]" * 100_000
+    + "}",
     "one attempt": text_of(entry_of("", retryPolicy={**NATIVE, "maxAttempts": 1})),
     "no attempts": text_of(entry_of("", retryPolicy={key: NATIVE[key] for key in NATIVE if key != "maxAttempts"})),
     "no codes": text_of(entry_of("", retryPolicy={**NATIVE, "retryableStatusCodes": []})),

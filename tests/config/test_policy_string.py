@@ -90,24 +90,10 @@ def test_limits(text, limits):
     assert parse_policy(f"delay: 1s, {text}") == replace(ONE_SECOND, **limits)
 
 
-@pytest.mark.parametrize("backoff", ["fixed", "linear", "exponential", "decorrelated"])
-def test_timeout_is_untouched(backoff):
-    """BP-2: `timeout` limits each attempt and sets no deadline, with any backoff strategy."""
-    policy = parse_policy(f"timeout: 5s, retry: 4, delay: 500ms, backoff: {backoff}")
-
-    assert (policy.timeout, policy.deadline) == (5.0, None)
-
-
 @pytest.mark.parametrize("key", [setting.name for setting in RETRYING])
 def test_every_word_is_tried(key):
     """BP-2: `BACKOFFS` and `LIMITS` cover every setting that a policy string can have."""
     assert any(f"{key}: " in text for text, _ in BACKOFFS + LIMITS)
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("2m", 120.0), ("0.25", 0.25), ("1e-3", 0.001)])
-def test_durations(text, seconds):
-    """BP-2: times have a unit, or are in seconds."""
-    assert parse_policy(f"delay: {text}").backoff.strategy == Fixed(seconds)
 
 
 @pytest.mark.parametrize(
@@ -137,16 +123,6 @@ def test_no_delay(text, remarks):
 
     assert [str(warning.message) for warning in caught] == [f"{word} has no effect without a delay" for word in remarks]
     assert [policy.bounds(n) for n in (1, 5)] == [(0.0, 0.0)] * 2
-
-
-@pytest.mark.parametrize(
-    "text", ["retry: 3", "retry: 3, timeout: 1s", "preset: standard, backoff: linear", "preset: steps"]
-)
-def test_no_warning(text):
-    """BP-2: settings that have an effect cause no warning."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert parse_policy(text).max_attempts != 0
 
 
 @pytest.mark.parametrize(
@@ -220,12 +196,6 @@ def test_a_name(name):
     assert parse_policy(f" {name} ") == RETRY[name]
 
 
-def test_a_misspelt_name():
-    """CH-10: the error for a misspelt name suggests the nearest."""
-    with pytest.raises(OptionError, match=r"^policy='standrd': expected .* did you mean 'standard'\?$"):
-        parse_policy("standrd")
-
-
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
@@ -255,15 +225,6 @@ def test_a_delay_without_a_retry(text, key):
     assert str(warning.message).split()[0] in text
 
 
-@pytest.mark.parametrize("text", ["retry: 0, delay: 1s", "preset: standard, delay: 2s", "max_attempts: 1, delay: 1s"])
-def test_a_delay_beside_a_number(text):
-    """BP-2: a string that gives the number of retries, even zero, causes no warning."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        parse_policy(text)
-    assert not caught
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -289,10 +250,12 @@ def test_a_delay_above_the_default_cap(text):
         "retry: 4, delay: 40s, backoff: exponential, max_delay: 40s",
         "retry: 4, delay: 40s, backoff: exponential, multiplier: 1",
         "retry: 4, delay: 29s, backoff: exponential",
+        *("retry: 0, delay: 1s", "preset: standard, delay: 2s", "max_attempts: 1, delay: 1s"),
+        *("retry: 3", "retry: 3, timeout: 1s", "preset: standard, backoff: linear", "preset: steps"),
     ],
 )
-def test_a_delay_that_is_meant(text):
-    """BP-2: waits that are not meant to grow, or that do, cause no warning."""
+def test_no_warning(text):
+    """BP-2: settings that have an effect cause no warning; nor do waits that grow, or are not meant to."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         parse_policy(text)

@@ -24,13 +24,13 @@ from grpc_backoff.config.settings import (
     resolve_connect,
     resolve_retry,
 )
-from grpc_backoff.config.sources import Effective, ResolvedPolicy, SourceValue, source_of
+from grpc_backoff.config.sources import SourceValue, source_of
 from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import CHECKS, Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.hedging import HedgingPolicy
-from grpc_backoff.policy.jitter import Full, Proportional
+from grpc_backoff.policy.jitter import Full
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
 from grpc_backoff.policy.retry import RetryPolicy
@@ -67,33 +67,6 @@ def budget_of(**given):
     return resolve_budget(read_source(BUDGETING, {name: (f"b.{name}", value) for name, value in given.items()}, "s"))
 
 
-def test_budget():
-    """RT-9: `max_tokens` and `token_ratio` make up a budget, and the source of each is recorded."""
-    assert budget_of(max_tokens=10, token_ratio=0.1) == ResolvedPolicy(
-        RetryBudget(10, 0.1),
-        (Effective("max_tokens", 10.0, "s: b.max_tokens"), Effective("token_ratio", 0.1, "s: b.token_ratio")),
-    )
-
-
-def test_no_budget():
-    """RT-9: without settings there is no retry budget, because neither number has a default."""
-    assert budget_of() is None
-
-
-@pytest.mark.parametrize(("said", "missing"), [("max_tokens", "token_ratio"), ("token_ratio", "max_tokens")])
-def test_half_a_budget(said, missing):
-    """RT-9: if only one of the two numbers is given, the error names the missing one."""
-    with pytest.raises(OptionError) as caught:
-        budget_of(**{said: 1})
-
-    assert str(caught.value) == f"'b.{said}' requires {missing!r} as well"
-
-
-def test_words_of_the_rfc():
-    """BP-2: a policy string may set `retry`, `delay`, `backoff`, `timeout`, `max_delay` and `jitter`, among others."""
-    assert {"retry", "delay", "backoff", "timeout", "max_delay", "jitter"} < {setting.name for setting in RETRYING}
-
-
 @pytest.mark.parametrize("sources", [[], [{}], [{}, {}]])
 def test_nothing_said(sources):
     """BP-3: without settings, connections use gRPC's policy and calls are attempted once."""
@@ -124,18 +97,6 @@ def test_one_source_against_itself():
     given = {"initial_backoff": ("a.initial", "20ms"), "max_backoff": ("a.max", 0.01)}
 
     assert failure_of(CONNECTING, given) == "a.max=0.01: expected at least a.initial (20ms)"
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "message"),
-    [
-        ("retry", "max_attempts", "'p.retry' and 'p.max_attempts' set the same value: give only one of them"),
-        ("max_attempts", "retry", "'p.max_attempts' and 'p.retry' set the same value: give only one of them"),
-    ],
-)
-def test_said_twice(first, second, message):
-    """RT-1: `retry` and `max_attempts` set the same part, so only one of them is allowed."""
-    assert failure_of(RETRYING, {first: (f"p.{first}", 3), second: (f"p.{second}", 3)}) == message
 
 
 @pytest.mark.parametrize(
@@ -211,14 +172,6 @@ def test_unknown_policy(name, near):
     assert unknown_policy(name, POLICIES) == f"x.preset={name!r}: expected the name of a policy; did you mean {near!r}?"
 
 
-def test_far_from_every_policy():
-    """BP-4: if no name is similar, the error lists all of them, starting with the user-defined policies."""
-    assert unknown_policy("xyz", POLICIES) == (
-        "x.preset='xyz': expected one of: own, careful, more careful, grpc, "
-        "contention, steps, standard, aggressive, conservative, background, durable, fixed, linear, exponential"
-    )
-
-
 @pytest.mark.parametrize(
     ("begins", "circle"),
     [
@@ -236,13 +189,6 @@ def test_circle(begins, circle):
     }
 
     assert unknown_policy("a", policies).endswith(f"makes a policy inherit from itself: {circle}")
-
-
-def test_numbers_of_options():
-    """CH-9: as in gRPC, the option for jitter may be a number, which means proportional jitter."""
-    source = read_source(CONNECTING, {"jitter": ("j", 0.3)}, "option")
-
-    assert source["jitter"].value == Proportional(0.3)
 
 
 WRONG = {

@@ -415,8 +415,12 @@ def test_a_peer_that_hangs_up_is_remembered():
     assert all(later - earlier >= 1.0 for earlier, later in zip(process.starts, process.starts[1:], strict=False))
 
 
-def test_a_dialler_that_stalls_loses_its_turn():
-    """SH-3: a manager that stalls during its turn loses the turn, but one that waits for a silent peer keeps it."""
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_dialler_that_stalls_loses_its_turn(reset):
+    """SH-3: a manager that stalls during its turn loses the turn, but one that waits for a silent peer keeps it.
+
+    CB-9: a reset through the one that stalled makes the other's attempt the first of a new series, and not its own.
+    """
     process = Process(managers=2)
     for manager in process.managers:
         manager.want()
@@ -432,6 +436,10 @@ def test_a_dialler_that_stalls_loses_its_turn():
     assert other.attempt is not None
     assert began < deadline <= other.attempt <= process.now
     dialler.stalled = False
+    if reset:
+        dialler.feed(m.ResetRequested())
+        assert (dialler.events[-1].attempt, process.schedule.attempt) == (2, 1)
+        assert process.schedule.deadline == pytest.approx(other.attempt + 1.0)
     process.deliver()
     assert dialler.attempt is None
 

@@ -103,19 +103,6 @@ def test_no_code(code):
         replace(STANDARD, codes=["UNAVAILABLE", code])
 
 
-@pytest.mark.parametrize("attempts", [1, 2, 10**6, None])
-def test_attempts(attempts):
-    """RT-1: `max_attempts` may be 1 or more, or None for no limit."""
-    assert replace(STANDARD, max_attempts=attempts).max_attempts == attempts
-
-
-def test_parse():
-    """BP-2: `parse` reads a policy string into an equal policy."""
-    policy = parse_policy("preset: standard, timeout: 5s")
-
-    assert policy == replace(STANDARD, timeout=5.0)
-
-
 def test_parse_warns_its_caller():
     """BP-2: the warning about a setting without effect points to the line that calls `parse`."""
     with pytest.warns(PolicyWarning, match="^backoff has no effect without a delay$") as caught:

@@ -186,6 +186,16 @@ def test_a_loss_that_is_being_found_out(parts):
     until(lambda: parts.observer.kinds()[-1] is e.Disconnected)
 
 
+def test_a_loss_is_handled_once(parts):
+    """CB-14, CB-16: an idle connection that has already been reported as lost is not closed a second time."""
+    parts.do(parts.manager.want)
+    connection = Connection()
+    parts.end(connection)
+    for _ in range(2):
+        parts.do(lambda: parts.manager.rest(connection))
+    assert parts.observer.kinds().count(e.Disconnected) == 1
+
+
 def test_over_as_it_is_made(parts):
     """CB-15: a connection that is made but ends before it is reported counts as made and lost, and is not used."""
     connection = Connection()

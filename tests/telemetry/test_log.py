@@ -245,16 +245,6 @@ def test_nothing_for_the_first_try(caplog):
     assert caplog.records == []
 
 
-def test_nothing_below_level(caplog):
-    """CH-11: at INFO, neither a first connection nor a successful call is logged."""
-    with caplog.at_level(logging.INFO, "grpc_backoff"):
-        log_event(events.AttemptStarted(**COMMON, attempt=1, limit=20.0))
-        log_event(events.Connected(**COMMON, attempt=1, took=0.25, connections=1))
-        log_event(CallSucceeded(**CALL, attempt=2, took=0.001))
-
-    assert caplog.records == []
-
-
 def test_percent_signs(caplog):
     """CH-11: percent signs and braces in names and reasons are logged unchanged."""
     failure = Failure(Stage.RESOLVE, "100% %s {0}")

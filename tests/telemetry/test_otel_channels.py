@@ -149,22 +149,6 @@ async def test_a_peer_that_flaps(reading, metrics):
         assert reading.values(otel.OPEN_CONNECTIONS) == {}
 
 
-async def test_several_channels_to_one_server(reading, metrics):
-    """CH-11: one listener can serve many channels; their connections add up, and closing a channel removes its own."""
-    async with serving() as port, asyncio.timeout(60):
-        target, where = f"127.0.0.1:{port}", (f"dns:///127.0.0.1:{port}",)
-        channels = [aio.insecure_channel(target, OWN, listeners=[metrics]) for _ in range(5)]
-        await asyncio.gather(*(channel.channel_ready() for channel in channels))
-        assert reading.values(otel.OPEN_CONNECTIONS) == {where: 5}
-        for left in (4, 3, 2, 1):
-            await channels.pop().close()
-            assert reading.values(otel.OPEN_CONNECTIONS) == {where: left}
-        await channels.pop().close()
-        assert reading.values(otel.OPEN_CONNECTIONS) == {}
-        assert reading.values(otel.SUCCEEDED) == {where: 5}
-        assert reading.values(otel.DISCONNECTIONS) == {("subchannel shutdown", *where): 5}
-
-
 async def test_channels_that_share_a_connection(reading, metrics):
     """SH-7: a connection shared by five channels counts once until the last is closed, and its attempt counts once."""
     async with serving() as port, asyncio.timeout(60):
