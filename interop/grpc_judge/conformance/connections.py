@@ -36,16 +36,17 @@ def _at_once(evidence: Evidence) -> Range:
 
 
 def _first_attempt(evidence: Evidence) -> Iterator[Measure]:
-    if evidence.calls is None:
-        raise NotApplicableError("the client gives no sign of when it makes its first call")
     yield attempts(evidence.visits, 1)
     for visit in evidence.visits[:1]:
+        allowed = _at_once(evidence)
+        if evidence.calls is None:
+            raise NotApplicableError(
+                f"it dialled {visit.accepted - evidence.began:.2f} s after its start; allowed is {allowed.high:g} s "
+                "after its first call, whose time is known only of a client with a manifest"
+            )
         waited = visit.accepted - evidence.wanted
         yield Measure(
-            what="from the first call to the first attempt",
-            seen=waited,
-            allowed=_at_once(evidence),
-            since=evidence.wanted,
+            what="from the first call to the first attempt", seen=waited, allowed=allowed, since=evidence.wanted
         )
 
 

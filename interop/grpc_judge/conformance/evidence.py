@@ -50,6 +50,7 @@ class Evidence:
         terms: the client's settings.
         timeline: the server's record.
         wanted: when the client was about to make its first call or, if it gave no sign of that, when it had connected.
+        began: when the client was told to begin: for one that gives no sign of its first call, when it was started.
         seconds: how long the client was supposed to make calls after that.
         calls: how its calls ended; None if it reports nothing.
         settled: when the trial was ended early because no verdict could change any more: there were far more
@@ -67,6 +68,7 @@ class Evidence:
     seconds: float
     calls: Calls | None
     settled: float | None = None
+    began: float = 0.0
     own: Fit | None = None
     resets: bool = True
     own_limit: float = 1.0

@@ -76,7 +76,7 @@ class Staging:
         trusted: whether the client trusts the server's certificate.
         serves: when `then` starts, in seconds after the last client has connected; None if there is no second script.
         then: the servers' second script, which starts together with a reset of all connections.
-        clients_scaled: how many clients take part in scaled time, in which they sleep most of the time.
+        clients_told: how many clients take part if time is not real; 0 for as many as in real time.
         soon_capped: whether configurable clients get a MAX_BACKOFF of twice INITIAL_BACKOFF.
         counts_refused: whether to watch for refused dials.
         floods: whether each attempt fails at once, so that a client without backoff floods the server.
@@ -93,7 +93,7 @@ class Staging:
     trusted: bool = True
     serves: Callable[[Terms], float] | None = None
     then: Callable[[Terms, Pace], str] | None = None
-    clients_scaled: int = 0
+    clients_told: int = 0
     soon_capped: bool = False
     counts_refused: bool = False
     floods: bool = False
@@ -111,7 +111,7 @@ class Staging:
 
     def clients_for(self, pace: Pace) -> int:
         """Return the number of clients that take part."""
-        return self.clients_scaled or self.clients if pace is Pace.SCALED else self.clients
+        return self.clients_told or self.clients if pace.told else self.clients
 
     def terms_for(self, pace: Pace) -> Terms:
         """Return the terms by which a peer at this pace is judged."""
@@ -209,7 +209,7 @@ STAGINGS: Final = {
             scenario=Scenario.HANG_UP,
             script=lambda _: "accept_close",
             seconds=_hang_up_seconds,
-            clients_scaled=4,
+            clients_told=4,
             floods=True,
         ),
         Staging(

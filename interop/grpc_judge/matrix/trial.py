@@ -117,7 +117,7 @@ class Trial:
             servers = [await stack.enter_async_context(self._server(number, epoch, trust)) for number in self._clients]
             peers = await self._assemble(servers, trust, start, stack)
             dials = stack.enter_context(watch_dials(servers[0].port)) if self.staging.counts_refused else None
-            wanted = loop.time() - epoch
+            began = wanted = loop.time() - epoch
             for peer in peers:
                 await peer.begin()
             accounts, settled = await self._play(servers, peers)
@@ -132,6 +132,7 @@ class Trial:
             terms=self.staging.terms_for(self.pace),
             timeline=timeline,
             wanted=wanted,
+            began=began,
             seconds=self.seconds,
             calls=None if isinstance(self.peer, PlainPeer) else _total([account.calls for account in accounts]),
             settled=timeline.taken if settled else None,

@@ -10,7 +10,6 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -18,7 +17,7 @@ from rich.text import Text
 
 from grpc_judge.conformance import Outcome, Verdict
 from grpc_judge.matrix.results import PeerResult, Results
-from grpc_judge.matrix.rows import HEADINGS, Row, rows
+from grpc_judge.matrix.rows import Row, rows
 from grpc_judge.matrix.schedule import Wave
 from grpc_judge.runner.build import Built
 from grpc_judge.runner.terminal import WORDS, plain_table, wide_console
@@ -27,6 +26,10 @@ __all__ = ["MatrixView"]
 
 _STYLES = {"FAIL": "bold red", "known": "yellow", "advice": "yellow", "late": "yellow"}
 """The styles of rows that do not hold."""
+_NARROW = 100
+"""The most columns that the verdicts on one client take."""
+_SHORT = 11
+"""The width of a column of figures, which leaves room for what was seen."""
 _COUNTED = {
     "pass": "held",
     "FAIL": "failed",
@@ -83,15 +86,26 @@ class MatrixView:
         for peer in results.judged:
             found = list(rows(peer, results, allowed))
             self._head(peer, found)
-            table = Table(*HEADINGS, box=box.SIMPLE_HEAD, pad_edge=False)
+            table = plain_table("rule", "clause", "verdict")
+            table.padding = (0, 1, 0, 0)
+            table.add_column("seen")
+            table.add_column("allowed")
+            table.add_column("missed by", max_width=_SHORT)
             for row in found:
-                table.add_row(*row[:-1], style=_STYLES.get(row.verdict))
-            self.console.print(table)
+                cells = (row.rule, row.clause, row.verdict, row.seen, row.allowed, row.missed_by)
+                table.add_row(*map(Text, cells), style=_STYLES.get(row.verdict))
+            self._print_narrow(table)
             for read in dict.fromkeys(row.read for row in found if row.verdict in _STYLES):
                 names = ", ".join(row.clause for row in found if row.read == read and row.verdict in _STYLES)
-                self.console.print(f"{names}: read {read}, or `grpc-judge explain CLAUSE`")
+                self._print_narrow(f"{names}:")
+                self.console.print(f"  read {read}")
+            if any(row.verdict in _STYLES for row in found):
+                self.console.print("`grpc-judge explain CLAUSE` says what a clause requires and how it is seen.")
         for peer in results.missing:
             self.console.print(f"{peer.name}: left out, since {peer.missing}")
+
+    def _print_narrow(self, what: Table | str) -> None:
+        self.console.print(what, width=min(_NARROW, self.console.width), soft_wrap=False)
 
     def show(self, results: Results) -> None:
         """Print the table and then every verdict that is not a pass."""

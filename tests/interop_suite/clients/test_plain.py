@@ -60,6 +60,9 @@ async def test_what_only_the_client_could_say_is_not_asked():
     found = await verdicts(plain_peer("it", [sys.executable, "-c", program, *arguments]), *asked)
     outcomes = {name: verdict.outcome for name, verdict in found.items()}
     assert outcomes == {**dict.fromkeys(asked, Outcome.NOT_APPLICABLE), "lost-is-replaced": Outcome.PASS}
+    said = str(found["first-attempt"])
+    assert re.match(r"it dialled \d+\.\d\d s after its start; allowed is 0\.5 s after its first call", said)
+    assert 0 < float(said.split()[2]) < 30
 
 
 @pytest.mark.parametrize(

@@ -77,10 +77,20 @@ def test_what_is_wrong_is_known_and_nothing_else(name):
     assert fit(full(name, seed=1), SCALED).wrong == expected
 
 
-def compressed(name, seed):
-    """Return what a compressed run sees: one client with the usual terms, and one with a low MAX_BACKOFF."""
+def compressed(name, seed, clients=4):
+    """Return what a compressed run sees: `clients` with the usual terms, and one with a low MAX_BACKOFF."""
     habits, rng = habits_with(name), random.Random(seed)
-    return series(habits, made.TERMS, 10.0, rng), series(habits, made.STEADY, 8.0, rng)
+    found = [series(habits, made.TERMS, 10.0, rng) for _ in range(clients)]
+    return (*found, series(habits, made.STEADY, 8.0, rng))
+
+
+def test_fibonacci_numbers_are_told_from_a_short_initial_backoff():
+    """CB-5: the gaps of four clients tell Fibonacci numbers from INITIAL_BACKOFF that is a quarter too short.
+
+    Tries twelve fixed seeds, all of which must pass.
+    """
+    for seed in range(12):
+        assert fit(compressed("growth-fibonacci", seed), made.TERMS).wrong == {Trait.GROWTH}
 
 
 @pytest.mark.parametrize(
@@ -121,8 +131,8 @@ def test_bursts_are_explained_by_no_schedule(bursts):
 
 
 def test_a_small_mistake_is_not_given_another_name():
-    """IO-4: a compressed run may miss a small mistake, but usually considers it likely, and blames nothing else."""
-    found = [fit(compressed("multiplier-1.7", seed), made.TERMS) for seed in range(8)]
+    """IO-4: the gaps of one client may hide a small mistake; it is usually likely then, and nothing else is blamed."""
+    found = [fit(compressed("multiplier-1.7", seed, clients=1), made.TERMS) for seed in range(8)]
     assert all(each.wrong <= {Trait.GROWTH} for each in found)
     missed = [each for each in found if not each.wrong]
     likely = [any(schedule.multiplier > 1.62 for schedule in each.likely) for each in missed]

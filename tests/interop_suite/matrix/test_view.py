@@ -44,6 +44,15 @@ def test_what_was_missed_is_said():
     assert "  FAIL CB-6 accept-does-not-reset: it ended with status 1\n" in text
 
 
+def test_the_verdicts_on_one_client_fit_a_terminal():
+    """IO-4: the table of one client has 100 columns at most, and says what was seen, allowed, missed and to be read."""
+    text = shown(lambda view: view.show_each(results(right_peer(), flooding_peer())), terminal=True)
+    assert max(map(len, text.splitlines())) <= 100
+    words = " ".join(text.split())
+    assert "CB-2 first-gap FAIL INITIAL_BACKOFF: 0.001 0.200 0.199 s (0.001 to 0.001) s" in words
+    assert "accept-does-not-reset: read https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md" in words
+
+
 def test_words_of_a_program_are_no_markup():
     """IO-4: a program's output is printed verbatim, and not interpreted as markup."""
     verdicts = tuple(replace(verdict, reason="[red]boom[/red]", measures=()) for verdict in flooding_peer().verdicts)
