@@ -16,6 +16,7 @@ WHAT = {
     "kills": KINDS,
     "inbox": KINDS,
     "orders": KINDS,
+    "order-rates": KINDS,
     "orchestrators": KINDS,
     "unlocked": ["postgres"],
     "claims": KINDS,
@@ -73,6 +74,8 @@ async def _measure(chosen: argparse.Namespace, url: str, kind: str) -> AsyncIter
         case "orders":
             each = (chosen.operations or 10 * chosen.keys) // chosen.keys
             yield await orders.order(url, chosen.keys, each, chosen.moments, ordered=not chosen.without)
+        case "order-rates":
+            yield await orders.order_rates(url, chosen.keys, chosen.operations or 5000, chosen.rounds)
         case "orchestrators":
             yield await orchestrators.locked(url, chosen.rounds)
         case "unlocked":

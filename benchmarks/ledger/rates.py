@@ -17,6 +17,7 @@ from grpc_backoff import aio
 from grpc_backoff.ledger import Ledger, LedgerSettings
 from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import Lease, Submission
+from grpc_backoff.ledger.statements import batches
 from grpc_backoff.policy.presets import LEDGER
 
 __all__ = ["METHOD", "Rate", "claim_latency", "deliveries", "procrastinate_deliveries", "serving", "submits"]
@@ -102,12 +103,13 @@ async def serving():
         await server.stop(None)
 
 
-async def deliveries(url: str, number: int, concurrency: int) -> Rate:
-    """Deliver waiting operations until all of them are recorded as done."""
+async def deliveries(url: str, number: int, concurrency: int, keys: int = 0) -> Rate:
+    """Deliver waiting operations, with this many order keys, until all of them are recorded as done."""
     settings = replace(_SETTINGS, concurrency=concurrency)
     async with serving() as (handler, target), await Ledger.open(url, settings=settings) as ledger:
-        for _ in range(number // 1000):
-            await ledger.submit_many([ledger.prepared(target, METHOD, b"x" * 100) for _ in range(1000)])
+        order_keys = [str(index % keys) if keys else None for index in range(number)]
+        for some in batches(order_keys):
+            await ledger.submit_many([ledger.prepared(target, METHOD, b"x" * 100, order_key=key) for key in some])
         async with aio.insecure_channel(target) as channel:
             await channel.channel_ready()
             began = time.monotonic()
@@ -118,7 +120,8 @@ async def deliveries(url: str, number: int, concurrency: int) -> Rate:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
     assert handler.calls == number, handler.calls
-    return Rate(f"deliveries, {concurrency} at a time", number, seconds)
+    order = f", {keys} order keys" if keys else ""
+    return Rate(f"deliveries, {concurrency} at a time{order}", number, seconds)
 
 
 async def bare_deliveries(url: str, number: int, concurrency: int) -> Rate:

@@ -33,12 +33,14 @@ class Claiming(OrderKeys):
         its operations are claimed; none of `methods_without` are.
         """
         d = self.dialect
+        since, floor = self._from(target)
         others, given = self._without(without, methods_without)
         if method is not None:
             others, given = f"{others} AND o.method = :method", given | {"method": method}
         due = (
             f"SELECT o.seq AS key FROM {d.operations} o "
-            f"WHERE o.open AND o.target = :target AND o.due <= {d.now} AND o.next_attempt_at <= {d.now}{others} "
+            f"WHERE o.open AND o.target = :target AND o.due {since} AND o.due <= {d.now} "
+            f"AND o.next_attempt_at <= {d.now}{others} "
             f"AND {self._unheld()} ORDER BY o.due, o.seq LIMIT :limit{d.skip}"
         )
         rows = await self._rows(
@@ -46,7 +48,7 @@ class Claiming(OrderKeys):
             f"lease_until = {d.later.format(d.clock, ':lease')}{d.leased}, lease_token = o.lease_token + 1, "
             f"claimed_from = o.next_attempt_at, next_attempt_at = NULL FROM ({due}) due WHERE o.seq = due.key "
             f"RETURNING seq, {OPERATION}",
-            {"owner": owner, "lease": lease, "target": target, "limit": limit, **given},
+            {"owner": owner, "lease": lease, "target": target, "limit": limit, **floor, **given},
             share=SOON,
         )
         return [operation_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
@@ -71,13 +73,14 @@ class Claiming(OrderKeys):
         self, target: str, without: Collection[str] = (), methods_without: Collection[str] = ()
     ) -> float | None:
         """Return the seconds until the next operation for a target may be claimed; None if there is none."""
+        since, floor = self._from(target)
         others, given = self._without(without, methods_without)
         text = (
             f"SELECT o.next_attempt_at, {self.dialect.now} FROM {self.dialect.operations} o WHERE o.open "
-            f"AND o.target = :target AND o.due IS NOT NULL AND o.next_attempt_at IS NOT NULL{others} "
+            f"AND o.target = :target AND o.due {since} AND o.next_attempt_at IS NOT NULL{others} "
             f"AND {self._unheld()} ORDER BY o.due, o.seq LIMIT 1"
         )
-        rows = await self._rows(text, {"target": target, **given}, Access.READ, SOON)
+        rows = await self._rows(text, {"target": target, **floor, **given}, Access.READ, SOON)
         return max(0.0, rows[0][0] - rows[0][1]) if rows and is_readable("began", rows[0][0]) else None
 
     async def pause(self, target: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -28,6 +29,8 @@ class Database(abc.ABC):
         self._settings = settings
         self._closed = False
         self._process = os.getpid()
+        self._floors: dict[str, float] = {}
+        """For targets, a time before which nothing was due that may still be claimed; see `Store.look`."""
 
     @abc.abstractmethod
     async def _run(self, plan: Callable[[], Plan[ResultT]], access: Access, share: float = 1.0) -> ResultT:
@@ -46,6 +49,10 @@ class Database(abc.ABC):
     def _column(self, values: Collection[str], name: str = "id") -> tuple[str, dict[str, Any]]:
         """Return a query that returns these values in one column, and its parameters."""
         return self._table((name,), [(value,) for value in values])
+
+    def _from(self, target: str) -> tuple[str, dict[str, Any]]:
+        """Return a condition for `due` that excludes no operation of a target that is open, and its parameter."""
+        return f">= {self.dialect.at.format(':floor')}", {"floor": self._floors.get(target, -math.inf)}
 
     def _check_usable(self) -> None:
         """Reject a closed store, and the child of a fork."""

@@ -507,6 +507,7 @@ class Delivery:
         pause = min(self._settings.poll, self._settings.lease / _BEATS)
         while True:
             with contextlib.suppress(LedgerError):  # as above
+                await self._store.look(self.target)
                 if len(self._hooks) < self._window.limit:
                     if time.monotonic() - self._extended_at >= self._settings.lease:
                         await self._extend()  # after an outage, this process's leases have expired but are not lost

@@ -61,11 +61,12 @@ class Manual(OrderKeys):
         operation is left as it is.
         """
         d = self.dialect
-        rows, given = self._column([each for each in spellings(old) if each != bare_target(new)], "target")
+        # Not a query of rows: with one, PostgreSQL may examine the operations of all targets.
+        olds = {f"old{index}": each for index, each in enumerate(spellings(old)) if each != bare_target(new)}
         states = CLAIMABLE if due else set(OperationState) - WELL
         its = "AND o.due IS NOT NULL AND o.next_attempt_at IS NOT NULL " if due else ""
         moved = (
-            f"SELECT o.seq AS key FROM {d.operations} o WHERE o.open AND o.target IN ({rows}) {its}"
+            f"SELECT o.seq AS key FROM {d.operations} o WHERE o.open AND o.target IN (:{', :'.join(olds)}) {its}"
             f"AND o.state IN ({texts(states)}) AND NOT EXISTS (SELECT 1 FROM {d.operations} k "
             "WHERE k.target = :new AND k.method = o.method AND k.idempotency_key = o.idempotency_key) "
             f"LIMIT :limit{d.skip}"
@@ -73,7 +74,10 @@ class Manual(OrderKeys):
         text = (
             f"UPDATE {d.operations} AS o SET target = :new FROM ({moved}) moved WHERE o.seq = moved.key RETURNING seq"
         )
-        return len(await self._rows(text, {**given, "new": bare_target(new), "limit": limit}))
+        numbers = await self._rows(text, {**olds, "new": bare_target(new), "limit": limit})
+        if numbers:
+            self._floors = {}
+        return len(numbers)
 
     async def prune(self, keep: float, states: Sequence[OperationState], limit: int) -> int:
         """Delete operations in these states that finished more than `keep` seconds ago; return how many (LG-11)."""

@@ -28,9 +28,10 @@ class OrderKeys(Database):
         The rest are in nobody's way, and most never will be, which saves two updates of each.
         """
         d = self.dialect
+        since, floor = self._from(target)
         first = (
-            f"SELECT h.seq FROM {d.operations} h WHERE h.open AND h.target = :target AND h.due <= {d.now} "
-            f"AND h.next_attempt_at <= {d.now} ORDER BY h.due, h.seq LIMIT :limit"
+            f"SELECT h.seq FROM {d.operations} h WHERE h.open AND h.target = :target AND h.due {since} "
+            f"AND h.due <= {d.now} AND h.next_attempt_at <= {d.now} ORDER BY h.due, h.seq LIMIT :limit"
         )
         behind = (
             f"SELECT o.seq AS key FROM {d.operations} o WHERE EXISTS (SELECT 1 FROM {d.operations} k WHERE k.open "
@@ -41,7 +42,7 @@ class OrderKeys(Database):
             f"UPDATE {d.operations} AS o SET claimed_from = o.next_attempt_at, next_attempt_at = NULL "
             f"FROM ({behind}) behind WHERE o.seq = behind.key RETURNING id"
         )
-        aside = await self._rows(text, {"target": target, "limit": limit}, share=SOON)
+        aside = await self._rows(text, {"target": target, "limit": limit, **floor}, share=SOON)
         if aside:  # what was ahead of them may have ended meanwhile
             await self.take_up([id_ for (id_,) in aside])
 
@@ -62,4 +63,5 @@ class OrderKeys(Database):
             f"UPDATE {d.operations} AS o SET next_attempt_at = o.claimed_from, claimed_from = NULL "
             f"WHERE o.seq IN (SELECT ({first}) FROM ({keys}) k) AND {aside.format('o')} RETURNING seq"
         )
-        await self._rows(text, given, share=SOON)
+        if await self._rows(text, given, share=SOON):
+            self._floors = {}  # a new one, so that a look that began before does not count

@@ -60,6 +60,12 @@ _UNTIDINESS = Statement(
     {},
 )
 """The number of dead tuples, and whether autovacuum would analyze a table."""
+_FIRST = (
+    "SELECT coalesce((SELECT o.due FROM grpc_backoff.operations o WHERE o.open AND o.target = :target "
+    "AND o.due <= now() ORDER BY o.due, o.seq LIMIT 1), now())"
+)
+_SLACK = 10.0
+"""Seconds before the first operation that is due, from which on claims look."""
 _EPOCH = 946_684_800  # PostgreSQL counts from the year 2000; this is its distance to 1970, in seconds
 _INFINITE = {b"\x7f" + 7 * b"\xff": math.inf, b"\x80" + 7 * b"\x00": -math.inf}
 _TYPES = {
@@ -159,7 +165,8 @@ class PostgresStore(Store):
         # No index contains the ends of leases, but operations are claimed in the order of this one.
         expired=(
             "o.seq IN (SELECT h.seq FROM grpc_backoff.operations h WHERE h.open AND h.target = :target "
-            "AND h.due <= now() ORDER BY h.due, h.seq LIMIT :head) AND o.lease_until <= now()"
+            "AND h.due >= to_timestamp(:floor) AND h.due <= now() "
+            "ORDER BY h.due, h.seq LIMIT :head) AND o.lease_until <= now()"
         ),
         key_lock="pg_advisory_xact_lock(hashtextextended({} || ' ' || {}, 0))",
         sizes=(
@@ -414,6 +421,17 @@ class PostgresStore(Store):
             if len(reports) == 1:
                 return [busy]
             return [(await self.record([report]))[0] for report in reports]
+
+    async def look(self, target: str) -> None:
+        """Note from when on operations of a target may be due.
+
+        While a transaction stays open, the index keeps the entries of all that was delivered since, and each claim
+        would step over them. An operation whose own transaction took longer than `_SLACK`, and one that another process
+        takes up, are found once this has been called again.
+        """
+        floors = self._floors
+        [(first,)] = await self._rows(_FIRST, {"target": target}, Access.READ)
+        floors[target] = first - _SLACK
 
     async def sweep(self) -> bool:
         """Remove dead tuples if there are many, and count anew for the planner; autovacuum looks once a minute at most.

@@ -135,7 +135,7 @@ class Recording(OrderKeys):
         """
         d = self.dialect
         expired = d.expired if first else f"o.open AND o.lease_until <= {d.now}"
-        its = {"target": target, "head": _HEAD}
+        its = {"target": target, "head": _HEAD} | self._from(target or "")[1]
         look = f"SELECT 1 WHERE EXISTS (SELECT 1 FROM {d.operations} o WHERE {expired}){d.disturbed}"
         if not await self._rows(look, {name: its[name] for name in its if f":{name}" in expired}, Access.READ):
             return []
@@ -146,7 +146,7 @@ class Recording(OrderKeys):
         yield [Statement(text, {}, answers=False) for text in d.corrections]
         its = "" if target is None else "AND o.target = :target "
         which = f"WHERE {expired} {its}ORDER BY o.lease_until LIMIT :limit{d.skip}"
-        given = {"target": target, "limit": limit, "head": _HEAD}
+        given = {"target": target, "limit": limit, "head": _HEAD} | self._from(target or "")[1]
         [found] = yield [Statement(f"WITH {self._locked(which)}", given)]
         ends = []
         for row in LockedRow.read(found):

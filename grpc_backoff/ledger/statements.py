@@ -62,7 +62,8 @@ class Dialect(NamedTuple):
         at: the stored form of a time `{}` in seconds.
         later: the time `{0}` plus `{1}` seconds.
         style: how the usual driver writes parameters.
-        expired: whether the lease of the row `o` has expired; it may look at the first `:head` rows of `:target` only.
+        expired: whether the lease of the row `o` has expired; it may look at the first `:head` rows of `:target` from
+            the time `:floor` on only.
         sizes: a query for the numbers of operations that are open and that are not, which may be estimates.
         key_lock: locks the order key `{1}` of a target `{0}` until the transaction ends, unless that is locked anyway.
         disturbed: also whether stored times must be corrected.

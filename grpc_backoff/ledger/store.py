@@ -47,6 +47,9 @@ class Store(Submitting, Claiming, Recording, Queries, Counting, Manual):
     def listen(self, heard: Callable[[str], None]) -> None:
         """Call `heard` with the target of each notification, from now until `close`, if there are any (LG-12)."""
 
+    async def look(self, target: str) -> None:
+        """Note from when on operations of a target may be due, if the database must step over those that have ended."""
+
     async def sweep(self) -> bool:
         """Remove what updates leave behind, if that is much and the database does not do so at once.
 

@@ -36,8 +36,9 @@ from grpc_backoff.ledger.schema import Migration
 from grpc_backoff.policy.presets import RETRY
 from tests.echo import Message, serving
 from tests.ledger import server as servers
-from tests.ledger.conftest import SETTINGS, open_store, submission
+from tests.ledger.conftest import SETTINGS, execute, open_store, submission
 from tests.ledger.shop import Shop
+from tests.ledger.steps import policy_of
 from tests.ledger.test_delivery import delivering, until
 
 STEPS = RETRY["steps"]
@@ -775,6 +776,69 @@ async def test_dead_tuples_are_swept(url, monkeypatch):
 
     assert left == 0
     assert analyzed > 0
+
+
+@pytest.fixture
+async def looked(url):
+    """A store that has looked for the first due operation, of which there was none."""
+    opened = open_store(url)
+    await opened.migrate(apply=True)
+    await opened.look("shop:443")
+    yield opened
+    await opened.close()
+
+
+OLD = "UPDATE {} SET next_attempt_at = next_attempt_at - interval '1 minute'"
+
+
+async def test_claims_begin_at_the_first_that_is_due(url, looked):
+    """LG-6: claims do not step over what ended before; what becomes due in that past is found after another look."""
+    await looked.submit([submission(1)])
+    execute(url, OLD)
+    seen = await looked.claim("shop:443", 5, "me", 30.0), await looked.next_due("shop:443")
+    await looked.look("shop:443")
+
+    assert seen == ([], None)
+    assert await looked.next_due("shop:443") == 0.0
+    assert len(await looked.claim("shop:443", 5, "me", 30.0)) == 1
+
+
+async def test_an_old_lease_that_expires(url, looked):
+    """LG-6: a loss is found although the operation was claimed before the last look."""
+    await looked.submit([submission(1)])
+    execute(url, OLD)
+    await looked.look("shop:443")
+    [taken] = await looked.claim("shop:443", 5, "me", 0.05)
+    await looked.look("shop:443")
+    await asyncio.sleep(0.1)
+
+    assert [each.id for each in await looked.lost("shop:443", policy_of, 5, first=True)] == [taken.id]
+
+
+@pytest.mark.parametrize("kind", ["the next of its key", "another spelling"])
+async def test_what_this_process_makes_due_in_the_past(url, looked, kind):
+    """LG-6, LG-10, LG-15: an operation that is taken up or retargeted is claimed at once, whenever it became due.
+
+    That also holds if a look is under way meanwhile.
+    """
+    target = "shop:443" if kind == "the next of its key" else "dns:///shop:443"
+    await looked.submit([submission(1, target, order_key="a")])
+    execute(url, OLD)
+    if target == "shop:443":  # as if the operation before it had just succeeded
+        execute(url, "UPDATE {} SET claimed_from = next_attempt_at, next_attempt_at = NULL")
+    rows = looked._rows
+
+    async def slow(*given, **named):
+        answer = await rows(*given, **named)
+        looked._rows = rows
+        await looked.take_up()
+        await looked.retarget("shop:443", "shop:443", 5, due=True)
+        return answer
+
+    looked._rows = slow
+    await looked.look("shop:443")
+
+    assert len(await looked.claim("shop:443", 5, "me", 30.0)) == 1
 
 
 async def test_claims_are_hot_updates(url):
