@@ -27,7 +27,6 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -36,6 +35,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2_grpc
 
 import grpc_backoff
+from benchmarks.load import load, subjects, tell
 from grpc_backoff.server import drain
 from tests.both_apis.api import AsyncioApi, ThreadedApi
 from tests.both_apis.relay import relay
@@ -70,50 +70,8 @@ class _Counting(Echo):
         return request
 
 
-def _subjects(*kinds: str) -> Iterator[Any]:
-    for kind in kinds or ("plain", "ours"):
-        for api in (AsyncioApi(kind, asyncio.new_event_loop), ThreadedApi(kind)):
-            yield api
-            api.close()
-
-
-def _tell(what: str, api: Any, **figures: object) -> None:
-    print(json.dumps({"pool": what, "subject": str(api), **figures}), flush=True)
-
-
-@contextlib.contextmanager
-def _load(
-    channel: Any,
-    workers: int = 4,
-    pause: float = 0.02,
-    failed: list[tuple[float, float, str]] | None = None,
-    **how: Any,
-) -> Iterator[Counter[str]]:
-    """Make calls until the end of the block; yield the number of calls by code.
-
-    `failed` gets, for each call that fails, when it began and ended, and the details.
-    """
-    codes, stop = Counter[str](), threading.Event()
-
-    def work() -> Iterator[Any]:
-        while not stop.is_set():
-            began = time.monotonic()
-            outcome = yield "a", {"timeout": 20, **how}
-            codes[outcome.code.name] += 1
-            if failed is not None and outcome.error is not None:
-                failed.append((began, time.monotonic(), outcome.details))
-            yield pause
-
-    join = channel.start([work() for _ in range(workers)])
-    try:
-        yield codes
-    finally:
-        stop.set()
-        join()
-
-
 def _kills(times: int) -> None:
-    for api in _subjects():
+    for api in subjects():
         with contextlib.ExitStack() as stack:
             counted = [_Counting() for _ in range(3)]
             servers = [stack.enter_context(place(each)) for each in counted]
@@ -122,7 +80,7 @@ def _kills(times: int) -> None:
             channel.ready()
             time.sleep(0.5)
             uneven, failed, kills = 0, list[tuple[float, float, str]](), list[tuple[float, float]]()
-            with _load(channel, failed=failed) as codes:
+            with load(channel, failed=failed) as codes:
                 for _ in range(times):
                     began = time.monotonic()
                     servers[1].kill()
@@ -134,7 +92,7 @@ def _kills(times: int) -> None:
                     time.sleep(1.5)
                     got = [each.count - count for each, count in zip(counted, before, strict=True)]
                     uneven += max(got) > 1.1 * min(got)
-        _tell("kills", api, times=times, calls=codes, uneven_after_a_gap=uneven, failed=_beside(failed, kills))
+        tell("pool", "kills", api, times=times, calls=codes, uneven_after_a_gap=uneven, failed=_beside(failed, kills))
 
 
 def _beside(failed: list[tuple[float, float, str]], kills: list[tuple[float, float]]) -> list[str]:
@@ -152,7 +110,7 @@ def _rollout(servers: int) -> None:
         _with_hosts()
         return
     for options in ([_ROUND_ROBIN], []):
-        for api in _subjects():
+        for api in subjects():
             _roll(api, options, servers)
 
 
@@ -193,7 +151,7 @@ def _roll(api: Any, options: list[Any], times: int) -> None:
         f"{_NAME}:{port}", [*_FAST, *options, *([("grpc_backoff.resolve_every", 2)] * api.ours)]
     ) as channel:
         channel.ready()
-        with _load(channel) as codes:
+        with load(channel) as codes:
             time.sleep(2.5)
             for number in range(times):
                 start(times + 1 + number)
@@ -212,7 +170,7 @@ def _roll(api: Any, options: list[Any], times: int) -> None:
     told: dict[str, object] = {"servers": times, "calls": codes, "called_3_s_after_they_left": late}
     if options:  # with pick_first, a new server gets calls only if the connection moves to it
         told |= {"new_ones_called_within_3_s": sum(wait <= 3.0 for wait in waits), "longest_wait": round(max(waits), 2)}
-    _tell("rollout", api, policy="round_robin" if options else "pick_first", **told)
+    tell("pool", "rollout", api, policy="round_robin" if options else "pick_first", **told)
 
 
 class _Answering(Echo):
@@ -268,14 +226,14 @@ def _drains(times: int) -> None:
                 options = [("grpc.service_config", json.dumps(config))]
                 channel = stack.enter_context(api.channel(target, options))
                 channel.ready()
-                counts.append((policy, api, stack.enter_context(_load(channel, pause=0.01))))
+                counts.append((policy, api, stack.enter_context(load(channel, pause=0.01))))
         time.sleep(2)
         for number in range(times):
             balancer.turn(servers[(number + 1) % 3].port)  # a balancer that knows which server is about to stop
             do(servers[number % 3].restart())
             time.sleep(0.6)
     for policy, api, codes in counts:
-        _tell("drains", api, policy=policy, restarts=times, calls=codes)
+        tell("pool", "drains", api, policy=policy, restarts=times, calls=codes)
     for server in servers:
         do(server.stop())
     loop.call_soon_threadsafe(loop.stop)
@@ -290,7 +248,7 @@ def _returns(seconds: int) -> None:
     hosts = pathlib.Path("/etc/hosts")
     others = hosts.read_text()
     every = [("grpc_backoff.resolve_every", 1)]
-    for api in _subjects("ours"):
+    for api in subjects("ours"):
         hosts.write_text(others)
         logs = dict[tuple[int, bool], list[list[Any]]]()
         with contextlib.ExitStack() as stack:
@@ -315,7 +273,7 @@ def _returns(seconds: int) -> None:
             made = [event.at - back for log in some for event in log if isinstance(event, grpc_backoff.Connected)]
             figures = {"connected": len(made), "mean": round(sum(made) / len(made), 2), "longest": round(max(made), 2)}
             tried = sum(at < back for at in starts) / _NAMES
-            _tell("returns", api, cap=cap / 1000, resolve_every=int(looks), attempts_while_down=tried, **figures)
+            tell("pool", "returns", api, cap=cap / 1000, resolve_every=int(looks), attempts_while_down=tried, **figures)
     hosts.write_text(others)
 
 
@@ -324,7 +282,7 @@ def _burst(rounds: int) -> None:
     services.add_EchoServicer_to_server(_Counting(0.05), server)
     target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
-    for api in _subjects():
+    for api in subjects():
         own = [("grpc.use_local_subchannel_pool", 1)]
         wide = [("grpc_backoff.max_connections", 4), ("grpc_backoff.streams_per_connection", _STREAMS)]
         with contextlib.ExitStack() as stack:
@@ -343,7 +301,7 @@ def _burst(rounds: int) -> None:
                 codes.update(call.outcome().code.name for call in calls)
                 took.append(time.perf_counter() - began)
                 time.sleep(0.5)
-        _tell("burst", api, channels=len(channels), calls=codes, seconds=[round(each, 3) for each in took])
+        tell("pool", "burst", api, channels=len(channels), calls=codes, seconds=[round(each, 3) for each in took])
     server.stop(0)
 
 
@@ -359,7 +317,7 @@ def _open_all(channel: Any, way: str) -> None:
 
 
 def _rotations(times: int) -> None:
-    for api in _subjects("ours"):
+    for api in subjects("ours"):
         with tempfile.TemporaryDirectory() as folder:
             issuer = Issuer(pathlib.Path(folder))
             issuer.write()
@@ -374,7 +332,7 @@ def _rotations(times: int) -> None:
                 how = {"credentials": files, "listeners": [hear], "retry": _POLICY}
                 with api.channel(server.target, _FAST, **how) as channel:
                     channel.ready()
-                    with _load(channel, wait_for_ready=True) as codes:
+                    with load(channel, wait_for_ready=True) as codes:
                         for _ in range(times):
                             issuer.renew()
                             issuer.write()
@@ -386,13 +344,21 @@ def _rotations(times: int) -> None:
                             listening += sum(event.at - event.took >= since for event in failed)
                             failed.clear()
             left = len(dialled())
-        _tell("rotations", api, times=times, calls=codes, attempts_failed_while_listening=listening, channels_left=left)
+        tell(
+            "pool",
+            "rotations",
+            api,
+            times=times,
+            calls=codes,
+            attempts_failed_while_listening=listening,
+            channels_left=left,
+        )
 
 
 def _replacements(times: int) -> None:
-    for api in _subjects("ours"):
+    for api in subjects("ours"):
         codes = {code.name: number for code, number in replace_under_load(api, times).items()}
-        _tell("replacements", api, times=times, calls=codes)
+        tell("pool", "replacements", api, times=times, calls=codes)
 
 
 _WHAT = {
