@@ -18,7 +18,6 @@ import itertools
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,9 +25,10 @@ from statistics import median
 from typing import Any
 
 import grpc_backoff
+from benchmarks.holding import holding
 from benchmarks.load import load, tell, together
 from tests.both_apis.relay import Relay
-from tests.sync.service import Echo, elsewhere, place
+from tests.sync.service import Echo, place
 
 _QUIET = [("grpc_backoff.quiet_after", 0.2)]
 _PREFACE, _HEADER = 24, 9
@@ -83,15 +83,15 @@ def _on(api: Any) -> list[Any]:
 
 def _pings(seconds: float) -> None:
     with contextlib.ExitStack() as stack:
-        server, running = stack.enter_context(place()), list[tuple[str, Any, Any, Any]]()
+        (port, _), running = stack.enter_context(holding()), list[tuple[str, Any, Any, Any]]()
         for bdp in (1, 0):
             for api in together(stack):
-                between = _CountingRelay(server.port)
+                between = _CountingRelay(port)
                 stack.callback(between.close)
                 options = [*_on(api), *([] if bdp else [("grpc.http2.bdp_probe", 0)])]
                 channel = stack.enter_context(api.channel(between.target, options))
                 channel.ready()
-                stream = channel.begin("Both", iter(["a", threading.Event()]))
+                stream = channel.begin("Down")
                 assert stream.read() == "a"
                 codes = stack.enter_context(load(channel, 1, 1.0))
                 running.append(("as they are" if bdp else "none", api, between, (codes, stream)))
@@ -152,11 +152,10 @@ def _news(seconds: float) -> None:
 
 def _cpu(seconds: float) -> None:
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(place(up=False))
-        stack.enter_context(elsewhere(server))
+        port, _ = stack.enter_context(holding())
         apis = [api for api in together(stack) if api.ours]
         open_channels = {
-            (api, quiet): stack.enter_context(api.channel(server.target, _QUIET * quiet))
+            (api, quiet): stack.enter_context(api.channel(f"127.0.0.1:{port}", _QUIET * quiet))
             for api in apis
             for quiet in (False, True)
         }
@@ -193,7 +192,7 @@ def _calls(channel: Any) -> Iterator[Callable[[], float]]:
 @contextlib.contextmanager
 def _stream(channel: Any) -> Iterator[Callable[[], float]]:
     """Keep a stream open; yield a clock."""
-    stream = channel.begin("Both", iter(["a", threading.Event()]))
+    stream = channel.begin("Down")
     assert stream.read() == "a"
     yield time.monotonic
     assert not stream.done()
