@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -35,9 +36,8 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2_grpc
 
 import grpc_backoff
-from benchmarks.load import load, subjects, tell
+from benchmarks.load import load, subjects, tell, together
 from grpc_backoff.server import drain
-from tests.both_apis.api import AsyncioApi, ThreadedApi
 from tests.both_apis.relay import relay
 from tests.both_apis.test_pool import replace_under_load
 from tests.both_apis.test_rotation import Issuer
@@ -115,15 +115,17 @@ def _rollout(servers: int) -> None:
 
 
 def _with_hosts() -> None:
-    """Run this program again, in a mount namespace with a hosts file that it may change, and no name server."""
+    """Run this program again, with a hosts file that it may change, and a network without name servers and others."""
     with tempfile.TemporaryDirectory() as folder:
         hosts = pathlib.Path(folder) / "hosts"
         hosts.write_text(pathlib.Path("/etc/hosts").read_text())
         servers = pathlib.Path(folder) / "resolv.conf"
         servers.write_text("nameserver 127.0.0.1\n")  # where there is none, so that other names fail at once
         mounts = f"mount --bind {hosts} /etc/hosts && mount --bind {servers} /etc/resolv.conf"
-        run = f"{mounts} && exec {sys.executable} -m benchmarks.pool " + " ".join(sys.argv[1:])
-        subprocess.run(["unshare", "--mount", "sh", "-c", run], check=True, env={**os.environ, _HOSTS: str(hosts)})
+        run = f"{mounts} && ip link set lo up && exec {sys.executable} -m benchmarks.pool " + " ".join(sys.argv[1:])
+        subprocess.run(
+            ["unshare", "--mount", "--net", "sh", "-c", run], check=True, env={**os.environ, _HOSTS: str(hosts)}
+        )
 
 
 def _roll(api: Any, options: list[Any], times: int) -> None:
@@ -221,12 +223,12 @@ def _drains(times: int) -> None:
             ("pick_first", balancer.target, watched),
             ("round_robin, unwatched", several, around),
         ):
-            for api in (AsyncioApi("ours", asyncio.new_event_loop), ThreadedApi("ours")):
-                stack.callback(api.close)
+            for api in together(stack):
                 options = [("grpc.service_config", json.dumps(config))]
-                channel = stack.enter_context(api.channel(target, options))
+                own = [] if api.ours else [("grpc.use_local_subchannel_pool", 1)]
+                channel = stack.enter_context(api.channel(target, options + own))
                 channel.ready()
-                counts.append((policy, api, stack.enter_context(load(channel, pause=0.01))))
+                counts.append((policy, api, stack.enter_context(load(channel, pause=0.04))))
         time.sleep(2)
         for number in range(times):
             balancer.turn(servers[(number + 1) % 3].port)  # a balancer that knows which server is about to stop
@@ -250,31 +252,38 @@ def _returns(seconds: int) -> None:
     every = [("grpc_backoff.resolve_every", 1)]
     for api in subjects("ours"):
         hosts.write_text(others)
-        logs = dict[tuple[int, bool], list[list[Any]]]()
+        logs = dict[tuple[int, bool], dict[str, list[Any]]]()
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(place(up=False))
-            for cap in (12_000, 1_000):
-                slow = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", cap)]
-                for looks in (False, True):
-                    for number in range(_NAMES):
-                        log = list[Any]()
-                        channel = stack.enter_context(
-                            api.channel(f"{number}.{_NAME}:{server.port}", slow + every * looks, listeners=[log.append])
-                        )
-                        channel.begin(wait_for_ready=True, timeout=seconds + 60)
-                        logs.setdefault((cap, looks), []).append(log)
+            for row in itertools.product((12_000, 1_000), (False, True)):
+                cap, looks = row
+                options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", cap)]
+                # Rows have names of their own, because a channel that connects is news for others of its name (LV-4).
+                group = len(logs)
+                for number in range(_NAMES):
+                    name = f"{number}.{group}.{_NAME}"
+                    log = logs.setdefault(row, {})[name] = list[Any]()
+                    target = f"{name}:{server.port}"
+                    channel = stack.enter_context(api.channel(target, options + every * looks, listeners=[log.append]))
+                    channel.begin(wait_for_ready=True, timeout=seconds + 60)
             time.sleep(seconds)
+            early = [each for some in logs.values() for log in some.values() for each in _connected(log)]
+            assert not early, f"something else than the server was reached: {early}"
             server.start()
             back = time.monotonic()
-            hosts.write_text(others + "".join(f"127.0.0.1 {number}.{_NAME}\n" for number in range(_NAMES)))
+            hosts.write_text(others + "".join(f"127.0.0.1 {name}\n" for some in logs.values() for name in some))
             time.sleep(20)
         for (cap, looks), some in logs.items():
-            starts = [event.at for log in some for event in log if isinstance(event, grpc_backoff.AttemptStarted)]
-            made = [event.at - back for log in some for event in log if isinstance(event, grpc_backoff.Connected)]
+            starts = [each for log in some.values() for each in log if isinstance(each, grpc_backoff.AttemptStarted)]
+            made = [each.at - back for log in some.values() for each in _connected(log)]
             figures = {"connected": len(made), "mean": round(sum(made) / len(made), 2), "longest": round(max(made), 2)}
-            tried = sum(at < back for at in starts) / _NAMES
+            tried = sum(each.at < back for each in starts) / _NAMES
             tell("pool", "returns", api, cap=cap / 1000, resolve_every=int(looks), attempts_while_down=tried, **figures)
     hosts.write_text(others)
+
+
+def _connected(log: list[Any]) -> list[grpc_backoff.Connected]:
+    return [each for each in log if isinstance(each, grpc_backoff.Connected)]
 
 
 def _burst(rounds: int) -> None:

@@ -174,9 +174,9 @@ def main() -> None:
         _measure(given.what, given.within, given.quiet_after, given.answer_within, ours=given.ours)
         return
     command, inside = ["unshare", "--net", sys.executable, "-m", "benchmarks.silence"], {**os.environ, _INSIDE: "1"}
-    whats = _WHAT if given.what is None else (given.what,)
+    chosen = _WHAT if given.what is None else (given.what,)
     mine = sys.argv[1:] if given.what is None else [each for each in sys.argv[1:] if each != given.what]
-    running = [subprocess.Popen([*command, what, *mine], env=inside) for what in whats]
+    running = [subprocess.Popen([*command, what, *mine], env=inside) for what in chosen]
     sys.exit(max(abs(each.wait()) for each in running))
 
 
