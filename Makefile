@@ -179,6 +179,7 @@ ledger-full: .venv/made
 endurance: .venv/made
 	for what in channels loops forks "forks --dialling"; do $(BIN)/python -m benchmarks.endurance $$what || exit 1; done
 	for what in kills burst replacements returns rotations rollout; do $(BIN)/python -m benchmarks.pool $$what || exit 1; done
+	for what in quiet silence; do $(BIN)/python -m benchmarks.$$what || exit 1; done
 
 wheel: .venv/made
 	rm -rf dist .venv-wheel

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -29,7 +30,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -39,8 +40,8 @@ from grpc_health.v1 import health, health_pb2_grpc
 
 import grpc_backoff
 from benchmarks.apart import Served, serving
+from benchmarks.load import load, subjects, tell, together
 from grpc_backoff.server import drain
-from tests.both_apis.api import AsyncioApi, ThreadedApi
 from tests.both_apis.relay import relay
 from tests.both_apis.test_pool import replace_under_load
 from tests.both_apis.test_rotation import Issuer
@@ -73,55 +74,8 @@ class _Counting(Echo):
         return request
 
 
-def _apis(*kinds: str) -> Iterator[Any]:
-    for kind in kinds or ("plain", "ours"):
-        yield AsyncioApi(kind, asyncio.new_event_loop)
-        yield ThreadedApi(kind)
-
-
-def _subjects(*kinds: str) -> Iterator[Any]:
-    for api in _apis(*kinds):
-        yield api
-        api.close()
-
-
-def _tell(what: str, api: Any, **figures: object) -> None:
-    print(json.dumps({"pool": what, "subject": str(api), **figures}), flush=True)
-
-
-@contextlib.contextmanager
-def _load(
-    channel: Any,
-    workers: int = 4,
-    pause: float = 0.02,
-    failed: list[tuple[float, float, str]] | None = None,
-    **how: Any,
-) -> Iterator[Counter[str]]:
-    """Make calls until the end of the block; yield the number of calls by code.
-
-    `failed` gets, for each call that fails, when it began and ended, and the details.
-    """
-    codes, stop = Counter[str](), threading.Event()
-
-    def work() -> Iterator[Any]:
-        while not stop.is_set():
-            began = time.monotonic()
-            outcome = yield "a", {"timeout": 20, **how}
-            codes[outcome.code.name] += 1
-            if failed is not None and outcome.error is not None:
-                failed.append((began, time.monotonic(), outcome.details))
-            yield pause
-
-    join = channel.start([work() for _ in range(workers)])
-    try:
-        yield codes
-    finally:
-        stop.set()
-        join()
-
-
 def _kills(times: int) -> None:
-    for api in _subjects():
+    for api in subjects():
         with contextlib.ExitStack() as stack:
             counted = [_Counting() for _ in range(3)]
             servers = [stack.enter_context(place(each)) for each in counted]
@@ -130,7 +84,7 @@ def _kills(times: int) -> None:
             channel.ready()
             time.sleep(0.5)
             uneven, failed, kills = 0, list[tuple[float, float, str]](), list[tuple[float, float]]()
-            with _load(channel, failed=failed) as codes:
+            with load(channel, failed=failed) as codes:
                 for _ in range(times):
                     began = time.monotonic()
                     servers[1].kill()
@@ -142,7 +96,7 @@ def _kills(times: int) -> None:
                     time.sleep(1.5)
                     got = [each.count - count for each, count in zip(counted, before, strict=True)]
                     uneven += max(got) > 1.1 * min(got)
-        _tell("kills", api, times=times, calls=codes, uneven_after_a_gap=uneven, failed=_beside(failed, kills))
+        tell("pool", "kills", api, times=times, calls=codes, uneven_after_a_gap=uneven, failed=_beside(failed, kills))
 
 
 def _beside(failed: list[tuple[float, float, str]], kills: list[tuple[float, float]]) -> list[str]:
@@ -160,20 +114,22 @@ def _rollout(servers: int) -> None:
         _with_hosts()
         return
     for options in ([_ROUND_ROBIN], []):
-        for api in _subjects():
+        for api in subjects():
             _roll(api, options, servers)
 
 
 def _with_hosts() -> None:
-    """Run this program again, in a mount namespace with a hosts file that it may change, and no name server."""
+    """Run this program again, with a hosts file that it may change, and a network without name servers and others."""
     with tempfile.TemporaryDirectory() as folder:
         hosts = pathlib.Path(folder) / "hosts"
         hosts.write_text(pathlib.Path("/etc/hosts").read_text())
         servers = pathlib.Path(folder) / "resolv.conf"
         servers.write_text("nameserver 127.0.0.1\n")  # where there is none, so that other names fail at once
         mounts = f"mount --bind {hosts} /etc/hosts && mount --bind {servers} /etc/resolv.conf"
-        run = f"{mounts} && exec {sys.executable} -m benchmarks.pool " + " ".join(sys.argv[1:])
-        subprocess.run(["unshare", "--mount", "sh", "-c", run], check=True, env={**os.environ, _HOSTS: str(hosts)})
+        run = f"{mounts} && ip link set lo up && exec {sys.executable} -m benchmarks.pool " + " ".join(sys.argv[1:])
+        subprocess.run(
+            ["unshare", "--mount", "--net", "sh", "-c", run], check=True, env={**os.environ, _HOSTS: str(hosts)}
+        )
 
 
 def _roll(api: Any, options: list[Any], times: int) -> None:
@@ -201,7 +157,7 @@ def _roll(api: Any, options: list[Any], times: int) -> None:
         f"{_NAME}:{port}", [*_FAST, *options, *([("grpc_backoff.resolve_every", 2)] * api.ours)]
     ) as channel:
         channel.ready()
-        with _load(channel) as codes:
+        with load(channel) as codes:
             time.sleep(2.5)
             for number in range(times):
                 start(times + 1 + number)
@@ -220,7 +176,7 @@ def _roll(api: Any, options: list[Any], times: int) -> None:
     told: dict[str, object] = {"servers": times, "calls": codes, "called_3_s_after_they_left": late}
     if options:  # with pick_first, a new server gets calls only if the connection moves to it
         told |= {"new_ones_called_within_3_s": sum(wait <= 3.0 for wait in waits), "longest_wait": round(max(waits), 2)}
-    _tell("rollout", api, policy="round_robin" if options else "pick_first", **told)
+    tell("pool", "rollout", api, policy="round_robin" if options else "pick_first", **told)
 
 
 class _Answering(Echo):
@@ -271,19 +227,19 @@ def _drains(times: int) -> None:
             ("pick_first", balancer.target, watched),
             ("round_robin, unwatched", several, around),
         ):
-            for api in (AsyncioApi("ours", asyncio.new_event_loop), ThreadedApi("ours")):
-                stack.callback(api.close)
+            for api in together(stack):
                 options = [("grpc.service_config", json.dumps(config))]
-                channel = stack.enter_context(api.channel(target, options))
+                own = [] if api.ours else [("grpc.use_local_subchannel_pool", 1)]
+                channel = stack.enter_context(api.channel(target, options + own))
                 channel.ready()
-                counts.append((policy, api, stack.enter_context(_load(channel, pause=0.01))))
+                counts.append((policy, api, stack.enter_context(load(channel, pause=0.04))))
         time.sleep(2)
         for number in range(times):
             balancer.turn(servers[(number + 1) % 3].port)  # a balancer that knows which server is about to stop
             do(servers[number % 3].restart())
             time.sleep(0.6)
     for policy, api, codes in counts:
-        _tell("drains", api, policy=policy, restarts=times, calls=codes)
+        tell("pool", "drains", api, policy=policy, restarts=times, calls=codes)
     for server in servers:
         do(server.stop())
     loop.call_soon_threadsafe(loop.stop)
@@ -298,33 +254,40 @@ def _returns(seconds: int) -> None:
     hosts = pathlib.Path("/etc/hosts")
     others = hosts.read_text()
     every = [("grpc_backoff.resolve_every", 1)]
-    for api in _subjects("ours"):
+    for api in subjects("ours"):
         hosts.write_text(others)
-        logs = dict[tuple[int, bool], list[list[Any]]]()
+        logs = dict[tuple[int, bool], dict[str, list[Any]]]()
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(place(up=False))
-            for cap in (12_000, 1_000):
-                slow = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", cap)]
-                for looks in (False, True):
-                    for number in range(_NAMES):
-                        log = list[Any]()
-                        channel = stack.enter_context(
-                            api.channel(f"{number}.{_NAME}:{server.port}", slow + every * looks, listeners=[log.append])
-                        )
-                        channel.begin(wait_for_ready=True, timeout=seconds + 60)
-                        logs.setdefault((cap, looks), []).append(log)
+            for row in itertools.product((12_000, 1_000), (False, True)):
+                cap, looks = row
+                options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", cap)]
+                # Rows have names of their own, because a channel that connects is news for others of its name (LV-4).
+                group = len(logs)
+                for number in range(_NAMES):
+                    name = f"{number}.{group}.{_NAME}"
+                    log = logs.setdefault(row, {})[name] = list[Any]()
+                    target = f"{name}:{server.port}"
+                    channel = stack.enter_context(api.channel(target, options + every * looks, listeners=[log.append]))
+                    channel.begin(wait_for_ready=True, timeout=seconds + 60)
             time.sleep(seconds)
+            early = [each for some in logs.values() for log in some.values() for each in _connected(log)]
+            assert not early, f"something else than the server was reached: {early}"
             server.start()
             back = time.monotonic()
-            hosts.write_text(others + "".join(f"127.0.0.1 {number}.{_NAME}\n" for number in range(_NAMES)))
+            hosts.write_text(others + "".join(f"127.0.0.1 {name}\n" for some in logs.values() for name in some))
             time.sleep(20)
         for (cap, looks), some in logs.items():
-            starts = [event.at for log in some for event in log if isinstance(event, grpc_backoff.AttemptStarted)]
-            made = [event.at - back for log in some for event in log if isinstance(event, grpc_backoff.Connected)]
+            starts = [each for log in some.values() for each in log if isinstance(each, grpc_backoff.AttemptStarted)]
+            made = [each.at - back for log in some.values() for each in _connected(log)]
             figures = {"connected": len(made), "mean": round(sum(made) / len(made), 2), "longest": round(max(made), 2)}
-            tried = sum(at < back for at in starts) / _NAMES
-            _tell("returns", api, cap=cap / 1000, resolve_every=int(looks), attempts_while_down=tried, **figures)
+            tried = sum(each.at < back for each in starts) / _NAMES
+            tell("pool", "returns", api, cap=cap / 1000, resolve_every=int(looks), attempts_while_down=tried, **figures)
     hosts.write_text(others)
+
+
+def _connected(log: list[Any]) -> list[grpc_backoff.Connected]:
+    return [each for each in log if isinstance(each, grpc_backoff.Connected)]
 
 
 @contextlib.asynccontextmanager
@@ -346,7 +309,7 @@ def _burst(rounds: int) -> None:
     with serving(_serve_narrow) as server, contextlib.ExitStack() as stack:
         sets = [
             (api, [stack.enter_context(api.channel(server.target, wide if api.ours else own)) for _ in range(count)])
-            for api in map(stack.enter_context, map(contextlib.closing, _apis()))
+            for api in together(stack)
             for count in [1 if api.ours else 3]
         ]
         for api, channels in sets:
@@ -363,7 +326,7 @@ def _burst(rounds: int) -> None:
                 time.sleep(0.5)
         for api, channels in sets:
             median = round(statistics.median(took[api]), 3)
-            _tell("burst", api, channels=len(channels), calls=codes[api], median=median)
+            tell("pool", "burst", api, channels=len(channels), calls=codes[api], median=median)
 
 
 def _way(api: Any) -> str:
@@ -382,7 +345,7 @@ def _open_all(channel: Any, way: str) -> None:
 
 
 def _rotations(times: int) -> None:
-    for api in _subjects("ours"):
+    for api in subjects("ours"):
         with tempfile.TemporaryDirectory() as folder:
             issuer = Issuer(pathlib.Path(folder))
             issuer.write()
@@ -397,7 +360,7 @@ def _rotations(times: int) -> None:
                 how = {"credentials": files, "listeners": [hear], "retry": _POLICY}
                 with api.channel(server.target, _FAST, **how) as channel:
                     channel.ready()
-                    with _load(channel, wait_for_ready=True) as codes:
+                    with load(channel, wait_for_ready=True) as codes:
                         for _ in range(times):
                             issuer.renew()
                             issuer.write()
@@ -409,13 +372,21 @@ def _rotations(times: int) -> None:
                             listening += sum(event.at - event.took >= since for event in failed)
                             failed.clear()
             left = len(dialled())
-        _tell("rotations", api, times=times, calls=codes, attempts_failed_while_listening=listening, channels_left=left)
+        tell(
+            "pool",
+            "rotations",
+            api,
+            times=times,
+            calls=codes,
+            attempts_failed_while_listening=listening,
+            channels_left=left,
+        )
 
 
 def _replacements(times: int) -> None:
-    for api in _subjects("ours"):
+    for api in subjects("ours"):
         codes = {code.name: number for code, number in replace_under_load(api, times).items()}
-        _tell("replacements", api, times=times, calls=codes)
+        tell("pool", "replacements", api, times=times, calls=codes)
 
 
 _WHAT = {

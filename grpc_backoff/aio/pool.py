@@ -251,9 +251,9 @@ class ConnectionPool(SteppedPool[Manager]):
     def _home(self) -> Ticking | None:
         return self._loop if keeps_time(self._loop) and isinstance(self._clock, LoopClock) else None
 
-    def tell_news(self, why: str) -> None:
+    def tell_news(self, why: str, spot: Hashable = None) -> None:
         """Handle news. May be called from any thread."""
-        self._at_home(partial(self.hear_news, why))
+        self._at_home(partial(self.hear_news, why, spot))
 
     def quiet(self, connection: CallConnection) -> float:
         """Return for how many seconds no call has ended on a connection; infinity if none ever has."""

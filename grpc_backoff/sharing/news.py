@@ -1,4 +1,4 @@
-"""News for the channels of this process: it has slept, its network has changed, or the program says so (LV-4).
+"""News for the channels of this process, such as that it has slept, or that another channel is connected (LV-4).
 
 What a channel does with news is up to its machines. Here, news is only found, and passed on to the pools of open
 channels that have asked for a connection.
@@ -7,17 +7,20 @@ channels that have asked for a connection.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextvars import Context
 from typing import Any, Protocol
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
+from grpc_backoff.base_errors import OptionError
+from grpc_backoff.config.target import parse_target
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.pool.liveness import LATE, WOKE
 
@@ -33,16 +36,17 @@ _LARGEST = 65536
 
 TOLD = "network_changed() was called"
 NETWORK = "the machine's network has changed"
+REACHED = "another channel has reached the same host and port"
 
 
 class Hearer(Protocol):
     """A pool of connections."""
 
-    def tell_news(self, why: str) -> None:
-        """Handle news; any thread may call this."""
+    def tell_news(self, why: str, spot: Hashable = None) -> None:
+        """Handle news, which concerns only one spot if one is given; any thread may call this."""
         ...
 
-    def hear_news(self, why: str, *, woke: bool = False) -> None:
+    def hear_news(self, why: str, spot: Hashable = None, *, woke: bool = False) -> None:
         """Handle news, on the event loop or thread that the pool belongs to."""
         ...
 
@@ -53,6 +57,16 @@ class Ticking(Protocol):
     def call_at(self, when: float, callback: Callable[[], None], /) -> TimerHandle:
         """Call `callback` at a time on the machine's monotonic clock, in seconds."""
         ...
+
+
+@functools.lru_cache(maxsize=1024)
+def spot_of(target: str) -> Hashable:
+    """Return what a target or an endpoint dials, equal for all spellings: addresses, or else a host and a port."""
+    try:
+        read = parse_target(target)
+    except OptionError:  # only the core can read it
+        return target
+    return read.addresses or (read.host.lower(), read.port)
 
 
 def slept() -> float:
@@ -169,6 +183,7 @@ class NewsDesk:
         self._lock = threading.RLock()
         self._pools: WeakSet[Any] = WeakSet()
         self._followers: WeakSet[Any] = WeakSet()
+        self._seeking: WeakKeyDictionary[Any, set[Hashable]] = WeakKeyDictionary()
         self._sleepers: WeakValueDictionary[int, Sleeper] = WeakValueDictionary()
         self._network: Network | None = None
 
@@ -196,6 +211,7 @@ class NewsDesk:
         with self._lock:
             self._pools.discard(pool)
             self._followers.discard(pool)
+            self._seeking.pop(pool, None)
             if self._network is not None and not self._followers:
                 self._network.stop()
                 self._network = None
@@ -206,6 +222,29 @@ class NewsDesk:
             pools = tuple(self._pools)
         for pool in pools:
             pool.tell_news(why)
+
+    def seeks(self, pool: Hearer, spot: Hashable) -> None:
+        """Tell a pool once when another one has reached this spot. Thread-safe."""
+        with self._lock:
+            self._seeking.setdefault(pool, set()).add(spot)
+
+    def reached(self, pool: Hearer, *spots: Hashable) -> None:
+        """Tell the other pools that seek one of these spots, each of them once. Thread-safe."""
+        found = list[tuple[Hearer, Hashable]]()
+        with self._lock:
+            for reference in self._seeking.keyrefs():  # a finalizer may change the mapping meanwhile
+                each = reference()
+                if each is None:
+                    continue
+                sought = self._seeking.get(each, set())
+                for spot in sought.intersection(spots):
+                    sought.discard(spot)
+                    found.append((each, spot))
+                if not sought:
+                    self._seeking.pop(each, None)
+        for each, spot in found:
+            if each is not pool:
+                each.tell_news(REACHED, spot)
 
     def _changed(self) -> None:
         with self._lock:

@@ -40,7 +40,7 @@ from grpc_backoff.record import record
 from grpc_backoff.sharing.health import HealthWatch
 from grpc_backoff.sharing.liveness import ConnectionWatch
 from grpc_backoff.sharing.manager import Pending, SteppedManager
-from grpc_backoff.sharing.news import NEWS, Sleeper, Ticking
+from grpc_backoff.sharing.news import NEWS, Sleeper, Ticking, spot_of
 from grpc_backoff.sharing.registry import Membership
 from grpc_backoff.sharing.resolver import RESOLVER, Addresses, Tell
 from grpc_backoff.stepping import Stepper
@@ -123,7 +123,7 @@ class Seat:
     def fail(self) -> None:
         """Tell the pool that an attempt has failed."""
         if self.pool is not None:
-            self.pool.feed(p.SlotFailed(self.number))
+            self.pool.failed(self)
 
     def hear(self, event: ConnectionEvent) -> None:
         """Pass on an event."""
@@ -217,8 +217,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Return the event loop, or the conductor; None if the channel's clock is not the machine's."""
 
     @abstractmethod
-    def tell_news(self, why: str) -> None:
-        """Handle news; any thread may call this."""
+    def tell_news(self, why: str, spot: Hashable = None) -> None:
+        """Handle news, which concerns only one spot if one is given; any thread may call this."""
 
     @abstractmethod
     def quiet(self, connection: Any) -> float:
@@ -292,11 +292,15 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """End a slot's connection, which is known to be dead, with its calls (PO-2)."""
         self.feed(p.Condemned(number, why))
 
-    def hear_news(self, why: str, *, woke: bool = False) -> None:
-        """Look after every connection, and dial soon where an attempt is only planned (LV-4)."""
+    def hear_news(self, why: str, spot: Hashable = None, *, woke: bool = False) -> None:
+        """Look after every connection, and dial soon where an attempt is only planned (LV-4).
+
+        With `spot`, the news concerns only attempts to connect there.
+        """
         for each in self._live():
-            each.manager.feed(m.NewsArrived())
-        if self._liveness.quiet_after or woke:
+            if spot is None or self._spot(each.seat) == spot:
+                each.manager.feed(m.NewsArrived())
+        if spot is None and (self._liveness.quiet_after or woke):
             for held in tuple(self._held.values()):
                 watch = self._watch_over(held.seat.number)
                 if watch is not None:
@@ -566,13 +570,24 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Handle a new connection of a slot; if its endpoint is doubted, calls wait until its peer has answered."""
         if self._liveness.quiet_after or self._held[number].seat.endpoint in self._doubted:
             self._watch_over(number)
+        NEWS.reached(self, self._spot(self._held[number].seat), spot_of(self._machine.target))
         problem = None if self._machine.policy.health_service is None else self._health_of(number)
         self.feed(p.SlotServes(number, self._held[number].manager.started))
         if problem:
             self._health_changed(number, problem)
 
+    def failed(self, seat: Seat) -> None:
+        """Handle a failed attempt of a slot; if another pool gets there, the next one starts soon (LV-4)."""
+        NEWS.seeks(self, self._spot(seat))
+        self.feed(p.SlotFailed(seat.number))
+
+    def _spot(self, seat: Seat) -> Hashable:
+        return spot_of(seat.endpoint or self._machine.target)
+
     def changed(self, number: int, state: State) -> None:
         """Handle the new state of a slot."""
+        if state is State.CONNECTING:  # what is reached during an attempt may be too late for it
+            NEWS.seeks(self, self._spot(self._held[number].seat))
         watch = self._watches.get(number)
         if watch is not None and not watch.connection.alive():
             self._watch_no_more(number)

@@ -231,9 +231,9 @@ class ConnectionPool(SteppedPool[Manager]):
     def _home(self) -> Ticking | None:
         return self._conductor if self._clock is self._conductor else None
 
-    def tell_news(self, why: str) -> None:
+    def tell_news(self, why: str, spot: Hashable = None) -> None:
         """Handle news. Thread-safe."""
-        self._conductor.post(partial(self.hear_news, why))
+        self._conductor.post(partial(self.hear_news, why, spot))
 
     def quiet(self, connection: CoreConnection) -> float:
         """Return for how many seconds no call has ended on a connection; infinity if none ever has."""

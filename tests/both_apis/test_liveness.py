@@ -13,12 +13,14 @@ from functools import partial
 import grpc
 import pytest
 
+import grpc_backoff
 from grpc_backoff import AttemptFailed, AttemptStarted, Disconnected, network_changed
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked, NameResolution, SlotCondemned
 from grpc_backoff.pool.liveness import WOKE, LivenessPhase
 from grpc_backoff.sharing import resolver
 from tests.both_apis.relay import relay
+from tests.certificates import client_credentials
 from tests.echo import services
 from tests.sync.service import Echo, elsewhere, place, until
 
@@ -354,6 +356,52 @@ def test_news_in_backoff(ours, log, nowhere):
         nowhere.start()
         channel.own.reset_connect_backoff()
         assert call.outcome().code is CODE.OK
+
+
+@pytest.mark.parametrize("policy", [[], [("grpc.lb_policy_name", "round_robin")]], ids=["pick_first", "round_robin"])
+@pytest.mark.parametrize("other", ["same API", "plain thread"])
+def test_another_channel_reaches_the_server(ours, log, nowhere, policy, other):
+    """LV-4: a sleeping channel dials soon when another one, with other options, has reached the same host and port.
+
+    Its next attempt is planned for more than 10 s later. Whoever connects may be on another loop or thread.
+    """
+    slow = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 60_000)]
+    slow += [("grpc_backoff.multiplier", 100), *policy]
+    with ours.channel(f"ipv4:{nowhere.target}", slow, listeners=[log.hear]) as channel:
+        call = channel.begin(wait_for_ready=True, timeout=60)
+        log.until(AttemptFailed, 2)
+        assert log.of(AttemptFailed)[1].retry_in > 10
+        nowhere.start()
+        reached = time.monotonic()
+        if other == "same API":
+            with ours.channel(nowhere.target, FAST) as another:
+                another.ready()
+                assert call.outcome().code is CODE.OK
+        else:
+            with grpc_backoff.insecure_channel(nowhere.target) as another:
+                grpc.channel_ready_future(another).result(20)
+                assert call.outcome().code is CODE.OK
+        assert time.monotonic() - reached < 8, "0.2 s for the attempt"
+        assert len(log.of(AttemptStarted)) == 3
+
+
+def test_another_channel_reaches_a_server_that_this_one_cannot_use(ours, log):
+    """LV-4: a channel whose attempts fail, however often others connect, has one attempt more for the gap."""
+    slow = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 60_000)]
+    slow += [("grpc_backoff.multiplier", 100)]
+    with (
+        place() as server,
+        ours.channel(server.target, slow, credentials=client_credentials(), listeners=[log.hear]) as channel,
+    ):
+        channel.begin(wait_for_ready=True, timeout=60)
+        log.until(AttemptFailed, 2)
+        for _ in range(10):
+            with ours.channel(server.target, FAST) as another:
+                another.ready()
+            time.sleep(0.05)
+        log.until(AttemptFailed, 3)
+        assert [event.attempt for event in log.of(AttemptStarted)] == [1, 2, 2]
+        assert log.of(AttemptFailed)[2].retry_in > 10, "the plan has not changed"
 
 
 @pytest.mark.parametrize("policy", [[], [("grpc.lb_policy_name", "round_robin")]], ids=["pick_first", "round_robin"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 
@@ -32,10 +33,10 @@ class Pool:
     def __init__(self):
         self.heard = []
 
-    def tell_news(self, why):
-        self.heard.append(why)
+    def tell_news(self, why, spot=None):
+        self.heard.append(why if spot is None else (why, spot))
 
-    def hear_news(self, why, *, woke=False):
+    def hear_news(self, why, spot=None, *, woke=False):
         self.heard.append((why, woke))
 
 
@@ -84,3 +85,59 @@ def test_without_netlink(monkeypatch, caplog):
     (record,) = caplog.records
     assert record.getMessage() == "changes of the network are not noticed: no netlink here"
     assert pool.heard == other.heard == [news.TOLD]
+
+
+SPELLINGS = [
+    ("shop:443", "dns:///Shop", True),
+    ("10.0.0.1:80", "ipv4:10.0.0.1:80", True),
+    ("[::1]:80", "ipv6:[::1]:80", True),
+    ("unix:/a", "unix:///a", True),
+    ("unix:/a", "unix:/b", False),
+    ("shop:443", "shop:80", False),
+    ("shop:443", "xds:///shop", False),
+    ("10.0.0.1:80", "10.0.0.2:80", False),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "same"), SPELLINGS)
+def test_spots(one, other, same):
+    """LV-4: a host and port are the same in every spelling of a target."""
+    assert (news.spot_of(one) == news.spot_of(other)) is same
+
+
+def test_another_channel_gets_there():
+    """LV-4: whoever seeks a spot is told once when another pool has reached it, but not of its own success."""
+    desk, pools = news.NewsDesk(), [Pool() for _ in range(4)]
+    sleeper, twice, elsewhere, closed = pools
+    for pool, *spots in ((sleeper, "a"), (twice, "a", "b"), (elsewhere, "c"), (closed, "a")):
+        for spot in [*spots, *spots]:
+            desk.seeks(pool, spot)
+    desk.leave(closed)
+    reacher = Pool()
+    desk.seeks(reacher, "a")
+    for _ in range(2):
+        desk.reached(reacher, "a", "b")
+    assert [sorted(pool.heard) for pool in [*pools, reacher]] == [
+        [(news.REACHED, "a")],
+        [(news.REACHED, "a"), (news.REACHED, "b")],
+        [],
+        [],
+        [],
+    ]
+    desk.seeks(sleeper, "a")
+    desk.reached(reacher, "a")
+    assert len(sleeper.heard) == 2, "it has failed again"
+
+
+def test_who_seeks_is_not_kept():
+    """LV-4: seeking keeps no pool alive, and nothing of a pool that is gone; the child of a fork begins anew."""
+    desk = news.NewsDesk()
+    for number in range(100):
+        desk.seeks(Pool(), number)
+    gc.collect()
+    assert not desk._seeking
+    pool = Pool()
+    desk.seeks(pool, "a")
+    desk.begin_anew()
+    desk.reached(Pool(), "a")
+    assert pool.heard == []

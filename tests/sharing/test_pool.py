@@ -19,7 +19,7 @@ class Pool:
     def serves(self, number):
         self.told.append(number)
 
-    feed = hear = changed = lambda self, *told: self.told.append(told)
+    feed = hear = changed = failed = lambda self, *told: self.told.append(told)
 
 
 def test_a_seat_without_a_pool():

@@ -1,0 +1,36 @@
+"""LV-1: the short version of `python -m benchmarks.silence`, with all faults at once. Waits in real time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+
+def lacks():
+    """Return why this machine makes no network namespaces; empty if it does."""
+    missing = [each for each in ("unshare", "nsenter", "ip", "ss") if shutil.which(each) is None]
+    if missing:
+        return f"there is no {missing[0]}"
+    return "" if subprocess.run(["unshare", "--net", "true"], check=False).returncode == 0 else "it needs root"
+
+
+def test_silence():
+    """LV-1: with `quiet_after` 0.2 s and `answer_within` 0.5 s, no silent peer holds up streams and calls for 15 s."""
+    if reason := lacks():
+        pytest.skip(reason)
+    quick = ["--ours", "--quiet-after", "0.2", "--answer-within", "0.5", "--within", "15"]
+    command = [sys.executable, "-m", "benchmarks.silence", *quick]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=110)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted((row["silence"], row["subject"]) for row in rows) == sorted(
+        (what, subject)
+        for what in ("all", "up", "down", "address", "frozen")
+        for subject in ("asyncio-ours", "threads-ours")
+    )
+    for row in rows:
+        assert row["stream_failed"] is not None, row
+        assert row["answered"] is not None, row
