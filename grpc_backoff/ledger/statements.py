@@ -36,7 +36,7 @@ class Statement(NamedTuple):
 
 
 Plan = Generator[list[Statement], list[list[Row]], ResultT]
-"""A transaction: it yields statements to be executed together, and receives the rows of each."""
+"""A transaction: it yields statements to be executed together and receives the rows of each."""
 
 
 class Access(enum.Enum):
@@ -65,7 +65,7 @@ class Dialect(NamedTuple):
         expired: whether the lease of the row `o` has expired; it may look at the first `:head` rows of `:target` only.
         sizes: a query for the numbers of operations that are open and that are not, which may be estimates.
         key_lock: locks the order key `{1}` of a target `{0}` until the transaction ends, unless that is locked anyway.
-        disturbed: also whether stored times must be corrected.
+        disturbed: SQL that extends a query: whether stored times must be corrected.
         leased: what else is written when a lease begins or is extended.
         corrections: the statements that correct stored times after the clock was set back, with the parameter `:now`.
     """

@@ -99,7 +99,7 @@ def _log_slot(event: SlotEvent) -> None:
     endpoint = f" ({event.endpoint})" if event.endpoint else ""
     match event:
         case LivenessAsked():
-            what = "asked whether its peer lives"
+            what = "asked whether its peer is alive"
         case LivenessAnswered():
             what = f"its peer answered after {event.took:.3g} s; it was asked"
         case _:

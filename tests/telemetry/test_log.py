@@ -65,7 +65,7 @@ LINES = [
     (
         LivenessAsked(**COMMON, attempt=0, why="no call has ended on it for 30 s", within=5.0),
         logging.DEBUG,
-        "dns:///shop:443: slot 0: asked whether its peer lives, because no call has ended on it for 30 s",
+        "dns:///shop:443: slot 0: asked whether its peer is alive, because no call has ended on it for 30 s",
     ),
     (
         LivenessAnswered(**COMMON, attempt=0, why="there was news", took=0.0123),
