@@ -273,7 +273,7 @@ def test_a_delay_beside_a_number(text):
     ],
 )
 def test_a_delay_above_the_default_cap(text):
-    """BP-2: a first wait at or above a cap that the string does not set keeps waits from growing, and warns."""
+    """BP-2: a first wait at or above a cap that the string does not set keeps waits from growing and warns."""
     with pytest.warns(
         PolicyWarning, match=r"^waits do not grow, because delay is .* which is 30 s unless set$"
     ) as caught:
