@@ -112,4 +112,4 @@ def batches(rows: Sequence[RowT]) -> list[Sequence[RowT]]:
 
 def texts(states: Iterable[OperationState]) -> str:
     """Return states as SQL's list of strings."""
-    return ", ".join(sorted(f"'{state.value}'" for state in states))
+    return ", ".join(sorted(f"'{state}'" for state in states))

@@ -110,12 +110,12 @@ LINES = [
     (
         events.Disconnected(**COMMON, attempt=4, **LOST, counted_as_failure=False),
         logging.INFO,
-        "dns:///shop:443: established: reset; it had lasted 9 s",
+        "dns:///shop:443: reset; it had lasted 9 s",
     ),
     (
         events.Disconnected(**COMMON, attempt=4, **LOST, counted_as_failure=True, retry_in=1.25),
         logging.INFO,
-        "dns:///shop:443: established: reset; it had lasted 9 s; next in 1.25 s",
+        "dns:///shop:443: reset; it had lasted 9 s; next in 1.25 s",
     ),
     (
         events.CoreRedial(**COMMON, attempt=1),
