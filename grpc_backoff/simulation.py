@@ -41,7 +41,7 @@ Draw = Callable[[Array], Array]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """An outage of one server: it goes down while clients are connected, and comes back.
+    """An outage of one server: it goes down while clients are connected and comes back.
 
     Attributes:
         clients: how many clients are connected when the server goes down.

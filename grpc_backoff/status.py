@@ -37,7 +37,7 @@ class Stage(enum.Enum):
     """The question whether the server serves; only a connection that replaces another one depends on the answer
     (RO-1)."""
     ESTABLISHED = "established"
-    """The connection was established (SETTINGS arrived), and then lost."""
+    """The connection was established (SETTINGS arrived) and then lost."""
     UNKNOWN = "unknown"
     """grpcio's message, given as the reason, does not indicate the stage."""
 
@@ -82,7 +82,7 @@ class SlotStatus:
         calls: how many calls run on its connections.
         since: when it got its role, in seconds on the channel's clock.
         last_error: why its last attempt failed or its last connection ended; None once a new connection is READY.
-        suspected: why the peer of its connection was last asked whether it lives; empty if it was not (LV-5).
+        suspected: why the peer of its connection was last asked whether it is alive; empty if it was not (LV-5).
         answered: what came of that; None if the peer was not asked, or has not answered yet.
         spreads: whether grpcio's core makes several connections for this slot by itself, because of the policy that
             balances calls or the kind of the target (PO-5). Their attempts follow the core's schedule, unreported.

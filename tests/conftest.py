@@ -33,7 +33,7 @@ def pytest_configure(config):
 
 
 def pytest_collection():
-    """Collect no garbage while the tests are collected: it would go through ever more objects, and find nothing."""
+    """Collect no garbage while the tests are collected: it would go through ever more objects and find nothing."""
     gc.disable()
 
 

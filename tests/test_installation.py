@@ -69,7 +69,7 @@ async def kinds(target):
 
 @pytest.mark.parametrize("module", MODULES)
 async def test_both_names(module):
-    """CH-1: both constructors of each module make our channels, and take grpc's positional arguments."""
+    """CH-1: both constructors of each module make our channels and take grpc's positional arguments."""
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost")
     server = grpc.ssl_server_credentials(
@@ -97,7 +97,7 @@ async def test_again():
 
 
 async def test_for_a_while():
-    """CH-1: `installed` installs for a block, and keeps an earlier `install` in place."""
+    """CH-1: `installed` installs for a block and keeps an earlier `install` in place."""
     async with serving() as port:
         target = f"127.0.0.1:{port}"
         with grpc_backoff.installed():

@@ -39,7 +39,7 @@ def test_records_equal_only_records_of_their_own_type():
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda kept: pickle.loads(pickle.dumps(kept))])
 def test_records_are_copied_and_pickled(copied):
-    """A copy equals the original, and is of its type."""
+    """A copy equals the original and is of its type."""
     assert copied(One("a", 1)) == One("a", 1)
 
 

@@ -136,7 +136,7 @@ def test_invariants(base, multiplier, jitter, cap, seconds):
 
 
 def test_blocks_do_not_matter(monkeypatch):
-    """BP: splitting the clients across processors loses none of them, and changes the result only by chance."""
+    """BP: splitting the clients across processors loses none of them and changes the result only by chance."""
     outage = Outage(clients=10_001, seconds=20.0)
     whole = simulate(CONNECT, outage)
     monkeypatch.setattr("grpc_backoff.simulation._BLOCK", 1000)

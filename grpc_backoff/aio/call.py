@@ -67,7 +67,7 @@ class Sender(Protocol):
     ) -> tuple[grpc.aio.Call, CallConnection] | None:
         """Make an attempt with a timeout in seconds; `instead` replaces the caller's metadata with the same keys.
 
-        It uses none of the connections to avoid, if another one serves.
+        A connection to avoid is used only if no other one serves.
 
         Return grpc's own call and the connection on which it was made, or None if there is no connection.
         """

@@ -30,7 +30,7 @@ def _ignore() -> None:
 
 
 def _not_ready(_try_to_connect: bool) -> int:
-    """Return the core's number for IDLE."""
+    """Return IDLE, as the integer that grpcio's core uses."""
     return 0
 
 
@@ -68,7 +68,7 @@ class CoreChannel:
         """When a call on this channel last ended, in seconds on the connector's clock."""
         self.retired = False
         self.last_state: int | None = None
-        """The core's number for the channel's state when it was closed; None while it is open."""
+        """The channel's last state, as the core's integer, once it is closed; None while it is open."""
         self._loop = loop
         self._now = now
         self._drained = drained
@@ -111,7 +111,7 @@ class CoreChannel:
                 self._drained()
 
     def shown(self) -> int:
-        """Return the core's number for the channel's state, or for the last one if the channel is closed."""
+        """Return the channel's state, or its last one if it is closed, as the integer that grpcio's core uses."""
         return (self.held or self.check)(False) if self.last_state is None else self.last_state
 
     def hold(self, *, shut: bool) -> None:
@@ -125,7 +125,7 @@ class CoreChannel:
             self.check, self.held = self.held, None
 
     async def ask(self, within: float) -> str:
-        """Ask the peer whether it lives, within so many seconds; return the name of the code of its answer (LV-1)."""
+        """Ask whether the peer is alive, with this deadline in seconds; return the answer's status code (LV-1)."""
         grpcio.exclude_service(LIVENESS_SERVICE)
         call: Callable[..., Any] = self.channel.unary_unary(LIVENESS_METHOD)
         try:
@@ -135,7 +135,7 @@ class CoreChannel:
         return code.name
 
     async def listen(self, request: bytes, hear: Callable[[Answered | Ended], None]) -> None:
-        """Pass on what a Watch of the server's health says, and its end (RO-1). Cancelling this cancels the call."""
+        """Pass on the messages of a health Watch, and its end (RO-1). Cancelling this cancels the call."""
         grpcio.exclude_service(LIVENESS_SERVICE)
         begin: Callable[..., Any] = self.channel.unary_stream(WATCH_METHOD)
         try:

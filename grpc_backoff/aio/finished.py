@@ -79,7 +79,7 @@ class _FailedCall(_FinishedCall):
     """The data of a core call that this side has ended because its peer is dead."""
 
     def __init__(self, running: Any, details: str) -> None:
-        """Take over from a running call, whose status shall be UNAVAILABLE with these details."""
+        """Take over from a running call, whose status becomes UNAVAILABLE with these details."""
         super().__init__(running)
         self._status = unavailable(details)
         self._locally_cancelled = self._cancelled = self._ok = False

@@ -29,7 +29,7 @@ GrpcioChannel: Any = constructors.Channel
 """grpcio's own class of channels, which `install` replaces in its module."""
 
 READY_NUMBER: int = grpc.ChannelConnectivity.READY.value[0]
-"""The core's number for the state READY."""
+"""READY, as the integer that grpcio's core uses."""
 
 core_call: Callable[[Any], Any] = attrgetter("_cython_call")
 """Returns the core's call in one of grpcio's own calls. Implemented in C, because it runs for every call.
@@ -60,7 +60,7 @@ def core_channel(
 
 
 def state_check(channel: grpc.aio.Channel) -> Callable[[bool], int]:
-    """Return a function that reads a channel's state as the core's number; called with True, it makes the core dial."""
+    """Return a function that returns a channel's state as the core's integer; given True, it makes the core dial."""
     check: Callable[[bool], int] = _core_of(channel).check_connectivity_state
     return check
 

@@ -147,7 +147,7 @@ class ConnectionPool(SteppedPool[Manager]):
     # For the channel.
 
     def live_connection(self, avoid: Container[object] = ()) -> CallConnection | None:
-        """Return the connection for the next call, another than those to avoid if possible; None if none is up."""
+        """Return the connection for the next call, one to avoid only if no other serves; None if none is up."""
         only = self._only
         if only is not None and not self.picks:
             connection = only.live_connection()
@@ -270,7 +270,7 @@ class ConnectionPool(SteppedPool[Manager]):
     def listen(
         self, connection: CallConnection, request: bytes, hear: Callable[[Answered | Ended], None]
     ) -> Callable[[], object]:
-        """Begin a Watch on a connection that is up; what is returned is called to cancel it."""
+        """Begin a Watch on a connection that is up; return a function that cancels it."""
         task = self._loop.create_task(connection.core.listen(request, hear), context=Context())
         self._streams.add(task)
         task.add_done_callback(self._streams.discard)

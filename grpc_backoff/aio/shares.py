@@ -130,7 +130,7 @@ class Share:
         return self._pool.is_failing
 
     def connection(self, avoid: Container[object] = ()) -> CallConnection | None:
-        """Return the connection for a call, another than those to avoid if possible; None if none is up right now."""
+        """Return the connection for a call, one to avoid only if no other serves; None if none is up right now."""
         connection = self._pool.live_connection(avoid)
         if connection is not None and not self._asked:
             self._ask()

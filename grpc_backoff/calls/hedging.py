@@ -159,7 +159,7 @@ class HedgingMachine:
         return now + min(spans) if spans else None
 
     def ended(self, state: HedgedState) -> HedgedState:
-        """Return the state of a call that has ended in an error of a step."""
+        """Return the state of a call that was ended by an exception in a step."""
         return HedgedState(self.waits.ended(state.call), state.copies)
 
     def step(self, state: HedgedState, given: Input, now: float, around: m.Surroundings) -> Step:

@@ -404,7 +404,7 @@ class CallMachine:
         return _earliest(now, timeout, self.policy.deadline)
 
     def ended(self, state: CallState) -> CallState:
-        """Return the state of a call that has ended in an error of a step."""
+        """Return the state of a call that was ended by an exception in a step."""
         return _new(CallState, (_DONE, *state[1:]))
 
     def step(self, state: CallState, given: Input, now: float, around: Surroundings) -> Step:

@@ -65,7 +65,7 @@ class SubscriptionPhase(enum.Enum):
     HOOKED = enum.auto()
     """The stream has ended, and a hook is running."""
     SLEEPING = enum.auto()
-    """The stream has ended, and is opened again after a wait."""
+    """The stream has ended and is opened again after a wait."""
     DONE = enum.auto()
     """The final phase."""
 
@@ -165,7 +165,7 @@ class Open(NamedTuple):
 
 @record
 class Deliver(NamedTuple):
-    """Hand the message to the reader; before it the gap that it ends, if there was one."""
+    """Hand the message to the reader, preceded by the gap that it ends, if there was one."""
 
     gap: Gap | None = None
 

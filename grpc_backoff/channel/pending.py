@@ -25,7 +25,7 @@ class AnyCall(Protocol):
     """A call of either API."""
 
     def feed(self, given: Input) -> None:
-        """Step the call's machine with an input. If threads share the calls, this is thread-safe, and never blocks."""
+        """Step the call's machine with an input. If threads share the calls, this is thread-safe and never blocks."""
         ...
 
 

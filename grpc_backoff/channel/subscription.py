@@ -135,7 +135,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
 
     @abstractmethod
     def _disarm(self) -> None:
-        """Cancel that, and wake the reader, because the subscription has ended."""
+        """Cancel the timer and wake the reader, because the subscription has ended."""
 
     # What the reader does until there is a message.
 

@@ -273,7 +273,8 @@ def _line(attempt: LoggedAttempt) -> str:
         case Outcome.FAILED, Failure() as failure:
             outcome = f"{_outcome(attempt)}, {failure.stage.value}: {reason(failure)}{upcoming}"
         case Outcome.DISCONNECTED, Failure() as failure:
-            outcome = f"disconnected: {reason(failure)}{upcoming}"
+            lasted = "" if attempt.lived is None else f" after {duration(attempt.lived)}"
+            outcome = f"disconnected{lasted}: {reason(failure)}{upcoming}"
         case _:
             outcome = _outcome(attempt)
     where = f"{attempt.endpoint}  " if attempt.endpoint else ""

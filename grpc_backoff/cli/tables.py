@@ -1,4 +1,4 @@
-"""Prints tables and JSON. Tables fit the width of a terminal, and have their natural width elsewhere."""
+"""Prints tables and JSON. Tables fit the width of a terminal and have their natural width elsewhere."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def read_string(text: str, table: Sequence[Setting] | None, key: str = "policy")
         if name.upper() in STATUS_CODES and before in _CODES:
             given[before] = (before, f"{given[before][1]} {name}")
             continue
-        if not colon and "=" in part:
+        if not colon and "=" in part and "(" not in part:
             meant = re.sub(_EQUALS, ": ", text)
             raise OptionError(key, text, "a policy string with a colon after each setting", meant)
         if not colon or not name or not value:

@@ -105,7 +105,7 @@ def read_service_config(options: Pairs) -> tuple[ServiceConfig, Pairs]:
     hedging, of which the core knows nothing (HG-9).
 
     Raises:
-        OptionError: a `hedgingPolicy` has an invalid value, or is besides a `retryPolicy`.
+        OptionError: a `hedgingPolicy` has an invalid value, or is given together with a `retryPolicy`.
     """
     given = first_values(options)
     parsed = read_json(given.get(_SERVICE_CONFIG))

@@ -401,6 +401,8 @@ def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: s
         known = [*dict.fromkeys([*policies, *PRESET_SOURCES])]
         meant = near_miss(named.value, {name.lower(): name for name in known})
         allowed = "the name of a policy" if meant else f"one of: {', '.join(known)}"
+        if named.origin == "name" and " " in named.value and not meant:
+            allowed = f"a policy string such as 'retry: 5, delay: 1s', or {allowed}"
         raise OptionError(named.key, named.given, allowed, meant)
     return [*chain, PRESET_SOURCES[named.value]]
 

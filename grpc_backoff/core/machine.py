@@ -57,7 +57,7 @@ class DialPhase(enum.Enum):
     __hash__ = object.__hash__  # implemented in C, because every step looks up the table
 
     DIALLING = enum.auto()
-    """The core has been told to dial, and has no outcome yet."""
+    """The core has been told to dial and has no outcome yet."""
     OBSERVING = enum.auto()
     """SETTINGS have arrived, but calls do not use the connection yet (CB-15)."""
     FAILED = enum.auto()

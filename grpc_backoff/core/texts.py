@@ -100,7 +100,7 @@ def stage_of(reason: str) -> Stage:
 
 LIVENESS_SERVICE = "grpc.health.v1.Health"
 LIVENESS_METHOD = f"/{LIVENESS_SERVICE}/Check"
-"""The method of the call that asks a peer whether it lives (LV-1). Any answer will do, also that there is no such
+"""The method of the call that asks a peer whether it is alive (LV-1). Any answer will do, even that there is no such
 method."""
 WATCH_METHOD = f"/{LIVENESS_SERVICE}/Watch"
 """The method of the call whose answers say whether a server serves (RO-1)."""
@@ -192,7 +192,7 @@ def _is_the_cores(report: Report, *links: Link) -> bool:
 
 
 def shows_life(code: str) -> bool:
-    """Return whether a call that ended with this status on a connection that is still READY shows that the peer lives.
+    """Return whether a call that ended with this status on a connection that is still READY shows a living peer.
 
     UNAVAILABLE does: the core makes it only when a connection ends.
     """

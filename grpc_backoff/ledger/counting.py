@@ -105,7 +105,7 @@ def _queues(
 
 
 def _combined(queues: Iterable[Queue]) -> Queue:
-    """Return the queue of all of these together."""
+    """Return one queue with the sums of these."""
     total = Queue({}, 0, 0.0)
     for queue in queues:
         counts = total.counts | {state: total.counts.get(state, 0) + n for state, n in queue.counts.items()}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.policy.checks import choice
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
 
@@ -259,6 +260,11 @@ class Filter:
     idempotency_key: str | None = None
     order_key: str | None = None
     code: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the states; OptionError if one is unknown."""
+        for state in self.states:
+            choice("Filter.states", state, [known.value for known in OperationState])
 
 
 @record

@@ -36,7 +36,7 @@ class Statement(NamedTuple):
 
 
 Plan = Generator[list[Statement], list[list[Row]], ResultT]
-"""A transaction: it yields statements to be executed together, and receives the rows of each."""
+"""A transaction: it yields statements to be executed together and receives the rows of each."""
 
 
 class Access(enum.Enum):
@@ -66,7 +66,7 @@ class Dialect(NamedTuple):
             the time `:floor` on only.
         sizes: a query for the numbers of operations that are open and that are not, which may be estimates.
         key_lock: locks the order key `{1}` of a target `{0}` until the transaction ends, unless that is locked anyway.
-        disturbed: also whether stored times must be corrected.
+        disturbed: SQL that extends a query: whether stored times must be corrected.
         leased: what else is written when a lease begins or is extended.
         corrections: the statements that correct stored times after the clock was set back, with the parameter `:now`.
     """
@@ -113,4 +113,4 @@ def batches(rows: Sequence[RowT]) -> list[Sequence[RowT]]:
 
 def texts(states: Iterable[OperationState]) -> str:
     """Return states as SQL's list of strings."""
-    return ", ".join(sorted(f"'{state.value}'" for state in states))
+    return ", ".join(sorted(f"'{state}'" for state in states))

@@ -114,13 +114,13 @@ def min_resolve_interval(key: str, value: object, unit: Unit = Unit.SECONDS) -> 
 
 
 def quiet_after(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Check how long a connection may be quiet, and return it in seconds: at least 0.1 s, or 0 for ever (LV-1)."""
+    """Check how long a connection may be quiet and return it in seconds: at least 0.1 s; 0 means forever (LV-1)."""
     allowed = f"0 (off), or a finite number of seconds of at least {_LEAST_QUIET:g}"
     return _time(key, value, unit, allowed, lambda number: number == 0 or _LEAST_QUIET <= number < math.inf)
 
 
 def answer_within(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Check how long a peer may take to answer a liveness call, and return it in seconds (LV-1)."""
+    """Check how long a peer may take to answer a liveness call and return it in seconds (LV-1)."""
     allowed = f"a number of seconds from {_LEAST_QUIET:g} to {_LONGEST_ANSWER:g}"
     return _time(key, value, unit, allowed, lambda number: _LEAST_QUIET <= number <= _LONGEST_ANSWER)
 
@@ -131,7 +131,7 @@ def max_connections(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
 
 
 def streams(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
-    """Check how many calls a connection carries before another one is opened, and return it (PO-8)."""
+    """Check how many calls a connection carries before another one is opened and return it (PO-8)."""
     return _whole(key, value, least=1)
 
 
@@ -155,7 +155,7 @@ def fraction(
     *,
     allowed: str = "a number between 0 (inclusive) and 1 (exclusive)",
 ) -> float:
-    """Check a fraction in [0, 1) by which a wait may vary, and return it."""
+    """Check a fraction in [0, 1) by which a wait may vary and return it."""
     return _number(key, value, allowed, lambda number: 0 <= number < 1)
 
 

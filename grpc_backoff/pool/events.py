@@ -48,7 +48,7 @@ class SlotCondemned(SlotEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivenessAsked(SlotEvent):
-    """The peer of the slot's connection is suspected, so it is asked whether it lives, within `within` seconds (LV-1).
+    """The peer of the slot's connection is suspected, so it has `within` seconds to show that it is alive (LV-1).
 
     `LivenessAnswered` follows, or `SlotCondemned` if there is no answer; neither does if the connection ends meanwhile.
     """

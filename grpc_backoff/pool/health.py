@@ -42,7 +42,7 @@ class WatchPhase(enum.Enum):
     WAITING = enum.auto()
     """The next stream is planned."""
     ASKING = enum.auto()
-    """A stream is open, and has not answered yet."""
+    """A stream is open and has not answered yet."""
     ANSWERED = enum.auto()
     """The open stream has answered."""
     OVER = enum.auto()
@@ -81,7 +81,7 @@ class Answered(NamedTuple):
 
 @record
 class Ended(NamedTuple):
-    """The stream has ended with a status; the connection is still `alive`, or has ended as well."""
+    """The stream has ended with a status; `alive` is whether the connection is still up."""
 
     code: str
     details: str = ""
@@ -90,7 +90,7 @@ class Ended(NamedTuple):
 
 @record
 class WatchTimerFired(NamedTuple):
-    """The timer is due; a call last used the connection at the time `used`, and it is `alive` or has ended."""
+    """The timer is due. `used` is when a call last used the connection; `alive` is whether it is still up."""
 
     used: float
     alive: bool = True
@@ -98,7 +98,7 @@ class WatchTimerFired(NamedTuple):
 
 @record
 class Unwatched(NamedTuple):
-    """The connection takes no new calls any more."""
+    """The connection takes no more new calls."""
 
 
 WatchInput = Answered | Ended | WatchTimerFired | Unwatched
@@ -116,7 +116,7 @@ class EndStream(NamedTuple):
 
 @record
 class Tell(NamedTuple):
-    """The health is known anew: why the server is not serving; empty if it is."""
+    """The health has changed: `problem` is why the server is not serving; empty if it is."""
 
     problem: str
 

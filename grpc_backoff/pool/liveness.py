@@ -1,4 +1,4 @@
-r"""Whether the peer of one connection lives, as a pure state machine: (state, input, now) -> (state, effects).
+r"""Whether the peer of one connection is alive, as a pure state machine: (state, input, now) -> (state, effects).
 
 A connection to a frozen host looks like any other: the core says READY until TCP gives up. So the peer is asked, by one
 unary call, when there is reason to doubt it: calls run and none has ended for a while, a call follows a pause (LV-1),
@@ -126,7 +126,7 @@ class News(NamedTuple):
 
 @record
 class Replied(NamedTuple):
-    """The liveness call has ended; `alive` says whether that shows that the peer lives."""
+    """The liveness call has ended; `alive` says whether that shows that the peer is alive."""
 
     alive: bool
 
@@ -154,7 +154,7 @@ class Shut(NamedTuple):
 
 @record
 class Reopen(NamedTuple):
-    """Let calls use the connection, and start those that wait."""
+    """Let calls use the connection and start those that wait."""
 
 
 @record

@@ -205,7 +205,7 @@ class SlotChanged(NamedTuple):
 
 @record
 class SlotServes(NamedTuple):
-    """A slot has a connection for calls, which an attempt has made that began at the time `started`."""
+    """A slot has a connection for calls; `started` is when the attempt that made it started."""
 
     slot: int
     started: float
@@ -254,7 +254,7 @@ class Condemned(NamedTuple):
 
 @record
 class HealthChanged(NamedTuple):
-    """The server of a slot's connection says whether it serves; `problem` says why not, and is empty if it does."""
+    """The server of a slot's connection says whether it serves; `problem` says why not and is empty if it does."""
 
     slot: int
     problem: str
@@ -396,7 +396,7 @@ class PoolMachine:
         target: the channel's target.
         policy: which connections there are.
         initial_backoff: the shortest time between the starts of a connection and of its replacement, in seconds.
-        eager: whether a lost connection is made anew before the next call (CB-7).
+        eager: whether a lost connection is replaced before the next call (CB-7).
         addresses: the addresses of a target that names them; None if there is a name to resolve.
         channel: identifies the channel in events.
     """
@@ -461,7 +461,7 @@ class PoolMachine:
         return state, self._seek(slot, busy=busy)
 
     def _seek(self, slot: Slot, *, busy: bool) -> list[PoolEffect]:
-        """Keep a slot without an attempt or a plan for one from resting while the channel is in use (PO-3, PO-6)."""
+        """Wake an idle slot that should keep seeking a connection while the channel is in use (PO-3, PO-6)."""
         seeks = self.policy.round_robin or slot.replaces is not None or (self._several and self.eager)
         return [WantSlot(slot.number)] if seeks and busy and slot.state is State.IDLE else []
 
@@ -555,7 +555,7 @@ class PoolMachine:
     # Replacement (PO-3, PO-9).
 
     def _refresh(self, state: PoolState, given: Refresh, now: float) -> PoolStep:
-        """Mark every connection for replacement, also one whose attempt has begun before this."""
+        """Mark every connection for replacement, even one whose attempt began before this."""
         for slot in state.live:
             if slot.role is Role.SERVING or slot.state is State.CONNECTING:
                 state = state.put(slot._replace(due=given.why))
@@ -716,7 +716,7 @@ class PoolMachine:
     # Events.
 
     def _announce(self, kind: type[events.SlotEvent], slot: Slot, now: float, why: str) -> list[PoolEffect]:
-        """Return the event, but for the slot that every channel begins with."""
+        """Return the event; nothing for the slot that every channel begins with."""
         if slot.number == 0 and not slot.endpoint:
             return []
         return [Emit(self._event(kind, slot, now, why))]

@@ -17,7 +17,7 @@ def pick(groups: Sequence[Sequence[T]], turn: int, load: Callable[[T], int]) -> 
 
     Args:
         groups: the serving connections of each endpoint; no group is empty.
-        turn: how many calls were picked for before.
+        turn: how many calls have been assigned so far.
         load: returns how many calls a connection has.
     """
     group = groups[turn % len(groups)]

@@ -101,7 +101,7 @@ class Function(_Reader):
         self._function = function
 
     def watch(self, changed: Changed) -> None:
-        """Do nothing: only the program knows about a change, and then calls `refresh_connection`."""
+        """Do nothing: only the program knows about a change and then calls `refresh_connection`."""
 
     def close(self) -> None:
         """Do nothing, because nothing is watched."""

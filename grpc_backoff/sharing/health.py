@@ -28,7 +28,7 @@ class HealthKeeper(Protocol):
         ...
 
     def listen(self, connection: Any, request: bytes, hear: Callable[[m.Answered | m.Ended], None]) -> Any:
-        """Begin a stream on a connection that is up; what is returned is called to cancel it."""
+        """Begin a stream on a connection that is up; return a function that cancels it."""
         ...
 
     def rest(self, number: int, connection: Any) -> None:

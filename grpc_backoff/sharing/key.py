@@ -78,7 +78,7 @@ def _security(credentials: Any) -> Hashable:
 
     grpcio keeps the PEMs of `ssl_channel_credentials` in a private attribute, from which they are read. If a release of
     grpcio keeps them elsewhere, or the credentials contain more than PEMs (such as a custom signer), the identity of
-    grpcio's inner object is used instead, because after `install` the outer one is made anew for each channel. The key
+    grpcio's inner object is used instead, because after `install` a new outer one is made for each channel. The key
     does not keep that object alive, but the channels do that use it; after them, the schedule soon ends as well.
     """
     if not isinstance(credentials, grpc.ChannelCredentials):

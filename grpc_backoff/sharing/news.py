@@ -87,13 +87,13 @@ class Sleeper:
         self._slept = 0.0
 
     def join(self, pool: Hearer) -> None:
-        """Tell a pool when the process has slept."""
+        """Notify a pool whenever the process has slept."""
         self.pools.add(pool)
         if self._timer is None:
             self._arm()
 
     def leave(self, pool: Hearer) -> None:
-        """Tell a pool nothing more."""
+        """Stop notifying a pool."""
         self.pools.discard(pool)
         if not self.pools and self._timer is not None:
             self._timer.cancel()
@@ -188,7 +188,7 @@ class NewsDesk:
         self._network: Network | None = None
 
     def join(self, pool: Hearer, home: Ticking | None, *, network: bool) -> Sleeper | None:
-        """Tell a pool the news. Called where the pool runs.
+        """Notify a pool of news from now on. Called where the pool runs.
 
         `home` is None if the clock of the pool is not the machine's. With `network`, changes of the network are news
         too. The pool has to keep the result, and to leave it.
@@ -207,7 +207,7 @@ class NewsDesk:
         return sleeper
 
     def leave(self, pool: Hearer) -> None:
-        """Tell a pool nothing more."""
+        """Stop notifying a pool."""
         with self._lock:
             self._pools.discard(pool)
             self._followers.discard(pool)
@@ -217,7 +217,7 @@ class NewsDesk:
                 self._network = None
 
     def tell(self, why: str) -> None:
-        """Tell every pool. Thread-safe."""
+        """Notify every pool. Thread-safe."""
         with self._lock:
             pools = tuple(self._pools)
         for pool in pools:
@@ -264,7 +264,7 @@ def network_changed() -> None:
     """Tell every channel of this process that the network has changed, for example because a VPN is up (LV-4).
 
     A channel that waits for its next attempt dials within INITIAL_BACKOFF, at most once in each planned gap; if that
-    fails, its backoff goes on as planned. A channel with `grpc_backoff.quiet_after` asks its peer whether it lives. May
-    be called from any thread, any number of times.
+    fails, its backoff goes on as planned. A channel with `grpc_backoff.quiet_after` asks its peer whether it is
+    alive. May be called from any thread, any number of times.
     """
     NEWS.tell(TOLD)

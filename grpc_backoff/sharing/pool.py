@@ -1,4 +1,4 @@
-"""The base class of both APIs' pools: it steps the pool's machine, and has the managers of its slots (PO-1).
+"""The base class of both APIs' pools: it steps the pool's machine and has the managers of its slots (PO-1).
 
 The machine (`pool/machine.py`) decides which slots there are. Here, each slot is a connection manager with a connector
 of its own, and calls are given the connections that `pool/pick.py` picks. With one slot, which is the usual case, the
@@ -106,7 +106,7 @@ class Seat:
     __slots__ = ("endpoint", "number", "pool")
 
     def __init__(self, pool: SteppedPool[Any], number: int, endpoint: str) -> None:
-        """Give the slot `number` its seat."""
+        """Create the seat of the slot `number`."""
         self.pool: SteppedPool[Any] | None = pool
         self.number = number
         self.endpoint = endpoint
@@ -178,7 +178,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         self._healths: dict[int, HealthWatch] = {}
         """The watch over the health of each slot's server (RO-1)."""
         self._doubted: set[str] = set()
-        """The endpoints whose peer was asked whether it lives, and has not answered since (LV-3)."""
+        """The endpoints whose peer was asked whether it is alive and has not answered since (LV-3)."""
         self._grows = False
         self._sleeper: Sleeper | None = None
         self._final = False
@@ -194,7 +194,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     @abstractmethod
     def listen(self, connection: Any, request: bytes, hear: Callable[[Answered | Ended], None]) -> Any:
-        """Begin a Watch on a connection that is up; what is returned is called to cancel it."""
+        """Begin a Watch on a connection that is up; return a function that cancels it."""
 
     @abstractmethod
     def _make(self, seat: Seat, beside: Membership | None) -> tuple[ManagerT, Any]:
@@ -293,7 +293,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         self.feed(p.Condemned(number, why))
 
     def hear_news(self, why: str, spot: Hashable = None, *, woke: bool = False) -> None:
-        """Look after every connection, and dial soon where an attempt is only planned (LV-4).
+        """Look after every connection and dial soon where an attempt is only planned (LV-4).
 
         With `spot`, the news concerns only attempts to connect there.
         """
@@ -487,12 +487,12 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def prove(self, number: int, connection: Any, limit: float, tell: Callable[[str], None]) -> None:
         """Tell why the server of a new connection is not serving; empty if it is, or if it is not known in time.
 
-        `limit` is how many seconds are left for the attempt. What is told later means nothing.
+        `limit` is how many seconds are left for the attempt. Whatever is reported later is ignored.
         """
         self._watch_health(number, connection, tell, min(PROOF_WITHIN, limit / 2))
 
     def watch_no_health(self, number: int) -> None:
-        """Watch the health of a slot's connection no longer; harmless if it is not watched."""
+        """Stop watching the health of a slot's connection; harmless if it is not watched."""
         watch = self._healths.pop(number, None)
         if watch is not None:
             watch.feed(Unwatched())
@@ -524,7 +524,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         return None
 
     def _set_gates(self) -> None:
-        """Keep calls from unhealthy connections, also those whose method remembers its connection."""
+        """Keep calls from unhealthy connections, even calls whose method remembers its connection."""
         for slot in self._state.live:
             held, watch = self._held.get(slot.number), self._watches.get(slot.number)
             connection = None if held is None else held.manager.connection

@@ -60,7 +60,7 @@ class Attempts(Protocol):
     """Makes the attempts of one call."""
 
     def enter(self, avoid: Container[object] = ()) -> Entry | None:
-        """Enter the current connection, another than those to avoid if one serves; None if there is none."""
+        """Enter a connection, one to avoid only if no other serves, and return it; None if there is none."""
         ...
 
     def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> Any:

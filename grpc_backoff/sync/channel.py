@@ -253,7 +253,7 @@ class Channel(Factories, grpc.Channel):
         return self._pool.has_connection and not self.closing and not self._is_inherited
 
     def connection(self, avoid: Container[object] = ()) -> CoreConnection | None:
-        """Return the connection for the next call, another than those to avoid if one serves; None if there is none."""
+        """Return the connection for the next call, one to avoid only if no other serves; None if there is none."""
         return None if self.closing or self._generation is not generation() else self._pool.connection(avoid)
 
     def refuse(self) -> None:

@@ -81,7 +81,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
 
     Attributes:
         channel: grpcio's own channel, for calls.
-        check: returns the core's number for the state; raises ValueError once the channel is closed.
+        check: returns the state as the integer that grpcio's core uses; raises ValueError once the channel is closed.
         now: the conductor's clock.
         fail_fast: the value of `wait_for_ready` that makes grpcio's own calls on this connection fail-fast.
         calls: a token for each call in progress on this connection.
@@ -120,7 +120,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             self._carry_out(effect)
 
     def shown(self) -> int:
-        """Return the core's number for the current state. Thread-safe."""
+        """Return the channel's state, as the integer that grpcio's core uses. Thread-safe."""
         try:
             return (self.held or self.check)(False)
         except ValueError:  # the channel is closed
@@ -225,7 +225,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             self.check, self.held = self.held, None
 
     def ask(self, within: float, tell: Callable[[str], None]) -> None:
-        """Ask the peer whether it lives, within so many seconds; tell the name of the code of its answer (LV-1)."""
+        """Ask whether the peer is alive; pass the answer's status code to `tell`. `within` is in seconds (LV-1)."""
         exclude_service(LIVENESS_SERVICE)
         post, self.streamed = self._owner.conductor.post, True
         try:
@@ -236,7 +236,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         call.add_done_callback(lambda ended: post(partial(tell, ended.code().name)))
 
     def listen(self, request: bytes, hear: Callable[[Answered | Ended], None]) -> Callable[[], object]:
-        """Begin a Watch of the server's health; pass on what it says, and its end (RO-1). Call the result to cancel."""
+        """Begin a health Watch and pass on its messages and its end (RO-1); return a function that cancels it."""
         exclude_service(LIVENESS_SERVICE)
         post, self.streamed = self._owner.conductor.post, True
         call = self.channel.unary_stream(WATCH_METHOD)(request, wait_for_ready=False)
@@ -285,7 +285,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
                 self._close()
 
     def _explain(self) -> m.Explained:
-        """Ask why the dial failed. The call fails at once, and never leaves the process."""
+        """Ask why the dial failed. The call fails at once and never leaves the process."""
         request = MORE_THAN_THE_RETRY_BUFFER if self._owner.has_service_config else b""
         ask = self.channel.unary_unary(EXPLAIN_METHOD)
         try:

@@ -54,7 +54,7 @@ def core_channel(
 
 
 def state_check(channel: Any) -> Callable[[bool], int]:
-    """Return a function that reads a channel's state as the core's number; called with True, it makes the core dial.
+    """Return a function that returns a channel's state as the core's integer; given True, it makes the core dial.
 
     It raises ValueError once the channel is closed.
     """

@@ -42,7 +42,7 @@ class CallingChannel(Protocol):
     single_threaded: bool
 
     def connection(self, avoid: Container[object] = ()) -> CoreConnection | None:
-        """Return the connection for the next call, another than those to avoid if one serves; None if there is none."""
+        """Return the connection for the next call, one to avoid only if no other serves; None if there is none."""
         ...
 
     def has_connection(self) -> bool:
@@ -85,7 +85,7 @@ class MultiCallable(Method):
     # The path of a call on a READY channel.
 
     def enter(self, avoid: Container[object] = ()) -> Entry | None:
-        """Enter the current connection, another than those to avoid if one serves; None if there is none."""
+        """Enter a connection, one to avoid only if no other serves, and return it; None if there is none."""
         bound, token = self._bound, object()
         if bound is None or not bound[0].entered(token):
             bound = self._bind(bound, avoid)

@@ -172,7 +172,7 @@ class ConnectionPool(SteppedPool[Manager]):
     def connection(self, avoid: Container[object] = ()) -> CoreConnection | None:
         """Return the connection for the next call, as far as is currently known; None if there is none. Thread-safe.
 
-        It is another than those to avoid, if one serves.
+        A connection to avoid is returned only if no other one serves.
         """
         only = self._only
         if only is not None and not self.picks:
@@ -246,7 +246,7 @@ class ConnectionPool(SteppedPool[Manager]):
     def listen(
         self, connection: CoreConnection, request: bytes, hear: Callable[[Answered | Ended], None]
     ) -> Callable[[], object]:
-        """Begin a Watch on a connection that is up; what is returned is called to cancel it."""
+        """Begin a Watch on a connection that is up; return a function that cancels it."""
         return connection.listen(request, hear)
 
     def _gate(self, connection: CoreConnection) -> Any:

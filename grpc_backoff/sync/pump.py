@@ -21,7 +21,7 @@ _OWN_THREADS_SINCE = (1, 80)
 _SLICE = 0.2
 """The longest single wait, in seconds. Closing a channel blocks until such a wait on it ends, so it must be short."""
 _IDLE = 0
-"""The core's number for the state IDLE."""
+"""IDLE, as the integer that grpcio's core uses."""
 
 
 def needs_pump() -> bool:

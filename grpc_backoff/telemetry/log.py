@@ -69,10 +69,10 @@ def _log_connection(event: ConnectionEvent) -> None:
             level = logging.DEBUG if first else logging.INFO
             _log(level, event, "connected on attempt %d in %.3g s", event.attempt, event.took)
         case events.Disconnected(retry_in=None):
-            _log(logging.INFO, event, "%s; it had lasted %.3g s", event.failure, event.lived)
+            _log(logging.INFO, event, "%s; it had lasted %.3g s", event.failure.reason, event.lived)
         case events.Disconnected():
             line = "%s; it had lasted %.3g s; next in %.3g s"
-            _log(logging.INFO, event, line, event.failure, event.lived, event.retry_in, delay=event.retry_in)
+            _log(logging.INFO, event, line, event.failure.reason, event.lived, event.retry_in, delay=event.retry_in)
         case events.CoreRedial():
             _log(
                 logging.DEBUG,
@@ -99,7 +99,7 @@ def _log_slot(event: SlotEvent) -> None:
     endpoint = f" ({event.endpoint})" if event.endpoint else ""
     match event:
         case LivenessAsked():
-            what = "asked whether its peer lives"
+            what = "asked whether its peer is alive"
         case LivenessAnswered():
             what = f"its peer answered after {event.took:.3g} s; it was asked"
         case _:

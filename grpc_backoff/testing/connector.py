@@ -103,7 +103,7 @@ class ScriptedConnection:
 
 
 class ScriptedConnector:
-    """A `Connector` whose attempts end as the script says; the script's last outcome repeats for ever.
+    """A `Connector` whose attempts end as the script says; the script's last outcome repeats forever.
 
     Attributes:
         attempts: every attempt so far.

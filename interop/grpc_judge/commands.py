@@ -39,7 +39,7 @@ cli.add_command(run)
 @cli.command()
 @click.argument("wanted", nargs=-1, metavar="[CLAUSE]...")
 def explain(wanted: tuple[str, ...]) -> None:
-    """Show what these clauses or rules (default: all) require, where that is written and how it is measured."""
+    """Show what these clauses or rules require, their source and how they are measured; by default, all."""
     with one_line_for(ValueError):
         clauses = choose_clauses(wanted, "CLAUSE")
     for clause in clauses:
@@ -47,7 +47,7 @@ def explain(wanted: tuple[str, ...]) -> None:
         staging = STAGINGS[clause.scenario]
         click.echo(
             f"  {clause.says}\n"
-            f"  read     {source(clause)}\n"
+            f"  source   {source(clause)}\n"
             f"  seen by  a server that {clause.scenario.value}\n"
             f"  script   {staging.script(PROTOCOL)}"
         )

@@ -28,7 +28,7 @@ EVERY_CODE = f"retry: 3, delay: 1ms, codes: {' '.join(code.name for code in CODE
 
 
 class Speaker:
-    """A server that answers every request with one status, and counts the requests.
+    """A server that answers every request with one status and counts the requests.
 
     Attributes:
         status: the trailers: status code, message and further metadata.

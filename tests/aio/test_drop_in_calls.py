@@ -124,7 +124,7 @@ async def test_arguments_by_keyword_only(stub):
 
 
 async def test_read(stub):
-    """CH-1: `read()` returns the responses one by one, and then EOF each time."""
+    """CH-1: `read()` returns the responses one by one and then EOF each time."""
     call = stub.Down(Message(text="x", count=2))
     assert [(await call.read()).text, (await call.read()).text] == ["x", "x"]
     assert await call.read() is grpc.aio.EOF

@@ -82,7 +82,7 @@ async def test_a_channel_ends_with_a_call_that_is_held():
 
 
 async def test_calls_that_run_are_left_alone():
-    """CH-7: `release_core` does not affect running calls, and accepts objects that are not calls."""
+    """CH-7: `release_core` does not affect running calls and accepts objects that are not calls."""
     async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ALONE) as channel:
         call = EchoStub(channel).Both()
         await call.write(Message(text="x"))
@@ -93,7 +93,7 @@ async def test_calls_that_run_are_left_alone():
 
 
 async def test_errors_of_such_calls_can_be_pickled(server):
-    """CH-1: after `release_core` a call's error is still grpc's own, and can be pickled."""
+    """CH-1: after `release_core` a call's error is still grpc's own and can be pickled."""
     async with grpc.aio.insecure_channel(server.target, options=ALONE) as channel:
         call = EchoStub(channel).Unary(Message(text="hang"), timeout=0.2)
         await asyncio.wait_for(call.code(), 5)

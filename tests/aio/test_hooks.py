@@ -39,7 +39,7 @@ def both(function):
 
 
 class Noted(list):
-    """A hook that records its arguments and the values of `CALLER`, and returns or raises `answer`."""
+    """A hook that records its arguments and the values of `CALLER` and returns or raises `answer`."""
 
     def __init__(self, answer=None):
         super().__init__()

@@ -226,7 +226,7 @@ async def test_the_others_place(monkeypatch):
 
 @pytest.mark.parametrize("wrapped", [False, True])
 async def test_assigned_to_grpc(monkeypatch, wrapped):
-    """CH-1: this library's constructors can replace grpc's own, and can be wrapped; a wrapper sees each call once."""
+    """CH-1: this library's constructors can replace grpc's own and can be wrapped; a wrapper sees each call once."""
     noted = []
     for name in ("insecure_channel", "secure_channel"):
         monkeypatch.setattr(grpc.aio, name, getattr(grpc_backoff.aio, name))

@@ -214,7 +214,7 @@ async def test_dropped_after_another_loop_refused_it():
 
 
 def test_ended_at_home(home):
-    """`ended_at_home` runs a coroutine on a running loop, and returns False if that loop stops or is not running."""
+    """`ended_at_home` runs a coroutine on a running loop and returns False if that loop stops or is not running."""
     started = threading.Event()
     home.call_soon(started.set)
 

@@ -67,7 +67,7 @@ async def test_cancelled_ones_are_gone(front):
 
 @pytest.mark.parametrize("raised", [ZeroDivisionError, asyncio.CancelledError])
 async def test_callback_that_raises(front, raised):
-    """CH-3: an exception from a done callback is reported to the loop, and does not affect other pending calls."""
+    """CH-3: an exception from a done callback is reported to the loop and does not affect other pending calls."""
     reported = []
 
     def raises(_call):

@@ -155,7 +155,7 @@ async def test_close_during_a_replacement():
 
 
 async def test_more_connections_for_more_calls():
-    """PO-8: a pool whose calls have to pick opens one more connection when all are full, and uses the least used."""
+    """PO-8: a pool whose calls have to pick opens one more connection when all are full and uses the least used."""
     parts = Parts([Succeeds()], [Succeeds()], max_connections=2, streams_per_connection=3)
     calls = parts.calls
     parts.pool.want()

@@ -63,7 +63,7 @@ async def test_an_iterator_that_waits_ends_with_its_call(method, ready):
 
 
 async def test_an_iterator_that_is_over_first():
-    """CH-1: a call works normally if its request iterator ends first, and is cancelled if the iterator raises."""
+    """CH-1: a call works normally if its request iterator ends first and is cancelled if the iterator raises."""
 
     async def requests(*texts, error=None):
         for text in texts:

@@ -174,7 +174,7 @@ async def test_broken_connection(method, style):
 
 @REQUEST_STREAMS
 async def test_questions_beside_a_failing_writer(method):
-    """RT-8: the status that grpcio gives after a failed write is not reported, and does not commit the call."""
+    """RT-8: the status that grpcio gives after a failed write is not reported and does not commit the call."""
 
     async def behind_headers(requests, context):
         await context.send_initial_metadata(INITIAL)

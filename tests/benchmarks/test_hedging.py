@@ -1,4 +1,4 @@
-"""The benchmark of hedged calls runs, and counts what it says. No latency is asserted."""
+"""The benchmark of hedged calls runs and counts what it says. No latency is asserted."""
 
 from __future__ import annotations
 

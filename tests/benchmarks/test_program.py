@@ -194,7 +194,7 @@ def _check_page(text):
 
 
 def test_a_page_without_a_place(tmp_path):
-    """CH-5: the command rejects a page without the marker for the table, and leaves the file unchanged."""
+    """CH-5: the command rejects a page without the marker for the table and leaves the file unchanged."""
     other = tmp_path / "other.md"
     other.write_text("nothing\n")
     done = CliRunner().invoke(main, ["fail-fast", "--tiny", "--page", str(other)])

@@ -64,7 +64,7 @@ class Relay:
 
 @contextlib.contextmanager
 def relay(port):
-    """Run a relay to this port, and yield it."""
+    """Run a relay to this port and yield it."""
     made = Relay(port)
     try:
         yield made

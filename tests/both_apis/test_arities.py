@@ -38,7 +38,7 @@ def test_the_server_says_when(trying, way, log, after):
 
 
 def test_deadline_of_the_whole(trying, way):
-    """RT-7: one deadline bounds all attempts, and ends the running attempt."""
+    """RT-7: one deadline bounds all attempts and ends the running attempt."""
     with trying(retry="retry: 9, delay: 10ms") as (service, channel):
         channel.ready()
         for _ in range(20):  # on a busy machine, the first attempt may last until the deadline

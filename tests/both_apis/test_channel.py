@@ -153,7 +153,7 @@ def test_secure_means_secure(ours):
 
 
 def test_retrying(ours, server):
-    """BP-2: `retrying` changes the policy of one call, and accepts only methods of stubs on this library's channels."""
+    """BP-2: `retrying` changes the policy of one call and accepts only methods of stubs on this library's channels."""
     with ours.channel(server.target) as channel:
         server.servicer.fails = 1
         assert channel.begin().outcome().code is CODE.UNAVAILABLE

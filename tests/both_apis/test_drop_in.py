@@ -30,7 +30,7 @@ def channel(kind, phase, server):
 
 
 def test_answer(channel, way):
-    """CH-1: every kind of call returns the server's responses, and is done when it has ended."""
+    """CH-1: every kind of call returns the server's responses and is done when it has ended."""
     call = channel.begin(way, ["a", "b"])
     outcome = call.outcome()
     assert (outcome.code, outcome.details, outcome.error) == (CODE.OK, "", None)

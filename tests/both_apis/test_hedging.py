@@ -357,6 +357,6 @@ def test_configured(ours, hedgeable, tmp_path, source):
     ],
 )
 def test_mistakes(ours, retry, problem):
-    """HG-9: an invalid hedging policy is an error when the channel is made, and names the setting."""
+    """HG-9: an invalid hedging policy is an error when the channel is made and names the setting."""
     with pytest.raises(OptionError, match=problem), ours.channel("127.0.0.1:1", retry={METHOD: retry}):
         pass

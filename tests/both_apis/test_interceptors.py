@@ -29,7 +29,7 @@ def go_on(continuation, details, request):
 
 
 def noting(api, noted, name):
-    """Return an interceptor that records its name and the call's method, and adds its name to the metadata."""
+    """Return an interceptor that records its name and the call's method and adds its name to the metadata."""
 
     def intercept(continuation, details, request):
         noted.append((name, details.method))
@@ -118,7 +118,7 @@ def test_several_calls(opened, server):
 
 
 def test_arguments_are_seen(opened):
-    """CH-1, TH-1: interceptors see the caller's `timeout` and `wait_for_ready`, and may change them."""
+    """CH-1, TH-1: interceptors see the caller's `timeout` and `wait_for_ready` and may change them."""
     seen = []
 
     def shortens(continuation, details, request):

@@ -193,7 +193,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_any_answer_is_life(ours, log, answer):
-    """LV-1: whatever the peer says to the liveness call shows that it lives; the call has no metadata of the user."""
+    """LV-1: any answer to the liveness call shows that the peer is alive; the call has no metadata of the user."""
     with (
         Served(ANSWERS[answer]) as server,
         ours.channel(f"127.0.0.1:{server.port}", options(0.1, 5), listeners=[log.hear]) as channel,

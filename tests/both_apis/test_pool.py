@@ -168,7 +168,7 @@ def load(channel, services, times=300):
 
 
 def test_one_of_three_is_killed_and_comes_back(ours, log):
-    """PO-6: calls go to the others meanwhile, and are spread evenly again once the server is back."""
+    """PO-6: calls go to the others meanwhile and are spread evenly again once the server is back."""
     services = [Counting() for _ in range(3)]
     with ExitStack() as stack:
         servers = [stack.enter_context(place(service)) for service in services]

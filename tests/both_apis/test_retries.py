@@ -124,7 +124,7 @@ def test_off_unless_asked_for(opened, ours, server, log, retry):
 
 
 def test_retried(opened, way, server, log):
-    """RT-2, RT-10: a retry repeats the same requests, and sends the number of earlier attempts."""
+    """RT-2, RT-10: a retry repeats the same requests and sends the number of earlier attempts."""
     with opened(QUICK) as channel:
         script(server, DOWN, DOWN)
         assert channel.begin(way).outcome().texts == ["a"]

@@ -29,7 +29,7 @@ CODE = grpc.StatusCode
 
 
 class Numbers(Echo):
-    """Streams numbers from the request's count on, and ends each stream as the script says.
+    """Streams numbers from the request's count on and ends each stream as the script says.
 
     A script's entry is how many numbers a stream delivers, and the code that it ends with: OK for a clean end, None to
     wait. After the script's end, a stream delivers five and waits.
@@ -304,7 +304,7 @@ def test_resume_fails(ours):
 
 @pytest.mark.parametrize("state", ["idle", "waiting", "opening", "streaming", "sleeping"])
 def test_closed(ours, state):
-    """SB-6: closing ends a waiting reader, and leaves nothing: no call, task or timer; real time of 0.2 s per state."""
+    """SB-6: closing ends a waiting reader and leaves nothing: no call, task or timer; real time of 0.2 s per state."""
     servicer = Numbers(*{"opening": [(0, None)], "streaming": [(1, None)], "sleeping": [(0, CODE.OK)]}.get(state, []))
     with place(servicer) as server, ours.channel(server.target) as channel:
         if state == "waiting":

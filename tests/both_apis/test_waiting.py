@@ -129,7 +129,7 @@ def test_waits(api, way, nowhere):
 
 
 def test_cancelled_while_it_waits(kind, cancellable, unreachable):
-    """CH-3, TH-3: a pending call can be cancelled from another thread, and ends at once."""
+    """CH-3, TH-3: a pending call can be cancelled from another thread and ends at once."""
     with kind.channel(unreachable, FAST) as channel:
         call, told = channel.begin(cancellable, wait_for_ready=True, timeout=60), []
         call.add_done_callback(told.append)

@@ -512,7 +512,7 @@ def test_every_decision(policy, progress, failure, given, seed):
     policy=retry_policies, failures=st.lists(failures, min_size=1, max_size=40), given=surroundings, seed=st.integers()
 )
 def test_every_call(policy, failures, given, seed):
-    """RT-1, RT-13: each retry counts as an attempt, but for the one after a refusal that is proven (gRFC A6)."""
+    """RT-1, RT-13: each retry counts as an attempt, except one after a proven refusal (gRFC A6)."""
     rng, progress, sources, uncounted = random.Random(seed), Progress(), [], 0
     for failure in failures:
         following = decide(policy, progress, failure, rng=rng, **given)

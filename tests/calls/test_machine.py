@@ -588,7 +588,7 @@ def refreshing_again(**how):
 
 
 def test_refreshed_again_after_the_wait():
-    """RT-4: a later UNAUTHENTICATED waits as the second failure of the schedule, and then calls the hook."""
+    """RT-4: a later UNAUTHENTICATED waits as the second failure of the schedule and then calls the hook."""
     run = refreshing(timeout=60.0)
     run.feed(m.HookDone(TOKEN))
     told, timer = run.fail("UNAUTHENTICATED", can_refresh=True)
@@ -797,7 +797,7 @@ def test_time_for_an_attempt_that_has_answered():
 
 @pytest.mark.parametrize("policy", [POLICY, OWN_TIME], ids=["no time of its own", "own time"])
 def test_cancelled_by_the_server_in_its_time(policy):
-    """RT-2, RT-7: CANCELLED before the attempt's time is up comes from the server, and ends the call."""
+    """RT-2, RT-7: CANCELLED before the attempt's time is up comes from the server and ends the call."""
     run = running(policy)
     assert run.fail("CANCELLED", after=0.75) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
     assert run.state.failed == "CANCELLED"

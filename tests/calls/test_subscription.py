@@ -108,7 +108,7 @@ def test_table(phase, kind):
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.DONE])
 def test_cancel(phase):
-    """SB-6: closing ends a subscription in every phase, and leaves neither a stream nor a timer."""
+    """SB-6: closing ends a subscription in every phase and leaves neither a stream nor a timer."""
     run = REACH[phase]().feed(CancelRequested())
 
     assert run.effects == [AbandonAttempt(), CancelTimer(), s.FinishSubscription(Ending.STOPPED)]
@@ -162,7 +162,7 @@ def test_other_ends():
 
 
 def test_waits():
-    """SB-3: the waits follow the policy, and begin anew with the first message of a stream."""
+    """SB-3: the waits follow the policy and begin anew with the first message of a stream."""
     run, waits = Run(s.Asked()), []
     for _ in range(4):
         waits.append(run.over().wait())

@@ -20,7 +20,7 @@ def _path(monkeypatch):
 @pytest.mark.parametrize("arguments", [[], ["--threads"]], ids=["asyncio", "threads"])
 @pytest.mark.parametrize(("holds", "status"), [(True, 0), (False, 1)])
 def test_status(monkeypatch, holds, status, arguments):
-    """In a checkout the demo runs on the requested API, and exits with status 0 only if every check passes."""
+    """In a checkout the demo runs on the requested API and exits with status 0 only if every check passes."""
     monkeypatch.setattr(demo, "play", lambda threads: holds and threads == bool(arguments))
     result = CliRunner().invoke(cli, ["demo", *arguments])
 

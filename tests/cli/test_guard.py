@@ -35,7 +35,7 @@ COMMANDS = [
 
 @pytest.fixture
 def run(tmp_path):
-    """Return a function that runs the command next to a valid `backoff.toml`, and returns its status and errors."""
+    """Return a function that runs the command next to a valid `backoff.toml` and returns its status and errors."""
     (tmp_path / "backoff.toml").write_text("[connection]\njitter = 0.1\n")
 
     def run(*arguments, before=(), **how):

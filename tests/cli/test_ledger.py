@@ -143,7 +143,7 @@ def test_retarget(url):
 
 
 def test_resolve(url, tmp_path):
-    """LG-8: `resolve` ends a conflict with another request, and refuses operations in any other state."""
+    """LG-8: `resolve` ends a conflict with another request and refuses operations in any other state."""
     ids = filled(url)
     file = tmp_path / "request"
     file.write_bytes(b"other")

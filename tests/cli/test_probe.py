@@ -303,7 +303,7 @@ def test_files_that_hold_something_else(tmp_path):
 
 
 def test_without_h2_one_line_says_what_to_install(monkeypatch):
-    """Without h2, the command names the extra to install, and exits with status 1."""
+    """Without h2, the command names the extra to install and exits with status 1."""
     monkeypatch.setitem(sys.modules, "h2", None)
     result = CliRunner().invoke(cli, ["connect", "--probe", "127.0.0.1:1"])
     assert result.exit_code == 1

@@ -70,7 +70,7 @@ def test_rows(run, policy, rows):
     ],
 )
 def test_ending(run, policy, ending):
-    """BP: the last line says when the policy gives up, and counts only the waits between attempts."""
+    """BP: the last line says when the policy gives up and counts only the waits between attempts."""
     assert run(policy).output.strip().splitlines()[-1].startswith(ending)
 
 

@@ -58,7 +58,7 @@ def test_words_of_connecting():
 
 
 def test_words_without_preset():
-    """BP-2: a policy string has the same defaults as one for calls: no jitter, and waits of at most 30 s."""
+    """BP-2: a policy string has the same defaults as one for calls: no jitter and waits of at most 30 s."""
     words = "delay: 1s, backoff: linear"
     document = json.loads(run(*SMALL, "--policy", words, "--json").stdout)
 

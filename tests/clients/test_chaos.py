@@ -63,7 +63,7 @@ def test_a_server_that_hangs_up(library, flaky_grpc, monkeypatch):
 
 @pytest.mark.parametrize("library", [pubsub, qdrant])
 def test_an_outage(library, flaky_grpc, grpc_front, monkeypatch):
-    """IO-3: calls fail while the front refuses, and are answered after it. Takes three seconds."""
+    """IO-3: calls fail while the front refuses and are answered after it. Takes three seconds."""
     grpc_front.forward(flaky_grpc.target)
     call = library(grpc_front.target, monkeypatch)
     call()

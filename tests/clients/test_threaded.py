@@ -62,7 +62,7 @@ def test_publisher(place, kind):
 
 
 def test_streaming_pull(place):
-    """TH-1: Pub/Sub's streaming pull continues after an outage, and ends when it is cancelled."""
+    """TH-1: Pub/Sub's streaming pull continues after an outage and ends when it is cancelled."""
 
     def pulls(requests, context):
         for _ in requests:
@@ -141,7 +141,7 @@ def test_otlp_is_back_within_one_gap(place, monkeypatch, spans):
 @KINDS
 @pytest.mark.parametrize("options", [(), (WAIT_FOR_READY,)], ids=["as-it-is", "wait-for-ready"])
 def test_otlp_shutdown(place, monkeypatch, spans, kind, options):
-    """CB-10: while the server is down, `shutdown` returns long before the timeout, and makes a running export fail."""
+    """CB-10: while the server is down, `shutdown` returns long before the timeout and makes a running export fail."""
     from opentelemetry.sdk.trace.export import SpanExportResult
 
     exports = exporter(place, monkeypatch, kind.insecure_channel, channel_options=options, timeout=60)

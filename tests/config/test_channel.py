@@ -69,7 +69,7 @@ def test_values_of_different_types_are_kept_apart():
 
 
 def test_an_object_of_the_wrong_kind_is_rejected_each_time():
-    """CH-10: arguments that are a channel's own objects are checked even if its other settings were cached."""
+    """CH-10: listeners, rng, clock and hooks are checked for each channel, even if its other settings are cached."""
     for _ in range(2):
         for name in ("listeners", "rng", "clock", "retry_hooks"):
             with pytest.raises(OptionError, match=name):

@@ -676,7 +676,7 @@ def test_no_budget(file, content):
 
 
 def test_budget(file):
-    """RT-9: `[retry_budget]` sets the budget of every target, and is listed in the file's `sections`."""
+    """RT-9: `[retry_budget]` sets the budget of every target and is listed in the file's `sections`."""
     file.write_text("[retry_budget]\ntoken_ratio = 0.1\nmax_tokens = 100\n")
     config = read_config(file)
 

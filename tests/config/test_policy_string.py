@@ -234,7 +234,7 @@ def test_a_delay_without_a_retry(text, key):
     ],
 )
 def test_a_delay_above_the_default_cap(text):
-    """BP-2: a first wait at or above a cap that the string does not set keeps waits from growing, and warns."""
+    """BP-2: a first wait at or above a cap that the string does not set keeps waits from growing and warns."""
     with pytest.warns(
         PolicyWarning, match=r"^waits do not grow, because delay is .* which is 30 s unless set$"
     ) as caught:
@@ -307,3 +307,17 @@ def test_words_of_another_table():
         "jitter_first": True,
         "stable_after": 2,
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("slow 1s*2", "policy='slow 1s*2': expected a policy string such as 'retry: 5, delay: 1s', or one of: grpc, "),
+        ("slow(base=1)", "policy='slow(base=1)': expected 'setting: value' in place of 'slow(base=1)'"),
+    ],
+)
+def test_text_that_is_no_policy_string(text, message):
+    """BP-2: the error for a text in another notation shows a policy string and suggests nothing that is invalid too."""
+    with pytest.raises(OptionError) as caught:
+        parse_policy(text)
+    assert str(caught.value).startswith(message)

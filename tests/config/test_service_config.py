@@ -365,7 +365,7 @@ def test_grpc_refuses_it_too(key, value):
     ],
 )
 def test_durations(text, seconds):
-    """BP-5: times have the JSON form of a protobuf Duration, and may not be negative."""
+    """BP-5: times have the JSON form of a protobuf Duration and may not be negative."""
     assert read_duration(text) == seconds
 
 

@@ -64,7 +64,7 @@ def test_delay_above_maximum(sources, initial, cap):
     ],
 )
 def test_strategies(values, expected):
-    """BP: each strategy uses its own parts, and ignores the preset's other parts."""
+    """BP: each strategy uses its own parts and ignores the preset's other parts."""
     assert backoff(written(**values)) == expected
 
 

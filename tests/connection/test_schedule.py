@@ -240,7 +240,7 @@ def test_one_attempt_for_all_in_backoff():
 
 
 def test_whoever_asks_in_backoff_has_the_same_failure():
-    """SH-3: a manager that asks during the key's backoff fails with the last failure, and does not dial."""
+    """SH-3: a manager that asks during the key's backoff fails with the last failure and does not dial."""
     process = Process(managers=2)
     first, second = process.managers
     first.want()

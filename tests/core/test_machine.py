@@ -169,7 +169,7 @@ def test_the_beginning_is_told_before_the_outcome():
     ],
 )
 def test_failed(code, details, failure):
-    """CH-11: after a failure, the core is asked for the reason, and then the channel is closed (CB-1)."""
+    """CH-11: after a failure, the core is asked for the reason and then the channel is closed (CB-1)."""
     dial = Dial()
     assert dial.look(TRANSIENT_FAILURE, 0.001) == [m.Explain()]
     assert dial.look(CONNECTING, 0.001) == []

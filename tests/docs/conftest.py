@@ -30,7 +30,7 @@ def shop(tmp_path_factory):
 
 @pytest.fixture
 async def ports(shop):
-    """Run the server of `docs/get-started.md` on three free ports, and yield them by the addresses on the pages."""
+    """Run the server of `docs/get-started.md` on three free ports and yield them by the addresses on the pages."""
     server = grpc.aio.server()
     importlib.import_module("shop_pb2_grpc").add_OrdersServicer_to_server(
         importlib.import_module("server").Orders(), server

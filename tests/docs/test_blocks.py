@@ -95,7 +95,7 @@ def test_there_are_commands():
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{page}-{' '.join(words)}" for page, words in COMMANDS])
 def test_every_command_is_one(page, command):
-    """CH-1: every command on the pages exists, and accepts the options that it is given."""
+    """CH-1: every command on the pages exists and accepts the options that it is given."""
     program, *arguments = command
     if UNTRIED.keys() & set(command):
         return

@@ -124,7 +124,7 @@ async def test_threads(port):
 
 
 async def test_the_failing_server(capsys):
-    """IO-3: the page's server plays its script to a client, and reports what the client did."""
+    """IO-3: the page's server plays its script to a client and reports what the client did."""
     channels = []
 
     def my_client(target):

@@ -72,7 +72,7 @@ def until(said, beginning, before=()):
 
 
 async def test_the_outage_on_the_page(start):
-    """CB-4, CH-2, CH-3: the client outlives a late start and a restart of its server, and logs what the page shows.
+    """CB-4, CH-2, CH-3: the client outlives a late start and a restart of its server and logs what the page shows.
 
     Takes real time: some gaps of the backoff, and the client's own sleeps. Ctrl-C ends all programs quietly.
     """

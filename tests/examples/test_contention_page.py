@@ -42,7 +42,7 @@ def test_without_etcd(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["0", "2,", "2,-1", "two", ""])
 def test_numbers_of_clients(text):
-    """RT-5: `--clients` rejects anything but a list of numbers, and says what is expected."""
+    """RT-5: `--clients` rejects anything but a list of numbers and says what is expected."""
     done = CliRunner().invoke(contention.main, ["--clients", text])
 
     assert done.exit_code == 2
@@ -79,7 +79,7 @@ def test_adding_up(done, unknown, counter, adds_up):
 
 
 def test_the_commands_on_the_page():
-    """RT-5: every command on the page exists, and accepts its options."""
+    """RT-5: every command on the page exists and accepts its options."""
     assert len(COMMANDS) >= 3
     for file, arguments in COMMANDS:
         assert (ROOT / file).is_file()

@@ -92,7 +92,7 @@ def loops(use, target):
 
 
 def forks(use, target):
-    """Fork a second after each of six channels was closed, and have each child make a call on a new channel."""
+    """Fork a second after each of six channels was closed and have each child make a call on a new channel."""
     failed = 0
     for _ in range(6):
         asyncio.run(use_once(use, target, []))

@@ -50,7 +50,7 @@ def service_config(tries, backoff="0.001s"):
 
 
 class NotingProcess(ServerProcess):
-    """A server process that takes 0.1 s for each call, and records in a file which calls it begins to execute."""
+    """A server process that takes 0.1 s for each call and records in a file which calls it begins to execute."""
 
     def __init__(self, port, notes):
         super().__init__(port)

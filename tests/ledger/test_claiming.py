@@ -52,7 +52,7 @@ async def test_a_retry_is_claimed_when_it_is_due(store):
 
 
 async def test_a_lease_that_is_extended_holds(store):
-    """LG-6: `extend` extends only valid leases, and returns the ids of their operations."""
+    """LG-6: `extend` extends only valid leases and returns the ids of their operations."""
     await submitted(store, 1, 2)
     first, second = await claimed(store, 2, lease=1)
     leases = [Lease(first.id, first.lease_token), Lease(second.id, 99)]
@@ -64,7 +64,7 @@ async def test_a_lease_that_is_extended_holds(store):
 
 
 async def test_given_back_is_as_it_was(store):
-    """LG-10: a released operation has no additional attempt, and keeps its place in the queue."""
+    """LG-10: a released operation has no additional attempt and keeps its place in the queue."""
     ids = await submitted(store, 1, 2)
     [first] = await claimed(store)
 

@@ -26,7 +26,7 @@ async def test_queue(store):
 
 
 async def test_numbers_of_many(store, monkeypatch):
-    """LG-11: beyond the rows that are counted, the numbers are estimates, and say so."""
+    """LG-11: beyond the rows that are counted, the numbers are estimates and say so."""
     monkeypatch.setattr(counting, "_SAMPLE", 10)
     await submitted(store, *range(25))
     few, many = await store.waiting(5), await store.queue(None)

@@ -446,7 +446,7 @@ async def test_an_outage_costs_nothing_of_a_deadline(url, shop):
 
 
 async def test_what_deliver_refuses(url, tmp_path):
-    """LG-14: `deliver` refuses a concurrency of 0, and warns if the channel's file has a `[ledger]` without effect."""
+    """LG-14: `deliver` refuses a concurrency of 0 and warns if the channel's file has a `[ledger]` without effect."""
     file = tmp_path / "backoff.toml"
     file.write_text('[ledger]\npoll = "7s"\n')
     async with await Ledger.open(url) as ledger, aio.insecure_channel("127.0.0.1:1", config=file) as channel:
@@ -1014,7 +1014,7 @@ async def test_a_key_is_held(url, shop):
 
 
 async def test_a_method_with_a_limit(url, shop):
-    """LG-10: a method with a limit of its own has no more attempts at a time, and leaves room for the others."""
+    """LG-10: a method with a limit of its own has no more attempts at a time and leaves room for the others."""
     shop.script["*"] = [0.3] * 6
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
         method = unary(channel).method

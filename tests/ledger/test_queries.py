@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from grpc_backoff.errors import OptionError
 from grpc_backoff.ledger.records import FINISHED, AttemptReport, Filter, Lease, OperationState
 from tests.ledger.steps import SHOP, STEPS, claimed, failed, one, policy_of, submitted
 
@@ -83,3 +84,12 @@ async def test_pages(store):
     assert await found(3, newest_first=True) == [keyed, ids[4], ids[3]]
     assert await found(3, newest_first=True, after=ids[3]) == ids[2::-1]
     assert await found(2, after=ids[0]) == ids[1:3]
+
+
+def test_an_unknown_state():
+    """LG-5: a state may be given as text, and one that does not exist is an error that lists the states."""
+    assert Filter(states=("failed",)) == Filter(states=(OperationState.FAILED,))
+    with pytest.raises(
+        OptionError, match=r"^Filter\.states='dead': expected 'pending', 'in_progress', .* or 'discarded'$"
+    ):
+        Filter(states=("dead",))

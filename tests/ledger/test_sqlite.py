@@ -186,7 +186,7 @@ async def test_a_connection_that_commits_by_itself(path):
 
 
 async def test_many_in_the_callers_transaction(path):
-    """LG-9: `submit_many` within the caller's transaction stores all or none, and leaves the caller's rows alone."""
+    """LG-9: `submit_many` within the caller's transaction stores all or none and leaves the caller's rows alone."""
     async with await Ledger.open(path) as ledger:
         first, second = (ledger.prepared("t", "/m/m", b"a") for _ in range(2))
         with contextlib.closing(sqlite3.connect(path)) as mine:

@@ -141,7 +141,7 @@ def test_a_success_counts_whenever_it_comes(state, token):
 
 
 def test_a_loss_is_retried_whatever_the_codes():
-    """LG-6: an attempt whose owner died is retried even if the policy lists no such code, and counts as an attempt."""
+    """LG-6: an attempt whose owner died is retried even if the policy lists no such code and counts as an attempt."""
     policy = replace(STEPS_OF_THREE, codes=frozenset({"INTERNAL"}))
 
     assert after_loss(policy, RUNNING).delay == fallback(policy, 1) == 1.0

@@ -251,7 +251,7 @@ def test_jitter_does_not_compound():
 
 
 def test_decorrelated_goes_on():
-    """BP: a decorrelated wait is drawn from the base to three times the previous wait, and then capped."""
+    """BP: a decorrelated wait is drawn from the base to three times the previous wait and then capped."""
     policy = BackoffPolicy(Decorrelated(1.0), 10.0, NoJitter())
 
     assert [policy.delay(2, Always(part), 2.0) for part in (0.0, 0.5, 1.0)] == [1.0, 3.5, 6.0]

@@ -171,7 +171,7 @@ def test_no_steps(value, unit, message):
 
 @pytest.mark.parametrize(("value", "number"), [(1, 1), (5, 5), (None, None), ("unlimited", None)])
 def test_attempts(value, number):
-    """RT-1: `max_attempts` counts all attempts, and may be unlimited."""
+    """RT-1: `max_attempts` counts all attempts and may be unlimited."""
     assert checks.attempts("key", value) == number
 
 

@@ -106,7 +106,7 @@ def test_what_is_searched_for():
 
 
 def test_the_search_finds():
-    """BP-3: the search finds defaults in every notation, and ignores numbers in comments and other text."""
+    """BP-3: the search finds defaults in every notation and ignores numbers in comments and other text."""
     source = (
         "A: float = 120  # 1.6\nB = 0.2\ndef f(x=20): '1800'\nclass C: D = -1.6\ng(1800.0)\n"
         "def h(): return 120_000\nE = {'a': '30s'}\nF = ['2m', '30 s', 'in 30s']"

@@ -76,7 +76,7 @@ def parts(strategy):
 @pytest.mark.parametrize("strategy", [Linear(1e300), Exponential(1.0, 1.001), Steps((1.0,), 1.001), Decorrelated(1.0)])
 @pytest.mark.parametrize("n", [10**300, 10**400])
 def test_more_than_a_float(strategy, n):
-    """CB-13: a wait too large for a float is infinite, and does not raise an error."""
+    """CB-13: a wait too large for a float is infinite and does not raise an error."""
     assert strategy.value(n) == math.inf
 
 

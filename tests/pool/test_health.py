@@ -109,7 +109,7 @@ def test_the_connection_ends(before, end):
 
 
 def test_a_replacement_waits_for_the_first_answer():
-    """RO-1: the health of a replacement that nobody knows in time is taken to be good, and is watched on."""
+    """RO-1: the health of a replacement that nobody knows in time is taken to be good and is watched on."""
     driver = Driver(prove_within=5.0, idle_timeout=1.0)
     assert driver.timer == 105.0, "it does not go idle meanwhile"
     assert driver.wake().effects == [h.Tell(""), ArmTimer(101.0)]

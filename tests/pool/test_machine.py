@@ -98,7 +98,7 @@ def test_failures_fail_the_calls():
 
 
 def test_a_replacement_serves_before_the_old_one_retires():
-    """PO-3: the old slot serves until the new one is READY, and then retires; its calls may go on for hours."""
+    """PO-3: the old slot serves until the new one is READY and then retires; its calls may go on for hours."""
     driver = serving().feed(p.Refresh("moved"), 10)
     assert driver.effects[0] == p.OpenSlot(1, "", 0)
     assert p.WantSlot(1) in driver.effects
@@ -221,7 +221,7 @@ def unhealthy(after=10.0, **policy):
 
 
 def test_an_unhealthy_server():
-    """RO-1: new calls do not use its connection, and wait for a replacement; the replacement takes its place."""
+    """RO-1: new calls do not use its connection and wait for a replacement; the replacement takes its place."""
     driver = unhealthy()
     assert [each for each in driver.effects if not isinstance(each, Emit)] == [
         p.Serving(()),
@@ -236,7 +236,7 @@ def test_an_unhealthy_server():
 
 
 def test_nothing_serves():
-    """RO-1: once the replacement has failed too, the channel shows TRANSIENT_FAILURE, and fails the calls."""
+    """RO-1: once the replacement has failed too, the channel shows TRANSIENT_FAILURE and fails the calls."""
     driver = unhealthy().feed(p.SlotChanged(1, FAILING))
     assert driver.done(p.Show) == [p.Show(FAILING)]
     assert driver.feed(p.SlotFailed(1)).effects == [FailCalls()]

@@ -216,7 +216,7 @@ async def test_what_the_system_says_of_a_socket(number, words):
 
 @pytest.mark.parametrize("alpn", [("h2",), ("http/1.1",), ()])
 async def test_a_tls_port_spoken_to_in_plaintext(alpn):
-    """CH-11: if a TLS port was dialled in plaintext, a TLS handshake detects it, and also shows its ALPN."""
+    """CH-11: if a TLS port was dialled in plaintext, a TLS handshake detects it and also shows its ALPN."""
     async with openssl_peer(server_tls(CERTIFICATE, alpn=alpn)) as target:
         found = await diagnosis(target)
     assert "This is a TLS port: a TLS handshake succeeds (TLSv1.3)." in found.meaning

@@ -230,7 +230,7 @@ async def test_a_certificate_that_is_not_accepted(certificate, words):
 
 
 async def test_a_server_that_closes_during_the_handshake():
-    """CH-11: if a server closes the connection during the handshake, the failure says so, and is at stage tls."""
+    """CH-11: if a server closes the connection during the handshake, the failure says so and is at stage tls."""
     async with FlakyFront(accept_close) as front, nothing_left():
         found = await failure(shake_hands(front.target, client_tls(CA)))
     assert found.failure.stage is Stage.TLS
@@ -276,6 +276,6 @@ def test_a_certificate_may_say_nonsense(text):
     ],
 )
 def test_errors_in_words(error, words):
-    """CH-11: a socket error's text contains no numbers or addresses, and is never empty."""
+    """CH-11: a socket error's text contains no numbers or addresses and is never empty."""
     assert in_words(error) == words or isinstance(error, ssl.SSLError)
     assert in_words(error)

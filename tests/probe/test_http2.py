@@ -363,7 +363,7 @@ async def cancelled_at(moment, target, **how):
 
 @pytest.mark.parametrize("behind_tls", [False, True])
 async def test_cancelled_at_every_step(behind_tls):
-    """CB-10: an attempt may be cancelled at any step, and leaves neither socket nor task."""
+    """CB-10: an attempt may be cancelled at any step and leaves neither socket nor task."""
     how = {"tls": client_tls(CA)} if behind_tls else {}
     async with peer(says(SETTINGS, "hold"), tls=server_tls(CERTIFICATE) if how else None) as target:
         outcomes = [await cancelled_at(moment, target, **how) for moment in (*range(60), 100_000)]

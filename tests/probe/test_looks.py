@@ -43,7 +43,7 @@ async def test_when_nobody_is_there_any_more():
 
 
 async def test_for_tls():
-    """CH-11: `look_for_tls` accepts any certificate and HTTP/1.1, and sends nothing after the handshake."""
+    """CH-11: `look_for_tls` accepts any certificate and HTTP/1.1 and sends nothing after the handshake."""
     heard = []
 
     async def behave(reader, writer):

@@ -140,7 +140,7 @@ def test_too_long_a_frame_is_not_waited_for():
 
 
 def test_goodbye():
-    """CB-10: the client sends GOAWAY once, and ignores what arrives afterwards."""
+    """CB-10: the client sends GOAWAY once and ignores what arrives afterwards."""
     wire = fed(SETTINGS)
     wire.to_send()
     wire.say_goodbye()

@@ -122,7 +122,7 @@ def test_a_replacement_is_told_in_time():
 
 @pytest.mark.parametrize("before", [[], [SERVING], [NOT_SERVING]])
 def test_unwatched(before):
-    """RO-1: a slot that is watched no longer has neither a stream nor a timer, and says nothing more."""
+    """RO-1: a slot that is watched no longer has neither a stream nor a timer and says nothing more."""
     keeper = Keeper()
     made = watch(keeper)
     for each in before:

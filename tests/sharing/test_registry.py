@@ -75,7 +75,7 @@ def test_a_closed_loop_is_no_member():
 
 
 def test_a_lost_manager_is_no_member():
-    """SH-8: the table holds no strong reference to a manager, and removes managers that were garbage-collected."""
+    """SH-8: the table holds no strong reference to a manager and removes managers that were garbage-collected."""
     registry = Registry()
     kept, dropped = Manager(registry), Manager(registry)
     del dropped

@@ -61,7 +61,7 @@ def test_a_fork_during_a_resolution(asked):
 
 
 def test_a_name_that_does_not_exist():
-    """PO-7: the failure has the stage `resolve`, and names the host."""
+    """PO-7: the failure has the stage `resolve` and names the host."""
     failure = look_up("nowhere.invalid", 1)
     assert isinstance(failure, Failure)
     assert failure.stage is Stage.RESOLVE

@@ -1,4 +1,4 @@
-"""A program that forks with a channel in some phase, and prints what its children can do: `forking.py PHASE TARGET`.
+"""A program that forks with a channel in some phase and prints what its children can do: `forking.py PHASE TARGET`.
 
 With `forking.py METHOD TARGET`, it starts its child by this start method of `multiprocessing` instead.
 """

@@ -78,7 +78,7 @@ def test_what_raises_harms_nobody(conductor, caplog):
 
 
 def test_its_life(conductor):
-    """TH-5: the thread starts with the first posted work, and ends within a second after its last user has left."""
+    """TH-5: the thread starts with the first posted work and ends within a second after its last user has left."""
     before = len(threads())
     user = object()
     conductor.join(user)

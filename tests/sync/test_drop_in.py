@@ -46,7 +46,7 @@ def test_it_is_a_channel(channel):
 
 
 def test_future(stub):
-    """CH-1: the future of a successful call has no exception, and is neither running nor cancelled."""
+    """CH-1: the future of a successful call has no exception and is neither running nor cancelled."""
     future = stub.Unary.future(Message(text="c"))
     assert future.result(20).text == "c"
     assert (future.exception(), future.traceback(), future.code(), future.done()) == (None, None, OK, True)
@@ -125,7 +125,7 @@ def test_a_callback_that_raises(stub):
 
 
 def test_channel_ready_future(channel):
-    """TH-1: `grpc.channel_ready_future` connects the channel, and can be used again when the channel is READY."""
+    """TH-1: `grpc.channel_ready_future` connects the channel and can be used again when the channel is READY."""
     grpc.channel_ready_future(channel).result(20)
     ready = grpc.channel_ready_future(channel)
     ready.result(20)

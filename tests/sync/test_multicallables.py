@@ -13,7 +13,7 @@ from tests.sync.service import until
 
 
 def test_straight_to_grpcs_own(server):
-    """TH-2: on a READY channel a call is made in the caller's thread, and returns grpc's own call object."""
+    """TH-2: on a READY channel a call is made in the caller's thread and returns grpc's own call object."""
     seen = []
 
     def serializer(message):
@@ -62,7 +62,7 @@ class Ends:
 
 @pytest.mark.parametrize("end", [None, ValueError("metadata was invalid"), KeyboardInterrupt()])
 def test_a_blocking_call_leaves_its_connection(server, end):
-    """CH-6, TH-6: a blocking call is made once, and leaves its connection however it ends."""
+    """CH-6, TH-6: a blocking call is made once and leaves its connection however it ends."""
     with grpc_backoff.insecure_channel(server.target) as channel:
         method = EchoStub(channel).Unary
         method(Message(text="a"))

@@ -85,7 +85,7 @@ def test_an_identifier():
 
 
 def test_an_identifier_stays():
-    """RT-11: a call's identifier is created when it is first used, and does not change."""
+    """RT-11: a call's identifier is created when it is first used and does not change."""
     one, other = CallId(), CallId()
     first = str(one)
     assert first == str(one) != str(other)

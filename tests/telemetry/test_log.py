@@ -65,7 +65,7 @@ LINES = [
     (
         LivenessAsked(**COMMON, attempt=0, why="no call has ended on it for 30 s", within=5.0),
         logging.DEBUG,
-        "dns:///shop:443: slot 0: asked whether its peer lives, because no call has ended on it for 30 s",
+        "dns:///shop:443: slot 0: asked whether its peer is alive, because no call has ended on it for 30 s",
     ),
     (
         LivenessAnswered(**COMMON, attempt=0, why="there was news", took=0.0123),
@@ -110,12 +110,12 @@ LINES = [
     (
         events.Disconnected(**COMMON, attempt=4, **LOST, counted_as_failure=False),
         logging.INFO,
-        "dns:///shop:443: established: reset; it had lasted 9 s",
+        "dns:///shop:443: reset; it had lasted 9 s",
     ),
     (
         events.Disconnected(**COMMON, attempt=4, **LOST, counted_as_failure=True, retry_in=1.25),
         logging.INFO,
-        "dns:///shop:443: established: reset; it had lasted 9 s; next in 1.25 s",
+        "dns:///shop:443: reset; it had lasted 9 s; next in 1.25 s",
     ),
     (
         events.CoreRedial(**COMMON, attempt=1),

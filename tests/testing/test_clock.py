@@ -22,7 +22,7 @@ async def test_callbacks_come_in_order_at_their_own_moment():
 
 
 async def test_a_jump_is_late_for_everything():
-    """CB-12: `jump` moves to the new time first, and then runs every callback that was due."""
+    """CB-12: `jump` moves to the new time first and then runs every callback that was due."""
     clock, seen = FakeClock(0.0), []
     clock.call_at(1, lambda: seen.append(clock.now()))
     await clock.jump(10)

@@ -28,7 +28,7 @@ from grpc_backoff.policy.checks import Unit
 
 
 class AioInbox(grpc.aio.ServerInterceptor):
-    """A server interceptor that executes each call with an `idempotency-key` once, also when clients repeat it.
+    """A server interceptor that executes each call with an `idempotency-key` once, even if clients repeat it.
 
     ::
 

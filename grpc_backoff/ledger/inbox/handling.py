@@ -123,7 +123,7 @@ class Passage:
     def __init__(
         self, sql: Statements, settings: Settings, key: str, method: str, request: bytes, context: Any
     ) -> None:
-        """Prepare a call; the scope function gets the context, and may abort."""
+        """Prepare a call; the scope function gets the context and may abort."""
         scope = settings.scope(context)
         if not isinstance(scope, str):
             raise OptionError("scope", type(scope).__name__, "a function that returns a string")

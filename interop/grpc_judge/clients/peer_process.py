@@ -1,4 +1,4 @@
-"""Runs a peer as a process: passes it arguments and the start signal, and reads its two lines of output."""
+"""Runs a peer as a process: passes it arguments and the start signal and reads its two lines of output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAUSE_MS = 20
 
 
 class PeerError(ProgramError):
-    """A peer violated its contract. The message says how, and includes the peer's last output."""
+    """A peer violated its contract. The message says how and includes the peer's last output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Account:
 
 
 class PeerProcess(ProgramProcess[Account]):
-    """One run of a peer's program. It starts when the context is entered, and has ended when the context is left."""
+    """One run of a peer's program. It starts when the context is entered and has ended when the context is left."""
 
     error = PeerError
 

@@ -69,7 +69,7 @@ def accepted(visits: Sequence[Visit]) -> list[float]:
 
 
 def shortest_initial(evidence: Evidence) -> float:
-    """Return the client's own INITIAL_BACKOFF or its setting, whichever is shorter."""
+    """Return the shorter of the INITIAL_BACKOFF seen and the one configured; one seen within tolerance is ignored."""
     own = evidence.schedule.nominal(1, evidence.terms)
     return min(own, evidence.terms.initial) if own > evidence.terms.tolerance else evidence.terms.initial
 

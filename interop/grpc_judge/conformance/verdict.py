@@ -90,7 +90,7 @@ class Measure:
         return f"at most {high}" if self.allowed.low <= 0 else f"{low} to {high}"
 
     def __str__(self) -> str:
-        """Return the figure, its allowed range and by how much it misses that range."""
+        """Return the figure, what is allowed or, for an estimate, expected, and how far it misses that."""
         if self.interval is not None:
             return f"{self.shown}, expected {self.allowance}"
         missed = f", missed by {self.unit.count(self.missed_by)}" if self.missed_by else ""

@@ -237,7 +237,7 @@ class Http2:
         return False
 
     def _farewell(self) -> None:
-        """Handle the client's GOAWAY: the client makes no more requests, and closes once it has its answers."""
+        """Handle the client's GOAWAY: the client makes no more requests and closes once it has its answers."""
         if not self._open:
             self.close()
 

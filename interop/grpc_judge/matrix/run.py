@@ -67,13 +67,13 @@ def _in_a_checkout(_context: click.Context, _option: click.Parameter, folder: Pa
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Run the peer that this peer.toml describes; may be repeated.",
 )
-@click.option("--name", metavar="NAME", help="What to call COMMAND; by default, as its program.")
+@click.option("--name", metavar="NAME", help="The name of COMMAND in the results; default: the program's.")
 @click.option("--tls-args", default="", metavar="ARGS", help='How COMMAND uses TLS, such as "--ca {ca}".')
 @click.option(
     "--backoff-args",
     default="",
     metavar="ARGS",
-    help="How COMMAND's backoff is set: arguments with {initial_ms} and {max_ms}, perhaps {min_connect_timeout_ms}.",
+    help="How COMMAND's backoff is set: arguments with {initial_ms} and {max_ms}, optionally {min_connect_timeout_ms}.",
 )
 @click.option(
     "--rules", multiple=True, metavar="RULE", help="Judge only this rule (CB-5) or clause (growth); may be repeated."
@@ -95,7 +95,9 @@ def _in_a_checkout(_context: click.Context, _option: click.Parameter, folder: Pa
     callback=_in_a_checkout,
     help="Write a report here; needs a checkout.",
 )
-@click.option("--at-once", type=click.IntRange(min=2), default=AT_ONCE, help="How many processes in compressed time.")
+@click.option(
+    "--at-once", type=click.IntRange(min=2), default=AT_ONCE, help="How many processes run at once in compressed time."
+)
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @click.pass_context
 def run(

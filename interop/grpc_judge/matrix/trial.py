@@ -1,4 +1,4 @@
-"""Runs one peer in one scenario: starts servers and processes, and collects the evidence."""
+"""Runs one peer in one scenario: starts servers and processes and collects the evidence."""
 
 from __future__ import annotations
 

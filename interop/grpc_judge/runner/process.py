@@ -24,7 +24,7 @@ _LOOK = 0.02
 
 
 class ProgramError(Exception):
-    """A program violated its contract. The message says how, and includes the program's last output."""
+    """A program violated its contract. The message says how and includes the program's last output."""
 
 
 @contextlib.asynccontextmanager
@@ -38,7 +38,7 @@ async def limited(seconds: float) -> AsyncIterator[None]:
 
 
 class ProgramProcess(Generic[Said]):
-    """One run of a program. It starts when the context is entered, and has ended when the context is left.
+    """One run of a program. It starts when the context is entered and has ended when the context is left.
 
     Each line of JSON that the program prints is passed to `_heard`. The result of `_reading` is the last value that
     `_heard` returned.

@@ -80,7 +80,7 @@ async def build(program: Program) -> None:
 
 
 def _cause(output: str) -> str:
-    """Return the first line that speaks of an error; without one, the last line."""
+    """Return the first line of output that mentions an error, or else the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return next(filter(_TELLING.search, lines), lines[-1] if lines else "it printed nothing")
 

@@ -24,7 +24,7 @@ _TAKES_HOLD = 0.05
 
 
 class ServerError(ProgramError):
-    """A server violated its contract. The message says how, and includes the server's last output."""
+    """A server violated its contract. The message says how and includes the server's last output."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from grpc_judge.flaky import FlakyServer
 from grpc_judge.matrix.trial import Trust
 
 PEERS = [peer for peer in find_peers() if not peer.missing and not peer.build]
-"""The peers written in Python. Peers in other languages must be built first, and are covered by each run of the suite.
+"""The peers written in Python. Peers in other languages must be built first and are covered by each run of the suite.
 """
 FAIL_FAST = {"grpclib", "connectrpc"}
 """The peers that cannot wait for READY."""

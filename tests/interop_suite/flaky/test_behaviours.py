@@ -162,7 +162,7 @@ async def test_slow_settings(tls):
 
 @both
 async def test_trickle(tls):
-    """IO-3: `trickle` sends one SETTINGS frame byte by byte over the given time, and then works. Waits 0.6 s."""
+    """IO-3: `trickle` sends one SETTINGS frame byte by byte over the given time and then works. Waits 0.6 s."""
     async with serving("trickle(lasts=0.6)", tls=tls) as server, await Client.open(server, tls=tls) as client:
         await client.until(SettingsFrame)
         length = len(client.raw)
@@ -227,7 +227,7 @@ async def test_settings_then_close(tls, after):
 @both
 @pytest.mark.parametrize(("code", "last_stream"), [("NO_ERROR", 0), ("INTERNAL_ERROR", 7)])
 async def test_settings_then_goaway(tls, code, last_stream):
-    """IO-3: `settings_then_goaway` sends SETTINGS and GOAWAY, and stays open until the client leaves. Waits 0.3 s."""
+    """IO-3: `settings_then_goaway` sends SETTINGS and GOAWAY and stays open until the client leaves. Waits 0.3 s."""
     script = f"settings_then_goaway(code={code}, last_stream={last_stream})"
     async with serving(script, tls=tls) as server, await Client.open(server, tls=tls) as client:
         goaway = await client.until(GoAwayFrame)
@@ -351,7 +351,7 @@ async def test_max_streams(tls, limit):
 
 @both
 async def test_working(tls):
-    """IO-3: `working` sends SETTINGS at once, and answers any unary call with its own message and status 0."""
+    """IO-3: `working` sends SETTINGS at once and answers any unary call with its own message and status 0."""
     async with serving("working", tls=tls) as server, await Client.open(server, tls=tls) as client:
         await client.until(SettingsFrame)
         client.hello()
@@ -390,7 +390,7 @@ async def test_working_until_it_is_killed():
 
 
 async def test_flow_control_of_answers():
-    """IO-3: answers stay within the client's flow-control window, and continue as it grows."""
+    """IO-3: answers stay within the client's flow-control window and continue as it grows."""
     async with serving("working") as server, await Client.open(server) as client:
         client.send(PREFACE[:24] + SettingsFrame(settings={SettingsFrame.INITIAL_WINDOW_SIZE: 10}).serialize())
         stream = client.request(bytes(100))

@@ -155,7 +155,7 @@ async def test_break_all():
 
 
 async def test_play():
-    """IO-3: `play` sets the script for new connections, and leaves the open ones alone."""
+    """IO-3: `play` sets the script for new connections and leaves the open ones alone."""
     async with FlakyServer(Script.always(Working())) as server, await Client.open(server) as old:
         await old.until(SettingsFrame)
         server.play("accept_reset x1; silent")
@@ -231,7 +231,7 @@ async def test_listening_again_and_again():
 
 
 async def test_nobody_else_gets_the_port_while_it_refuses():
-    """IO-3: the port stays reserved while the server refuses, and is free once the server is closed."""
+    """IO-3: the port stays reserved while the server refuses and is free once the server is closed."""
     async with FlakyServer("refuse") as server:
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", server.port))

@@ -484,7 +484,7 @@ async def test_a_client_that_asks_for_too_much_before_it_hears_anything():
 
 
 async def test_a_thousand_connections_at_once():
-    """IO-3: a thousand concurrent connections are accepted and served, and leave nothing behind."""
+    """IO-3: a thousand concurrent connections are accepted and served and leave nothing behind."""
     with raised_limit(4096):
         async with nothing_left():
             async with FlakyServer("working") as server:

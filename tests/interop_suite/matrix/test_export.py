@@ -41,7 +41,7 @@ def test_known_failures_are_known(tmp_path):
 
 
 def test_the_page_stands_alone(tmp_path):
-    """IO-4: the page needs no other file, and has a line for each clause and client."""
+    """IO-4: the page needs no other file and has a line for each clause and client."""
     path = tmp_path / "page.html"
     export(results(right_peer(), flooding_peer(), MISSING), (), junit=None, html=path)
     page = path.read_text("utf-8")

@@ -72,7 +72,7 @@ def test_what_sleeps_alone_does_not_hold_up_the_rest():
 
 
 def test_quiet_clients_share_waves():
-    """IO-4: clients that take little CPU run side by side in every kind of trial, and start soon after each other."""
+    """IO-4: clients that take little CPU run side by side in every kind of trial and start soon after each other."""
     every = trials(*(replace(OURS, name=f"quiet {number}") for number in range(20)), full=True)
     found = list(waves(every, 100, loud=False))
     assert sorted(map(id, every)) == sorted(id(trial) for wave in found for trial in wave.trials)

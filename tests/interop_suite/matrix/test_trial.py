@@ -42,7 +42,7 @@ async def perform(*trials, trust):
 
 
 async def test_an_outage_comes_once_the_client_is_served(trust):
-    """CB-4: an outage begins once the client is connected, and lasts as long as planned. Takes six seconds."""
+    """CB-4: an outage begins once the client is connected and lasts as long as planned. Takes six seconds."""
     ((evidence, versions),) = await perform(trial(Scenario.OUTAGE), trust=trust)
     first, second = evidence.visits
     (gone,) = evidence.timeline.refusing
@@ -81,7 +81,7 @@ async def test_trials_begin_together_and_one_that_breaks_down_keeps_nobody(trust
 
 
 async def test_those_who_load_together_begin_one_after_another():
-    """IO-4: trials wait until all have loaded, and then begin one after another. Takes half a second."""
+    """IO-4: trials wait until all have loaded and then begin one after another. Takes half a second."""
     loop, start, gone = asyncio.get_running_loop(), Start(3, apart=0.1), []
 
     async def runner(late):

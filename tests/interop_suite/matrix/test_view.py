@@ -86,6 +86,6 @@ def test_progress_on_a_terminal():
 
 
 def test_versions_that_nobody_told():
-    """IO-4: a client whose trials all ended early reported no versions, and is shown without them."""
+    """IO-4: a client whose trials all ended early reported no versions and is shown without them."""
     text = shown(lambda view: view.show(results(replace(right_peer(), versions={}))))
     assert "right: 34 clauses, 34 held\n" in text

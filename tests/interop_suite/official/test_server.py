@@ -193,7 +193,7 @@ async def test_a_client_that_disappears_in_its_turn(caplog):
 
 
 async def test_a_client_that_comes_too_late_ends_nobody_elses_turn():
-    """IO-1: a Stop after the client's turn has expired is refused, and does not end the current turn."""
+    """IO-1: a Stop after the client's turn has expired is refused and does not end the current turn."""
     async with serving(turn_limit=0.5) as server, control(server) as first, control(server) as second:
         await start(first)
         await asyncio.wait_for(start(second), LIMIT)
@@ -205,7 +205,7 @@ async def test_a_client_that_comes_too_late_ends_nobody_elses_turn():
 
 
 async def test_a_client_that_lost_its_turn_may_ask_for_another():
-    """IO-1: a client whose turn has expired may ask for another one, and ends that one itself."""
+    """IO-1: a client whose turn has expired may ask for another one and ends that one itself."""
     async with serving(turn_limit=0.5) as server, control(server) as first, control(server) as second:
         await start(first)
         await asyncio.wait_for(start(second), LIMIT)

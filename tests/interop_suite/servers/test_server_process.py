@@ -84,7 +84,7 @@ async def test_it_answers_as_late_as_it_is_told(tmp_path):
 
 @pytest.mark.parametrize("name", [needs(name) for name in ("grpc_python", "etcd", "nginx", "haproxy")])
 async def test_nothing_outlives_its_input(name, tmp_path):
-    """IO-4: a program and its child processes end when its standard input ends, and leave no files."""
+    """IO-4: a program and its child processes end when its standard input ends and leave no files."""
     async with serving(name, str(tmp_path)) as (running, channel):
         await empty_call(channel, method=SERVERS[name].method)
         whole = [running._process.pid, *(each.pid for each in psutil.Process(running._process.pid).children(True))]

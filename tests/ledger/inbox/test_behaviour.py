@@ -46,7 +46,7 @@ def test_the_record_outlives_the_server(api, url):
 
 
 def test_twenty_at_once(shop):
-    """IB-2: of twenty concurrent calls with one key, one is executed; the others wait, and get its response."""
+    """IB-2: of twenty concurrent calls with one key, one is executed; the others wait and get its response."""
 
     def slowly(text, context):
         yield 0.3
@@ -133,7 +133,7 @@ def test_a_waiting_repeat_takes_over_after_a_failure(shop):
 
 
 def test_another_request_with_the_same_key(shop):
-    """IB-4: the same key with another request is ALREADY_EXISTS, and is not executed."""
+    """IB-4: the same key with another request is ALREADY_EXISTS and is not executed."""
     shop.call("k", "a")
     error = shop.refused("k", "b")
 
@@ -160,7 +160,7 @@ def test_a_scope_that_is_no_string(opening):
 
 
 def test_without_a_key(shop):
-    """IB-5: a call without a key passes through, and has no connection."""
+    """IB-5: a call without a key passes through and has no connection."""
 
     def plain(text, context):
         return text

@@ -128,7 +128,7 @@ def test_a_deferred_constraint_fails(api, url):
 
 
 def test_the_pool_is_exhausted(api, url):
-    """IB-6: while all connections are busy, other calls wait, and then are UNAVAILABLE."""
+    """IB-6: while all connections are busy, other calls wait and then are UNAVAILABLE."""
     reached, open_ = threading.Event(), threading.Event()
 
     def held(text, context):

@@ -80,7 +80,7 @@ def test_savepoints_are_allowed(api, url):
 
 
 def test_another_program_holds_the_file(api, url):
-    """IB-2: a call waits for another program's lock on the file, and then is executed."""
+    """IB-2: a call waits for another program's lock on the file and then is executed."""
     with opened(api, url) as shop, ThreadPoolExecutor(1) as pool:
         other = sqlite3.connect(url, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

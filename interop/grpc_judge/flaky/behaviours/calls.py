@@ -61,7 +61,7 @@ class Working(Behaviour):
 
 @dataclass(frozen=True, slots=True)
 class RollingRestart(Behaviour):
-    """Work, then shut down gracefully as in a rolling restart: send GOAWAY(NO_ERROR), and let running calls finish.
+    """Work, then shut down gracefully as in a rolling restart: send GOAWAY(NO_ERROR) and let running calls finish.
 
     Attributes:
         after: how many seconds after SETTINGS to send GOAWAY.
