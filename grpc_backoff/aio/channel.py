@@ -28,7 +28,7 @@ from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.shares import Share, SharedPool, Shares, shared_pool
 from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.forks import CoreUse, at_fork, check_core, generation, refuse_inherited
-from grpc_backoff.config.arguments import Listener, check_listener
+from grpc_backoff.config.arguments import Listener, check_listener, remove_listener
 from grpc_backoff.config.channel import ChannelSettings, ChannelSetup, Options, read_channel
 from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 from grpc_backoff.connection.clock import Clock
@@ -210,7 +210,7 @@ class Channel(Factories, grpc.aio.Channel):
         Raises:
             ValueError: `listener` is not registered.
         """
-        self._listeners.given.remove(listener)
+        remove_listener(self._listeners.given, listener)
 
     def stop_dialling(self) -> None:
         """Leave the connection and stop dialling at once, as a threaded channel's `close` does.

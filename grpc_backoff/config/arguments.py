@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base_errors import OptionError, shown
 
 Listener = Callable[[Any], object]
 """A function that takes one event. Its return value is ignored, and its exceptions are logged."""
@@ -27,6 +27,13 @@ def check_listener(key: str, listener: object) -> None:
     """Raise OptionError unless the listener is callable and not a coroutine function."""
     if not callable(listener) or inspect.iscoroutinefunction(listener):  # it would never be awaited
         raise OptionError(key, listener, "a function that takes one event, and not a coroutine function")
+
+
+def remove_listener(listeners: list[Listener], listener: object) -> None:
+    """Remove a listener; ValueError if it is not among them."""
+    if listener not in listeners:
+        raise ValueError(f"this listener is not registered: {shown(listener)}")
+    listeners.remove(listener)
 
 
 def check_kind(key: str, value: object, allowed: str, *methods: str) -> None:

@@ -1,7 +1,7 @@
 """The ledger for programs without an event loop, such as those with Django, Flask or SQLAlchemy.
 
 It decides and stores nothing itself: it runs the ledger of `ledger.py` on an event loop in a thread of its own. Its
-methods may be called from any thread, and return when the work is done.
+methods may be called from any thread and return when the work is done.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def resolves_nothing(_tell: Tell) -> None:
 
 
 class Seat:
-    """A slot as its manager sees it: the queue of pending calls, and the receiver of events and states."""
+    """What a slot's manager knows of its pool: a queue of pending calls, and a receiver of events and states."""
 
     __slots__ = ("endpoint", "number", "pool")
 

@@ -16,7 +16,7 @@ import grpc
 
 from grpc_backoff.channel.factories import Factories
 from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
-from grpc_backoff.config.arguments import Listener, check_listener
+from grpc_backoff.config.arguments import Listener, check_listener, remove_listener
 from grpc_backoff.config.channel import ChannelSettings, Options, read_channel
 from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 from grpc_backoff.connection.events import ConnectionStatus
@@ -171,7 +171,7 @@ class Channel(Factories, grpc.Channel):
         Raises:
             ValueError: `listener` is not registered.
         """
-        self._listeners.given.remove(listener)
+        remove_listener(self._listeners.given, listener)
 
     # grpc.Channel
 

@@ -162,9 +162,9 @@ class Server:
 
 
 class Front:
-    """A TCP server to put before a server of the test, for use from any thread.
+    """A TCP server to put in front of the test's server, for use from any thread.
 
-    What it does applies to the connections from then on; `break_all` ends those that are open.
+    A new behaviour applies to later connections; `drain` and `break_all` end those that are open.
 
     Attributes:
         target: where clients connect.

@@ -37,7 +37,7 @@ cli.add_command(official)
 cli.add_command(verify)
 
 
-@cli.command()
+@cli.command(short_help="Build the clients and servers in other languages.")
 @click.option("--peers", "names", multiple=True, metavar="NAME", help="Only this peer. Repeatable.")
 @click.pass_context
 def build(context: click.Context, names: tuple[str, ...]) -> None:
@@ -93,7 +93,7 @@ async def _serve(settings: official_server.Settings) -> None:
         await asyncio.Event().wait()
 
 
-@cli.command()
+@cli.command(short_help="Have any official server judge grpc_backoff.")
 @click.option("--server_control_port", type=PORT, required=True, help="The port of the server's service.")
 @click.option("--server_retry_port", type=PORT, required=True, help="The port to dial.")
 @click.option("--server_host", default="127.0.0.1", help="The address of both ports.")

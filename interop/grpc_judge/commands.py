@@ -36,7 +36,7 @@ def cli() -> None:
 cli.add_command(run)
 
 
-@cli.command()
+@cli.command(short_help="Show what clauses require and where that is written.")
 @click.argument("wanted", nargs=-1, metavar="[CLAUSE]...")
 def explain(wanted: tuple[str, ...]) -> None:
     """Show what these clauses or rules require, their source and how they are measured; by default, all."""
@@ -53,7 +53,7 @@ def explain(wanted: tuple[str, ...]) -> None:
         )
 
 
-@cli.command(epilog=f"Behaviours: {', '.join(BY_NAME)}.")
+@cli.command(short_help="Run a server that fails as its script says.", epilog=f"Behaviours: {', '.join(BY_NAME)}.")
 @click.option("--port", type=PORT, required=True, help="The failing port; 0 for any free port.")
 @click.option("--control_port", type=PORT, required=True, help="The control port; 0 for any free port.")
 @click.option("--host", default="127.0.0.1", help="The IPv4 address of both ports.")

@@ -103,6 +103,8 @@ def test_status_and_listeners(ours, server):
         log.until(Disconnected)
         assert own.connection_status().state is State.IDLE
         own.remove_listener(log.hear)
+        with pytest.raises(ValueError, match=r"^this listener is not registered: "):
+            own.remove_listener(log.hear)
         own.reset_connect_backoff()
     kinds = [type(event) for event in log]
     assert kinds[:2] == [AttemptStarted, AttemptFailed]

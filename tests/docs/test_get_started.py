@@ -88,7 +88,7 @@ async def test_the_outage_on_the_page(start):
     until(said, "placed order-2")
     assert interrupted(server) == 0
     shown = [form(line) for line in outage.splitlines()]
-    assert form(until(said, f"localhost:{port}: established")) == shown[0]
+    assert form(until(said, f"localhost:{port}: the connection was lost")) == shown[0]
     assert form(until(said, f"localhost:{port}: attempt 1 failed")) == shown[1]
     server, output = start("server.py", port)
     until(

@@ -58,7 +58,7 @@ def _in_a_checkout(_context: click.Context, _option: click.Parameter, folder: Pa
     return folder
 
 
-@click.command()
+@click.command(short_help="Run clients against failing servers and judge them.")
 @click.option("--peers", "names", multiple=True, metavar="NAME", help="Run only this peer; may be repeated.")
 @click.option(
     "--manifest",

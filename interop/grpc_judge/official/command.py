@@ -23,7 +23,7 @@ _TESTS: dict[Program, Callable[[Program], Awaitable[Agreement]]] = {
 }
 
 
-@click.command()
+@click.command(short_help="Run gRPC's own reconnect-test programs.")
 @click.pass_context
 def official(context: click.Context) -> None:
     """Run gRPC's own reconnect-test programs: its Java client against our server, our client against its server.
