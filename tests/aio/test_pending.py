@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import grpc
 import grpc.aio
@@ -13,7 +14,7 @@ import pytest
 
 from grpc_backoff import aio
 from grpc_backoff.aio.pending import PendingCalls
-from grpc_backoff.calls.machine import CancelRequested, ConnectionReady, NoConnection
+from grpc_backoff.calls.machine import CancelRequested, ConnectionReady, Missed, NoConnection
 from tests.aio.test_waiting import QUICK, SLOW, front
 from tests.echo import EchoStub, Message
 
@@ -111,3 +112,13 @@ async def test_an_exception_of_one_call():
             pending.add(call)
         notify()
         assert [call.given[-1:] for call in calls] == [[given], [], [given]]
+
+
+async def test_a_connection_that_is_lost_while_calls_are_told():
+    """CH-3: if a call could not use the connection, those behind it have missed it, and are not told to begin."""
+    pending = PendingCalls("target", asyncio.get_running_loop())
+    told = [[], [], []]
+    for given in told:
+        pending.add(Mock(feed=given.append, is_early=False, is_answered=False))
+    pending.release()
+    assert told == [[ConnectionReady()], [Missed()], [Missed()]]

@@ -166,6 +166,15 @@ def test_an_interrupt_that_is_to_be_ignored(interrupted):
     assert interrupted("click", "schedule", "standard", preexec_fn=ignore) == (0, [])
 
 
+def test_a_pipe_that_is_closed_before_the_last_write(monkeypatch):
+    """If only the last, buffered output meets a closed pipe, the status is 1 although the command succeeded."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert guarded(lambda: output.write("buffered")) == 1
+
+
 def test_other_errors_of_the_system(capsys):
     """An OSError, or an exit with a message, is printed as one line; any other exception is propagated."""
 
