@@ -33,7 +33,7 @@ from tests.sync.service import Echo, place
 _QUIET = [("grpc_backoff.quiet_after", 0.2)]
 _PREFACE, _HEADER = 24, 9
 _PING, _ACK = 6, 1
-_TURN = 5.0
+_TURN = 2.0
 """How long each subject runs until it is the other's turn, in seconds."""
 
 
@@ -163,10 +163,12 @@ def _cpu(seconds: float) -> None:
             channel.ready()
         used = dict[tuple[str, Any, bool], list[float]]()
         end, works = time.monotonic() + seconds, {"calls": _calls, "a stream": _stream}
+        order = (False, True)
         while time.monotonic() < end:
+            order = order[::-1]
             for what, work in works.items():
                 for api in apis:
-                    for quiet in (False, True):
+                    for quiet in order:
                         with work(open_channels[api, quiet]) as made:
                             began, before = time.process_time(), made()
                             time.sleep(_TURN)

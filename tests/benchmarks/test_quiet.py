@@ -32,7 +32,10 @@ def test_a_slow_server():
     rows = run("slow", 5)
     assert {row["subject"] for row in rows} > OURS
     for row in rows:
-        assert set(row["with_200_ms"]) == {"DEADLINE_EXCEEDED"}
+        assert row["with_200_ms"]["DEADLINE_EXCEEDED"] > 4
+        assert set(row["with_200_ms"]) <= {"DEADLINE_EXCEEDED", "OK"}, (
+            "a busy client sees the answer before the deadline"
+        )
         assert set(row["with_20_s"]) == {"OK"}
         assert row["connections"] == 1
 
