@@ -7,7 +7,7 @@ A call takes one of three paths:
 * If the call has to wait or may be repeated, it is a call of this library's own (`call.py`), whose attempts take the
   first path.
 * If there are interceptors, which may be added and removed at any time, the call passes through grpc's interceptor
-  machinery on a channel that never connects (`interceptor_channel.py`). The last interceptor is this library's own, and
+  machinery on a channel that never connects (`interceptor_channel.py`). The last interceptor is this library's own and
   makes the call on one of the first two paths. So interceptors run at once, as on a plain channel. They see the wait
   and its failures, can answer without a connection, and cannot make a dead connection redial.
 """

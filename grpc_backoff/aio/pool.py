@@ -260,7 +260,7 @@ class ConnectionPool(SteppedPool[Manager]):
         return self._clock.now() - connection.core.left
 
     def ask(self, connection: CallConnection, within: float, tell: Callable[[str], None]) -> None:
-        """Make a liveness call with this deadline, in seconds, and tell the name of the code with which it ended."""
+        """Make a liveness call with this deadline, in seconds, and pass the name of its status code to `tell`."""
 
         async def ask() -> None:
             tell(await connection.core.ask(within))

@@ -3,7 +3,7 @@ r"""The life of one subscription as a pure state machine: a server stream that i
 The retries of a call stop at the first message (RT-8), because a caller who has seen part of a response cannot be given
 another one in its place. A subscription begins there: its messages have no end, and `resume` tells the server from
 where to go on. What the machine decides is when a stream is opened, whether its end is final, how long to wait, and
-what the reader learns of a gap. It sees no messages. The shell keeps the last one, and makes the next request from it.
+what the reader learns of a gap. It sees no messages. The shell keeps the last one and makes the next request from it.
 
 ::
 

@@ -103,7 +103,7 @@ def tls_files(
 
     Raises:
         grpc_backoff.OptionError: there is neither `ca` nor `certificate`, only one of `certificate` and `key`, a value
-            is no path, or `check_every` is not a duration above 0.
+            is not a path, or `check_every` is not a duration above 0.
     """
     paths = {"ca": _path("ca", ca), "certificate": _path("certificate", certificate), "key": _path("key", key)}
     for name, other in (("certificate", "key"), ("key", "certificate")):

@@ -434,7 +434,7 @@ class PostgresStore(Store):
         floors[target] = first - _SLACK
 
     async def sweep(self) -> bool:
-        """Remove dead tuples if there are many, and count anew for the planner; autovacuum looks once a minute at most.
+        """Remove dead tuples if there are many and count anew for the planner; autovacuum looks once a minute at most.
 
         With old counts, a claim sorts all that is due instead of taking the first from the index.
         """

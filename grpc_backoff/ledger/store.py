@@ -1,6 +1,6 @@
 """What all of a ledger's databases have in common: everything but how statements are executed.
 
-A store for a database runs transactions, and says in its `Dialect` how the database writes times and locks; see
+A store for a database runs transactions and says in its `Dialect` how the database writes times and locks; see
 `sqlite` and `postgres`.
 """
 

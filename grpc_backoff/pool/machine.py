@@ -330,7 +330,7 @@ class RetireSlot(NamedTuple):
 
 @record
 class CondemnSlot(NamedTuple):
-    """Stop dialling for a slot and end its connection with all calls; `why` is what they are told."""
+    """Stop dialling for a slot and end its connection with all calls, whose status says `why`."""
 
     slot: int
     why: str

@@ -37,7 +37,7 @@ _GRPC_SETTINGS = {0xFE03: "GRPC_ALLOW_TRUE_BINARY_METADATA", 0xFE04: "GRPC_PREFE
 
 
 class Wire:
-    """The state of one connection. Call `feed` with the bytes that arrive, and send those that `to_send` returns.
+    """The state of one connection. Call `feed` with the bytes that arrive and send those that `to_send` returns.
 
     Attributes:
         head: the first bytes received.

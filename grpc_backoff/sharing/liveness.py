@@ -40,7 +40,7 @@ class Keeper(Protocol):
         ...
 
     def ask(self, connection: Any, within: float, tell: Callable[[str], None]) -> None:
-        """Make a liveness call with this deadline, in seconds, and tell the name of the code with which it ended."""
+        """Make a liveness call with this deadline, in seconds, and pass the name of its status code to `tell`."""
         ...
 
     def suspected(self, number: int, why: str, within: float) -> None:

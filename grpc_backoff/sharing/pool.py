@@ -226,7 +226,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     @abstractmethod
     def ask(self, connection: Any, within: float, tell: Callable[[str], None]) -> None:
-        """Make a liveness call with this deadline, in seconds, and tell the name of the code with which it ended."""
+        """Make a liveness call with this deadline, in seconds, and pass the name of its status code to `tell`."""
 
     @abstractmethod
     def _gate(self, connection: Any) -> Any:

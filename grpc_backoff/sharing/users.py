@@ -1,6 +1,6 @@
 """Who uses a shared connection, and what is closed when one of them leaves (SH-7).
 
-A channel asks for the connection until it leaves, and uses it until its calls have ended. So the manager stops dialling
+A channel asks for the connection until it leaves and uses it until its calls have ended. So the manager stops dialling
 when the last channel leaves, and the connection is closed when the last channel's calls have ended.
 """
 

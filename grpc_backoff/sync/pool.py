@@ -240,7 +240,7 @@ class ConnectionPool(SteppedPool[Manager]):
         return connection.now() - connection.used
 
     def ask(self, connection: CoreConnection, within: float, tell: Callable[[str], None]) -> None:
-        """Make a liveness call with this deadline, in seconds, and tell the name of the code with which it ended."""
+        """Make a liveness call with this deadline, in seconds, and pass the name of its status code to `tell`."""
         connection.ask(within, tell)
 
     def listen(

@@ -288,7 +288,7 @@ def assert_backs_off(visits: Sequence[Visit], expected: Terms = PROTOCOL) -> Non
 
 
 def assert_no_flood(visits: Sequence[Visit], expected: Terms = PROTOCOL) -> None:
-    """Assert that no more connections were made than one for each INITIAL_BACKOFF, at its shortest, and one early."""
+    """Assert that at most one connection per INITIAL_BACKOFF, less its jitter, was made, plus one that may be early."""
     lasted = visits[-1].accepted - visits[0].accepted if visits else 0.0
     most = math.floor((lasted + expected.tolerance) / ((1 - expected.jitter) * expected.initial)) + 2
     _require(len(visits) <= most, f"the client floods: at most {most} connections are allowed; {_seen(visits)}")

@@ -44,7 +44,7 @@ async def finish(call):
 
 
 async def test_a_retired_channel_drains_with_its_last_call():
-    """CH-6: a retired channel may be closed once its last call has ended, which is told once, and not earlier."""
+    """CH-6: a retired channel may be closed once its last call has ended; this is reported once, and not earlier."""
     async with connected() as (core, drained):
         first, second = begun(core), begun(core)
         core.retire()
@@ -172,7 +172,7 @@ async def test_a_state_that_lasts_is_watched_once():
 
 
 async def test_only_the_end_of_the_latest_state_is_told():
-    """CB-16: the end of a watched state is told once, and not if another state is watched by then."""
+    """CB-16: the end of a watched state is reported once, and not if another state is watched by then."""
     told = []
     async with serving() as port:
         plain = grpc.aio.insecure_channel(f"127.0.0.1:{port}")

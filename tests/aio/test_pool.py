@@ -101,7 +101,7 @@ async def test_a_replacement():
 
 
 async def test_a_replacement_backs_off():
-    """PO-3, CB-2: a replacement follows the schedule, and no event of it is told twice."""
+    """PO-3, CB-2: a replacement follows the schedule, and none of its events is reported twice."""
     parts = Parts([Succeeds()], [Fails(), Fails(), Succeeds()])
     parts.pool.want()
     await parts.clock.advance(5)

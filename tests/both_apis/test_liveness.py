@@ -248,7 +248,7 @@ def test_a_slow_server(ours, log):
 
 
 def test_a_loop_that_is_blocked_while_the_peer_is_asked(ours):
-    """LV-4: a loop, or a conductor, that is blocked just after the peer is asked condemns no connection that lives.
+    """LV-4: a loop, or a conductor, blocked just after the peer is asked condemns no connection to a living peer.
 
     It is blocked for 1.2 s with 0.5 s for an answer, in the turns after the question, so in one of them before grpcio
     has sent it.

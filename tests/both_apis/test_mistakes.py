@@ -35,7 +35,7 @@ ARGUMENTS = {
 
 @pytest.fixture
 def channel(kind, phase, server):
-    """A channel that is READY, or one that waits for a connection for ever."""
+    """A channel that is READY, or one that waits for a connection forever."""
     with front(silent) as peer, kind.channel(server.target if phase == "ready" else peer.target) as channel:
         if phase == "ready":
             channel.ready()

@@ -57,7 +57,7 @@ def test_the_callers_own_cancellation(ours, cancellable):
 
 
 class Rollout:
-    """A server of `grpc.aio` that is busy while calls arrive, and then stops with a grace period and starts anew."""
+    """A server of `grpc.aio` that is busy while calls arrive, and then stops with a grace period and starts again."""
 
     def __init__(self, port):
         self._port = port

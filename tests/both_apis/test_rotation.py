@@ -201,6 +201,6 @@ def test_nothing_is_left(ours, issuer):
 
 
 def test_arguments(ours):
-    """CH-10: what is no credentials raises an error that says what was expected."""
+    """CH-10: anything but credentials raises an error that says what was expected."""
     with pytest.raises(TypeError, match=r"^credentials=str: expected grpc.ChannelCredentials, tls_files\(...\) or a"):
         ours.make("localhost:1", credentials="ca.pem")

@@ -66,7 +66,7 @@ def test_released():
 
 
 def test_room_again():
-    """RT-8: released requests take up no space, so a committed stream can continue for ever."""
+    """RT-8: released requests take up no space, so a committed stream can continue forever."""
     buffer = ReplayBuffer(10)
     for number in range(1000):
         assert buffer.add(bytes(10))

@@ -162,7 +162,7 @@ def test_other_ends():
 
 
 def test_waits():
-    """SB-3: the waits follow the policy and begin anew with the first message of a stream."""
+    """SB-3: the waits follow the policy and start over with the first message of a stream."""
     run, waits = Run(s.Asked()), []
     for _ in range(4):
         waits.append(run.over().wait())
@@ -212,7 +212,7 @@ def test_too_early():
 
 
 def test_limits():
-    """SB-4: attempts and deadline count from the last message, so a subscription that delivers goes on for good."""
+    """SB-4: attempts and deadline count from the last message, so a subscription that delivers goes on indefinitely."""
     run = streaming(max_attempts=2)
     for _ in range(5):
         run.over().wake().feed(s.MessageCame())

@@ -157,7 +157,7 @@ ROUND_ROBIN = ("--option", "grpc.lb_policy_name=round_robin")
 
 
 async def test_several_connections_are_rows():
-    """PO-11: of two servers, one of them bad, each attempt is told with its address, and each connection is a row."""
+    """PO-11: of two servers, one of them bad, each attempt is shown with its address, and each connection is a row."""
     async with one_of_two_serves() as (target, good, bad):
         status, lines, errors = await connect(target, "--attempts", "4", *FAST, *ROUND_ROBIN)
     attempts, (heading, first, second, totals) = lines[:4], lines[4:]

@@ -117,7 +117,7 @@ def test_addresses(target, addresses):
     ],
 )
 def test_targets_of_the_core(target):
-    """PO-5: what only the core can resolve, the core dials, with its own round_robin."""
+    """PO-5: a target that only the core can resolve is dialled by the core, with its own round_robin."""
     assert read_place(target, AROUND, ()) == Place(PoolPolicy())
     assert read_place(target, PoolPolicy(resolve_every=1.0), ()) == Place(PoolPolicy())
 

@@ -546,7 +546,7 @@ def test_news_never_resets_a_schedule():
 
 @pytest.mark.parametrize("lasts", [0.0, 0.35])
 def test_false_news_ten_times_a_second(lasts):
-    """LV-4: however frequent news is, also during attempts, it costs at most one attempt for each gap."""
+    """LV-4: however frequent news is, even during attempts, it costs at most one attempt for each gap."""
     driver = back_off(1)
     end, news, plans = driver.now + 600.0, driver.now, set()
     while driver.now < end:

@@ -634,7 +634,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def one_attempt_in_backoff(self):
-        """SH-3: among the managers that know of the backoff, at most one has an attempt in flight."""
+        """SH-3: among the managers that know about the backoff, at most one has an attempt in flight."""
         process = getattr(self, "process", None)
         if process is None or not process.schedule.failing:
             return

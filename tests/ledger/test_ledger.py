@@ -117,7 +117,7 @@ async def test_what_the_server_said_of_an_attempt_made_by_hand(ledger):
 
 
 async def test_a_backoff_by_hand(ledger):
-    """LG-4, seed 001: `set_backoff` refuses what is no duration, and keeps to the policy's cap."""
+    """LG-4, seed 001: `set_backoff` refuses anything but a duration and keeps to the policy's cap."""
     told = await ledger.submit("t", "/m/m", b"", policy="preset: steps, deadline: 1d")
 
     for seconds in (float("nan"), float("inf"), -1.0, "soon"):

@@ -177,7 +177,7 @@ def test_opening_fails(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_child(tmp_path):
-    """LG-9: the child of a fork, which has no such thread, gets an error instead of waiting for ever."""
+    """LG-9: the child of a fork, which has no such thread, gets an error instead of waiting forever."""
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         child = os.fork()
         if not child:

@@ -53,7 +53,7 @@ def test_a_new_connection():
 
 
 def test_what_the_server_says():
-    """RO-1: each change of the health is told once."""
+    """RO-1: each change of the health is reported once."""
     driver, messages = Driver(), (SERVING, SERVING, NOT_SERVING, NOT_SERVING, SERVING, b"")
     told = [driver.feed(h.Answered(message)).told() for message in messages]
     assert told == [[""], [], [SAYS_NO], [], [""], ["the server reports UNKNOWN"]]
@@ -84,7 +84,7 @@ def test_a_stream_that_ends_without_an_answer():
 
 
 def test_a_stream_that_ends_after_an_answer():
-    """RO-1: what the server said last holds, and the next stream is begun at once, but at most one per second."""
+    """RO-1: what the server said last holds, and the next stream begins at once, but at most one per second."""
     driver = Driver().feed(h.Answered(NOT_SERVING)).feed(h.Ended("OK"), 0.2)
     assert (driver.told(), driver.timer) == ([], 101.0)
     driver.wake().feed(h.Answered(NOT_SERVING)).feed(h.Ended("UNAVAILABLE"), 60)
@@ -97,7 +97,7 @@ def test_a_stream_that_ends_after_an_answer():
     "end", [h.Ended("UNAVAILABLE", alive=False), h.WatchTimerFired(0.0, alive=False), h.Unwatched()]
 )
 def test_the_connection_ends(before, end):
-    """RO-1, CB-16: no stream is begun on a connection that has ended, and its end says nothing about the health."""
+    """RO-1, CB-16: no stream is started on a connection that has ended, and its end says nothing about the health."""
     driver = Driver()
     for each in before:
         driver.feed(each)
@@ -109,7 +109,7 @@ def test_the_connection_ends(before, end):
 
 
 def test_a_replacement_waits_for_the_first_answer():
-    """RO-1: the health of a replacement that nobody knows in time is taken to be good and is watched on."""
+    """RO-1: the health of a replacement that nobody knows in time is taken to be good and is still watched."""
     driver = Driver(prove_within=5.0, idle_timeout=1.0)
     assert driver.timer == 105.0, "it does not go idle meanwhile"
     assert driver.wake().effects == [h.Tell(""), ArmTimer(101.0)]
@@ -149,7 +149,7 @@ def test_messages(message, problem):
     [b"\xff\xff\xff", b"\x08", b"\x00", b"\x0b", b"\x12\x05x", b"\x15123", b"\x08" + b"\x80" * 20, b"no"],
 )
 def test_garbage(message):
-    """RO-1: what is no HealthCheckResponse means that the server is not serving."""
+    """RO-1: anything but a HealthCheckResponse means that the server is not serving."""
     assert h.problem_of(message) == "its health service sent no HealthCheckResponse"
 
 

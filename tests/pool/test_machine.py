@@ -486,7 +486,7 @@ def test_what_news_a_name_has(before, after, news):
 
 
 def test_an_address_that_is_back():
-    """LV-4: with round_robin, the slot of an address that the name has again is told, and no other."""
+    """LV-4: with round_robin, only the slot of an address that the name has again is notified."""
     driver = failing(failing(round_robin("a", "b", "c", resolve_every=2.0).serve(3), 1), 2)
     driver.wake()
     driver.feed(p.NameResolved(()), 0.5)
@@ -542,7 +542,7 @@ def test_each_of_several_is_replaced():
 
 @pytest.mark.parametrize(("eager", "wanted"), [(True, [p.WantSlot(0)]), (False, [])])
 def test_eager_with_several(eager, wanted):
-    """CB-7: the channel's only connection is made anew at once if the channel is eager and in use."""
+    """CB-7: the channel's only connection is replaced at once if the channel is eager and in use."""
     driver = Driver(eager=eager, max_connections=2).feed(p.Wanted()).serve(0)
     assert driver.lose(0, busy=True).done(p.WantSlot) == wanted
 

@@ -62,7 +62,7 @@ def watch(keeper, service="", **more):
 
 
 def test_what_the_server_says():
-    """RO-1: the stream is begun for the service, and each change of the health is told."""
+    """RO-1: the stream is started for the service, and each change of the health is reported."""
     keeper = Keeper()
     made = watch(keeper, "shop.Orders")
     assert keeper.requests == [b"\x0a\x0bshop.Orders"]

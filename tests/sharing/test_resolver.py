@@ -49,7 +49,7 @@ def test_one_thread_for_a_name(asked):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 def test_a_fork_during_a_resolution(asked):
-    """PO-12, FK-1: the child resolves anew, although the parent's thread does not exist there."""
+    """PO-12, FK-1: the child resolves the name itself, although the parent's thread does not exist there."""
     resolver = Resolver()
     resolver.resolve("name", 1, lambda _: None)
     until(lambda: len(asked) == 2)

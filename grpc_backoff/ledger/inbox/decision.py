@@ -1,6 +1,6 @@
 """What an inbox decides about a call: execute it, answer it from the record, let it wait, or refuse it.
 
-Everything here is pure. `InboxEntry.steps` is one transaction, as a generator: it yields statements and `HANDLE`, and
+Everything here is pure. `InboxEntry.steps` is one transaction, as a generator: it yields statements and `HANDLE` and
 receives rows and the handler's response. The shells for both APIs run it.
 """
 

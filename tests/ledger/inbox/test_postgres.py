@@ -50,7 +50,7 @@ def url(database):
     ],
 )
 def test_trouble(error, expected):
-    """IB-6: errors that a repeat can mend are told from those that it cannot."""
+    """IB-6: errors that a repeat can mend are distinguished from those that it cannot."""
     assert trouble_of(error) is expected
 
 
