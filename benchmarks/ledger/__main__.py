@@ -23,6 +23,7 @@ WHAT = {
     "submits": ["sqlite"],
     "latency": ["sqlite"],
     "deliveries": ["postgres"],
+    "bare-rates": ["postgres"],
     "wake-ups": ["postgres"],
     "replay": KINDS,
     "faults": ["postgres"],
@@ -75,7 +76,19 @@ async def _measure(chosen: argparse.Namespace, url: str, kind: str) -> AsyncIter
             each = (chosen.operations or 10 * chosen.keys) // chosen.keys
             yield await orders.order(url, chosen.keys, each, chosen.moments, ordered=not chosen.without)
         case "order-rates":
-            yield await orders.order_rates(url, chosen.keys, chosen.operations or 5000, chosen.rounds)
+            number = chosen.operations or 5000
+            yield await rates.compared(
+                chosen.rounds,
+                lambda: rates.deliveries(url, number, chosen.concurrency, chosen.keys),
+                lambda: rates.deliveries(url, number, chosen.concurrency),
+            )
+        case "bare-rates":
+            number = chosen.operations or 5000
+            yield await rates.compared(
+                chosen.rounds,
+                lambda: rates.deliveries(url, number, chosen.concurrency),
+                lambda: rates.bare_deliveries(url, number, chosen.concurrency),
+            )
         case "orchestrators":
             yield await orchestrators.locked(url, chosen.rounds)
         case "unlocked":

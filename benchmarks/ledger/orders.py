@@ -18,11 +18,10 @@ import grpc
 import grpc.aio
 
 from benchmarks.ledger.kills import SETTINGS, deliverer, kill_repeatedly
-from benchmarks.ledger.rates import deliveries
 from grpc_backoff import aio
 from grpc_backoff.ledger import Ledger
 
-__all__ = ["Order", "OrderRates", "order", "order_rates"]
+__all__ = ["Order", "order"]
 
 _METHOD = "/shop.Orders/Place"
 
@@ -38,17 +37,6 @@ class Order:
     out_of_order: int
     missed: int
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class OrderRates:
-    """Deliveries per second with and without order keys, one process, and what the keys leave of the rate."""
-
-    keys: int
-    operations: int
-    ordered: float
-    unordered: float
-    kept: float
 
 
 class _Server(grpc.GenericRpcHandler):
@@ -103,13 +91,3 @@ async def order(url: str, keys: int, each: int, kills: int, deliverers: int = 2,
     wrong = sum(numbers != sorted(numbers) for numbers in handler.seen.values())
     missed = sum(each - len(set(numbers)) for numbers in handler.seen.values()) + each * (keys - len(handler.seen))
     return Order(keys, keys * each, deliverers, kills // deliverers * deliverers, wrong, missed, seconds)
-
-
-async def order_rates(url: str, keys: int, number: int, rounds: int) -> OrderRates:
-    """Deliver operations with and without order keys in turn, so that other work on the machine slows both."""
-    seconds = {keys: 0.0, 0: 0.0}
-    for _ in range(rounds):
-        for some in seconds:
-            seconds[some] += (await deliveries(url, number, 16, some)).seconds
-    total = number * rounds
-    return OrderRates(keys, total, total / seconds[keys], total / seconds[0], seconds[0] / seconds[keys])

@@ -7,6 +7,7 @@ import contextlib
 import random
 import time
 import uuid
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 
 import grpc
@@ -20,7 +21,16 @@ from grpc_backoff.ledger.records import Lease, Submission
 from grpc_backoff.ledger.statements import batches
 from grpc_backoff.policy.presets import LEDGER
 
-__all__ = ["METHOD", "Rate", "claim_latency", "deliveries", "procrastinate_deliveries", "serving", "submits"]
+__all__ = [
+    "METHOD",
+    "Compared",
+    "Rate",
+    "claim_latency",
+    "deliveries",
+    "procrastinate_deliveries",
+    "serving",
+    "submits",
+]
 
 _SETTINGS = LedgerSettings(**LEDGER)
 METHOD = "/shop.Orders/Place"
@@ -39,6 +49,28 @@ class Rate:
     @property
     def per_second(self) -> float:
         return self.number / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Operations per second in one way and in another, and the first divided by the second."""
+
+    what: str
+    operations: int
+    rate: float
+    other: float
+    ratio: float
+
+
+async def compared(
+    rounds: int, one: Callable[[], Coroutine[None, None, Rate]], other: Callable[[], Coroutine[None, None, Rate]]
+) -> Compared:
+    """Measure in both ways in turn, so that other work on the machine slows both."""
+    pairs = [(await one(), await other()) for _ in range(rounds)]
+    number = sum(each.number for each, _ in pairs)
+    seconds, its = (sum(pair[index].seconds for pair in pairs) for index in (0, 1))
+    what = f"{pairs[0][0].what}; other: {pairs[0][1].what}"
+    return Compared(what, number, number / seconds, number / its, its / seconds)
 
 
 async def submits(url: str, number: int, batch: int = 10) -> Rate:
@@ -127,6 +159,7 @@ async def deliveries(url: str, number: int, concurrency: int, keys: int = 0) -> 
 async def bare_deliveries(url: str, number: int, concurrency: int) -> Rate:
     """Make the same calls with what one writes by hand: each worker locks a row, calls, and marks it as done."""
     async with await psycopg.AsyncConnection.connect(url) as connection:
+        await connection.execute("DROP TABLE IF EXISTS jobs")
         await connection.execute("CREATE TABLE jobs (id bigserial PRIMARY KEY, request bytea, done bool DEFAULT false)")
         await connection.execute("CREATE INDEX ON jobs (id) WHERE NOT done")
         await connection.execute(

@@ -135,18 +135,16 @@ class Recording(OrderKeys):
         """
         d = self.dialect
         expired = d.expired if first else f"o.open AND o.lease_until <= {d.now}"
-        its = {"target": target, "head": _HEAD} | self._from(target or "")[1]
+        given = {"target": target, "head": _HEAD, "limit": limit} | self._from(target or "")[1]
         look = f"SELECT 1 WHERE EXISTS (SELECT 1 FROM {d.operations} o WHERE {expired}){d.disturbed}"
-        if not await self._rows(look, {name: its[name] for name in its if f":{name}" in expired}, Access.READ):
+        if not await self._rows(look, given, Access.READ):
             return []
-        return await self._run(lambda: self._lose(target, policy_of, limit, expired), Access.TRANSACTION)
-
-    def _lose(self, target: str | None, policy_of: PolicyOf, limit: int, expired: str) -> Plan[list[Recorded]]:
-        d = self.dialect
-        yield [Statement(text, {}, answers=False) for text in d.corrections]
         its = "" if target is None else "AND o.target = :target "
         which = f"WHERE {expired} {its}ORDER BY o.lease_until LIMIT :limit{d.skip}"
-        given = {"target": target, "limit": limit, "head": _HEAD} | self._from(target or "")[1]
+        return await self._run(lambda: self._lose(policy_of, which, given), Access.TRANSACTION)
+
+    def _lose(self, policy_of: PolicyOf, which: str, given: Mapping[str, Any]) -> Plan[list[Recorded]]:
+        yield [Statement(text, {}, answers=False) for text in self.dialect.corrections]
         [found] = yield [Statement(f"WITH {self._locked(which)}", given)]
         ends = []
         for row in LockedRow.read(found):
