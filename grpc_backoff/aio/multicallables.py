@@ -18,7 +18,7 @@ from asyncio import AbstractEventLoop, _get_running_loop  # the public function 
 from collections.abc import AsyncIterable, Callable, Container
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from weakref import ref
 
 import grpc
@@ -38,16 +38,12 @@ from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
 from grpc_backoff.policy.hedging import CallPolicy
 
-if TYPE_CHECKING:
-    from grpc_backoff.config.methods import CallPolicies
-
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
 
 class CallingChannel(Protocol):
     """What a method's calls need from their channel; it also has the lists of interceptors that `LISTS` names."""
 
-    call_policies: CallPolicies
     closing: bool
     loop: AbstractEventLoop
     _calls: Calls
@@ -166,8 +162,7 @@ class MultiCallable(Method):
         method = details.method.decode() if isinstance(details.method, bytes) else details.method
         callee = self
         if method != self._method:
-            policy = self._channel.call_policies.of(method)
-            callee = type(self)(self._channel, method, *self._signature, policy=policy)
+            callee = getattr(self._channel, self.arity)(method, *self._signature)
         arguments = Arguments(details.timeout, details.metadata, details.credentials, details.wait_for_ready, None)
         return callee._make_call(request, arguments, forwarded=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import grpc
 import grpc.aio
@@ -17,9 +17,7 @@ from grpc_backoff.calls.machine import CallHook
 from grpc_backoff.channel.method import Arguments
 from grpc_backoff.channel.subscription import SubscriptionSetup, SubscriptionShell, checked
 from grpc_backoff.connection.clock import TimerHandle
-
-if TYPE_CHECKING:
-    from grpc_backoff.config.methods import Retry
+from grpc_backoff.policy.retry import Retry
 
 _DONE = s.SubscriptionPhase.DONE
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from grpc_backoff.base_errors import OptionError
-from grpc_backoff.config.pairs import Pairs, first_values, key_text
+from grpc_backoff.config.pairs import Pairs, key_text
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
@@ -95,8 +95,10 @@ class ServiceConfig:
         return _NOTHING
 
 
-def read_service_config(options: Pairs) -> tuple[ServiceConfig, Pairs]:
+def read_service_config(options: Pairs, given: Mapping[str, Any]) -> tuple[ServiceConfig, Pairs]:
     """Read the service config among a channel's options; return it, and the options left for the core.
+
+    `given` has the value of each option that applies.
 
     Retries are removed from the core's options, because the core's retries would multiply with this library's (RT-10).
     If a value for retries is invalid, the config is left unchanged, so that the core rejects it. It is also left
@@ -107,7 +109,6 @@ def read_service_config(options: Pairs) -> tuple[ServiceConfig, Pairs]:
     Raises:
         OptionError: a `hedgingPolicy` has an invalid value, or is besides a `retryPolicy`.
     """
-    given = first_values(options)
     parsed = read_json(given.get(_SERVICE_CONFIG))
     if not isinstance(parsed, dict):
         return ServiceConfig(), options
