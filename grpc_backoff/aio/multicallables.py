@@ -36,7 +36,6 @@ from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.shares import Share
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
-from grpc_backoff.policy.hedging import CallPolicy
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
@@ -66,21 +65,9 @@ class MultiCallable(Method):
 
     _channel: CallingChannel
 
-    def __init__(
-        self,
-        channel: CallingChannel,
-        method: str,
-        request_serializer: Any,
-        response_deserializer: Any,
-        registered: bool | None,
-        *,
-        policy: CallPolicy | None = None,
-        call_id: str | None = None,
-    ) -> None:
+    def __init__(self, channel: CallingChannel, method: str, *signature: Any, **how: Any) -> None:
         """Take the arguments of `Method`."""
-        super().__init__(
-            channel, method, request_serializer, response_deserializer, registered, policy=policy, call_id=call_id
-        )
+        super().__init__(channel, method, *signature, **how)
         self._loop = channel.loop
         self._owner = channel._share.key
         self._interceptors = LISTS[self.arity]

@@ -51,9 +51,6 @@ if TYPE_CHECKING:
 Options = Sequence[tuple[Any, Any]]
 ManagerT = TypeVar("ManagerT", bound=SteppedManager[Any])
 
-REFRESHED = "refresh_connection() was called"
-"""Why a connection is replaced that the program asks to be replaced (PO-9)."""
-
 _CLOSED = p.PoolPhase.CLOSED
 _TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
 WITHIN_LIMIT = 0.99
