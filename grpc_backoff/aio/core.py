@@ -73,7 +73,6 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self._served = False
         self._closing = False
         self._seen_ended = math.inf
-        self._timer: asyncio.TimerHandle | None = None
         self._loss: Loss | None = None
         self._redials = 0
         self._redialled: Callable[[], None] | None = None
@@ -202,7 +201,10 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             case m.Explain():
                 self._owner.spawn(self._explain())
             case m.Made() | m.Failed():
-                self._end_attempt(effect.failure if isinstance(effect, m.Failed) else None)
+                failure = effect.failure if isinstance(effect, m.Failed) else None
+                self._owner.ended(self, failure)
+                if not self._outcome.done():  # otherwise, the attempt has been cancelled
+                    self._outcome.set_result(failure)
             case m.Lost(loss, lived):
                 self._owner.last_life, self._loss = lived, loss
                 self._lost.set_result(None)
@@ -213,11 +215,6 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             case m.Close():
                 self._close()
 
-    def _end_attempt(self, failure: Failure | None) -> None:
-        self._owner.ended(self, failure)
-        if not self._outcome.done():  # otherwise, the attempt has been cancelled
-            self._outcome.set_result(failure)
-
     async def _explain(self) -> None:
         """Ask why the dial failed. The call never leaves the process, and grpcio's own metrics do not count it."""
         if self._state.phase is not m.DialPhase.FAILED:
@@ -227,11 +224,6 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         question = ask(request, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
         self.core.began(question, None)
         self.feed(m.Explained((await question.code()).name, await question.details() or ""))
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _close(self) -> None:
         self._cancel_timer()
@@ -252,11 +244,6 @@ def _derived(target: str, options: Options) -> tuple[str, bool, bool]:
     named = first_values(options)
     dialled = target if resolver_configures(target, named) else core_target(target)
     return dialled, spreads_calls(target, named), "grpc.service_config" in named
-
-
-def _set(read: asyncio.Future[Outcome], outcome: Outcome) -> None:
-    if not read.done():  # otherwise, the attempt was cancelled
-        read.set_result(outcome)
 
 
 class CoreConnector:
@@ -321,7 +308,8 @@ class CoreConnector:
         read: asyncio.Future[Outcome] = loop.create_future()
 
         def tell(outcome: Outcome) -> None:
-            loop.call_soon_threadsafe(_set, read, outcome)
+            # Unless the attempt was cancelled.
+            loop.call_soon_threadsafe(lambda: None if read.done() else read.set_result(outcome))
 
         source.read(tell)
         await asyncio.wait([read], timeout=most)

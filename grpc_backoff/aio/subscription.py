@@ -16,7 +16,6 @@ from grpc_backoff.calls import subscription as s
 from grpc_backoff.calls.machine import CallHook
 from grpc_backoff.channel.method import Arguments
 from grpc_backoff.channel.subscription import SubscriptionSetup, SubscriptionShell, checked
-from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.policy.retry import Retry
 
 _DONE = s.SubscriptionPhase.DONE
@@ -29,7 +28,6 @@ class Subscription(SubscriptionShell):
     """
 
     exhausted_error = RetriesExhaustedError
-    _timer: TimerHandle | None = None
     _changed: asyncio.Future[None] | None = None
     _reading = False
 
@@ -120,9 +118,7 @@ class Subscription(SubscriptionShell):
         self._wake()
 
     def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._cancel_timer()
         self._wake()
 
     def _wake(self) -> None:
