@@ -119,11 +119,14 @@ def read_service_config(options: Pairs, given: Mapping[str, Any]) -> tuple[Servi
     if given.get(_ENABLE_RETRIES, True):
         hedged = [_read_hedging(entry) for entry in entries]
         with contextlib.suppress(OptionError):
-            retries, budget = [_read_retry(entry) for entry in entries], read_throttling(parsed)
+            native = [entry.get("retryPolicy") for entry in entries]
+            retries = [None if policy is None else from_service_config(policy) for policy in native]
+            budget = read_throttling(parsed)
     methods: dict[str, MethodConfig] = {}
     for entry, retry, hedging in zip(entries, retries, hedged, strict=True):
-        policy = hedging or retry
-        config = MethodConfig(_flag(entry.get("waitForReady")), read_duration(entry.get("timeout")), policy)
+        wait = entry.get("waitForReady")
+        wait_for_ready = wait if isinstance(wait, bool) else None
+        config = MethodConfig(wait_for_ready, read_duration(entry.get("timeout")), hedging or retry)
         methods.update((path, config) for path in method_paths(entry))
     configured = bool(given.get(_ENABLE_RETRIES, True)) and any(
         entry.get("retryPolicy") is not None for entry in entries
@@ -131,11 +134,6 @@ def read_service_config(options: Pairs, given: Mapping[str, Any]) -> tuple[Servi
     if any(retries) or any(hedged):
         options = _without_retries(options, parsed, entries, retried=any(retries))
     return ServiceConfig(methods, budget, left_to_core=configured and not any(retries)), options
-
-
-def _read_retry(entry: Mapping[str, Any]) -> RetryPolicy | None:
-    native = entry.get("retryPolicy")
-    return None if native is None else from_service_config(native)
 
 
 def _read_hedging(entry: Mapping[str, Any]) -> HedgingPolicy | None:
@@ -153,10 +151,6 @@ def _read_hedging(entry: Mapping[str, Any]) -> HedgingPolicy | None:
         max_attempts=min(_attempts("hedgingPolicy.maxAttempts", native.get("maxAttempts")), MOST_COPIES),
         non_fatal_codes=HEDGING_CHECKS["non_fatal_codes"](*codes, Unit.JSON),
     )
-
-
-def _flag(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
 
 
 def _without_retries(
