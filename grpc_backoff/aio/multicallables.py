@@ -85,11 +85,6 @@ class MultiCallable(Method):
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
         return made
 
-    def _on_core(self, core: CoreChannel) -> Callable[..., grpc.aio.Call]:
-        made: Any = self._on_channel(core.channel)
-        # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
-        return made.__call__ if self.takes_one_request else _ending_requests(made)
-
     def _ready(self) -> CallConnection | None:
         """Return the connection that calls may use right now, with grpc's multicallable on it; None without one."""
         if _get_running_loop() is not self._loop:
@@ -113,7 +108,9 @@ class MultiCallable(Method):
         return connection
 
     def _bind_to(self, connection: CallConnection) -> Callable[..., grpc.aio.Call]:
-        direct = self._on_core(connection.core)  # first, because it raises if the method's name is invalid
+        made: Any = self._on_channel(connection.core.channel)  # first: it raises if the method's name is invalid
+        # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
+        direct = made.__call__ if self.takes_one_request else _ending_requests(made)
         if connection.on_end is not None:
             direct = _with_end(direct, connection.on_end)
         if getattr(connection, "timed_out", None) is not None:
