@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from grpc_backoff.record import record
 
@@ -54,6 +54,8 @@ class Stepper(ABC, Generic[InputT, EffectT]):
     """
 
     _stepping = False
+    _timer: Any = None
+    """The handle of the armed timer, with a method `cancel`; None if no timer is armed."""
 
     def __init__(self) -> None:
         """Start without inputs."""
@@ -90,6 +92,11 @@ class Stepper(ABC, Generic[InputT, EffectT]):
     @abstractmethod
     def _carry_out(self, effect: EffectT) -> None:
         """Execute an effect of the machine."""
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _interrupted(self, error: Exception) -> None:
         """Handle the error of a step or of an effect. By default, it is raised to the caller of `feed`."""

@@ -19,7 +19,7 @@ WITHOUT = {
     "channel/call.py": "the part of a call of both APIs; test_call.py of each makes calls that fail in every way",
     "channel/environment.py": "what calls share; test_call.py of both APIs and test_budget.py make all kinds",
     "channel/pending.py": "the part of the queue of both APIs; test_pending.py of each feeds calls in every state",
-    "channel/factories.py": "the test_drop_in* of both APIs make every method by them, named and in order",
+    "channel/channel.py": "the part of a channel of both APIs; test_channel.py and test_drop_in* of each use all of it",
     "cli/attempts.py": "what it counts is what test_connect.py and test_view.py read in the output",
     "cli/commands.py": "the group alone; test_cli.py calls it",
     "cli/interrupt.py": "test_guard.py sends real signals, at every moment",

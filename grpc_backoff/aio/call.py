@@ -29,7 +29,6 @@ from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
 from grpc_backoff.channel.call import CallRules, CallShell, Status
 from grpc_backoff.channel.method import Arguments
-from grpc_backoff.connection.clock import TimerHandle
 
 _RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
 _BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)
@@ -83,7 +82,6 @@ class Call(CallShell, grpc.aio.Call):
     _channel = None
     _attempt: grpc.aio.Call | None = None
     _outcome: Outcome | None = None
-    _timer: TimerHandle | None = None
 
     def __init__(
         self,
@@ -165,19 +163,16 @@ class Call(CallShell, grpc.aio.Call):
             case stepping.Emit(event):
                 self._emit(event)
             case m.CallHook():
-                self._ask_hook(effect)
+                failed, began = self._failed_call(effect), self._state.attempt_began
+                self._calls.hooks.ask(effect.hook, failed, began, self._context, self._hook_done)
             case m.FailAttempt(code):
                 self._attempt, self._error = None, self._calls.pending.error(grpc.StatusCode[code])
                 self._end_span(code)
             case m.FailSoon():
                 self._calls.loop.call_soon(self.feed, self._calls.pending.no_connection())
             case stepping.AbandonAttempt():
-                self._abandon()
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+                if self._attempt is not None and not self._attempt.cancel() and not self._attempt.done():
+                    self._attempt, self._error = None, None
 
     def _timer_fired(self) -> None:
         self._timer = None
@@ -219,10 +214,6 @@ class Call(CallShell, grpc.aio.Call):
         if self._awaiting:
             _wake(self._awaiting)
 
-    def _abandon(self) -> None:
-        if self._attempt is not None and not self._attempt.cancel() and not self._attempt.done():
-            self._attempt, self._error = None, None
-
     def _attempt_ended(self, attempt: Any) -> None:
         """Notify the machine that an attempt has ended."""
         current: Any = self._attempt
@@ -248,10 +239,6 @@ class Call(CallShell, grpc.aio.Call):
         assert isinstance(error, grpc.aio.AioRpcError), "a failed attempt must have an error"
         metadata = error.initial_metadata(), error.trailing_metadata()
         return Status(error.code(), error.details() or "", *metadata, error.debug_error_string())
-
-    def _ask_hook(self, effect: m.CallHook) -> None:
-        failed = self._failed_call(effect)
-        self._calls.hooks.ask(effect.hook, failed, self._state.attempt_began, self._context, self._hook_done)
 
     def _hook_done(self, metadata: m.Metadata | None) -> None:
         self.feed(m.HookDone(metadata))
@@ -415,7 +402,10 @@ class Call(CallShell, grpc.aio.Call):
             if self._machine.handed_over:
                 return metadata
             if not metadata and not attempt.done() and self._machine.policy is not None:
-                await self._trailers_behind(attempt)
+                # Give the attempt a moment to end, because empty initial metadata may precede a trailers-only failure.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_GRACE_FOR_TRAILERS):
+                        await self._known(attempt)
             if not attempt.done():
                 if metadata:
                     self.commit()
@@ -424,19 +414,10 @@ class Call(CallShell, grpc.aio.Call):
             if self._attempt is attempt:
                 return metadata
 
-    async def _trailers_behind(self, attempt: grpc.aio.Call) -> None:
-        """Give an attempt a moment to end, because empty initial metadata may precede a trailers-only failure."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE_FOR_TRAILERS):
-                await self._known(attempt)
-
-    async def _known_outcome(self) -> Outcome:
+    async def _ask(self, question: str, if_cancelled: Any) -> Any:
         while self._outcome is None:
             await self._change()
-        return self._outcome
-
-    async def _ask(self, question: str, if_cancelled: Any) -> Any:
-        outcome = await self._known_outcome()
+        outcome = self._outcome
         if isinstance(outcome, grpc.aio.Call):
             return await getattr(outcome, question)()
         if isinstance(outcome, grpc.aio.AioRpcError):

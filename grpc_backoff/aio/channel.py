@@ -26,9 +26,8 @@ from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.polling import Polling
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.shares import Share, SharedPool, Shares, shared_pool
-from grpc_backoff.channel.factories import Factories
-from grpc_backoff.channel.forks import CoreUse, at_fork, check_core, generation, refuse_inherited
-from grpc_backoff.config.arguments import Listener, check_listener, remove_listener
+from grpc_backoff.channel.channel import BaseChannel
+from grpc_backoff.channel.forks import CoreUse, at_fork, refuse_inherited
 from grpc_backoff.config.channel import ChannelSettings, ChannelSetup, Options, read_channel
 from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 from grpc_backoff.connection.clock import Clock
@@ -37,7 +36,7 @@ from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.pool import PoolPolicy
-from grpc_backoff.sharing.credentials import ROTATED, security_of
+from grpc_backoff.sharing.credentials import security_of
 from grpc_backoff.sharing.key import Key, key_of
 from grpc_backoff.sharing.pool import dialled, find_place, pool_machine, resolver_of
 from grpc_backoff.telemetry.log import log_event
@@ -58,7 +57,7 @@ _inherited: list[Channel] = []
 """A parent's open channels. They are kept, because freeing their core channels would involve the core."""
 
 
-class Channel(Factories, grpc.aio.Channel):
+class Channel(BaseChannel, grpc.aio.Channel):
     """A `grpc.aio.Channel` that connects according to gRPC's connection-backoff protocol.
 
     Channels are created by `insecure_channel` and `secure_channel`. In addition to grpc's own interface, they have
@@ -68,7 +67,6 @@ class Channel(Factories, grpc.aio.Channel):
     """
 
     _multicallables = MULTICALLABLES
-    closing = True  # until the constructor has finished
 
     def __init__(
         self,
@@ -84,21 +82,12 @@ class Channel(Factories, grpc.aio.Channel):
         """Create the channel; see `insecure_channel`. `connector` is for `grpc_backoff.testing.scripted_channel`."""
         setup = read_channel(target, options, settings)
         target, policy, core_options = setup.target, setup.policy, setup.core_options
-        check_core(target, asyncio=True)
-        self._generation = generation()
-        self.call_policies = setup.call_policies
-        """The retry policies for the channel's calls, by method."""
-        self.policy = policy
-        """The channel's connect policy."""
-        self.policy_values = setup.policy_values
-        """The connect policy's values by name, each with its source (BP-3)."""
+        self._take(setup, credentials, asyncio=True)
         self._polling: Polling | None = Polling.shared()
-        source = None if credentials is None or isinstance(credentials, grpc.ChannelCredentials) else credentials
-        self._source = source
         self._interceptor_channel = interceptor_channel.InterceptorChannel(
             target,
             # This channel never connects, so it needs some credentials, but not those of the source.
-            grpc.ssl_channel_credentials() if source is not None else cast("Any", credentials),
+            grpc.ssl_channel_credentials() if self._source is not None else cast("Any", credentials),
             core_options,
             compression,
             LAST_INTERCEPTORS,
@@ -139,11 +128,10 @@ class Channel(Factories, grpc.aio.Channel):
             loop=loop,
             rng=rng,
         )
-        self.target = target
         self.closing = False
         _channels.add(self)
-        if source is not None:
-            source.watch(self._rotate)
+        if self._source is not None:
+            self._source.watch(self._rotate)
 
     @staticmethod
     def _key(
@@ -161,56 +149,15 @@ class Channel(Factories, grpc.aio.Channel):
             setup.derived[compression] = key
         return key
 
-    # Beyond grpc's interface.
-
     def connection_status(self) -> ConnectionStatus:
         """Return the channel's status: state, attempt, last error, and seconds until the next attempt (CH-11)."""
         return self._share.full_status()
 
-    def refresh_connection(self) -> None:
-        """Replace the channel's connection while it goes on serving (PO-9).
+    def _refresh(self, why: str) -> None:
+        self._share.refresh(why)
 
-        New calls use the new connection once it is READY; calls that run on the old one continue there. If the attempt
-        fails, the old connection goes on serving, and the attempt is repeated with backoff (PO-3). Use this when the
-        program learns from another source that the server has moved. It may be called in any state, from any thread,
-        any number of times; two replacements start at least INITIAL_BACKOFF apart. Without a connection, and after
-        `close`, it does nothing.
-        """
-        if not self._is_inherited:
-            self._share.refresh()
-
-    def _rotate(self) -> None:
-        """Replace every connection, because the files of the credentials have changed (PO-10)."""
-        self._pool.refresh(ROTATED)
-
-    def reset_connect_backoff(self) -> None:
-        """Reset the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
-
-        Use this when the program learns from another source that the network or the server is back. It may be called in
-        any state, from any thread, any number of times; after `close` it does nothing.
-        """
-        if not self._is_inherited:
-            self._share.reset()
-
-    def add_listener(self, listener: Listener) -> None:
-        """Register a listener, to be called with every later event from the connection and from retried calls.
-
-        The listener is called on the event loop and must not block. Its exceptions are logged and otherwise ignored
-        (CH-11).
-
-        Raises:
-            OptionError: `listener` is not callable, or is a coroutine function.
-        """
-        check_listener("listener", listener)
-        self._listeners.given.append(listener)
-
-    def remove_listener(self, listener: Listener) -> None:
-        """Remove a listener.
-
-        Raises:
-            ValueError: `listener` is not registered.
-        """
-        remove_listener(self._listeners.given, listener)
+    def _reset(self) -> None:
+        self._share.reset()
 
     def stop_dialling(self) -> None:
         """Leave the connection and stop dialling at once, as a threaded channel's `close` does.
@@ -340,10 +287,6 @@ class Channel(Factories, grpc.aio.Channel):
         """Raise grpc's own error if the channel is closed."""
         if self.closing:
             raise grpc.aio.UsageError("Channel is closed.")
-
-    @property
-    def _is_inherited(self) -> bool:
-        return self._generation is not generation()
 
 
 def _inherit() -> CoreUse:

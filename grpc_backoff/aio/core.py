@@ -73,7 +73,6 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self._served = False
         self._closing = False
         self._seen_ended = math.inf
-        self._timer: asyncio.TimerHandle | None = None
         self._loss: Loss | None = None
         self._redials = 0
         self._redialled: Callable[[], None] | None = None
@@ -233,11 +232,6 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self.core.began(question, None)
         self.feed(m.Explained((await question.code()).name, await question.details() or ""))
 
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def _close(self) -> None:
         self._cancel_timer()
         self._closed.set_result(None)
@@ -257,11 +251,6 @@ def _derived(target: str, options: Options) -> tuple[str, bool, bool]:
     named = first_values(options)
     dialled = target if resolver_configures(target, named) else core_target(target)
     return dialled, spreads_calls(target, named), "grpc.service_config" in named
-
-
-def _set(read: asyncio.Future[Outcome], outcome: Outcome) -> None:
-    if not read.done():  # otherwise, the attempt was cancelled
-        read.set_result(outcome)
 
 
 class CoreConnector:
@@ -326,7 +315,8 @@ class CoreConnector:
         read: asyncio.Future[Outcome] = loop.create_future()
 
         def tell(outcome: Outcome) -> None:
-            loop.call_soon_threadsafe(_set, read, outcome)
+            # Unless the attempt was cancelled.
+            loop.call_soon_threadsafe(lambda: None if read.done() else read.set_result(outcome))
 
         source.read(tell)
         await asyncio.wait([read], timeout=most)

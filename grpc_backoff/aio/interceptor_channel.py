@@ -89,8 +89,11 @@ class InterceptorChannel:
         if known in _accepted:
             return {arity: [] for arity in LISTS}
         outer, _making.chain = _making.chain, [*(interceptors or ()), *self._last.values()]
+        security = () if self.credentials is None else (self.credentials,)
+        # Pass the interceptors by keyword, because that is where tracing libraries look for them.
+        named = {"options": self._options, "compression": self._compression, "interceptors": _making.chain}
         try:
-            made = _made(make, self._target, self.credentials, self._options, self._compression, _making.chain)
+            made = make(self._target, *security, **named)
         finally:
             _making.chain = outer
         found = {arity: [one for one in _listed(made, arity) if one is not self._last[arity]] for arity in LISTS}
@@ -179,19 +182,6 @@ def channel_to_nowhere(credentials: grpc.ChannelCredentials | None) -> grpc.aio.
 
 def _name(credentials: grpc.ChannelCredentials | None) -> str:
     return "insecure_channel" if credentials is None else "secure_channel"
-
-
-def _made(
-    constructor: Constructor,
-    target: str,
-    credentials: grpc.ChannelCredentials | None,
-    options: Options,
-    compression: grpc.Compression | None,
-    interceptors: Interceptors,
-) -> grpc.aio.Channel:
-    # Pass the interceptors by keyword, because that is where tracing libraries look for them.
-    named = {"options": options, "compression": compression, "interceptors": interceptors}
-    return constructor(target, **named) if credentials is None else constructor(target, credentials, **named)
 
 
 def _listed(channel: grpc.aio.Channel, arity: str) -> list[Any]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextvars import Context
-from typing import Any
 
 from grpc_backoff.aio.listeners import Event, tell
 from grpc_backoff.aio.loops import is_here
@@ -164,11 +163,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             self._take_in(self._news.pop(0))
         self.feed(m.ScheduleChanged(busy=self._is_busy))
 
-    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        # Use a new context, because the task outlives the call that happened to start it, and must not keep the call's
-        # context alive.
-        return self._loop.create_task(work, context=Context())
-
     def _keep(self, task: asyncio.Task[None]) -> None:
         """Keep a task until it ends and let `close` cancel it.
 
@@ -193,7 +187,9 @@ class ConnectionManager(SteppedManager[ConnectionT]):
 
     def _start(self, limit: float) -> None:
         self._attempts += 1
-        self._attempt = self._task(self._run(limit, self._attempts))
+        # Use a new context, because the task outlives the call that happened to start it, and must not keep the call's
+        # context alive.
+        self._attempt = self._loop.create_task(self._run(limit, self._attempts), context=Context())
 
     def _is_decided(self) -> bool:
         return self._connector.decided()

@@ -18,7 +18,7 @@ from asyncio import AbstractEventLoop, _get_running_loop  # the public function 
 from collections.abc import AsyncIterable, Callable, Container
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from weakref import ref
 
 import grpc
@@ -36,10 +36,6 @@ from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.shares import Share
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
-from grpc_backoff.policy.hedging import CallPolicy
-
-if TYPE_CHECKING:
-    from grpc_backoff.config.methods import CallPolicies
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
@@ -47,7 +43,6 @@ _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 class CallingChannel(Protocol):
     """What a method's calls need from their channel; it also has the lists of interceptors that `LISTS` names."""
 
-    call_policies: CallPolicies
     closing: bool
     loop: AbstractEventLoop
     _calls: Calls
@@ -70,21 +65,9 @@ class MultiCallable(Method):
 
     _channel: CallingChannel
 
-    def __init__(
-        self,
-        channel: CallingChannel,
-        method: str,
-        request_serializer: Any,
-        response_deserializer: Any,
-        registered: bool | None,
-        *,
-        policy: CallPolicy | None = None,
-        call_id: str | None = None,
-    ) -> None:
+    def __init__(self, channel: CallingChannel, method: str, *signature: Any, **how: Any) -> None:
         """Take the arguments of `Method`."""
-        super().__init__(
-            channel, method, request_serializer, response_deserializer, registered, policy=policy, call_id=call_id
-        )
+        super().__init__(channel, method, *signature, **how)
         self._loop = channel.loop
         self._owner = channel._share.key
         self._interceptors = LISTS[self.arity]
@@ -101,11 +84,6 @@ class MultiCallable(Method):
     def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
         return made
-
-    def _on_core(self, core: CoreChannel) -> Callable[..., grpc.aio.Call]:
-        made: Any = self._on_channel(core.channel)
-        # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
-        return made.__call__ if self.takes_one_request else _ending_requests(made)
 
     def _ready(self) -> CallConnection | None:
         """Return the connection that calls may use right now, with grpc's multicallable on it; None without one."""
@@ -130,7 +108,9 @@ class MultiCallable(Method):
         return connection
 
     def _bind_to(self, connection: CallConnection) -> Callable[..., grpc.aio.Call]:
-        direct = self._on_core(connection.core)  # first, because it raises if the method's name is invalid
+        made: Any = self._on_channel(connection.core.channel)  # first: it raises if the method's name is invalid
+        # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
+        direct = made.__call__ if self.takes_one_request else _ending_requests(made)
         if connection.on_end is not None:
             direct = _with_end(direct, connection.on_end)
         if getattr(connection, "timed_out", None) is not None:
@@ -166,8 +146,7 @@ class MultiCallable(Method):
         method = details.method.decode() if isinstance(details.method, bytes) else details.method
         callee = self
         if method != self._method:
-            policy = self._channel.call_policies.of(method)
-            callee = type(self)(self._channel, method, *self._signature, policy=policy)
+            callee = getattr(self._channel, self.arity)(method, *self._signature)
         arguments = Arguments(details.timeout, details.metadata, details.credentials, details.wait_for_ready, None)
         return callee._make_call(request, arguments, forwarded=True)
 

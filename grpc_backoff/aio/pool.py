@@ -19,7 +19,7 @@ from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.connector import ConnectError, Connector
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
-from grpc_backoff.connection.machine import ConnectionLost, Machine
+from grpc_backoff.connection.machine import Machine
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.pool.health import Answered, Ended
@@ -92,7 +92,7 @@ class Proving:
             return connection
         told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         proven = False
-        pool.prove(number, connection, limit - (pool.now() - began), partial(_settle, told))
+        pool.healths.prove(pool, number, connection, limit - (pool.now() - began), partial(_settle, told))
         try:
             problem = await told
             if problem:
@@ -100,7 +100,7 @@ class Proving:
             proven = True
         finally:
             if not proven:
-                pool.watch_no_health(number)
+                pool.healths.drop(number)
                 connection.retire()
         return connection
 
@@ -292,15 +292,6 @@ class ConnectionPool(SteppedPool[Manager]):
 
     def _retire(self, held: Held[Manager]) -> None:
         held.manager.retire(held.seat.ended)
-
-    def _condemn(self, held: Held[Manager], why: str) -> None:
-        connection = held.manager.connection or held.manager.draining
-        if held.manager.connection is not None:
-            held.manager.feed(ConnectionLost(why, used=held.manager.connection.last_used(), replaced=True))
-        held.manager.retire(held.seat.ended)
-        if connection is not None:
-            connection.retire()
-            connection.core.fail(f"the connection was lost: {why}")
 
     def _discard(self, held: Held[Manager]) -> None:
         held.manager.close()

@@ -27,7 +27,6 @@ from grpc_backoff.connection.events import (
 )
 from grpc_backoff.connection.share import state_shown, status_shown
 from grpc_backoff.sharing.manager import Pending
-from grpc_backoff.sharing.pool import REFRESHED
 from grpc_backoff.sharing.users import Users
 
 
@@ -155,10 +154,10 @@ class Share:
         """Reset the key's backoff (SH-6)."""
         self._pool.reset()
 
-    def refresh(self) -> None:
+    def refresh(self, why: str) -> None:
         """Replace every connection (PO-9)."""
         if not self._closed:
-            self._pool.refresh(REFRESHED)
+            self._pool.refresh(why)
 
     # Leaving.
 

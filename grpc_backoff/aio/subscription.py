@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import grpc
 import grpc.aio
@@ -16,10 +16,7 @@ from grpc_backoff.calls import subscription as s
 from grpc_backoff.calls.machine import CallHook
 from grpc_backoff.channel.method import Arguments
 from grpc_backoff.channel.subscription import SubscriptionSetup, SubscriptionShell, checked
-from grpc_backoff.connection.clock import TimerHandle
-
-if TYPE_CHECKING:
-    from grpc_backoff.config.methods import Retry
+from grpc_backoff.policy.retry import Retry
 
 _DONE = s.SubscriptionPhase.DONE
 
@@ -31,7 +28,6 @@ class Subscription(SubscriptionShell):
     """
 
     exhausted_error = RetriesExhaustedError
-    _timer: TimerHandle | None = None
     _changed: asyncio.Future[None] | None = None
     _reading = False
 
@@ -122,9 +118,7 @@ class Subscription(SubscriptionShell):
         self._wake()
 
     def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._cancel_timer()
         self._wake()
 
     def _wake(self) -> None:

@@ -6,6 +6,7 @@ Internal: programs import from `grpc_backoff`.
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import Any
 
 import grpc
@@ -39,32 +40,76 @@ class CallError(GrpcBackoffError, grpc.RpcError):
         """Return grpcio's own description of the error, for debugging."""
 
 
-class NoConnectionError(CallError):
-    """A call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED if it was still waiting at its deadline.
+class StatusError(CallError):
+    """The base class of errors that have a status of their own, which each API keeps as grpcio's own errors do."""
+
+    @abstractmethod
+    def _status(self) -> tuple[Any, ...]:
+        """Return the first five arguments of the constructor, in a form that can be pickled."""
+
+
+class NoConnectionError(StatusError):
+    """A call got no connection. The code is UNAVAILABLE, or DEADLINE_EXCEEDED if the call waited until its deadline.
 
     Attributes:
-        status: the channel's status when the call failed.
+        status: what the channel was doing when the call failed.
     """
 
-    status: ConnectionStatus
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        initial_metadata: Any = None,
+        trailing_metadata: Any = None,
+        details: str | None = None,
+        debug_error_string: str | None = None,
+        *,
+        status: ConnectionStatus,
+    ) -> None:
+        super().__init__(code, initial_metadata, trailing_metadata, details, debug_error_string)
+        self.status = status
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        """Support pickling; grpc's own methods do not keep all fields."""
+        return partial(type(self), status=self.status), self._status()
 
 
-class RetriesExhaustedError(CallError):
+class RetriesExhaustedError(StatusError):
     """A call failed with a status that its policy retries, and no further attempt was made (RT-6).
+
+    The code and the metadata are those of the last attempt. The details are those of the last attempt, followed by the
+    reason why no further attempt was made. The cause is the last attempt's own error.
 
     Attributes:
         attempts: how many attempts were made.
         took: how long the attempts and the waits between them took, in seconds.
         reason: why no further attempt was made.
         wait: the wait, in seconds, that did not fit before the deadline; None if that was not the reason.
-        left: how many seconds were left until the deadline; None if `wait` is None.
+        left: how many seconds were then left before the deadline; None if that was not the reason.
     """
 
-    attempts: int
-    took: float
-    reason: Reason
-    wait: float | None
-    left: float | None
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        initial_metadata: Any = None,
+        trailing_metadata: Any = None,
+        details: str | None = None,
+        debug_error_string: str | None = None,
+        attempts: int = 1,
+        took: float = 0.0,
+        reason: Reason = Reason.ATTEMPTS,
+        wait: float | None = None,
+        left: float | None = None,
+    ) -> None:
+        super().__init__(code, initial_metadata, trailing_metadata, details, debug_error_string)
+        self.attempts = attempts
+        self.took = took
+        self.reason = reason
+        self.wait = wait
+        self.left = left
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        """Support pickling; grpc's own methods do not keep all fields."""
+        return type(self), (*self._status(), self.attempts, self.took, self.reason, self.wait, self.left)
 
 
 class ForkError(CallError, RuntimeError):

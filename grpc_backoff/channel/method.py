@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import grpc
 
@@ -17,11 +17,8 @@ from grpc_backoff.base_errors import OptionError
 from grpc_backoff.calls.hedging import HedgingMachine
 from grpc_backoff.calls.machine import CallMachine, Metadata
 from grpc_backoff.channel.call import CallRules
-from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy
+from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
 from grpc_backoff.record import record
-
-if TYPE_CHECKING:
-    from grpc_backoff.config.methods import Repeats
 
 NOWHERE, UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
 """The target and the options of a channel that never connects, and that channelz should not show."""

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import grpc
 
@@ -24,12 +24,10 @@ from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.channel.method import Arguments, Method, replaced
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.core.texts import Link, Report, is_oversized
+from grpc_backoff.policy.retry import Retry
 from grpc_backoff.record import record
 from grpc_backoff.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Stepper
 from grpc_backoff.telemetry.identity import CallId
-
-if TYPE_CHECKING:
-    from grpc_backoff.config.methods import Retry
 
 _BETWEEN = frozenset({s.SubscriptionPhase.HOOKED, s.SubscriptionPhase.SLEEPING})
 _IDLE, _DONE = s.SubscriptionPhase.IDLE, s.SubscriptionPhase.DONE

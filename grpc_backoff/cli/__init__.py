@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Sequence
 
 from grpc_backoff.cli.interrupt import end_on_interrupt
-
-TYPE_CHECKING = False  # `typing` is slow to import
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 def require(extra: str, feature: str, modules: Iterable[str]) -> None:

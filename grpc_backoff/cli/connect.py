@@ -19,6 +19,7 @@ from grpc_backoff.cli import require
 from grpc_backoff.cli.attempts import AttemptLog, ChannelReport
 from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.output import open_view
+from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import View, printable
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port
@@ -185,10 +186,8 @@ def _explain(request: Request, failure: Failure | None, view: View) -> None:
 
 
 def _probe(target: str, *, as_json: bool, **given: Any) -> bool:
-    try:
+    with refusing(status=1):
         require("probe", "connect --probe", ("h2",))
-    except MissingExtra as missing:
-        raise click.ClickException(str(missing)) from missing
     from grpc_backoff.cli.probe import read_request, run_probe  # noqa: PLC0415 - needs the extra that was just checked
 
     return run_probe(read_request(target, **given), as_json=as_json)

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-
-TYPE_CHECKING = False  # `typing` is slow to import
-if TYPE_CHECKING:
-    from types import FrameType
+from types import FrameType
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

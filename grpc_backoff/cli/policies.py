@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from grpc_backoff.base_errors import ConfigError, OptionError, PolicyWarning
+from grpc_backoff.base_errors import ConfigError, MissingExtra, OptionError, PolicyWarning
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import printable
 from grpc_backoff.config.file import read_config
@@ -38,7 +38,7 @@ _SETTINGS = (
 
 @contextmanager
 def refusing(prefix: str = "", status: int = 2) -> Iterator[None]:
-    """Turn errors of policies and files into refusals and print their warnings to standard error.
+    """Turn errors of policies, files and missing extras into refusals and print warnings to standard error.
 
     Each line starts with `prefix`, such as the name of a flag. `status` is the exit status of a refusal.
     """
@@ -46,7 +46,7 @@ def refusing(prefix: str = "", status: int = 2) -> Iterator[None]:
         warnings.simplefilter("always", PolicyWarning)
         try:
             yield
-        except (OptionError, ConfigError) as error:
+        except (OptionError, ConfigError, MissingExtra) as error:
             raise Refusal(f"{prefix}{error}", status) from error
         finally:
             for text in dict.fromkeys(str(warning.message) for warning in caught):

@@ -28,17 +28,16 @@ def schedule_command(policy: str, attempts: int | None, as_json: bool) -> None:
     For connections, the waits are the gaps between the starts of attempts.
     """
     with refusing():
-        tables = [(named, _rows(named, attempts)) for named in named_policies(policy)]
+        tables = [
+            (named, schedule(named.policy, attempts or usual_length(named.policy, _max_attempts(named))))
+            for named in named_policies(policy)
+        ]
     if as_json:
         write_json([_document(named, rows) for named, rows in tables])
         return
     for named, rows in tables:
         show_table(_title(named), _COLUMNS, [_cells(row) for row in rows])
         click.echo(_ending(named, rows) + "\n")
-
-
-def _rows(named: Named, attempts: int | None) -> list[Row]:
-    return schedule(named.policy, attempts or usual_length(named.policy, _max_attempts(named)))
 
 
 def _max_attempts(named: Named) -> int | None:
@@ -65,7 +64,9 @@ def _ending(named: Named, rows: list[Row]) -> str:
     """Return a line that says when the policy gives up, because the table may show waits after its last attempt."""
     attempts = _max_attempts(named)
     if attempts is None:
-        return "Continues indefinitely, like the last row." if _settled(named, rows) else "Continues indefinitely."
+        shown = rows[-1].number
+        settled = named.policy.bounds(shown) == named.policy.bounds(shown + 1)
+        return "Continues indefinitely, like the last row." if settled else "Continues indefinitely."
     if attempts == 1:
         return "One attempt, no retries."
     waits = plural(attempts - 1, "wait")
@@ -77,11 +78,6 @@ def _ending(named: Named, rows: list[Row]) -> str:
         return whole
     unused = "The last row is" if len(rows) == attempts else f"Rows {attempts} to {len(rows)} are"
     return f"{whole} {unused} not used, because attempt {attempts} is the last."
-
-
-def _settled(named: Named, rows: list[Row]) -> bool:
-    last = rows[-1].number
-    return named.policy.bounds(last) == named.policy.bounds(last + 1)
 
 
 def _last(named: Named, attempts: int) -> Row | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from grpc_backoff.base_errors import MissingExtra, OptionError
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.cli import require
 from grpc_backoff.cli.policies import connect_policy, refusing
 from grpc_backoff.cli.refusal import Refusal
@@ -122,12 +122,10 @@ def _naming_flags() -> Iterator[None]:
 
 
 def _require(plot: Path | None) -> None:
-    try:
+    with refusing(status=1):
         require("simulate", "simulate", ["numpy"])
         if plot is not None:
             require("plot", "simulate --plot", ["matplotlib"])
-    except MissingExtra as missing:
-        raise click.ClickException(str(missing)) from missing
     if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
         raise Refusal(f"--plot={str(plot)!r}: expected a .png or .svg file")
 

@@ -15,17 +15,18 @@ from grpc_backoff.config.hooks import RetryHooks
 from grpc_backoff.config.pairs import TypedPairs, key_text, typed_pairs
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.target import read_target
+from grpc_backoff.connection.clock import Clock
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.hedging import Repeats
+from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.record import record
 
 if TYPE_CHECKING:
     from grpc_backoff.config.file import Config
-    from grpc_backoff.config.methods import CallPolicies, Repeats
+    from grpc_backoff.config.methods import CallPolicies
     from grpc_backoff.config.sources import Effective
-    from grpc_backoff.connection.clock import Clock
-    from grpc_backoff.policy.backoff import Random
-    from grpc_backoff.policy.budget import RetryBudget
-    from grpc_backoff.policy.connect import ConnectPolicy
-    from grpc_backoff.policy.pool import PoolPolicy
 
 Options = Sequence[tuple[str, Any]]
 
@@ -151,7 +152,7 @@ def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settin
 
     from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415
     from grpc_backoff.config.options import read_options  # noqa: PLC0415
-    from grpc_backoff.config.pool import asks_for_round_robin, health_service  # noqa: PLC0415
+    from grpc_backoff.config.pool import read_balancing  # noqa: PLC0415
 
     for name in settings:
         if name not in ChannelSettings.__annotations__:
@@ -159,7 +160,7 @@ def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settin
     target = read_target(target)
     read = read_options(options or (), settings.get("policy"), target=target, config=settings.get("config"))
     calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read)
-    around, health, remarks = asks_for_round_robin(calls.core), health_service(calls.core), read.remarks
+    (around, health), remarks = read_balancing(calls.core), read.remarks
     if health is not None and find_spec("grpc_health") is None:  # the core's own round_robin watches it, as before
         around, health, remarks = False, None, (*remarks, _NO_HEALTH)
     return ChannelSetup(

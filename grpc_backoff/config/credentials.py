@@ -136,9 +136,8 @@ def load_files(files: TLSFiles) -> Loaded:
     ca, certificate, key = before
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if ca is not None:
-        _check(
-            f"{files.ca!r} is not a PEM file of certificates", lambda: context.load_verify_locations(cadata=_text(ca))
-        )
+        text = ca.decode("ascii", "replace")  # text beside the certificates may be in any encoding
+        _check(f"{files.ca!r} is not a PEM file of certificates", lambda: context.load_verify_locations(cadata=text))
     if files.certificate is not None:
         leaf, secret = files.certificate, files.key
         _check(
@@ -173,10 +172,6 @@ def _check(problem: str, load: Callable[[], object]) -> None:
         load()
     except (OSError, ValueError) as error:  # OpenSSL's errors are OSErrors
         raise UnusableFilesError(problem) from error
-
-
-def _text(content: bytes) -> str:
-    return content.decode("ascii", "replace")  # text beside the certificates may be in any encoding
 
 
 def _no_password() -> bytes:

@@ -18,18 +18,13 @@ from grpc_backoff.config.options import Options
 from grpc_backoff.config.pairs import Pairs
 from grpc_backoff.config.policy_string import read_string
 from grpc_backoff.config.remarks import unspread, warn_of
-from grpc_backoff.config.service_config import ServiceConfig, read_service_config
+from grpc_backoff.config.service_config import ServiceConfig
 from grpc_backoff.config.settings import RETRYING, begin_with, resolve_hedging, resolve_retry
 from grpc_backoff.config.sources import Source, SourceValue
 from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy
+from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
 from grpc_backoff.policy.presets import REPLAY_LIMIT
-from grpc_backoff.policy.retry import RetryPolicy
-
-Retry = RetryPolicy | str
-"""A policy, the name of a preset or of a policy in the file, or a policy string, which contains a colon."""
-Repeats = Retry | HedgingPolicy
-"""The same for a channel's calls, which may also be hedged."""
+from grpc_backoff.policy.retry import Retry, RetryPolicy
 
 _HEDGES = r"(?:^|,)\s*hedge\s*:"
 _ENABLE_RETRIES = "grpc.enable_retries"
@@ -115,8 +110,6 @@ def read_call_policies(
 ) -> CallPolicies:
     """Return the retry policies described by a channel's arguments, options and file.
 
-    In the result, the options for the core no longer contain the service config's retries; see `read_service_config`.
-
     Raises:
         OptionError: a policy is unknown or has an invalid value, or a key does not name a method.
 
@@ -126,20 +119,18 @@ def read_call_policies(
     if budget is not None and not isinstance(budget, RetryBudget):
         raise OptionError("retry_budget", budget, "a RetryBudget")
     config = options.config
-    argument = _read_argument(retry, config)
-    service_config, core = read_service_config(options.core)
     filed = config.retry_budget if config else None
     policies = CallPolicies(
-        argument=argument,
-        service_config=service_config,
+        argument=_read_argument(retry, config),
+        service_config=options.service_config,
         filed={method: resolved.policy for method, resolved in config.methods.items()} if config else {},
         config=config,
-        budget=budget or service_config.budget or (filed.policy if filed else None),
-        core=core,
+        budget=budget or options.service_config.budget or (filed.policy if filed else None),
+        core=options.core,
         replay_limit=options.replay_limit,
     )
     if policies.stand_in():  # at the front: grpcio uses the first of two options with the same key
-        policies = replace(policies, core=((_ENABLE_RETRIES, 0), *core))
+        policies = replace(policies, core=((_ENABLE_RETRIES, 0), *options.core))
     return policies
 
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.file import Config, find_config
 from grpc_backoff.config.pairs import Pairs, first_values, key_text
+from grpc_backoff.config.service_config import ServiceConfig, read_service_config
 from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect, resolve_pool
 from grpc_backoff.config.sources import Effective, Source, SourceValue, describe
 from grpc_backoff.policy.checks import CHECKS, Unit
@@ -62,7 +63,8 @@ class Options(NamedTuple):
         policy: the connect policy.
         pool: the pool policy, without round_robin, which depends on what is passed on to grpcio.
         effective: the values of both policies, each with its source.
-        core: the options that are passed on to grpcio.
+        core: the options that are passed on to grpcio, without the service config's retries.
+        service_config: the service config among them.
         config: the configuration file; None if there is none.
         replay_limit: how many bytes of a stream's requests are buffered for replay (RT-8).
         remarks: a sentence for each of grpc's options that looks like a misspelt option of this library.
@@ -72,6 +74,7 @@ class Options(NamedTuple):
     pool: PoolPolicy
     effective: tuple[Effective, ...]
     core: Pairs
+    service_config: ServiceConfig
     config: Config | None
     replay_limit: int
     remarks: tuple[str, ...]
@@ -93,7 +96,7 @@ def read_options(
     two resolutions, if it is set, for targets that grpcio resolves.
 
     Raises:
-        OptionError: an option of this library is unknown or has an invalid value.
+        OptionError: an option of this library is unknown or has an invalid value, or the service config's hedging has.
         ConfigError: the file cannot be read or has an invalid value.
     """
     given, core, remarks = _sort(options)
@@ -108,12 +111,14 @@ def read_options(
         effective = describe(policy, "argument")
     else:
         raise OptionError("policy", policy, "a ConnectPolicy")
+    values = first_values(core)
+    service_config, core = read_service_config(core, values)
     core += ((IDLE_TIMEOUT_MS, _milliseconds(policy.idle_timeout)),)
     if any("min_resolve_interval" in source for source in sources):
         core += ((_RESOLVE_INTERVAL_MS, _milliseconds(pool.policy.min_resolve_interval)),)
-    limit = first_values(core).get(_REPLAY_LIMIT)
+    limit = values.get(_REPLAY_LIMIT)
     replay_limit = max(0, limit) if isinstance(limit, int) else REPLAY_LIMIT  # as in the core
-    return Options(policy, pool.policy, effective + pool.effective, core, file, replay_limit, remarks)
+    return Options(policy, pool.policy, effective + pool.effective, core, service_config, file, replay_limit, remarks)
 
 
 def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, ...]]:

@@ -68,36 +68,30 @@ class Place(NamedTuple):
     authority: str = ""
 
 
-def asks_for_round_robin(core: Pairs) -> bool:
-    """Return whether grpcio's options ask for round_robin."""
-    named = first_values(core)
-    if not {_POLICY, _SERVICE_CONFIG} & named.keys():
-        return False
-    config = read_json(named.get(_SERVICE_CONFIG, "{}"))
-    return isinstance(config, dict) and _policy(config, named) == _ROUND_ROBIN
+def read_balancing(core: Pairs) -> tuple[bool, str | None]:
+    """Return whether grpcio's options ask for round_robin, and the service whose health they ask to watch (RO-1).
 
-
-def health_service(core: Pairs) -> str | None:
-    """Return the service whose health the service config asks to watch; None if there is none (RO-1).
-
-    With a policy that only the core knows, health checks are the core's.
+    The service is None if there is none. With a policy that only the core knows, health checks are the core's.
 
     Raises:
         OptionError: the `healthCheckConfig` or its `serviceName` has the wrong type.
     """
     named = first_values(core)
-    config = read_json(named.get(_SERVICE_CONFIG))
-    if not isinstance(config, dict) or config.get(_HEALTH) is None or named.get(_INHIBITED):
-        return None
-    if _policy(config, named) not in (None, _PICK_FIRST, _ROUND_ROBIN):
-        return None
-    asked = config[_HEALTH]
+    if not {_POLICY, _SERVICE_CONFIG} & named.keys():
+        return False, None
+    config = read_json(named.get(_SERVICE_CONFIG, "{}"))
+    if not isinstance(config, dict):
+        return False, None
+    policy, asked = _policy(config, named), config.get(_HEALTH)
+    around = policy == _ROUND_ROBIN
+    if asked is None or named.get(_INHIBITED) or policy not in (None, _PICK_FIRST, _ROUND_ROBIN):
+        return around, None
     if not isinstance(asked, dict):
         raise OptionError(_HEALTH, asked, 'an object such as {"serviceName": ""}')
     name = asked.get(_SERVICE_NAME)
     if name is not None and (not isinstance(name, str) or name.encode(errors="ignore").decode() != name):
         raise OptionError(f"{_HEALTH}.{_SERVICE_NAME}", name, "the name of a service, or an empty string")
-    return name
+    return around, name
 
 
 def read_place(target: str, policy: PoolPolicy, core: Sequence[tuple[Any, Any]]) -> Place:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from grpc_backoff.base_errors import OptionError
-from grpc_backoff.config.pairs import Pairs, first_values, key_text
+from grpc_backoff.config.pairs import Pairs, key_text
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
@@ -95,8 +95,10 @@ class ServiceConfig:
         return _NOTHING
 
 
-def read_service_config(options: Pairs) -> tuple[ServiceConfig, Pairs]:
+def read_service_config(options: Pairs, given: Mapping[str, Any]) -> tuple[ServiceConfig, Pairs]:
     """Read the service config among a channel's options; return it, and the options left for the core.
+
+    `given` has the value of each option that applies.
 
     Retries are removed from the core's options, because the core's retries would multiply with this library's (RT-10).
     If a value for retries is invalid, the config is left unchanged, so that the core rejects it. It is also left
@@ -107,7 +109,6 @@ def read_service_config(options: Pairs) -> tuple[ServiceConfig, Pairs]:
     Raises:
         OptionError: a `hedgingPolicy` has an invalid value, or is given together with a `retryPolicy`.
     """
-    given = first_values(options)
     parsed = read_json(given.get(_SERVICE_CONFIG))
     if not isinstance(parsed, dict):
         return ServiceConfig(), options
@@ -118,11 +119,14 @@ def read_service_config(options: Pairs) -> tuple[ServiceConfig, Pairs]:
     if given.get(_ENABLE_RETRIES, True):
         hedged = [_read_hedging(entry) for entry in entries]
         with contextlib.suppress(OptionError):
-            retries, budget = [_read_retry(entry) for entry in entries], read_throttling(parsed)
+            native = [entry.get("retryPolicy") for entry in entries]
+            retries = [None if policy is None else from_service_config(policy) for policy in native]
+            budget = read_throttling(parsed)
     methods: dict[str, MethodConfig] = {}
     for entry, retry, hedging in zip(entries, retries, hedged, strict=True):
-        policy = hedging or retry
-        config = MethodConfig(_flag(entry.get("waitForReady")), read_duration(entry.get("timeout")), policy)
+        wait = entry.get("waitForReady")
+        wait_for_ready = wait if isinstance(wait, bool) else None
+        config = MethodConfig(wait_for_ready, read_duration(entry.get("timeout")), hedging or retry)
         methods.update((path, config) for path in method_paths(entry))
     configured = bool(given.get(_ENABLE_RETRIES, True)) and any(
         entry.get("retryPolicy") is not None for entry in entries
@@ -130,11 +134,6 @@ def read_service_config(options: Pairs) -> tuple[ServiceConfig, Pairs]:
     if any(retries) or any(hedged):
         options = _without_retries(options, parsed, entries, retried=any(retries))
     return ServiceConfig(methods, budget, left_to_core=configured and not any(retries)), options
-
-
-def _read_retry(entry: Mapping[str, Any]) -> RetryPolicy | None:
-    native = entry.get("retryPolicy")
-    return None if native is None else from_service_config(native)
 
 
 def _read_hedging(entry: Mapping[str, Any]) -> HedgingPolicy | None:
@@ -152,10 +151,6 @@ def _read_hedging(entry: Mapping[str, Any]) -> HedgingPolicy | None:
         max_attempts=min(_attempts("hedgingPolicy.maxAttempts", native.get("maxAttempts")), MOST_COPIES),
         non_fatal_codes=HEDGING_CHECKS["non_fatal_codes"](*codes, Unit.JSON),
     )
-
-
-def _flag(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
 
 
 def _without_retries(

@@ -88,10 +88,13 @@ def compose(kind: type[PolicyT], sources: Sequence[Source]) -> ResolvedPolicy[Po
     Raises:
         OptionError: a setting of one source conflicts with another source, or a required part is missing.
     """
-    values = _settle(sources)
-    named = {part.name: values[part.name].value for part in fields(kind) if part.name != "backoff"}
-    effective = _effective(values, named)
-    return ResolvedPolicy(build(kind, {part: each.value for part, each in values.items()}), effective)
+    values: Source = _settle(sources)
+    named: list[str] = [part.name for part in fields(kind) if part.name != "backoff"]
+    parts = ["backoff", *PARTS_OF_STRATEGIES[values["backoff"].value], "max_delay", "jitter", *named]
+    return ResolvedPolicy(
+        build(kind, {part: each.value for part, each in values.items()}),
+        tuple(Effective(part, values[part].value, str(values[part])) for part in parts if part in values),
+    )
 
 
 def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
@@ -168,11 +171,6 @@ def _outranks(sources: Sequence[Source], part: str, other: str) -> bool:
 def _rank(sources: Sequence[Source], part: str) -> int:
     """Return the index of the source that sets this part; 0 has the highest precedence."""
     return next(rank for rank, source in enumerate(sources) if part in source)
-
-
-def _effective(values: Source, named: Mapping[str, object]) -> tuple[Effective, ...]:
-    parts = ["backoff", *PARTS_OF_STRATEGIES[values["backoff"].value], "max_delay", "jitter", *named]
-    return tuple(Effective(part, values[part].value, str(values[part])) for part in parts if part in values)
 
 
 PRESET_SOURCES: Mapping[str, Source] = {name: source_of(f"preset {name}", parts) for name, parts in PRESETS.items()}

@@ -196,7 +196,10 @@ def _numeric(family: socket.AddressFamily) -> Callable[[str, str], Target]:
 
 
 def _unix(text: str, rest: str) -> Target:
-    return _named_socket(text, _unquote(rest.removeprefix("//")), absolute=rest.startswith("//"))
+    path = _unquote(rest.removeprefix("//"))
+    if not path or "\0" in path or (rest.startswith("//") and not path.startswith("/")):
+        raise ValueError("no path")
+    return Target(text, _UNIX_HOST, DEFAULT_PORT, (_unix_address(path),))
 
 
 def _unix_abstract(text: str, rest: str) -> Target:
@@ -204,12 +207,6 @@ def _unix_abstract(text: str, rest: str) -> Target:
     if not name:
         raise ValueError("no name")
     return Target(text, _UNIX_HOST, DEFAULT_PORT, (_unix_address(f"\0{name}"),))
-
-
-def _named_socket(text: str, path: str, *, absolute: bool) -> Target:
-    if not path or "\0" in path or (absolute and not path.startswith("/")):
-        raise ValueError("no path")
-    return Target(text, _UNIX_HOST, DEFAULT_PORT, (_unix_address(path),))
 
 
 def _unix_address(path: str) -> Address:

@@ -245,7 +245,10 @@ class DialMachine:
         begun = state.begun or given.left or given.shown != IDLE or now - state.started >= limits.BEGINS_WITHIN
         state = state._replace(begun=begun)
         if given.shown == READY:
-            return self._observe(state, now)
+            # Give the connection a moment to end, but not so long that a success would miss the limit (CB-15).
+            until = now + min(state.observe, max(0.0, state.started + state.limit - now) / 2)
+            state = state._replace(phase=DialPhase.OBSERVING, since=now, until=until)
+            return state, [*([NotifyOn(READY)] if self.notifies else []), self._until(state, now)]
         if given.shown == TRANSIENT_FAILURE:
             return state._replace(phase=DialPhase.FAILED), [Explain()]
         if given.shown == IDLE and begun:  # it connected and lost the connection again between two looks
@@ -262,19 +265,10 @@ class DialMachine:
             return [LookAt(state.started + (limits.FIRST_LOOK if age < limits.FIRST_LOOK else limits.LAST_LOOK))]
         return [NotifyOn(shown)]
 
-    def _observe(self, state: DialState, now: float) -> Step:
-        """Give the connection a moment to end, but not so long that a success would miss the limit (CB-15)."""
-        left = max(0.0, state.started + state.limit - now)
-        state = state._replace(phase=DialPhase.OBSERVING, since=now, until=now + min(state.observe, left / 2))
-        return state, [*self._watch(READY), self._until(state, now)]
-
     def _look_at_observed(self, state: DialState, given: Looked, now: float) -> Step:
         if given.shown == READY and not given.left and now < state.until:
             return state, [self._until(state, now)]
         return self._made(state)
-
-    def _watch(self, shown: int) -> list[Effect]:
-        return [NotifyOn(shown)] if self.notifies else []
 
     def _until(self, state: DialState, now: float) -> LookAt:
         return LookAt(state.until if self.notifies else min(state.until, now + limits.RAREST_LOOK))

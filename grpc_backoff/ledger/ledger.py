@@ -26,7 +26,6 @@ from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint, read_hint
 from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
-from grpc_backoff.config.methods import Retry
 from grpc_backoff.config.settings import resolve_ledger
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.ledger.database import check_process
@@ -61,6 +60,7 @@ from grpc_backoff.ledger.store import Store
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.retry import Retry
 
 _LOG = logging.getLogger("grpc_backoff")
 _CHANCE = random.SystemRandom()

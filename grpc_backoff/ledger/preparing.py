@@ -10,7 +10,7 @@ from typing import Any
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.channel.method import Method
 from grpc_backoff.config.file import Config
-from grpc_backoff.config.methods import Repeats, Retry, read_retry
+from grpc_backoff.config.methods import read_retry
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.config.target import bare_target, read_target
 from grpc_backoff.ledger.errors import LedgerLimitError
@@ -19,9 +19,9 @@ from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import Metadata, Submission
 from grpc_backoff.ledger.transitions import ledger_policy
 from grpc_backoff.policy import checks
-from grpc_backoff.policy.hedging import HedgingPolicy
+from grpc_backoff.policy.hedging import HedgingPolicy, Repeats
 from grpc_backoff.policy.ledger import LedgerSettings
-from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.retry import Retry, RetryPolicy
 from grpc_backoff.telemetry.trace import current_trace_id
 
 _LONGEST_KEY = 1024  # characters

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Check, Unit
-from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.retry import Retry, RetryPolicy
 
 MOST_COPIES = 5
 """The most copies of one call, as in gRFC A6."""
@@ -60,3 +60,5 @@ class HedgingPolicy:
 
 CallPolicy = RetryPolicy | HedgingPolicy
 """A method's policy: its calls are either retried or hedged."""
+Repeats = Retry | HedgingPolicy
+"""How a channel's calls are repeated: as for `Retry`, or hedged."""

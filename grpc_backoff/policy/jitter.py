@@ -57,16 +57,12 @@ class _Written:
     name: ClassVar[str]
 
     def __str__(self) -> str:
-        numbers = ", ".join(_word(part) for part in self._numbers() if part is not False)
-        return f"{self.name}({numbers})" if numbers else self.name
-
-    def _numbers(self) -> list[float | bool]:
-        parts: Any = self  # its subclasses are the dataclasses
-        return [getattr(self, part.name) for part in fields(parts)]
-
-
-def _word(part: float | bool) -> str:
-    return _THEN_CAP if part is True else str(part).removesuffix(".0")
+        written: Any = self  # its subclasses are the dataclasses
+        values = [getattr(self, part.name) for part in fields(written)]
+        words = [
+            _THEN_CAP if value is True else str(value).removesuffix(".0") for value in values if value is not False
+        ]
+        return f"{self.name}({', '.join(words)})" if words else self.name
 
 
 _THEN_CAP = "then_cap"

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Exponential, Fixed, Linear, Steps, Strategy
+from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Exponential, Fixed, Linear, Steps
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
 
@@ -32,10 +32,7 @@ PARTS_OF_ANY_STRATEGY = frozenset(part for parts in PARTS_OF_STRATEGIES.values()
 def build(kind: type[PolicyT], parts: Mapping[str, Any]) -> PolicyT:
     """Build a policy of this class from its parts; every required part must be present."""
     named = {part.name: parts[part.name] for part in fields(kind) if part.name != "backoff"}
-    backoff = BackoffPolicy(strategy=_strategy(parts), cap=parts["max_delay"], jitter=parts["jitter"])
+    strategy = next(strategy for strategy in STRATEGIES if strategy.name == parts["backoff"])
+    made = strategy(*(parts[part] for part in PARTS_OF_STRATEGIES[strategy.name] if part in parts))
+    backoff = BackoffPolicy(strategy=made, cap=parts["max_delay"], jitter=parts["jitter"])
     return kind(backoff=backoff, **named)
-
-
-def _strategy(parts: Mapping[str, Any]) -> Strategy:
-    kind = next(strategy for strategy in STRATEGIES if strategy.name == parts["backoff"])
-    return kind(*(parts[part] for part in PARTS_OF_STRATEGIES[kind.name] if part in parts))

@@ -1,17 +1,14 @@
 """The presets, which are named policies. All default values are defined in this module.
 
 `PRESETS` holds the parts of each preset, so that files, options and policy strings can start from a preset and change
-some of its parts. `CONNECT`, `GRPC` and `RETRY` are complete policies. They are created on first use, because a channel
-builds its own policy from the parts and does not need them.
+some of its parts. `CONNECT`, `GRPC` and `RETRY` are complete policies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
@@ -159,33 +156,14 @@ REPLAY_LIMIT = 256 * 1024
 NATIVE_JITTER = Proportional(0.2)
 """The jitter that gRPC's own cores apply to retries (gRFC A6); no service config can change it."""
 
-if TYPE_CHECKING:
-    CONNECT: ConnectPolicy
-    """The connect policy for a channel with no settings of its own."""
-    GRPC: BackoffPolicy
-    """gRPC's connection backoff, made of INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF and JITTER."""
-    RETRY: Mapping[str, RetryPolicy]
-    """The presets as retry policies, by name, except those without a delay. Programs import them as
-    `grpc_backoff.RETRY_PRESETS`."""
+CONNECT: ConnectPolicy = build(ConnectPolicy, PRESETS[CONNECT_PRESET])
+"""The connect policy for a channel with no settings of its own."""
 
+GRPC: BackoffPolicy = CONNECT.backoff
+"""gRPC's connection backoff, made of INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF and JITTER."""
 
-@cache
-def _connect() -> ConnectPolicy:
-    return build(ConnectPolicy, PRESETS[CONNECT_PRESET])
-
-
-def __getattr__(name: str) -> object:
-    """Create one of the policies on first use."""
-    policy: object
-    match name:
-        case "CONNECT":
-            policy = _connect()
-        case "GRPC":
-            policy = _connect().backoff
-        case "RETRY":
-            complete = {name: parts for name, parts in PRESETS.items() if {"delay", "steps"} & set(parts)}
-            policy = MappingProxyType({name: build(RetryPolicy, parts) for name, parts in complete.items()})
-        case _:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-    globals()[name] = policy
-    return policy
+RETRY: Mapping[str, RetryPolicy] = MappingProxyType(
+    {name: build(RetryPolicy, parts) for name, parts in PRESETS.items() if {"delay", "steps"} & set(parts)}
+)
+"""The presets as retry policies, by name, except those without a delay. Programs import them as
+`grpc_backoff.RETRY_PRESETS`."""

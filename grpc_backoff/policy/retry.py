@@ -90,3 +90,7 @@ class RetryPolicy:
             if n > listed and (least, most) == self.bounds(n + 1):  # once the wait stops growing, it stays the same
                 return low + least * (waits - n), high + most * (waits - n)
         return low, high
+
+
+Retry = RetryPolicy | str
+"""A policy, the name of a preset or of a policy in the file, or a policy string, which contains a colon."""

@@ -462,7 +462,7 @@ class PoolMachine:
 
     def _seek(self, slot: Slot, *, busy: bool) -> list[PoolEffect]:
         """Wake an idle slot that should keep seeking a connection while the channel is in use (PO-3, PO-6)."""
-        seeks = self.policy.round_robin or slot.replaces is not None or (self._several and self.eager)
+        seeks = self.policy.round_robin or slot.replaces is not None or (self.policy.max_connections > 1 and self.eager)
         return [WantSlot(slot.number)] if seeks and busy and slot.state is State.IDLE else []
 
     def _slot_serves(self, state: PoolState, given: SlotServes, now: float) -> PoolStep:
@@ -628,10 +628,6 @@ class PoolMachine:
         return state._replace(resolve_at=min(state.resolve_at, max(now, state.resolved + every)))
 
     # The number of connections (PO-8).
-
-    @property
-    def _several(self) -> bool:
-        return self.policy.max_connections > 1
 
     def _busy(self, state: PoolState, given: PoolBusy, now: float) -> PoolStep:
         """Open one more connection for each endpoint whose connections are all full, one attempt at a time."""

@@ -32,8 +32,6 @@ from grpc_backoff.connection.events import Failure, Stage
 
 _LOG = logging.getLogger(__name__)
 
-ROTATED = "the files of its credentials have changed"
-"""Why connections are replaced whose credentials have changed."""
 _MARGIN = 0.25
 """How long before an attempt's limit the wait for its credentials ends, in seconds, so that they are the reason."""
 

@@ -1,4 +1,4 @@
-"""The shell around the machine that watches the health of one connection, for both APIs (RO-1).
+"""The shells around the machines that watch the health of a pool's connections, for both APIs (RO-1).
 
 The machine (`pool/health.py`) decides when a stream is begun. How one is read is up to the pool of each API.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from grpc_backoff import stepping
 from grpc_backoff.connection.clock import TimerHandle
+from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.pool import health as m
 from grpc_backoff.stepping import Stepper
 
@@ -33,6 +36,10 @@ class HealthKeeper(Protocol):
 
     def rest(self, number: int, connection: Any) -> None:
         """Close the connection of a slot, because no call has used it within the idle timeout."""
+        ...
+
+    def health_changed(self, number: int, problem: str) -> None:
+        """Handle what the server of a slot says: why it is not serving; empty if it is."""
         ...
 
 
@@ -66,7 +73,6 @@ class HealthWatch(Stepper[m.WatchInput, m.WatchEffect]):
         self._machine = machine
         self._request = m.request_for(service)
         self._rng = rng
-        self._timer: TimerHandle | None = None
         self._cancel: Callable[[], object] | None = None
 
     def look(self) -> None:
@@ -99,7 +105,60 @@ class HealthWatch(Stepper[m.WatchInput, m.WatchEffect]):
             case stepping.CancelTimer():
                 self._cancel_timer()
 
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+
+class HealthWatches:
+    """The watches over the health of a pool's servers, at most one for each slot (RO-1).
+
+    It does not keep its pool, the keeper, alive (CB-10).
+    """
+
+    def __init__(self, policy: ConnectPolicy, service: str | None, rng: Random) -> None:
+        """Begin without watches; `service` is whose health the servers tell."""
+        self.watched: dict[int, HealthWatch] = {}
+        """The watches, by the number of the slot."""
+        self._machine = m.WatchMachine(policy)
+        self._service = service or ""
+        self._rng = rng
+
+    def prove(
+        self, keeper: HealthKeeper, number: int, connection: Any, limit: float, tell: Callable[[str], None]
+    ) -> None:
+        """Tell why the server of a new connection is not serving; empty if it is, or if it is not known in time.
+
+        `limit` is how many seconds are left for the attempt. What is told later means nothing.
+        """
+        self._watch(keeper, number, connection, tell, min(m.PROOF_WITHIN, limit / 2))
+
+    def problem(self, keeper: HealthKeeper, number: int, connection: Any) -> str | None:
+        """Watch the health of a connection that is about to serve; return why it should not, as far as is known."""
+        tell, watch = partial(keeper.health_changed, number), self.watched.get(number)
+        if watch is not None and watch.connection is connection:
+            watch.tell = tell
+            return watch.state.problem
+        self._watch(keeper, number, connection, tell)
+        return None
+
+    def _watch(
+        self,
+        keeper: HealthKeeper,
+        number: int,
+        connection: Any,
+        tell: Callable[[str], None],
+        prove_within: float = math.inf,
+    ) -> None:
+        self.drop(number)
+        made = HealthWatch(keeper, number, connection, self._machine, self._service, self._rng, tell, prove_within)
+        self.watched[number] = made
+        made.look()
+
+    def drop(self, number: int) -> None:
+        """Watch the health of a slot's connection no longer; harmless if it is not watched."""
+        watch = self.watched.pop(number, None)
+        if watch is not None:
+            watch.feed(m.Unwatched())
+
+    def failure(self, number: int | None = None) -> Failure | None:
+        """Return why a slot, or the first of all, is unhealthy; None if it is not. Any thread may call this."""
+        known = dict(self.watched) if number is None else {number: self.watched.get(number)}
+        problems = [watch.state.problem for watch in known.values() if watch is not None and watch.state.problem]
+        return Failure(Stage.HEALTH, problems[0]) if problems else None

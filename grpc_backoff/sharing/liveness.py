@@ -73,7 +73,6 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
         self._keeper = keeper
         self._number = number
         self._machine = machine
-        self._timer: TimerHandle | None = None
         self.state, effects = machine.begin(keeper.now(), doubted=doubted)
         for effect in effects:
             self._carry_out(effect)
@@ -122,8 +121,3 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
                 keeper.hold(self.connection, shut=False)
             case m.Condemn(why):
                 keeper.condemn(self._number, why)
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

@@ -78,7 +78,6 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         self._pending = pending
         self._clock = clock
         self._rng = rng
-        self._timer: TimerHandle | None = None
         self._to_tell: list[ConnectionEvent | None] = []
         self.membership = schedules.join(key, self.hear, home, clock.now(), beside)
         self._state = m.MachineState(key=self.membership.entry.schedule, member=self.membership.number)
@@ -278,8 +277,3 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     def _leave(self) -> None:
         """Leave the key's schedule."""
         self.membership.leave(self._clock.now(), self._machine.policy.initial_backoff)
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

@@ -8,7 +8,6 @@ pool only passes on what its manager says.
 from __future__ import annotations
 
 import itertools
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import replace
@@ -34,10 +33,10 @@ from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool import events as slot_events
 from grpc_backoff.pool import liveness
 from grpc_backoff.pool import machine as p
-from grpc_backoff.pool.health import PROOF_WITHIN, Answered, Ended, Unwatched, WatchMachine
+from grpc_backoff.pool.health import Answered, Ended
 from grpc_backoff.pool.pick import elsewhere, pick
 from grpc_backoff.record import record
-from grpc_backoff.sharing.health import HealthWatch
+from grpc_backoff.sharing.health import HealthWatches
 from grpc_backoff.sharing.liveness import ConnectionWatch
 from grpc_backoff.sharing.manager import Pending, SteppedManager
 from grpc_backoff.sharing.news import NEWS, Sleeper, Ticking, spot_of
@@ -50,9 +49,6 @@ if TYPE_CHECKING:
 
 Options = Sequence[tuple[Any, Any]]
 ManagerT = TypeVar("ManagerT", bound=SteppedManager[Any])
-
-REFRESHED = "refresh_connection() was called"
-"""Why a connection is replaced that the program asks to be replaced (PO-9)."""
 
 _CLOSED = p.PoolPhase.CLOSED
 _TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
@@ -155,6 +151,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     Attributes:
         pending: the queue of pending calls.
+        healths: the watches over the health of its servers (RO-1).
         picks: whether several connections may serve at a time, so that each call has to ask for one.
     """
 
@@ -166,7 +163,6 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         self._policy = replace(policy, reconnect=Reconnect.LAZY) if self.picks else policy
         self._machine = machine
         self._clock = clock
-        self._timer: TimerHandle | None = None
         self._held: dict[int, Held[ManagerT]] = {}
         self._only: ManagerT | None = None
         """The manager of the only slot; None if there are several."""
@@ -175,8 +171,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         self._liveness = liveness.LivenessMachine(machine.policy.quiet_after, machine.policy.answer_within)
         self._watches: dict[int, ConnectionWatch] = {}
         """The watch over the connection of each slot, if there is reason for one (LV-1, LV-3)."""
-        self._healths: dict[int, HealthWatch] = {}
-        """The watch over the health of each slot's server (RO-1)."""
+        self.healths = HealthWatches(self._policy, machine.policy.health_service, self._rng)
         self._doubted: set[str] = set()
         """The endpoints whose peer was asked whether it is alive and has not answered since (LV-3)."""
         self._grows = False
@@ -230,7 +225,11 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     @abstractmethod
     def _gate(self, connection: Any) -> Any:
-        """Return the object that keeps calls from a connection: `hold` shuts it, and `held` is not None while it is."""
+        """Return what can keep calls from a connection.
+
+        It has a method `hold`, an attribute `held`, which is not None while it is shut, and a method `fail`, which ends
+        all calls.
+        """
 
     @abstractmethod
     def _resolve(self) -> None:
@@ -239,10 +238,6 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     @abstractmethod
     def _retire(self, held: Held[ManagerT]) -> None:
         """Stop dialling for a slot and call the seat's `ended` when no connection of it is left."""
-
-    @abstractmethod
-    def _condemn(self, held: Held[ManagerT], why: str) -> None:
-        """End a slot's connection with its calls; the seat's `ended` follows."""
 
     @abstractmethod
     def _discard(self, held: Held[ManagerT]) -> None:
@@ -335,7 +330,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         return replace(
             main,
             state=state,
-            last_error=main.last_error if ready else main.last_error or self._unwell(),
+            last_error=main.last_error if ready else main.last_error or self.healths.failure(),
             ready_since=main.ready_since if ready else None,
             in_flight=any(status.in_flight for status in statuses),
             next_attempt_in=min(planned, default=None),
@@ -360,7 +355,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
                         state=self._shown(held),
                         calls=0 if connection is None else self.running(connection),
                         since=slot.since,
-                        last_error=status.last_error or self._unwell(slot.number),
+                        last_error=status.last_error or self.healths.failure(slot.number),
                         suspected=asked.why,
                         answered=asked.answered,
                         spreads=getattr(held.connector, "spreads", False),  # a user's connector may not say
@@ -484,44 +479,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         slot = self._state.slot(number)
         return slot is not None and slot.replaces is not None
 
-    def prove(self, number: int, connection: Any, limit: float, tell: Callable[[str], None]) -> None:
-        """Tell why the server of a new connection is not serving; empty if it is, or if it is not known in time.
-
-        `limit` is how many seconds are left for the attempt. Whatever is reported later is ignored.
-        """
-        self._watch_health(number, connection, tell, min(PROOF_WITHIN, limit / 2))
-
-    def watch_no_health(self, number: int) -> None:
-        """Stop watching the health of a slot's connection; harmless if it is not watched."""
-        watch = self._healths.pop(number, None)
-        if watch is not None:
-            watch.feed(Unwatched())
-
     def rest(self, number: int, connection: Any) -> None:
         """Close the connection of a slot, because no call has used it within the idle timeout."""
         self._held[number].manager.rest(connection)
-
-    def _watch_health(
-        self, number: int, connection: Any, tell: Callable[[str], None], prove_within: float = math.inf
-    ) -> None:
-        self.watch_no_health(number)
-        service = self._machine.policy.health_service or ""
-        machine = WatchMachine(self._policy)
-        made = HealthWatch(self, number, connection, machine, service, self._rng, tell, prove_within)
-        self._healths[number] = made
-        made.look()
-
-    def _health_of(self, number: int) -> str | None:
-        """Watch the health of a connection that is about to serve; return why it should not, as far as is known."""
-        connection, watch = self._held[number].manager.connection, self._healths.get(number)
-        tell = partial(self._health_changed, number)
-        if watch is not None and watch.connection is connection:
-            watch.tell = tell
-            return watch.state.problem
-        if connection is None:  # it has ended already
-            return None
-        self._watch_health(number, connection, tell)
-        return None
 
     def _set_gates(self) -> None:
         """Keep calls from unhealthy connections, even calls whose method remembers its connection."""
@@ -532,14 +492,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
                 shut = watch is not None and watch.connection is connection and watch.state.shut
                 self._gate(connection).hold(shut=shut or slot.role is Role.UNHEALTHY)
 
-    def _health_changed(self, number: int, problem: str) -> None:
+    def health_changed(self, number: int, problem: str) -> None:
+        """Handle what the server of a slot says: why it is not serving; empty if it is."""
         self.feed(p.HealthChanged(number, problem))
-
-    def _unwell(self, number: int | None = None) -> Failure | None:
-        """Return why a slot, or the first of all, is unhealthy; None if it is not."""
-        known = dict(self._healths) if number is None else {number: self._healths.get(number)}
-        problems = [watch.state.problem for watch in known.values() if watch is not None and watch.state.problem]
-        return Failure(Stage.HEALTH, problems[0]) if problems else None
 
     # Names.
 
@@ -571,10 +526,11 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         if self._liveness.quiet_after or self._held[number].seat.endpoint in self._doubted:
             self._watch_over(number)
         NEWS.reached(self, self._spot(self._held[number].seat), spot_of(self._machine.target))
-        problem = None if self._machine.policy.health_service is None else self._health_of(number)
+        watched, connection = self._machine.policy.health_service is not None, self._held[number].manager.connection
+        problem = self.healths.problem(self, number, connection) if watched and connection is not None else None
         self.feed(p.SlotServes(number, self._held[number].manager.started))
         if problem:
-            self._health_changed(number, problem)
+            self.health_changed(number, problem)
 
     def failed(self, seat: Seat) -> None:
         """Handle a failed attempt of a slot; if another pool gets there, the next one starts soon (LV-4)."""
@@ -591,9 +547,11 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         watch = self._watches.get(number)
         if watch is not None and not watch.connection.alive():
             self._watch_no_more(number)
-        if self._healths and state is not State.READY:
-            self.watch_no_health(number)
-        self.feed(p.SlotChanged(number, state, busy=len(self.pending) > 0 or self._is_used()))
+        if state is not State.READY:
+            self.healths.drop(number)
+        unused_since = self._clock.now() - self._policy.idle_timeout  # CB-14
+        used = any(held.manager.last_asked() > unused_since for held in self._live())
+        self.feed(p.SlotChanged(number, state, busy=len(self.pending) > 0 or used))
 
     def hear(self, seat: Seat, event: ConnectionEvent) -> None:
         """Pass on an event of a slot; only the end of the last one is the channel's."""
@@ -602,11 +560,6 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         if seat.number or seat.endpoint:
             event = replace(event, slot=seat.number, endpoint=seat.endpoint)
         self.emit(event)
-
-    def _is_used(self) -> bool:
-        """Return whether a call has used the channel within its idle timeout (CB-14)."""
-        since = self._clock.now() - self._policy.idle_timeout
-        return any(held.manager.last_asked() > since for held in self._live())
 
     def _live(self) -> list[Held[ManagerT]]:
         """Return the live slots, or all if none is left; any thread may call this."""
@@ -639,7 +592,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             case p.Serving():
                 self._serving = tuple(tuple(held[number] for number in group) for group in effect.groups)
                 self._count()
-                if self._healths:
+                if self.healths.watched:
                     self._set_gates()
             case m.ReleaseCalls():
                 if not self._doubted or self.takes_calls:
@@ -653,10 +606,10 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             case p.WantSlot():
                 held[effect.slot].manager.want()
             case p.RetireSlot():
-                self.watch_no_health(effect.slot)
+                self.healths.drop(effect.slot)
                 self._retire(held[effect.slot])
             case p.CondemnSlot():
-                self.watch_no_health(effect.slot)
+                self.healths.drop(effect.slot)
                 self._condemn(held[effect.slot], effect.why)
             case p.CloseSlot():
                 self._close_slot(effect.slot)
@@ -669,6 +622,17 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
                 self._timer = self.at(effect.at, self._timer_fired)
             case stepping.CancelTimer():
                 self._cancel_timer()
+
+    def _condemn(self, held: Held[ManagerT], why: str) -> None:
+        """End a slot's connection with its calls; the seat's `ended` follows."""
+        live = held.manager.connection
+        connection = live or held.manager.draining
+        if live is not None:
+            held.manager.feed(m.ConnectionLost(why, used=live.last_used(), replaced=True))
+        self._retire(held)
+        if connection is not None:
+            connection.retire()
+            self._gate(connection).fail(f"the connection was lost: {why}")
 
     def _drained(self) -> None:
         if self.picks:
@@ -688,7 +652,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def _close_slot(self, number: int) -> None:
         held = self._held[number]
         self._watch_no_more(number)
-        self.watch_no_health(number)
+        self.healths.drop(number)
         self._final = sum(other.seat.pool is not None for other in self._held.values()) == 1
         self._discard(held)
         held.seat.pool = None  # otherwise, the pool and the manager would keep each other alive (CB-10)
@@ -706,11 +670,6 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def _timer_fired(self) -> None:
         self._timer = None
         self.feed(p.PoolTimerFired(self._loads()))
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 def endpoint_key(key: Hashable | None, endpoint: str) -> Hashable | None:

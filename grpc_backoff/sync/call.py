@@ -28,7 +28,7 @@ from grpc_backoff.channel.call import CallRules, CallShell, Status
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.record import record
 from grpc_backoff.sync.calls import Calls
-from grpc_backoff.sync.conductor import Timer, take
+from grpc_backoff.sync.conductor import take
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.errors import RetriesExhaustedError
 from grpc_backoff.sync.grpcio import (
@@ -287,7 +287,6 @@ class FutureCall(_SteppedCall):
         self.attempt: Any = None
         self.error: BaseException | None = None
         self._lock = threading.RLock()
-        self._timer: Timer | None = None
         self._settled = False
         self._quietly = False
         self._due: list[Callable[[], object]] = []
@@ -330,7 +329,7 @@ class FutureCall(_SteppedCall):
                 self._calls.pending.add(self)
             case stepping.ArmTimer(at):
                 self._cancel_timer()
-                self._timer = self._calls.conductor.call_at(at, self._timer_fired)
+                self._timer = self._calls.conductor.call_at(at, lambda: self.feed(m.CallTimerFired()))
             case stepping.CancelTimer():
                 self._cancel_timer()
             case stepping.Emit(event):
@@ -346,14 +345,6 @@ class FutureCall(_SteppedCall):
             case stepping.AbandonAttempt():
                 if self.attempt is not None:
                     self._calls.conductor.post(self.attempt.cancel)
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _timer_fired(self) -> None:
-        self.feed(m.CallTimerFired())
 
     # Attempts.
 

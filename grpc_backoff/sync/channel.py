@@ -14,15 +14,14 @@ from typing import Self, Unpack
 
 import grpc
 
-from grpc_backoff.channel.factories import Factories
-from grpc_backoff.channel.forks import check_core, generation, refuse_inherited
-from grpc_backoff.config.arguments import Listener, check_listener, remove_listener
+from grpc_backoff.channel.channel import BaseChannel
+from grpc_backoff.channel.forks import generation, refuse_inherited
 from grpc_backoff.config.channel import ChannelSettings, Options, read_channel
 from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 from grpc_backoff.connection.events import ConnectionStatus
-from grpc_backoff.sharing.credentials import ROTATED, security_of
+from grpc_backoff.sharing.credentials import security_of
 from grpc_backoff.sharing.key import key_of
-from grpc_backoff.sharing.pool import REFRESHED, dialled, find_place, pool_machine, resolver_of
+from grpc_backoff.sharing.pool import dialled, find_place, pool_machine, resolver_of
 from grpc_backoff.sync import forks
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import CONDUCTOR
@@ -40,7 +39,7 @@ _CHANCE = random.SystemRandom()
 """The default source of jitter, which has no state that a fork could copy (CB-11)."""
 
 
-class Channel(Factories, grpc.Channel):
+class Channel(BaseChannel, grpc.Channel):
     """A `grpc.Channel` that connects according to gRPC's connection-backoff protocol.
 
     Channels are created by `insecure_channel` and `secure_channel`. In addition to grpc's own interface, they have
@@ -49,7 +48,6 @@ class Channel(Factories, grpc.Channel):
     """
 
     _multicallables = MULTICALLABLES
-    closing = True  # until the constructor has finished
 
     def __init__(
         self,
@@ -62,20 +60,12 @@ class Channel(Factories, grpc.Channel):
         """Create the channel; see `insecure_channel`."""
         setup = read_channel(target, options, settings)
         target, policy, core_options = setup.target, setup.policy, setup.core_options
-        check_core(target)
-        self.call_policies = setup.call_policies
-        """The retry policies for the channel's calls, by method."""
-        self.policy = policy
-        """The channel's connect policy."""
-        self.policy_values = setup.policy_values
-        """The connect policy's values by name, each with its source (BP-3)."""
-        self.target = target
+        self._take(setup, credentials)
         self.single_threaded = is_single_threaded(core_options)
         shares = setup.clock is None and setup.rng is None  # SH-1: one clock
         key = key_of(target, credentials, (policy, setup.pool), core_options, compression) if shares else None
         clock, rng = setup.clock or CONDUCTOR, setup.rng or _CHANCE
         hooks = Hooks(setup.hooks, target, clock.now)
-        self._generation = generation()
         self._conductor = CONDUCTOR
         self._ending = threading.Lock()
         self._listeners = Listeners(setup.listeners, target)
@@ -117,61 +107,20 @@ class Channel(Factories, grpc.Channel):
         """The environment that the channel's calls share."""
         forks.note_calls(self.calls)
         self.closing = False
-        source = None if credentials is None or isinstance(credentials, grpc.ChannelCredentials) else credentials
-        self._source = source
-        if source is not None:
-            source.watch(self._rotate)
-
-    # Beyond grpc's interface.
+        if self._source is not None:
+            self._source.watch(self._rotate)
 
     def connection_status(self) -> ConnectionStatus:
         """Return the channel's status: state, attempt, last error, and seconds until the next attempt (CH-11)."""
         return replace(self._pool.status(), connections=self._pool.slots())
 
-    def refresh_connection(self) -> None:
-        """Replace the channel's connection while it goes on serving (PO-9).
+    def _refresh(self, why: str) -> None:
+        if not self.closing:
+            self._conductor.post(lambda: self._pool.refresh(why))
 
-        New calls use the new connection once it is READY; calls that run on the old one continue there. If the attempt
-        fails, the old connection goes on serving, and the attempt is repeated with backoff (PO-3). Use this when the
-        program learns from another source that the server has moved. It may be called in any state, from any thread,
-        any number of times; two replacements start at least INITIAL_BACKOFF apart. Without a connection, and after
-        `close`, it does nothing.
-        """
-        if not self.closing and not self._is_inherited:
-            self._conductor.post(lambda: self._pool.refresh(REFRESHED))
-
-    def _rotate(self) -> None:
-        """Replace every connection, because the files of the credentials have changed (PO-10)."""
-        self._conductor.post(lambda: self._pool.refresh(ROTATED))
-
-    def reset_connect_backoff(self) -> None:
-        """Reset the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
-
-        Use this when the program learns from another source that the network or the server is back. It may be called in
-        any state, from any thread, any number of times; after `close` it does nothing.
-        """
-        if not self.closing and not self._is_inherited:
+    def _reset(self) -> None:
+        if not self.closing:
             self._conductor.post(self._pool.reset)
-
-    def add_listener(self, listener: Listener) -> None:
-        """Register a listener, to be called with every later event from the connection and from retried calls.
-
-        The listener is called on one of the channel's threads. If it blocks, only later events for this channel's
-        listeners are delayed. Its exceptions are logged and otherwise ignored (CH-11).
-
-        Raises:
-            OptionError: `listener` is not callable, or is a coroutine function.
-        """
-        check_listener("listener", listener)
-        self._listeners.given.append(listener)
-
-    def remove_listener(self, listener: Listener) -> None:
-        """Remove a listener.
-
-        Raises:
-            ValueError: `listener` is not registered.
-        """
-        remove_listener(self._listeners.given, listener)
 
     # grpc.Channel
 
@@ -261,10 +210,6 @@ class Channel(Factories, grpc.Channel):
         if self.closing:
             raise ValueError(CLOSED_TEXT)
         refuse_inherited(self.target, self._generation)
-
-    @property
-    def _is_inherited(self) -> bool:
-        return self._generation is not generation()
 
 
 def _dropping(pool: ConnectionPool, listeners: Listeners) -> Callable[[], None]:

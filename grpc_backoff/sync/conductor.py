@@ -119,7 +119,7 @@ class Conductor:
     def leave(self, user: object) -> None:
         """Stop keeping the thread running for `user`; the thread ends when it has no users."""
         self._users.pop(user, None)
-        self.post(_nothing)  # so that the thread checks again how long to stay
+        self.post(lambda: None)  # so that the thread checks again how long to stay
 
     def post(self, work: Work) -> None:
         """Make the thread run `work` soon, and in order. Thread-safe, and safe in a finalizer."""
@@ -247,10 +247,6 @@ def _do(work: Work | None) -> None:
         work()
     except Exception:  # noqa: BLE001 - a bug, which must not stop other channels
         _LOG.exception("a step of a threaded channel raised")
-
-
-def _nothing() -> None:
-    pass
 
 
 CONDUCTOR = Conductor()

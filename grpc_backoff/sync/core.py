@@ -42,7 +42,7 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.pool.health import Answered, Ended
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.stepping import Stepper
-from grpc_backoff.sync.conductor import Conductor, Timer
+from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.grpcio import close_channel, core_channel, exclude_service, state_check
 
 Options = Sequence[tuple[str, Any]]
@@ -109,7 +109,6 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self._owner = owner
         self._tell = tell
         self._seen_ended = math.inf
-        self._timer: Timer | None = None
         self._loss: Loss | None = None
         self._closing: threading.Thread | None = None
         self.channel = owner.make_channel(limit)
@@ -293,11 +292,6 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         except grpc.RpcError as error:
             return m.Explained(error.code().name, error.details() or "")
         return m.Explained("OK", "")
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _close(self) -> None:
         self._cancel_timer()

@@ -22,7 +22,6 @@ import grpc
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
 from grpc_backoff.core.machine import READY
-from grpc_backoff.policy.hedging import CallPolicy
 from grpc_backoff.sync.call import BlockingCall, CallSetup, Entry, FutureCall, leave
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core import CoreConnection
@@ -59,21 +58,9 @@ class MultiCallable(Method):
 
     _channel: CallingChannel
 
-    def __init__(
-        self,
-        channel: CallingChannel,
-        method: str,
-        request_serializer: Any,
-        response_deserializer: Any,
-        registered: bool | None,
-        *,
-        policy: CallPolicy | None = None,
-        call_id: str | None = None,
-    ) -> None:
+    def __init__(self, channel: CallingChannel, method: str, *signature: Any, **how: Any) -> None:
         """Take the arguments of `Method`."""
-        super().__init__(
-            channel, method, request_serializer, response_deserializer, registered, policy=policy, call_id=call_id
-        )
+        super().__init__(channel, method, *signature, **how)
         self._plain = self._policy is None and not self._config.wait_for_ready
         self._binding = threading.RLock()
         # Keep both in one tuple, because a reader in another thread must never see a connection with another one's

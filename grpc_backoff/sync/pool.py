@@ -12,7 +12,7 @@ from typing import Any
 
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
-from grpc_backoff.connection.machine import ConnectionLost, Machine
+from grpc_backoff.connection.machine import Machine
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.pool.health import Answered, Ended
@@ -102,7 +102,7 @@ class ProvingAttempt:
             self._tell(outcome)
             return
         self._made = outcome
-        pool.prove(self._seat.number, outcome, self._ends - self._conductor.now(), self._told)
+        pool.healths.prove(pool, self._seat.number, outcome, self._ends - self._conductor.now(), self._told)
 
     def _told(self, problem: str) -> None:
         made = self._made
@@ -126,7 +126,7 @@ class ProvingAttempt:
             self._attempt.abandon()
             return
         if self._seat.pool is not None:
-            self._seat.pool.watch_no_health(self._seat.number)
+            self._seat.pool.healths.drop(self._seat.number)
         made.retire()
 
 
@@ -277,15 +277,6 @@ class ConnectionPool(SteppedPool[Manager]):
         held.manager.retire()
         if not connector.open:
             self._conductor.post(ended)
-
-    def _condemn(self, held: Held[Manager], why: str) -> None:
-        connection = held.manager.connection or held.manager.draining
-        if held.manager.connection is not None:
-            held.manager.feed(ConnectionLost(why, used=held.manager.connection.last_used(), replaced=True))
-        self._retire(held)
-        if connection is not None:
-            connection.retire()
-            connection.fail(f"the connection was lost: {why}")
 
     def _discard(self, held: Held[Manager]) -> None:
         held.manager.close()

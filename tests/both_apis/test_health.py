@@ -447,7 +447,7 @@ def test_off_by_default(ours):
                 assert channel.unary(timeout=20) == "a"
                 time.sleep(0.1)
                 assert server.health.requests == []
-                assert channel.own._pool._healths == {}
+                assert channel.own._pool.healths.watched == {}
 
 
 def test_without_the_package(ours, monkeypatch):

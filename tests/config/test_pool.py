@@ -10,11 +10,10 @@ import pytest
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.pool import (
     Place,
-    asks_for_round_robin,
     endpoint_options,
     endpoint_target,
     endpoints,
-    health_service,
+    read_balancing,
     read_place,
     unwatched,
 )
@@ -51,7 +50,7 @@ def config(**content):
 )
 def test_round_robin(options):
     """PO-6: the service config or `grpc.lb_policy_name` asks for round_robin, with the core's precedence."""
-    assert asks_for_round_robin(tuple(options))
+    assert read_balancing(tuple(options))[0]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +68,7 @@ def test_round_robin(options):
 )
 def test_policies_of_the_core(options):
     """PO-5: other policies, and service configs that the core rejects, stay with the core."""
-    assert not asks_for_round_robin(tuple(options))
+    assert not read_balancing(tuple(options))[0]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +216,7 @@ CHECKED = {"healthCheckConfig": {"serviceName": "shop.Orders"}}
 )
 def test_whose_health_is_watched(options, service):
     """RO-1: the service config names the service; without a name, no health is watched, as in gRPC."""
-    assert health_service(tuple(options)) == service
+    assert read_balancing(tuple(options))[1] == service
 
 
 @pytest.mark.parametrize(
@@ -232,7 +231,7 @@ def test_whose_health_is_watched(options, service):
 def test_a_bad_health_check_config(value, message):
     """RO-1, CH-10: a `healthCheckConfig` of the wrong type is refused, because the core never sees it."""
     with pytest.raises(OptionError) as raised:
-        health_service((config(healthCheckConfig=value),))
+        read_balancing((config(healthCheckConfig=value),))
     assert str(raised.value).startswith(message)
 
 

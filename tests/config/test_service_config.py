@@ -506,7 +506,7 @@ def options(*method_configs, **more):
 
 
 def read(given):
-    return read_service_config(given)[0]
+    return read_service_config(given, dict(reversed(given)))[0]
 
 
 def test_nearest_wins():
@@ -571,7 +571,7 @@ def test_what_is_not_taken_over(more):
     """RT-10: the config's other settings apply even if its retries are left to the core, or would not take place."""
     retry = GIVEN if more else {**GIVEN, "maxAttempts": 1}
     given = options({"name": [{}], "waitForReady": True, "timeout": "2s", "retryPolicy": retry}) + more
-    config, left = read_service_config(given)
+    config, left = read_service_config(given, dict(reversed(given)))
 
     assert config.of(UNARY) == MethodConfig(wait_for_ready=True, timeout=2.0)
     assert left == given
@@ -584,7 +584,8 @@ def test_paths_are_paths():
 
 def hedging(policy, **entry):
     entries = [{"name": [{}], "hedgingPolicy": policy, **entry}]
-    return read_service_config((("grpc.service_config", json.dumps({"methodConfig": entries})),))
+    config = json.dumps({"methodConfig": entries})
+    return read_service_config((("grpc.service_config", config),), {"grpc.service_config": config})
 
 
 def test_hedging():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -95,15 +93,3 @@ def test_nobody_changes_them(mapping):
     """BP-3: the presets are read-only."""
     with pytest.raises(TypeError):
         mapping["grpc"] = None
-
-
-def test_made_when_asked_for():
-    """BP-3: importing `grpc_backoff.aio` creates none of the named policies; each is created once, on first use."""
-    program = (
-        "import sys, grpc_backoff.aio\n"
-        "from grpc_backoff.policy import presets\n"
-        "assert not {'CONNECT', 'GRPC', 'RETRY'} & set(vars(presets))\n"
-        "assert presets.GRPC is presets.CONNECT.backoff and presets.RETRY is presets.RETRY\n"
-        "assert not hasattr(presets, 'OTHER')\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
