@@ -15,8 +15,6 @@ from grpc_judge.matrix.run import choose_clauses, run
 from grpc_judge.matrix.scenarios import STAGINGS
 from grpc_judge.runner.until_told import one_line_for, run_until_told
 
-__all__ = ["PORT", "cli"]
-
 PORT = click.IntRange(0, 65535)
 
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from grpc_judge.chaos import Front, Kit, Server
     from grpc_judge.outage import Outage
 
-__all__ = ["flaky_grpc", "grpc_chaos", "grpc_front", "grpc_outage", "grpc_port"]
-
 
 @pytest.fixture
 def grpc_chaos() -> Iterator[Kit]:

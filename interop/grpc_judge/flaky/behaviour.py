@@ -17,8 +17,6 @@ from grpc_backoff.testing import front
 from grpc_judge.flaky.connection import Connection
 from grpc_judge.flaky.http2 import Service
 
-__all__ = ["Behaviour", "Entry", "Handshake", "expect"]
-
 _MANY = 1000
 _HIGHEST = 2**31 - 1  # the maximum of a stream id and of a SETTINGS value
 

@@ -21,8 +21,6 @@ from grpc_judge.flaky.server import FlakyServer
 from grpc_judge.generated.interop_v1 import flaky_pb2 as pb
 from grpc_judge.generated.interop_v1 import flaky_pb2_grpc as services
 
-__all__ = ["controlled"]
-
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 

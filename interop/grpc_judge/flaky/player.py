@@ -9,8 +9,6 @@ from grpc_judge.flaky.behaviour import Behaviour
 from grpc_judge.flaky.behaviours import Refuse
 from grpc_judge.flaky.script import Step
 
-__all__ = ["Player"]
-
 
 class Player:
     """One run through a script. All times are on the caller's clock, which must never go backwards."""

@@ -19,8 +19,6 @@ from h2.errors import ErrorCodes
 from grpc_judge.flaky.behaviour import Behaviour, expect
 from grpc_judge.flaky.behaviours import BY_NAME, Refuse
 
-__all__ = ["Script", "Step", "read_script", "steps_of", "write_script"]
-
 _BOUNDS = ("times", "until", "lasting")
 
 

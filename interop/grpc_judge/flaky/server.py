@@ -22,8 +22,6 @@ from grpc_judge.flaky.tls import Tls
 from grpc_judge.flaky.visitor import Visitor
 from grpc_judge.timeline import Timeline, Window
 
-__all__ = ["FlakyServer"]
-
 
 class FlakyServer:
     """A server that fails according to its script and records what it sees.

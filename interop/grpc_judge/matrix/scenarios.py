@@ -16,8 +16,6 @@ from grpc_judge import flaky
 from grpc_judge.clients.peer import Peer, Setting
 from grpc_judge.conformance import CLOSE_WITHIN, PROTOCOL, Scenario, Terms
 
-__all__ = ["COMPRESSED", "SCALED", "STAGINGS", "STEADY", "Pace", "Staging"]
-
 COMPRESSED: Final = replace(PROTOCOL, initial=0.2, cap=1.6, min_connect_timeout=1.0, tolerance=0.05)
 """A fifth of the protocol's INITIAL_BACKOFF, which is twice the minimum that grpcio accepts.
 

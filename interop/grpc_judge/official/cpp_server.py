@@ -16,8 +16,6 @@ from grpc_judge.official.agreement import Agreement
 from grpc_judge.official.client import SECONDS, Assignment, NotJudgedError, reconnect
 from grpc_judge.runner.program import ROOT, Program
 
-__all__ = ["SERVER", "be_judged"]
-
 SERVER = Program(
     name="reconnect_interop_server in C++",
     folder=Path(__file__).parent / "cpp",
