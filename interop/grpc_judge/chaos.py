@@ -4,7 +4,7 @@ The servers run on an event loop in a thread of their own, so clients of every k
 other processes. `pytest_plugin.py` has the fixtures. Without pytest::
 
     with Kit() as kit:
-        server = kit.server("accept_close x3; working")
+        server = kit.server([Step(AcceptClose(), times=3), Working()])
         ...  # a client that connects to server.target
         server.wait_for(connections=4)
         assert_backs_off(server.visits)
@@ -24,7 +24,7 @@ from typing import Any, Self, TypeVar
 
 from grpc_backoff.testing import front as fronts
 from grpc_judge.conformance import PROTOCOL, Terms
-from grpc_judge.flaky import FlakyServer, Tls
+from grpc_judge.flaky import FlakyServer, Script, Tls, Working
 from grpc_judge.relay import Relay
 from grpc_judge.timeline import Request, Timeline, Visit
 
@@ -44,6 +44,7 @@ Result = TypeVar("Result")
 _PATIENCE = 10.0
 """How long to wait for something that takes milliseconds, in seconds."""
 _TWO_GAPS = 3
+_WORKS = Working()
 
 
 class Kit:
@@ -68,11 +69,11 @@ class Kit:
             self._thread.join()
             self._loop.close()
 
-    def server(self, script: str = "working", tls: Tls | None = None) -> Server:
+    def server(self, script: Script = _WORKS, tls: Tls | None = None) -> Server:
         """Start a server that fails as the script says, on a free port.
 
         Raises:
-            ScriptError: the script is not valid.
+            ValueError: the script is not valid.
         """
         return Server(self, self.run(self._open.enter_async_context(FlakyServer(script, tls))))
 
@@ -132,11 +133,11 @@ class Server:
         """The requests that arrived, in order."""
         return sorted((call for visit in self.visits for call in visit.requests), key=lambda call: call.at)
 
-    def play(self, script: str) -> None:
+    def play(self, script: Script) -> None:
         """Switch to another script, which applies to the connections from now on.
 
         Raises:
-            ScriptError: the script is not valid.
+            ValueError: the script is not valid.
         """
         self._kit.run(_called(lambda: self._flaky.play(script)))
 

@@ -27,8 +27,6 @@ from grpc_judge.runner.program import Program
 from grpc_judge.runner.until_told import one_line_for, run_to_the_end, run_until_told
 from grpc_judge.servers.server import find_servers
 
-__all__ = ["cli"]
-
 _MILLISECONDS = click.IntRange(min=1)
 _SECONDS = click.FloatRange(min=0, min_open=True)
 

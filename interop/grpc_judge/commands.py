@@ -8,14 +8,12 @@ from typing import BinaryIO, TextIO
 import click
 
 from grpc_judge.conformance import PROTOCOL, source
-from grpc_judge.flaky import FlakyServer, Tls
+from grpc_judge.flaky import FlakyServer, Tls, Working, read_script, write_script
 from grpc_judge.flaky.behaviours import BY_NAME
 from grpc_judge.flaky.control import controlled
 from grpc_judge.matrix.run import choose_clauses, run
 from grpc_judge.matrix.scenarios import STAGINGS
 from grpc_judge.runner.until_told import one_line_for, run_until_told
-
-__all__ = ["PORT", "cli"]
 
 PORT = click.IntRange(0, 65535)
 
@@ -49,7 +47,7 @@ def explain(wanted: tuple[str, ...]) -> None:
             f"  {clause.says}\n"
             f"  source   {source(clause)}\n"
             f"  seen by  a server that {clause.scenario.value}\n"
-            f"  script   {staging.script(PROTOCOL)}"
+            f"  script   {write_script(staging.script(PROTOCOL))}"
         )
 
 
@@ -70,15 +68,18 @@ def flaky(
 ) -> None:
     """Run a server that fails as its script says, one behaviour per connection, until Ctrl-C.
 
-    It prints its ports on one line. A script consists of steps, one per line, such as "accept_close x3", "refuse for 2"
-    and "slow_settings(delay=0.5)". The service interop.v1.FlakyServer on the control port can start another script.
+    It prints its ports on one line. A script is a JSON list of steps, such as {"behaviour": "accept_close", "times":
+    3}, {"behaviour": "refuse", "lasting": 2} or {"behaviour": "slow_settings", "delay": 0.5}. The service
+    interop.v1.FlakyServer on the control port can start another script.
     """
     if (cert is None) != (key is None):
         raise click.UsageError("--cert and --key go together")
     with one_line_for(OSError, RuntimeError, ValueError):
         tls = Tls(cert.read(), key.read()) if cert and key else None
         run_until_told(
-            _serve_flaky(FlakyServer(script.read() if script else "working", tls, host, port), host, control_port)
+            _serve_flaky(
+                FlakyServer(read_script(script.read()) if script else Working(), tls, host, port), host, control_port
+            )
         )
 
 

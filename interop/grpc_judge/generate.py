@@ -22,8 +22,6 @@ from pathlib import Path, PurePosixPath
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from grpc_tools import protoc  # type: ignore[import-untyped]
 
-__all__ = ["GENERATED", "GENERATOR", "PACKAGES", "generate", "generator", "moved"]
-
 GENERATOR = "1.63.0"
 """The version of grpcio-tools that generated the committed code. The dependency group `protos` pins the same version.
 """

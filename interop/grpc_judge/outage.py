@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 from grpc_backoff.aio import Channel
 from grpc_backoff.testing import Fails, FakeClock, ScriptedConnector, Succeeds, scripted_channel
 
-__all__ = ["Outage"]
-
 Result = TypeVar("Result")
 
 _STEPS, _PAUSE = 50, 0.01

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from grpc_judge.chaos import Front, Kit, Server
     from grpc_judge.outage import Outage
 
-__all__ = ["flaky_grpc", "grpc_chaos", "grpc_front", "grpc_outage", "grpc_port"]
-
 
 @pytest.fixture
 def grpc_chaos() -> Iterator[Kit]:
@@ -26,13 +24,15 @@ def grpc_chaos() -> Iterator[Kit]:
 @pytest.fixture
 def flaky_grpc(grpc_chaos: Kit) -> Server:
     """Return a gRPC server that works until `play` gives it a script of failures."""
-    return grpc_chaos.server("working")
+    return grpc_chaos.server()
 
 
 @pytest.fixture
 def grpc_port(grpc_chaos: Kit) -> Server:
-    """Return a gRPC server whose port refuses connections until `play` gives it a script, such as "working"."""
-    return grpc_chaos.server("refuse")
+    """Return a gRPC server whose port refuses connections until `play` gives it a script, such as `Working()`."""
+    from grpc_judge.flaky import Refuse  # noqa: PLC0415 - most runs do not use it
+
+    return grpc_chaos.server(Refuse())
 
 
 @pytest.fixture

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from grpc_backoff.testing import front as fronts
 from grpc_judge.flaky.tls import Tls, TlsSession
 
-__all__ = ["Relay"]
-
 _CHUNK = 64 * 1024
 _HEADER = 9
 _SETTINGS, _GOAWAY = 4, 7

@@ -9,8 +9,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["Ending", "Lag", "Request", "Timeline", "Visit", "Window"]
-
 
 class Ending(enum.Enum):
     """How a connection ended."""

@@ -14,6 +14,7 @@ import time
 import pytest
 
 from grpc_judge.chaos import assert_backs_off, assert_no_call_lost, assert_no_flood, assert_reconnects_within, terms
+from grpc_judge.flaky import AcceptClose, Step, Working
 
 pytest_plugins = ["grpc_judge.pytest_plugin"]
 
@@ -53,7 +54,7 @@ def until_answered(call):
 @pytest.mark.parametrize("library", [pubsub, qdrant])
 def test_a_server_that_hangs_up(library, flaky_grpc, monkeypatch):
     """IO-3: the server hangs up three times; the client backs off, and its call is answered. Takes five seconds."""
-    flaky_grpc.play("accept_close x3; working")
+    flaky_grpc.play([Step(AcceptClose(), times=3), Working()])
     until_answered(library(flaky_grpc.target, monkeypatch))
     assert len(flaky_grpc.visits) == 4
     assert_backs_off(flaky_grpc.visits, LATE)
@@ -94,7 +95,7 @@ while True:
 
 def test_a_program_of_its_own(flaky_grpc):
     """IO-3: a program that uses etcd3 is judged from outside, by what the server saw. Takes five seconds."""
-    flaky_grpc.play("accept_close x3; working")
+    flaky_grpc.play([Step(AcceptClose(), times=3), Working()])
     environment = os.environ | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}  # its generated code is old
     subprocess.run([sys.executable, "-c", ETCD3, flaky_grpc.target], env=environment, timeout=60, check=True)
     assert_backs_off(flaky_grpc.visits, LATE)

@@ -16,8 +16,8 @@ import grpc
 import pytest
 
 from grpc_backoff import aio
+from grpc_judge.servers.keeper import free_port
 from tests import programs
-from tests.interop.processes import free_port
 
 pytestmark = [
     pytest.mark.etcd,

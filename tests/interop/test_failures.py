@@ -25,9 +25,10 @@ from grpc_backoff.testing.front import (
     settings_then_close,
     silent,
 )
-from grpc_judge.flaky.names import NameServer
+from grpc_judge.servers.keeper import free_port
 from tests.echo import Echo, EchoStub, Message, serving
-from tests.interop.processes import ServerProcess, free_port
+from tests.interop.names import NameServer
+from tests.interop.processes import ServerProcess
 
 FAST = [
     ("grpc.initial_reconnect_backoff_ms", 200),

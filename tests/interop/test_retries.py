@@ -24,9 +24,10 @@ from hyperframe.frame import GoAwayFrame
 
 from grpc_backoff import CallRetried, RetryBudget, WaitSource, aio, parse_policy
 from grpc_backoff.testing.front import FlakyFront, healthy
+from grpc_judge.servers.keeper import free_port
 from tests.aio.retry_service import RetryService, Say, failing
 from tests.echo import EchoStub, Message, serving
-from tests.interop.processes import ServerProcess, free_port
+from tests.interop.processes import ServerProcess
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,23 +1,24 @@
 """The base classes of behaviours, which are frozen dataclasses with a name, a few numbers and a method.
 
-To add a behaviour, derive a class from `Behaviour`. Scripts written as text can only name those in
+To add a behaviour, derive a class from `Behaviour`. Scripts in JSON can only name those in
 `grpc_judge.flaky.behaviours`.
 """
 
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import fields
 from typing import Any, ClassVar
+
+from h2.errors import ErrorCodes
 
 from grpc_backoff.testing import front
 from grpc_judge.flaky.connection import Connection
 from grpc_judge.flaky.http2 import Service
-from grpc_judge.flaky.values import kind_of
-
-__all__ = ["Behaviour", "Entry", "Handshake"]
 
 _MANY = 1000
+_HIGHEST = 2**31 - 1  # the maximum of a stream id and of a SETTINGS value
 
 
 class Handshake(enum.Enum):
@@ -51,9 +52,27 @@ class Entry:
             ValueError: a value is not allowed for its field.
         """
         for field in fields(self):
-            kind, value = kind_of(field.default), getattr(self, field.name)
-            if not kind.fits(value):
-                raise ValueError(f"{self.name}: {field.name}={value!r}: expected {kind.allowed}")
+            expect(f"{self.name}: {field.name}", getattr(self, field.name), field.default)
+
+
+def expect(name: str, value: object, default: object) -> None:
+    """Check that a value is of the same kind as this default.
+
+    Raises:
+        ValueError: it is not.
+    """
+    match default:
+        case bool():
+            allowed, fits = "true or false", type(value) is bool
+        case ErrorCodes():
+            allowed, fits = f"one of {', '.join(ErrorCodes.__members__)}", type(value) is ErrorCodes
+        case int():
+            allowed, fits = f"a whole number from 0 to {_HIGHEST}", type(value) is int and 0 <= value <= _HIGHEST
+        case _:
+            allowed = "a number of seconds, 0 or more"
+            fits = type(value) in {int, float} and math.isfinite(value) and value >= 0  # type: ignore[arg-type, operator]
+    if not fits:
+        raise ValueError(f"{name}={value!r}: expected {allowed}")
 
 
 class Behaviour(Entry):

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from grpc_judge.flaky.http2 import Http2
 from grpc_judge.flaky.wire import Wire
 
-__all__ = ["Connection"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:

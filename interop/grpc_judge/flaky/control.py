@@ -16,12 +16,10 @@ import grpc
 import grpc.aio
 
 from grpc_judge.flaky.messages import to_message
-from grpc_judge.flaky.script import ScriptError
+from grpc_judge.flaky.script import read_script
 from grpc_judge.flaky.server import FlakyServer
 from grpc_judge.generated.interop_v1 import flaky_pb2 as pb
 from grpc_judge.generated.interop_v1 import flaky_pb2_grpc as services
-
-__all__ = ["controlled"]
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -53,8 +51,8 @@ class _Control(services.FlakyServerServicer):
 
     async def Play(self, request: pb.PlayRequest, context: _Context) -> pb.PlayResponse:
         try:
-            self._server.play(request.script)
-        except ScriptError as error:
+            self._server.play(read_script(request.script))
+        except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return pb.PlayResponse()
 

@@ -13,8 +13,6 @@ import struct
 import sys
 from collections.abc import Iterator
 
-__all__ = ["Dials", "watch_dials"]
-
 _SO_ATTACH_FILTER = 26
 _LONGEST = 128
 _LOAD_HEADER, _LOAD_HALF, _LOAD_BYTE, _AND, _JUMP_EQUAL, _RETURN = 0xB1, 0x48, 0x50, 0x54, 0x15, 0x06

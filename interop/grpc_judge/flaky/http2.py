@@ -30,8 +30,6 @@ from hyperframe.frame import GoAwayFrame
 from grpc_judge.flaky.record import Record
 from grpc_judge.flaky.wire import Wire
 
-__all__ = ["LAST_STREAM", "Http2", "Service"]
-
 LAST_STREAM = 2**31 - 1
 """The highest possible stream id."""
 

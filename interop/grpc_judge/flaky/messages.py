@@ -5,8 +5,6 @@ from __future__ import annotations
 from grpc_judge.generated.interop_v1 import flaky_pb2 as pb
 from grpc_judge.timeline import Ending, Request, Timeline, Visit, Window
 
-__all__ = ["from_message", "to_message"]
-
 
 def to_message(timeline: Timeline) -> pb.Timeline:
     """Convert a timeline to a message."""

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from grpc_judge.flaky.behaviour import Behaviour
 from grpc_judge.flaky.behaviours import Refuse
-from grpc_judge.flaky.script import Script, Step
-
-__all__ = ["Player"]
+from grpc_judge.flaky.script import Step
 
 
 class Player:
     """One run through a script. All times are on the caller's clock, which must never go backwards."""
 
-    def __init__(self, script: Script, now: float) -> None:
-        """Start the first step at time `now`."""
-        self._steps = script.steps
+    def __init__(self, steps: Sequence[Step], now: float) -> None:
+        """Start the first of these steps at time `now`."""
+        self._steps = steps
         self._began = now
         self._place = 0
         self._step_began = now

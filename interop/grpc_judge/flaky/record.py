@@ -11,8 +11,6 @@ from dataclasses import replace
 
 from grpc_judge.timeline import Ending, Request, Visit
 
-__all__ = ["Record"]
-
 
 class Record:
     """The notes on one connection, from the moment it was accepted."""

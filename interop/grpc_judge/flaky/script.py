@@ -1,26 +1,25 @@
-"""Scripts for a flaky server, as values and as text. A script consists of steps with bounds.
+"""Scripts for a flaky server: steps with bounds, as Python objects or as JSON.
 
-`accept_close x3; refuse until 5; slow_settings(delay=0.5) x2; working` closes three connections, refuses dials until
-five seconds after the start of the script, sends late SETTINGS on two connections, and works normally on all later
-ones.
+`[Step(AcceptClose(), times=3), Step(Refuse(), until=5), Working()]` closes three connections, refuses dials until five
+seconds after the start of the script, and works normally on all later connections. The same as JSON, for other
+processes and languages::
+
+    [{"behaviour": "accept_close", "times": 3}, {"behaviour": "refuse", "until": 5}, "working"]
 """
 
 from __future__ import annotations
 
-import math
-import re
-from dataclasses import dataclass
-from typing import Self, cast
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeAlias, cast
 
-from grpc_judge.flaky.behaviour import Behaviour
-from grpc_judge.flaky.behaviours import Refuse
-from grpc_judge.flaky.notation import ScriptError, read_entry, write_entry
+from h2.errors import ErrorCodes
 
-__all__ = ["Script", "ScriptError", "Step"]
+from grpc_judge.flaky.behaviour import Behaviour, expect
+from grpc_judge.flaky.behaviours import BY_NAME, Refuse
 
-_STEP = re.compile(r"(?P<name>\w+)\s*(?:\((?P<values>[^()]*)\))?(?P<bounds>.*)", re.DOTALL)
-_BOUND = re.compile(r"(?:(?P<word>until|for)\s+|(?P<x>x))(?P<number>\S+)")
-_BOUNDS = {"x": "times", "until": "until", "for": "lasting"}
+_BOUNDS = ("times", "until", "lasting")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,97 +42,87 @@ class Step:
         """Check the bounds.
 
         Raises:
-            ScriptError: a bound is not allowed.
+            TypeError: the behaviour is none.
+            ValueError: a bound is not allowed.
         """
+        if not isinstance(self.behaviour, Behaviour | Refuse):
+            raise TypeError(f"behaviour={self.behaviour!r}: expected a behaviour, such as Working()")
         name = self.behaviour.name
         if self.times is not None and isinstance(self.behaviour, Refuse):
-            raise ScriptError(f"{name}: times={self.times}: expected until or lasting, since no connection is accepted")
-        if self.times is not None and self.times < 1:
-            raise ScriptError(f"{name}: times={self.times}: expected a whole number, 1 or more")
+            raise ValueError(f"{name}: times={self.times}: expected until or lasting, since no connection is accepted")
+        if self.times is not None and (type(self.times) is not int or self.times < 1):
+            raise ValueError(f"{name}: times={self.times!r}: expected a whole number, 1 or more")
         for bound, seconds in (("until", self.until), ("lasting", self.lasting)):
-            if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
-                raise ScriptError(f"{name}: {bound}={seconds}: expected a number of seconds, 0 or more")
+            if seconds is not None:
+                expect(f"{name}: {bound}", seconds, 0.0)
 
     @property
     def bounded(self) -> bool:
         """Whether the step has a bound."""
         return not self.times is self.until is self.lasting is None
 
-    def __str__(self) -> str:
-        """Return the step as text."""
-        bounds = {"x": self.times, "until ": self.until, "for ": self.lasting}
-        words = [f"{word}{number}" for word, number in bounds.items() if number is not None]
-        return " ".join([write_entry(self.behaviour), *words])
+
+Script: TypeAlias = Behaviour | Refuse | Sequence[Behaviour | Refuse | Step]
+"""Steps that follow each other. Each except the last must have a bound; the last never ends. A behaviour in place of a
+step has no bound, and in place of a script, it applies to every connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """Steps that follow each other. The last one never ends.
+def steps_of(script: Script) -> tuple[Step, ...]:
+    """Return the steps of a script.
 
-    Attributes:
-        steps: the steps, at least one. Each except the last must have a bound; the last must not.
+    Raises:
+        ValueError: there are no steps, an earlier step does not have a bound, or the last one has a bound.
     """
-
-    steps: tuple[Step, ...]
-
-    def __post_init__(self) -> None:
-        """Check that every step can be reached and that the last one does not end.
-
-        Raises:
-            ScriptError: there are no steps, an earlier step does not have a bound, or the last one has a bound.
-        """
-        if not self.steps:
-            raise ScriptError("empty script: expected one step or more")
-        for step in self.steps[:-1]:
-            if not step.bounded:
-                raise ScriptError(f"{step}: others come after it, so it needs a bound: xN, until T or for T")
-        if self.steps[-1].bounded:
-            raise ScriptError(f"{self.steps[-1]}: the last step goes on for ever, so it takes no bound")
-
-    @classmethod
-    def always(cls, behaviour: Behaviour | Refuse) -> Self:
-        """Return a script that treats every connection the same way."""
-        return cls((Step(behaviour),))
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse a script, whose steps are separated by semicolons or newlines.
-
-        A step is the name of a behaviour, followed by its non-default values in parentheses (by name or in order) and
-        by its bounds: `x3` (connections), `until 5` (seconds after the start of the script) or `for 2` (seconds).
-
-        Raises:
-            ScriptError: the text is not a valid script. The message says where, and what was expected.
-        """
-        return cls(tuple(_step(part.strip()) for part in re.split(r"[;\n]", text) if part.strip()))
-
-    def __str__(self) -> str:
-        """Return the script as text that `parse` accepts."""
-        return "; ".join(map(str, self.steps))
+    each = [script] if isinstance(script, Behaviour | Refuse | str) else script
+    steps = tuple(step if isinstance(step, Step) else Step(step) for step in each)
+    if not steps:
+        raise ValueError("empty script: expected one step or more")
+    for step in steps[:-1]:
+        if not step.bounded:
+            raise ValueError(f"{step.behaviour.name}: others come after it, so it needs one of {', '.join(_BOUNDS)}")
+    if steps[-1].bounded:
+        raise ValueError(f"{steps[-1].behaviour.name}: the last step goes on for ever, so it takes no bound")
+    return steps
 
 
-def _step(text: str) -> Step:
-    found = _STEP.fullmatch(text)
-    if found is None:
-        raise ScriptError(f"step={text!r}: expected NAME or NAME(FIELD=VALUE, ...), and bounds after it")
-    entry = cast("Behaviour | Refuse", read_entry(found["name"], found["values"] or ""))
-    bounds: dict[str, float] = {}
-    rest = found["bounds"].strip()
-    while rest:
-        bound = _BOUND.match(rest)
-        if bound is None:
-            raise ScriptError(f"{text!r}: bound={rest!r}: expected xN, until T or for T")
-        _take(text, bounds, bound)
-        rest = rest[bound.end() :].strip()
-    return Step(entry, **bounds)  # type: ignore[arg-type]
+def read_script(text: str) -> tuple[Step, ...]:
+    """Read a script from JSON: a list of steps, or a single one.
+
+    A step is the name of a behaviour, or an object with its name as `behaviour`, with the behaviour's fields, and with
+    the bounds `times`, `until` and `lasting`. All but the name may be left out. Error codes are names.
+
+    Raises:
+        ValueError: the text is not a valid script. The message says where, and what was expected.
+    """
+    given = json.loads(text)
+    return steps_of([_step(step) for step in (given if isinstance(given, list) else [given])])
 
 
-def _take(text: str, bounds: dict[str, float], bound: re.Match[str]) -> None:
-    word = _BOUNDS[bound["word"] or "x"]
-    if word in bounds:
-        raise ScriptError(f"{text!r}: expected {word} once")
-    try:
-        bounds[word] = int(bound["number"]) if word == "times" else float(bound["number"])
-    except ValueError:
-        kind = "a whole number, 1 or more" if word == "times" else "a number of seconds, 0 or more"
-        raise ScriptError(f"{text!r}: {word}={bound['number']!r}: expected {kind}") from None
+def write_script(script: Script) -> str:
+    """Return a script as JSON that `read_script` accepts."""
+    return json.dumps([_written(step) for step in steps_of(script)])
+
+
+def _step(given: object) -> Step:
+    values: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"behaviour": given}
+    name = values.pop("behaviour", None)
+    if not isinstance(name, str) or name not in BY_NAME:
+        raise ValueError(f"behaviour={name!r}: expected one of {', '.join(BY_NAME)}")
+    kind = BY_NAME[name]
+    bounds = {key: values.pop(key) for key in _BOUNDS if key in values}
+    known = {field.name: field.default for field in fields(kind)}
+    for key, value in values.items():
+        if key not in known:
+            raise ValueError(f"{name}: {key}={value!r}: expected one of {', '.join([*known, *_BOUNDS])}")
+        if isinstance(known[key], ErrorCodes) and isinstance(value, str):
+            values[key] = ErrorCodes.__members__.get(value, value)
+    return Step(cast("Behaviour | Refuse", kind(**values)), **bounds)
+
+
+def _written(step: Step) -> Any:
+    values = asdict(step)
+    values |= {
+        key: value.name if isinstance(value, ErrorCodes) else value for key, value in values["behaviour"].items()
+    }
+    values["behaviour"] = step.behaviour.name
+    return {key: value for key, value in values.items() if value is not None}

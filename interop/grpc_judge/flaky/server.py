@@ -17,12 +17,10 @@ from grpc_judge.flaky.behaviour import Behaviour, Handshake
 from grpc_judge.flaky.behaviours import Refuse
 from grpc_judge.flaky.player import Player
 from grpc_judge.flaky.record import Record
-from grpc_judge.flaky.script import Script
+from grpc_judge.flaky.script import Script, steps_of
 from grpc_judge.flaky.tls import Tls
 from grpc_judge.flaky.visitor import Visitor
 from grpc_judge.timeline import Timeline, Window
-
-__all__ = ["FlakyServer"]
 
 
 class FlakyServer:
@@ -34,7 +32,7 @@ class FlakyServer:
 
     def __init__(
         self,
-        script: Script | str,
+        script: Script,
         tls: Tls | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -45,7 +43,7 @@ class FlakyServer:
         """Create a server, which starts when its context is entered.
 
         Args:
-            script: the script, as a value or as text.
+            script: what to do with each connection.
             tls: the certificate and key to serve TLS with; None for plaintext.
             host: the IP address to listen on.
             port: the port to listen on; 0 for any free port.
@@ -54,10 +52,10 @@ class FlakyServer:
                 at which the server starts.
 
         Raises:
-            ScriptError: the text is not a valid script.
+            ValueError: the script is not valid.
             ssl.SSLError: the certificate or the key is not valid.
         """
-        self._script = Script.parse(script) if isinstance(script, str) else script
+        self._steps = steps_of(script)
         self._contexts: dict[Handshake, ssl.SSLContext] = {}
         if tls is not None:
             self._contexts = {Handshake.H2: tls.context("h2"), Handshake.HTTP1: tls.context()}
@@ -104,14 +102,14 @@ class FlakyServer:
         visits = tuple(record.visit() for record in self._records)
         return Timeline(visits=visits, refusing=tuple(self._refusing), taken=self._clock())
 
-    def play(self, script: Script | str) -> None:
+    def play(self, script: Script) -> None:
         """Switch to another script, which starts now.
 
         Raises:
-            ScriptError: the text is not a valid script.
+            ValueError: the script is not valid.
         """
-        self._script = Script.parse(script) if isinstance(script, str) else script
-        self._player = Player(self._script, time.monotonic())
+        self._steps = steps_of(script)
+        self._player = Player(self._steps, time.monotonic())
         self._place = -1
         self._follow(time.monotonic())
 
@@ -140,7 +138,7 @@ class FlakyServer:
         self._epoch = epoch
         self._records: list[Record] = []
         self._refusing: list[Window] = []
-        self.play(self._script)
+        self.play(self._steps)
 
     def _clock(self) -> float:
         return time.monotonic() - self._epoch

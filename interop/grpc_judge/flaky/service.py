@@ -22,8 +22,6 @@ from h2.events import (
 
 from grpc_judge.flaky.http2 import Http2, Service
 
-__all__ = ["BreakOff", "Echo"]
-
 _HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 _OK = [(b"grpc-status", b"0")]
 _TOO_LARGE = [(b"grpc-status", b"8"), (b"grpc-message", b"the request is larger than 4 MiB")]

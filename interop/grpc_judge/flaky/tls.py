@@ -12,8 +12,6 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Tls", "TlsSession"]
-
 _CHUNK = 64 * 1024
 
 

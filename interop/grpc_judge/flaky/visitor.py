@@ -13,8 +13,6 @@ from grpc_judge.flaky.record import Record
 from grpc_judge.flaky.tls import TlsSession
 from grpc_judge.flaky.wire import Wire
 
-__all__ = ["Visitor"]
-
 
 class Visitor:
     """An accepted connection and its behaviour.

@@ -18,8 +18,6 @@ from grpc_judge.flaky.record import Record
 from grpc_judge.flaky.tls import TlsSession
 from grpc_judge.timeline import Ending
 
-__all__ = ["Wire"]
-
 _PATIENCE = 1.0
 """How long a closed connection waits for its client to read earlier output, in seconds."""
 

@@ -10,8 +10,6 @@ from grpc_judge.matrix.results import PeerResult, Results
 from grpc_judge.matrix.rows import HEADINGS, Row, rows
 from grpc_judge.runner.written import machine
 
-__all__ = ["export"]
-
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
 table { border-collapse: collapse; width: 100%; }

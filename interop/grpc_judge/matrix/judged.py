@@ -11,8 +11,6 @@ from pathlib import Path
 from grpc_judge.clients.reference.defects import DEFECTS, Defect
 from grpc_judge.conformance import Outcome, Verdict
 
-__all__ = ["RIGHT", "Judged", "has_place", "insert", "judged", "table"]
-
 RIGHT = "none"
 """The name under which the correct client is judged."""
 _NO_DEFECT = Defect(clauses=(), says="a correct client", changes={})

@@ -9,8 +9,6 @@ from typing import Self
 
 from grpc_judge.timeline import Lag
 
-__all__ = ["LagWatch"]
-
 _EVERY = 0.005
 """The interval between checks, in seconds. Shorter lags are not noticed."""
 _NOTED = 0.004

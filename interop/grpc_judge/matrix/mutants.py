@@ -18,8 +18,6 @@ from grpc_judge.runner.choice import split
 from grpc_judge.runner.until_told import run_to_the_end
 from grpc_judge.runner.written import machine, write
 
-__all__ = ["mutants"]
-
 _SHORT = (
     RIGHT,
     "initial-double",

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from grpc_judge.conformance import Clause, Level, Outcome, Verdict, source
 from grpc_judge.matrix.results import PeerResult, Results
 
-__all__ = ["HEADINGS", "Row", "rows"]
-
 HEADINGS = ("rule", "clause", "level", "verdict", "seen", "allowed", "missed by")
 """The headings of the fields of a row, except for its reading."""
 

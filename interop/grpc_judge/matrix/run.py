@@ -35,8 +35,6 @@ from grpc_judge.runner.process import ProgramError, limited
 from grpc_judge.runner.until_told import run_to_the_end
 from grpc_judge.runner.written import write
 
-__all__ = ["SHORT", "choose_clauses", "run", "run_all"]
-
 SHORT = [clause for clause in CLAUSES if clause.scenario in {Scenario.HANG_UP, Scenario.OUTAGE}]
 """The clauses of `--short`: those about a server that hangs up at once, and about an outage."""
 

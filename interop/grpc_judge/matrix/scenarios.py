@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from grpc_judge import flaky
 from grpc_judge.clients.peer import Peer, Setting
 from grpc_judge.conformance import CLOSE_WITHIN, PROTOCOL, Scenario, Terms
-
-__all__ = ["COMPRESSED", "SCALED", "STAGINGS", "STEADY", "Pace", "Staging"]
 
 COMPRESSED: Final = replace(PROTOCOL, initial=0.2, cap=1.6, min_connect_timeout=1.0, tolerance=0.05)
 """A fifth of the protocol's INITIAL_BACKOFF, which is twice the minimum that grpcio accepts.
@@ -83,7 +82,7 @@ class Staging:
     """
 
     scenario: Scenario
-    script: Callable[[Terms], str]
+    script: Callable[[Terms], flaky.Script]
     seconds: Callable[[Terms, Pace], float]
     needs: tuple[Setting, ...] = (Setting.INITIAL, Setting.MAX)
     demands: tuple[Setting, ...] = ()
@@ -92,7 +91,7 @@ class Staging:
     tls: bool = False
     trusted: bool = True
     serves: Callable[[Terms], float] | None = None
-    then: Callable[[Terms, Pace], str] | None = None
+    then: Callable[[Terms, Pace], flaky.Script] | None = None
     clients_told: int = 0
     soon_capped: bool = False
     counts_refused: bool = False
@@ -195,10 +194,10 @@ def _lives(terms: Terms) -> float:
     return _LIVES * terms.initial
 
 
-_WORKS_SLOWLY = "working(latency=0.05)"
+_WORKS_SLOWLY = flaky.Working(latency=0.05)
 """Slow enough that calls are in progress when the connection is lost."""
-_HANGS_UP = "settings_then_close(after=0.02)"
-_HANGS_UP_AND_SAYS_SO = f"{_HANGS_UP} x4; enhance_your_calm(after=0.02) x3; "
+_HANGS_UP = flaky.SettingsThenClose(after=0.02)
+_HANGS_UP_AND_SAYS_SO = [flaky.Step(_HANGS_UP, times=4), flaky.Step(flaky.EnhanceYourCalm(after=0.02), times=3)]
 _ALL_LIMITS = (Setting.INITIAL, Setting.MAX, Setting.MIN_CONNECT_TIMEOUT)
 
 
@@ -207,58 +206,71 @@ STAGINGS: Final = {
     for staging in (
         Staging(
             scenario=Scenario.HANG_UP,
-            script=lambda _: "accept_close",
+            script=lambda _: flaky.AcceptClose(),
             seconds=_hang_up_seconds,
             clients_told=4,
             floods=True,
         ),
         Staging(
             scenario=Scenario.STEADY,
-            script=lambda _: "accept_close",
+            script=lambda _: flaky.AcceptClose(),
             seconds=_gaps(22, 6, 12),
             soon_capped=True,
             floods=True,
         ),
         Staging(
             scenario=Scenario.FAILURES,
-            script=lambda _: "accept_reset x1; tls_garbage x1; accept_reset x1; http1_answer x1; accept_reset",
+            script=lambda _: [
+                *(
+                    flaky.Step(each, times=1)
+                    for each in (flaky.AcceptReset(), flaky.TlsGarbage(), flaky.AcceptReset(), flaky.Http1Answer())
+                ),
+                flaky.AcceptReset(),
+            ],
             seconds=_gaps(5, 4, 8),
             floods=True,
         ),
         Staging(
             scenario=Scenario.SLOW_FAILURE,
-            script=lambda terms: f"accept_close(after={0.75 * terms.initial:g})",
+            script=lambda terms: flaky.AcceptClose(after=0.75 * terms.initial),
             seconds=_gaps(4, 4, 6),
         ),
         Staging(
             scenario=Scenario.SILENT,
-            script=lambda terms: f"silent x1; trickle(lasts={3 * terms.min_connect_timeout:g}) x1; silent",
+            script=lambda terms: [
+                flaky.Step(flaky.Silent(), times=1),
+                flaky.Step(flaky.Trickle(3 * terms.min_connect_timeout), times=1),
+                flaky.Silent(),
+            ],
             seconds=_silent_seconds,
             needs=_ALL_LIMITS,
         ),
         Staging(
             scenario=Scenario.TLS_SILENT,
-            script=lambda _: "silent(tls=false)",
+            script=lambda _: flaky.Silent(tls=False),
             seconds=lambda terms, _: 2 * (terms.min_connect_timeout + terms.tolerance) + CLOSE_WITHIN + _SLACK,
             needs=_ALL_LIMITS,
             tls=True,
         ),
         Staging(
             scenario=Scenario.SLOW_SETTINGS,
-            script=lambda terms: f"slow_settings(delay={0.7 * terms.min_connect_timeout:g})",
+            script=lambda terms: flaky.SlowSettings(0.7 * terms.min_connect_timeout),
             seconds=lambda terms, _: terms.min_connect_timeout + 2 * _SLACK,
             needs=_ALL_LIMITS,
         ),
         Staging(
             scenario=Scenario.HANDSHAKE,
-            script=lambda _: "accept_close(tls=true)",
+            script=lambda _: flaky.AcceptClose(tls=True),
             seconds=_gaps(5, 4, 8),
             tls=True,
             floods=True,
         ),
         Staging(
             scenario=Scenario.TLS_FAILURE,
-            script=lambda _: "working x1; tls_garbage x1; accept_close x1; working",
+            script=lambda _: [
+                *(flaky.Step(each, times=1) for each in (flaky.Working(), flaky.TlsGarbage(), flaky.AcceptClose())),
+                flaky.Working(),
+            ],
             seconds=_gaps(5, 4, 8),
             tls=True,
             trusted=False,
@@ -266,9 +278,16 @@ STAGINGS: Final = {
         ),
         Staging(
             scenario=Scenario.RESET,
-            script=lambda terms: (
-                2 * f"accept_close x{_FAILURES_FIRST}; working(lives={_lives(terms):g}) x1; " + "accept_close"
-            ),
+            script=lambda terms: [
+                *(
+                    2
+                    * [
+                        flaky.Step(flaky.AcceptClose(), times=_FAILURES_FIRST),
+                        flaky.Step(flaky.Working(lives=_lives(terms)), times=1),
+                    ]
+                ),
+                flaky.AcceptClose(),
+            ],
             seconds=_reset_seconds,
             floods=True,
         ),
@@ -276,30 +295,30 @@ STAGINGS: Final = {
             scenario=Scenario.FLAPPING,
             # Soon enough that the connection has not served a call, but late enough that every client has read
             # SETTINGS.
-            script=lambda _: f"{_HANGS_UP_AND_SAYS_SO * 3}{_HANGS_UP}",
+            script=lambda _: [*_HANGS_UP_AND_SAYS_SO * 3, _HANGS_UP],
             seconds=_in_initials(20, 10, 30),
             floods=True,
         ),
         Staging(
             scenario=Scenario.DRAINED,
-            script=lambda _: "settings_then_goaway(after=0.02, closes=true)",
+            script=lambda _: flaky.SettingsThenGoaway(after=0.02, closes=True),
             seconds=_in_initials(15, 8, 20),
             floods=True,
         ),
         Staging(
             scenario=Scenario.UNSTABLE,
-            script=lambda _: "settings_then_close",
+            script=lambda _: flaky.SettingsThenClose(),
             seconds=_gaps(5, 4, 8),
             demands=(Setting.STABLE_AFTER,),
             floods=True,
         ),
         Staging(
             scenario=Scenario.HERD,
-            script=lambda _: "working",
+            script=lambda _: flaky.Working(),
             seconds=lambda terms, pace: _lives(terms) + _gaps(8, 5, 9)(terms, pace),
             clients=2,
             serves=_lives,
-            then=lambda _terms, _pace: "accept_close",
+            then=lambda _terms, _pace: flaky.AcceptClose(),
             floods=True,
         ),
         Staging(
@@ -307,15 +326,16 @@ STAGINGS: Final = {
             script=lambda _: _WORKS_SLOWLY,
             seconds=_outage_seconds,
             serves=_lives,
-            then=lambda terms, pace: f"refuse for {_outage(terms, pace):g}; {_WORKS_SLOWLY}",
+            then=lambda terms, pace: [flaky.Step(flaky.Refuse(), lasting=_outage(terms, pace)), _WORKS_SLOWLY],
             counts_refused=True,
         ),
         Staging(
             scenario=Scenario.RESTART,
-            script=lambda _: (
-                "rolling_restart(after=1.5) x1; settings_then_goaway(after=1.2, closes=true) x1; "
-                "rolling_restart(after=1.5)"
-            ),
+            script=lambda _: [
+                flaky.Step(flaky.RollingRestart(after=1.5), times=1),
+                flaky.Step(flaky.SettingsThenGoaway(after=1.2, closes=True), times=1),
+                flaky.RollingRestart(after=1.5),
+            ],
             seconds=lambda _terms, pace: 24.0 if pace.long else 8.0,  # losing a call in a restart is a matter of chance
             compressible=False,
         ),

@@ -22,8 +22,6 @@ from grpc_judge.conformance import Scenario
 from grpc_judge.matrix.scenarios import Pace
 from grpc_judge.matrix.trial import Trial
 
-__all__ = ["AT_ONCE", "Wave", "waves"]
-
 _CORES = os.cpu_count() or 1
 
 AT_ONCE = 4 * _CORES

@@ -25,8 +25,6 @@ from grpc_judge.matrix.lag import LagWatch
 from grpc_judge.matrix.scenarios import Pace, Staging
 from grpc_judge.timeline import Timeline
 
-__all__ = ["Start", "Trial", "Trust"]
-
 
 @dataclass(frozen=True, slots=True)
 class Trust:

@@ -9,8 +9,6 @@ from rich.console import Console
 from grpc_judge.official.report import show
 from grpc_judge.official.verdict import OfficialVerdict
 
-__all__ = ["Agreement", "show_agreement"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:

@@ -21,8 +21,6 @@ from grpc_judge.generated.grpc_testing.messages_pb2 import ReconnectParams
 from grpc_judge.generated.grpc_testing.test_pb2_grpc import ReconnectServiceStub
 from grpc_judge.official.verdict import OfficialVerdict, judge, terms_for
 
-__all__ = ["SECONDS", "Assignment", "BothVerdicts", "NotJudgedError", "reconnect"]
-
 SECONDS = 540.0
 """How long a client reconnects in the official test, in seconds."""
 

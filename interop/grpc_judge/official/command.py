@@ -15,8 +15,6 @@ from grpc_judge.runner.build import build_all, peers_required
 from grpc_judge.runner.program import Program
 from grpc_judge.runner.until_told import run_to_the_end
 
-__all__ = ["official"]
-
 _TESTS: dict[Program, Callable[[Program], Awaitable[Agreement]]] = {
     **dict.fromkeys(CLIENTS, judge_client),
     SERVER: be_judged,

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from grpc_judge.official.agreement import Agreement
 from grpc_judge.official.client import SECONDS, Assignment, NotJudgedError, reconnect
 from grpc_judge.runner.program import ROOT, Program
-
-__all__ = ["SERVER", "be_judged"]
+from grpc_judge.servers.keeper import free_port
 
 SERVER = Program(
     name="reconnect_interop_server in C++",
@@ -54,7 +52,7 @@ async def be_judged(server: Program = SERVER, seconds: float = SECONDS, maximum:
 @contextlib.asynccontextmanager
 async def _running(server: Program) -> AsyncIterator[tuple[int, int]]:
     """Run the server on two free ports; yield the ports once the control port accepts connections."""
-    control, retry = _free_ports()
+    control, retry = free_port(), free_port()  # it cannot choose them itself
     process = await asyncio.create_subprocess_exec(
         *server.filled(server.command),
         f"--control_port={control}",
@@ -71,14 +69,6 @@ async def _running(server: Program) -> AsyncIterator[tuple[int, int]]:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-
-
-def _free_ports() -> tuple[int, int]:
-    """Return two free ports. The official server cannot choose them itself."""
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
 
 
 async def _until_listening(port: int) -> None:

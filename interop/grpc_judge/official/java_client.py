@@ -13,8 +13,6 @@ from grpc_judge.official.server import ReconnectServer, Settings
 from grpc_judge.official.verdict import OfficialVerdict
 from grpc_judge.runner.program import ROOT, Program, finish
 
-__all__ = ["CLIENTS", "judge_client"]
-
 _FOLDER = Path(__file__).parent / "java"
 _PATIENCE = 600.0
 """How long a client may take in total, in seconds: a minute more than its test."""

@@ -7,8 +7,6 @@ from rich.table import Table
 
 from grpc_judge.official.verdict import OfficialVerdict
 
-__all__ = ["show"]
-
 
 def show(verdict: OfficialVerdict, console: Console) -> None:
     """Print every gap with its allowed range, then any faults, and then the verdict."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-__all__ = ["open_retry_port"]
-
 _BACKLOG = 1024
 
 

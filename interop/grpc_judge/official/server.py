@@ -23,8 +23,6 @@ from grpc_judge.official.retry_port import open_retry_port
 from grpc_judge.official.turns import Turns
 from grpc_judge.official.verdict import OfficialVerdict, judge, terms_for
 
-__all__ = ["TURN_LIMIT", "ReconnectServer", "Settings"]
-
 Context = grpc.aio.ServicerContext[Any, Any]
 
 TURN_LIMIT = 600.0

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 
 from grpc_judge.conformance.terms import Terms
 
-__all__ = ["Turn", "Turns"]
-
 _logger = logging.getLogger(__name__)
 
 

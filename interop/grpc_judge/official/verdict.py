@@ -15,8 +15,6 @@ from grpc_judge.conformance.band import JITTER, TRANSMISSION
 from grpc_judge.conformance.terms import PROTOCOL, Range, Terms
 from grpc_judge.conformance.verdict import Measure, Unit
 
-__all__ = ["STARTUP", "OfficialVerdict", "judge", "terms_for"]
-
 STARTUP = 1.0
 """How long a client may take from the start of the test to its first attempt, in seconds."""
 

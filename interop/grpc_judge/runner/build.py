@@ -11,8 +11,6 @@ from typing import Final
 
 from grpc_judge.runner.program import BuildError, Program, build
 
-__all__ = ["REQUIRE_PEERS", "Built", "build_all", "peers_required"]
-
 REQUIRE_PEERS: Final = "GRPC_BACKOFF_REQUIRE_PEERS"
 """The environment variable that makes a missing peer a failure if set to 1."""
 

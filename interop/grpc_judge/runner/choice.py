@@ -7,8 +7,6 @@ from typing import TypeVar
 
 from grpc_judge.runner.program import Program
 
-__all__ = ["choose", "split"]
-
 AnyProgram = TypeVar("AnyProgram", bound=Program)
 
 

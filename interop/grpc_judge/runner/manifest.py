@@ -8,8 +8,6 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ManifestError", "Table"]
-
 _COMMON = {"name", "command", "needs", "build"}
 _NEEDS = {"modules", "programs"}
 

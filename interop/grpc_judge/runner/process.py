@@ -14,8 +14,6 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from grpc_judge.runner.program import ROOT
 
-__all__ = ["ProgramError", "ProgramProcess", "limited"]
-
 Said = TypeVar("Said")
 
 _LAST_WORDS = 400

@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "BuildError", "Program", "build", "finish"]
-
 ROOT = Path(__file__).parents[2]
 """The working directory of all commands: the folder that contains this package."""
 

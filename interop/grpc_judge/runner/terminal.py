@@ -9,8 +9,6 @@ from rich.text import Text
 
 from grpc_judge.conformance import Outcome
 
-__all__ = ["WORDS", "plain_table", "wide_console"]
-
 WORDS = {
     Outcome.PASS: Text("pass", style="green"),
     Outcome.FAIL: Text("FAIL", style="bold red"),

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["one_line_for", "run_to_the_end", "run_until_told"]
-
 Result = TypeVar("Result")
 
 

@@ -15,9 +15,6 @@ from typing import Any
 
 from grpc_judge.conformance import Verdict
 
-__all__ = ["machine", "plain", "summary", "whole", "write"]
-
-
 _IN_A_LIST = re.compile(r"\},\{(?=\"(clause|name|server)\")")
 
 

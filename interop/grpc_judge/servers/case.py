@@ -17,8 +17,6 @@ from grpc_judge.servers.server import Server
 from grpc_judge.servers.server_process import ServerProcess
 from grpc_judge.servers.traffic import Traffic
 
-__all__ = ["Case"]
-
 TERMS = COMPRESSED
 _BEFORE = 1.0
 """How long calls are made before the server is disrupted, in seconds."""

@@ -19,8 +19,6 @@ from grpc_judge.servers.happenings import AGE, KEEPALIVE, RELOADS, Happening
 from grpc_judge.servers.observation import Observation
 from grpc_judge.servers.traffic import Call, Ended, outcomes
 
-__all__ = ["DEMANDS", "Demand", "judge", "recovery"]
-
 _LATE = 0.5
 """How many seconds after its deadline a call may end, and how much later than the backoff allows it may be answered,
 because the machine may be busy."""

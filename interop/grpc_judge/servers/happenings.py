@@ -6,8 +6,6 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["COURSES", "SHORT", "Course", "Happening"]
-
 
 class Happening(enum.Enum):
     """Something that can happen to a server. The value is its name in manifests and on the command line."""

@@ -21,8 +21,6 @@ from pathlib import Path
 
 from grpc_judge.servers.server_program import HOST, ServeOrder, end_with_input, say_listening
 
-__all__ = ["Native", "configuration", "free_port", "keep"]
-
 _STARTUP = 30.0
 """How long a program may take until it accepts connections, in seconds."""
 _LOOK = 0.01

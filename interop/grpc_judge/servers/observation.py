@@ -13,8 +13,6 @@ from grpc_judge.servers.happenings import Happening
 from grpc_judge.servers.server import Server
 from grpc_judge.servers.traffic import Call
 
-__all__ = ["Observation", "Outage"]
-
 
 @dataclass(frozen=True, slots=True)
 class Outage:

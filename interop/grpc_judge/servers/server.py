@@ -10,8 +10,6 @@ from grpc_judge.runner.manifest import ManifestError, Table
 from grpc_judge.runner.program import Program
 from grpc_judge.servers.happenings import Happening
 
-__all__ = ["EMPTY_CALL", "Server", "find_servers"]
-
 EMPTY_CALL = "/grpc.testing.TestService/EmptyCall"
 
 _FOLDER = Path(__file__).parent

@@ -13,8 +13,6 @@ from typing import Any
 from grpc_judge.runner.process import ProgramError, ProgramProcess
 from grpc_judge.servers.server import Server
 
-__all__ = ["Listening", "ServerError", "ServerProcess"]
-
 _STARTUP = 60.0
 """How long a server may take until it listens, in seconds. A JVM starts slowly on a busy machine."""
 _DRAIN = 20.0

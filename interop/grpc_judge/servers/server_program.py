@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 import click
 
-__all__ = ["HOST", "ServeOrder", "command", "end_with_input", "say_listening"]
-
 HOST = "127.0.0.1"
 
 _PORT = click.IntRange(0, 65535)

@@ -15,8 +15,6 @@ import grpc.aio
 
 from grpc_backoff import aio
 
-__all__ = ["Call", "Ended", "Traffic", "outcomes"]
-
 _PAUSE = 0.02
 _DELAY_MS = 400
 """How many milliseconds a server waits before it answers a long call."""

@@ -26,7 +26,7 @@ from grpc_judge.chaos import (
     assert_reconnects_within,
     terms,
 )
-from grpc_judge.flaky import Tls
+from grpc_judge.flaky import AcceptClose, Step, Tls, Working
 from grpc_judge.timeline import Request, Visit
 
 pytest_plugins = ["grpc_judge.pytest_plugin"]
@@ -58,7 +58,7 @@ def visits(*at):
 
 def test_a_client_in_this_thread(flaky_grpc):
     """IO-3: a client that blocks its thread meets the server's script. Takes three seconds."""
-    flaky_grpc.play("accept_close x3; working")
+    flaky_grpc.play([Step(AcceptClose(), times=3), Working()])
     with grpc.insecure_channel(flaky_grpc.target, OPTIONS) as channel:
         for _ in range(3):
             channel.unary_unary(METHOD)(b"", wait_for_ready=True, timeout=20)
@@ -76,7 +76,7 @@ async def test_a_client_on_asyncio(grpc_port):
         await asyncio.sleep(0.3)
         assert grpc_port.visits == ()
         back = grpc_port.now
-        grpc_port.play("working")
+        grpc_port.play(Working())
         await call
     assert_reconnects_within(grpc_port.visits, 5.0, since=back)
 

@@ -8,7 +8,7 @@ import pytest
 
 from grpc_judge.clients.peer import find_peers
 from grpc_judge.clients.peer_process import PeerProcess
-from grpc_judge.flaky import FlakyServer
+from grpc_judge.flaky import FlakyServer, Working
 from grpc_judge.matrix.trial import Trust
 
 PEERS = [peer for peer in find_peers() if not peer.missing and not peer.build]
@@ -34,7 +34,7 @@ async def account_of(peer, target, *, settings=None, ca=None):
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.folder.name)
 async def test_every_call_on_a_working_server_is_answered(peer, tls, trust):
     """IO-4: a peer calls continuously on one connection, and accounts for every call. Takes two seconds."""
-    async with FlakyServer("working", trust.tls if tls else None) as server:
+    async with FlakyServer(Working(), trust.tls if tls else None) as server:
         account = await account_of(peer, server.target, ca=trust.ca if tls else None)
         (visit,) = server.timeline().visits
     calls = account.calls

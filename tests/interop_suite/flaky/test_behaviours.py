@@ -19,7 +19,7 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from grpc_judge.flaky import FlakyServer
+from grpc_judge import flaky
 from grpc_judge.flaky.behaviours import BY_NAME
 from grpc_judge.timeline import Ending
 from tests.interop_suite.flaky.clients import PATH, PREFACE, SOON, TLS, WITHIN, Client, message
@@ -30,7 +30,7 @@ both = pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
 
 
 def serving(script, *, tls=False):
-    return FlakyServer(script, TLS if tls else None)
+    return flaky.FlakyServer(script, TLS if tls else None)
 
 
 async def the_visit(server):
@@ -44,7 +44,7 @@ async def the_visit(server):
 async def test_refuse():
     """IO-3: with `refuse`, the kernel refuses connections for as long as the script says. Waits 0.5 s."""
     began = time.monotonic()
-    async with serving("refuse for 0.5; working") as server:
+    async with serving([flaky.Step(flaky.Refuse(), lasting=0.5), flaky.Working()]) as server:
         with pytest.raises(ConnectionRefusedError):
             await Client.open(server)
         while True:
@@ -63,10 +63,16 @@ async def test_refuse():
 
 async def test_refuse_kill():
     """IO-3: `refuse` closes open connections only with `kill`. Waits 2 s."""
-    async with serving("working for 1; refuse(kill=true)") as server, await Client.open(server) as client:
+    async with (
+        serving([flaky.Step(flaky.Working(), lasting=1), flaky.Refuse(kill=True)]) as server,
+        await Client.open(server) as client,
+    ):
         assert await client.until_end() == "closed"
         assert (await the_visit(server)).ending is Ending.CLOSED
-    async with serving("working for 1; refuse") as server, await Client.open(server) as client:
+    async with (
+        serving([flaky.Step(flaky.Working(), lasting=1), flaky.Refuse()]) as server,
+        await Client.open(server) as client,
+    ):
         await client.until(SettingsFrame)
         while not server.timeline().refusing:
             await asyncio.sleep(0.01)
@@ -79,7 +85,7 @@ async def test_refuse_kill():
 @pytest.mark.parametrize("says", [b"", PREFACE], ids=["silently", "speaking"])
 async def test_accept_close(tls, says):
     """IO-3: `accept_close` sends FIN and no data, whether or not the client has sent anything."""
-    async with serving("accept_close", tls=tls) as server, await Client.open(server) as client:
+    async with serving(flaky.AcceptClose(), tls=tls) as server, await Client.open(server) as client:
         client.send(says)
         assert await client.until_end() == "closed"
         assert client.raw == b""
@@ -88,7 +94,7 @@ async def test_accept_close(tls, says):
 
 async def test_accept_close_later():
     """IO-3: `after` delays the FIN of `accept_close`. Waits 0.3 s."""
-    async with serving("accept_close(after=0.3)") as server, await Client.open(server) as client:
+    async with serving(flaky.AcceptClose(after=0.3)) as server, await Client.open(server) as client:
         client.send(PREFACE)
         assert await client.until_end() == "closed"
         assert time.monotonic() - client.began >= 0.3 - EARLY
@@ -97,11 +103,11 @@ async def test_accept_close_later():
 
 async def test_accept_close_behind_the_handshake():
     """IO-3: with `tls`, `accept_close` closes after a successful TLS handshake; without it, the handshake fails."""
-    async with serving("accept_close(tls=true)", tls=True) as server, await Client.open(server, tls=True) as client:
+    async with serving(flaky.AcceptClose(tls=True), tls=True) as server, await Client.open(server, tls=True) as client:
         assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
         assert await client.until_end() == "closed"
         assert client.raw == b""
-    async with serving("accept_close", tls=True) as server:
+    async with serving(flaky.AcceptClose(), tls=True) as server:
         with pytest.raises((ConnectionError, ssl.SSLError)):
             await Client.open(server, tls=True)
 
@@ -109,7 +115,7 @@ async def test_accept_close_behind_the_handshake():
 @both
 async def test_accept_reset(tls):
     """IO-3: `accept_reset` sends RST and no data."""
-    async with serving("accept_reset", tls=tls) as server, await Client.open(server) as client:
+    async with serving(flaky.AcceptReset(), tls=tls) as server, await Client.open(server) as client:
         assert await client.until_end() == "reset"
         assert client.raw == b""
         assert (await the_visit(server)).ending is Ending.RESET
@@ -117,7 +123,7 @@ async def test_accept_reset(tls):
 
 async def test_accept_reset_later():
     """IO-3: `after` delays the RST of `accept_reset`. Waits 0.3 s."""
-    async with serving("accept_reset(after=0.3)") as server, await Client.open(server) as client:
+    async with serving(flaky.AcceptReset(after=0.3)) as server, await Client.open(server) as client:
         assert await client.until_end() == "reset"
         assert time.monotonic() - client.began >= 0.3 - EARLY
 
@@ -125,7 +131,7 @@ async def test_accept_reset_later():
 @both
 async def test_silent(tls):
     """IO-3: `silent` never sends a byte, but notices when the client leaves. Waits 0.3 s."""
-    async with serving("silent", tls=tls) as server, await Client.open(server, tls=tls) as client:
+    async with serving(flaky.Silent(), tls=tls) as server, await Client.open(server, tls=tls) as client:
         client.hello()
         client.request()
         assert await client.silence() is None
@@ -138,7 +144,7 @@ async def test_silent(tls):
 
 async def test_silent_below_tls():
     """IO-3: with `tls=false`, `silent` does not answer the ClientHello either. Waits 0.3 s."""
-    async with serving("silent(tls=false)", tls=True) as server:
+    async with serving(flaky.Silent(tls=False), tls=True) as server:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(Client.open(server, tls=True), SOON)
         visit = await the_visit(server)
@@ -149,7 +155,7 @@ async def test_silent_below_tls():
 @both
 async def test_slow_settings(tls):
     """IO-3: `slow_settings` waits for the delay, then sends SETTINGS and answers earlier requests. Waits 0.4 s."""
-    async with serving("slow_settings(delay=0.4)", tls=tls) as server, await Client.open(server, tls=tls) as client:
+    async with serving(flaky.SlowSettings(0.4), tls=tls) as server, await Client.open(server, tls=tls) as client:
         client.hello()
         stream = client.request()
         await client.until(HeadersFrame, stream, 2)
@@ -163,7 +169,7 @@ async def test_slow_settings(tls):
 @both
 async def test_trickle(tls):
     """IO-3: `trickle` sends one SETTINGS frame byte by byte over the given time and then works. Waits 0.6 s."""
-    async with serving("trickle(lasts=0.6)", tls=tls) as server, await Client.open(server, tls=tls) as client:
+    async with serving(flaky.Trickle(0.6), tls=tls) as server, await Client.open(server, tls=tls) as client:
         await client.until(SettingsFrame)
         length = len(client.raw)
         assert client.heard[0].frame.body_len + 9 == length
@@ -179,20 +185,20 @@ async def test_trickle(tls):
 @both
 async def test_tls_garbage(tls):
     """IO-3: `tls_garbage` answers the first bytes with data that is not TLS, and then sends nothing. Waits 0.6 s."""
-    async with serving("tls_garbage", tls=tls) as server, await Client.open(server) as client:
+    async with serving(flaky.TlsGarbage(), tls=tls) as server, await Client.open(server) as client:
         assert await client.silence() is None
         client.send(PREFACE)
         garbage = await client.silence(WITHIN)
         assert garbage[0] not in range(20, 25), "the types of TLS records"
         assert await client.silence() is None
-    async with serving("tls_garbage", tls=tls) as server:
+    async with serving(flaky.TlsGarbage(), tls=tls) as server:
         with pytest.raises(ssl.SSLError, match=r"WRONG_VERSION_NUMBER|wrong version number"):
             await Client.open(server, tls=True)
 
 
 async def test_http1_answer():
     """IO-3: `http1_answer` answers the first bytes with an HTTP/1.1 response, then sends FIN. Waits 0.3 s."""
-    async with serving("http1_answer") as server, await Client.open(server) as client:
+    async with serving(flaky.Http1Answer()) as server, await Client.open(server) as client:
         assert await client.silence() is None
         client.send(PREFACE)
         assert (await client.silence(WITHIN)).startswith(b"HTTP/1.1 400 ")
@@ -202,7 +208,7 @@ async def test_http1_answer():
 async def test_http1_answer_behind_tls():
     """IO-3: with TLS, `http1_answer` negotiates no ALPN protocol and answers over TLS, like a server without HTTP/2."""
     async with (
-        serving("http1_answer", tls=True) as server,
+        serving(flaky.Http1Answer(), tls=True) as server,
         await Client.open(server, tls=True, alpn=("h2", "http/1.1")) as client,
     ):
         assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() is None
@@ -214,7 +220,7 @@ async def test_http1_answer_behind_tls():
 @pytest.mark.parametrize("after", [0, 0.3])
 async def test_settings_then_close(tls, after):
     """IO-3: `settings_then_close` sends SETTINGS, then FIN after a delay, and nothing else. Waits up to 0.3 s."""
-    script = f"settings_then_close(after={after})"
+    script = flaky.SettingsThenClose(after)
     async with serving(script, tls=tls) as server, await Client.open(server, tls=tls) as client:
         assert await client.until_end() == "closed"
         assert [type(heard.frame) for heard in client.heard] == [SettingsFrame]
@@ -225,14 +231,14 @@ async def test_settings_then_close(tls, after):
 
 
 @both
-@pytest.mark.parametrize(("code", "last_stream"), [("NO_ERROR", 0), ("INTERNAL_ERROR", 7)])
+@pytest.mark.parametrize(("code", "last_stream"), [(ErrorCodes.NO_ERROR, 0), (ErrorCodes.INTERNAL_ERROR, 7)])
 async def test_settings_then_goaway(tls, code, last_stream):
     """IO-3: `settings_then_goaway` sends SETTINGS and GOAWAY and stays open until the client leaves. Waits 0.3 s."""
-    script = f"settings_then_goaway(code={code}, last_stream={last_stream})"
+    script = flaky.SettingsThenGoaway(code, last_stream)
     async with serving(script, tls=tls) as server, await Client.open(server, tls=tls) as client:
         goaway = await client.until(GoAwayFrame)
         assert [type(heard.frame) for heard in client.heard] == [SettingsFrame, GoAwayFrame]
-        assert (goaway.error_code, goaway.last_stream_id) == (ErrorCodes[code], last_stream)
+        assert (goaway.error_code, goaway.last_stream_id) == (code, last_stream)
         assert await client.silence() is None
         await client.leave()
         assert (await the_visit(server)).ending is Ending.PEER_CLOSED
@@ -240,7 +246,7 @@ async def test_settings_then_goaway(tls, code, last_stream):
 
 async def test_settings_then_goaway_later():
     """IO-3: `after` delays the GOAWAY; calls above its last stream count as refused. Waits 0.3 s."""
-    async with serving("settings_then_goaway(after=0.3)") as server, await Client.open(server) as client:
+    async with serving(flaky.SettingsThenGoaway(after=0.3)) as server, await Client.open(server) as client:
         client.hello()
         client.request()
         await client.until(GoAwayFrame)
@@ -252,7 +258,7 @@ async def test_settings_then_goaway_later():
 
 async def test_settings_then_goaway_and_close():
     """IO-3: with `closes`, `settings_then_goaway` sends FIN after the GOAWAY."""
-    async with serving("settings_then_goaway(closes=true)") as server, await Client.open(server) as client:
+    async with serving(flaky.SettingsThenGoaway(closes=True)) as server, await Client.open(server) as client:
         assert await client.until_end() == "closed"
         assert [type(heard.frame) for heard in client.heard] == [SettingsFrame, GoAwayFrame]
         assert (await the_visit(server)).ending is Ending.CLOSED
@@ -261,7 +267,7 @@ async def test_settings_then_goaway_and_close():
 @both
 async def test_enhance_your_calm(tls):
     """IO-3: `enhance_your_calm` sends SETTINGS, GOAWAY(ENHANCE_YOUR_CALM) with the text too_many_pings, and FIN."""
-    async with serving("enhance_your_calm", tls=tls) as server, await Client.open(server, tls=tls) as client:
+    async with serving(flaky.EnhanceYourCalm(), tls=tls) as server, await Client.open(server, tls=tls) as client:
         assert await client.until_end() == "closed"
         settings, goaway = (heard.frame for heard in client.heard)
         assert type(settings) is SettingsFrame
@@ -271,16 +277,16 @@ async def test_enhance_your_calm(tls):
 
 @both
 @pytest.mark.parametrize(
-    ("name", "data"),
+    ("kind", "data"),
     [
-        ("reset_after_headers", None),
-        ("reset_during_data", b"\x00\x00\x00\x04\x00" + bytes(512)),
-        ("reset_after_data", message(b"")),
+        (flaky.ResetAfterHeaders, None),
+        (flaky.ResetDuringData, b"\x00\x00\x00\x04\x00" + bytes(512)),
+        (flaky.ResetAfterData, message(b"")),
     ],
 )
-async def test_resets(tls, name, data):
+async def test_resets(tls, kind, data):
     """IO-3: the `reset_*` behaviours reset every call after headers, half a message or a whole one."""
-    async with serving(f"{name}(code=CANCEL)", tls=tls) as server, await Client.open(server, tls=tls) as client:
+    async with serving(kind(ErrorCodes.CANCEL), tls=tls) as server, await Client.open(server, tls=tls) as client:
         client.hello()
         for stream in (client.request(), client.request()):
             reset = await client.until(RstStreamFrame, stream)
@@ -293,7 +299,7 @@ async def test_resets(tls, name, data):
 
 async def test_resets_within_a_closed_window():
     """IO-3: a client whose flow-control window is closed gets no data, but its call is still reset."""
-    async with serving("reset_during_data") as server, await Client.open(server) as client:
+    async with serving(flaky.ResetDuringData()) as server, await Client.open(server) as client:
         client.send(PREFACE[:24] + SettingsFrame(settings={SettingsFrame.INITIAL_WINDOW_SIZE: 0}).serialize())
         stream = client.request()
         await client.until(RstStreamFrame, stream)
@@ -303,7 +309,7 @@ async def test_resets_within_a_closed_window():
 @both
 async def test_ping_flood(tls):
     """IO-3: `ping_flood` sends SETTINGS and then PINGs without end, while it serves calls."""
-    async with serving("ping_flood", tls=tls) as server, await Client.open(server, tls=tls) as client:
+    async with serving(flaky.PingFlood(), tls=tls) as server, await Client.open(server, tls=tls) as client:
         client.hello()
         await client.until(PingFrame, count=50)
         stream = client.request()
@@ -315,7 +321,7 @@ async def test_ping_flood(tls):
 
 async def test_ping_flood_of_a_client_that_does_not_listen():
     """IO-3: `ping_flood` pauses while the client does not read, so the server buffers a bounded amount."""
-    async with serving("ping_flood(burst=10000, every=0)") as server, await Client.open_narrow(server) as client:
+    async with serving(flaky.PingFlood(burst=10000, every=0)) as server, await Client.open_narrow(server) as client:
         client.writer.transport.pause_reading()
         (visitor,) = server._visitors
         transport = visitor._wire._transport
@@ -333,7 +339,7 @@ async def test_ping_flood_of_a_client_that_does_not_listen():
 @pytest.mark.parametrize("limit", [0, 1])
 async def test_max_streams(tls, limit):
     """IO-3: `max_streams` announces its limit in SETTINGS, refuses each stream above it, and serves the others."""
-    async with serving(f"max_streams(limit={limit})", tls=tls) as server, await Client.open(server, tls=tls) as client:
+    async with serving(flaky.MaxStreams(limit), tls=tls) as server, await Client.open(server, tls=tls) as client:
         settings = await client.until(SettingsFrame)
         assert settings.settings[MAX_CONCURRENT_STREAMS] == limit
         client.hello()
@@ -352,7 +358,7 @@ async def test_max_streams(tls, limit):
 @both
 async def test_working(tls):
     """IO-3: `working` sends SETTINGS at once and answers any unary call with its own message and status 0."""
-    async with serving("working", tls=tls) as server, await Client.open(server, tls=tls) as client:
+    async with serving(flaky.Working(), tls=tls) as server, await Client.open(server, tls=tls) as client:
         await client.until(SettingsFrame)
         client.hello()
         stream = client.request(b"hello")
@@ -369,7 +375,7 @@ async def test_working(tls):
 
 async def test_working_takes_its_time():
     """IO-3: with `latency`, each call takes that long, even if calls overlap. Waits 0.3 s."""
-    async with serving("working(latency=0.3)") as server, await Client.open(server) as client:
+    async with serving(flaky.Working(latency=0.3)) as server, await Client.open(server) as client:
         client.hello()
         asked = time.monotonic()
         for stream in [client.request(), client.request()]:
@@ -379,7 +385,7 @@ async def test_working_takes_its_time():
 
 async def test_working_until_it_is_killed():
     """IO-3: with `lives`, the connection ends after that many seconds without GOAWAY. Waits 0.4 s."""
-    async with serving("working(lives=0.4)") as server, await Client.open(server) as client:
+    async with serving(flaky.Working(lives=0.4)) as server, await Client.open(server) as client:
         client.hello()
         await client.until(HeadersFrame, client.request(), 2)
         assert await client.until_end() == "closed"
@@ -391,7 +397,7 @@ async def test_working_until_it_is_killed():
 
 async def test_flow_control_of_answers():
     """IO-3: answers stay within the client's flow-control window and continue as it grows."""
-    async with serving("working") as server, await Client.open(server) as client:
+    async with serving(flaky.Working()) as server, await Client.open(server) as client:
         client.send(PREFACE[:24] + SettingsFrame(settings={SettingsFrame.INITIAL_WINDOW_SIZE: 10}).serialize())
         stream = client.request(bytes(100))
         await client.until(DataFrame, stream)
@@ -410,7 +416,7 @@ async def test_rolling_restart(tls):
 
     The first GOAWAY accepts all streams. The second, sent once the PING is answered, names the last one. Waits 0.3 s.
     """
-    script = "rolling_restart(after=0.3)"
+    script = flaky.RollingRestart(after=0.3)
     async with serving(script, tls=tls) as server, await Client.open(server, tls=tls) as client:
         client.hello()
         first = client.request(ends=False)
@@ -434,7 +440,7 @@ async def test_rolling_restart(tls):
 
 async def test_rolling_restart_has_an_end():
     """IO-3: `rolling_restart` closes after the grace period, even if the client answers nothing. Waits 1.3 s."""
-    async with serving("rolling_restart(after=0, grace=0.3)") as server, await Client.open(server) as client:
+    async with serving(flaky.RollingRestart(after=0, grace=0.3)) as server, await Client.open(server) as client:
         client.hello()
         client.request(ends=False)
         assert await client.until_end() == "closed"
@@ -446,4 +452,4 @@ async def test_rolling_restart_has_an_end():
 def test_each_behaviour_is_looked_at():
     """IO-3: every behaviour is played by a test in this module."""
     told = Path(__file__).read_text()
-    assert [name for name in BY_NAME if f'"{name}' not in told] == []
+    assert [kind for kind in BY_NAME.values() if f"flaky.{kind.__name__}" not in told] == []

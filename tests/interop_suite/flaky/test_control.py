@@ -12,7 +12,7 @@ from hyperframe.frame import HeadersFrame, SettingsFrame
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpc_judge.flaky import FlakyServer
+from grpc_judge.flaky import FlakyServer, Silent, Step, Working
 from grpc_judge.flaky.control import controlled
 from grpc_judge.flaky.messages import from_message, to_message
 from grpc_judge.generated.interop_v1 import flaky_pb2 as pb
@@ -69,12 +69,12 @@ async def controlling(script):
 
 async def test_play():
     """IO-3: `Play` sets the script for new connections; an invalid script fails with INVALID_ARGUMENT."""
-    async with controlling("silent") as (server, stub):
-        await stub.Play(pb.PlayRequest(script="accept_reset x1; working"), timeout=WITHIN)
+    async with controlling(Silent()) as (server, stub):
+        await stub.Play(pb.PlayRequest(script='[{"behaviour": "accept_reset", "times": 1}, "working"]'), timeout=WITHIN)
         async with await Client.open(server) as client:
             assert await client.until_end() == "reset"
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.Play(pb.PlayRequest(script="slow_settings(delay=soon)"), timeout=WITHIN)
+            await stub.Play(pb.PlayRequest(script='[{"behaviour": "slow_settings", "delay": "soon"}]'), timeout=WITHIN)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert caught.value.details() == "slow_settings: delay='soon': expected a number of seconds, 0 or more"
         async with await Client.open(server) as client:
@@ -83,7 +83,7 @@ async def test_play():
 
 async def test_get_timeline():
     """IO-3: `GetTimeline` returns the same timeline as the Python API."""
-    async with controlling("working") as (server, stub):
+    async with controlling(Working()) as (server, stub):
         async with await Client.open(server) as client:
             client.hello()
             await client.until(HeadersFrame, client.request(), 2)
@@ -98,7 +98,7 @@ async def test_get_timeline():
 
 async def test_break_all_and_restart():
     """IO-3: `BreakAll` and `Restart` reset all connections; `Restart` also restarts the timeline and the script."""
-    async with controlling("silent x1; working") as (server, stub):
+    async with controlling([Step(Silent(), times=1), Working()]) as (server, stub):
         async with await Client.open(server) as client:
             await server.wait_for(connections=1)
             await stub.BreakAll(pb.BreakAllRequest(), timeout=WITHIN)
@@ -116,7 +116,7 @@ async def test_break_all_and_restart():
 
 async def test_the_control_port_is_free_again():
     """IO-3: a control port can be reused as soon as the service on it has stopped."""
-    async with FlakyServer("silent") as server:
+    async with FlakyServer(Silent()) as server:
         async with controlled(server) as target:
             port = int(target.rpartition(":")[2])
         async with controlled(server, port=port) as again:

@@ -6,24 +6,25 @@ import math
 
 import pytest
 
-from grpc_judge.flaky import Script
+from grpc_judge.flaky import AcceptClose, AcceptReset, Refuse, Silent, Step, Working
 from grpc_judge.flaky.player import Player
+from grpc_judge.flaky.script import steps_of
 
 
-def playing(text, now=100.0):
-    return Player(Script.parse(text), now)
+def playing(script, now=100.0):
+    return Player(steps_of(script), now)
 
 
 def test_one_behaviour_for_each_connection_in_order():
     """IO-3: each step serves as many connections as it says, and the last step serves all the rest."""
-    player = playing("silent x2; accept_close x1; accept_reset x3; working")
+    player = playing([Step(Silent(), times=2), Step(AcceptClose(), times=1), Step(AcceptReset(), times=3), Working()])
     taken = [player.take(100.0).name for _ in range(10)]
     assert taken == ["silent"] * 2 + ["accept_close"] + ["accept_reset"] * 3 + ["working"] * 4
 
 
 def test_until_counts_from_the_script():
     """IO-3: `until` counts seconds from the start of the script, even if the step began late."""
-    player = playing("silent x1; accept_close until 5; working")
+    player = playing([Step(Silent(), times=1), Step(AcceptClose(), until=5), Working()])
     assert math.isinf(player.ends)
     assert player.take(103.0).name == "silent"
     assert player.ends == 105.0
@@ -34,7 +35,9 @@ def test_until_counts_from_the_script():
 
 def test_for_counts_from_the_step():
     """IO-3: `for` counts seconds from the time at which the previous step was due to end."""
-    player = playing("silent x1; accept_close for 2; accept_reset for 2; working")
+    player = playing(
+        [Step(Silent(), times=1), Step(AcceptClose(), lasting=2), Step(AcceptReset(), lasting=2), Working()]
+    )
     player.take(103.0)
     assert player.ends == 105.0
     assert player.step(106.0).behaviour.name == "accept_reset"
@@ -44,20 +47,20 @@ def test_for_counts_from_the_step():
 
 def test_the_first_bound_ends_a_step():
     """IO-3: a step with several bounds ends at the first one reached."""
-    assert playing("silent until 5 for 2; working").ends == 102.0
-    assert playing("silent until 2 for 5; working").ends == 102.0
-    player = playing("silent x1 for 2; working")
+    assert playing([Step(Silent(), until=5, lasting=2), Working()]).ends == 102.0
+    assert playing([Step(Silent(), until=2, lasting=5), Working()]).ends == 102.0
+    player = playing([Step(Silent(), times=1, lasting=2), Working()])
     player.take(100.5)
     assert player.step(100.5).behaviour.name == "working"
-    assert playing("silent x9 for 2; working").step(102.0).behaviour.name == "working"
+    assert playing([Step(Silent(), times=9, lasting=2), Working()]).step(102.0).behaviour.name == "working"
 
 
 def test_a_step_whose_time_has_passed_is_left_out():
     """IO-3: a step whose time is over before it begins is skipped."""
-    player = playing("silent x1; accept_close until 1; refuse until 2; working")
+    player = playing([Step(Silent(), times=1), Step(AcceptClose(), until=1), Step(Refuse(), until=2), Working()])
     player.take(103.0)
     assert player.take(103.0).name == "working"
-    player = playing("silent x1; accept_close until 1; accept_reset for 2; working")
+    player = playing([Step(Silent(), times=1), Step(AcceptClose(), until=1), Step(AcceptReset(), lasting=2), Working()])
     player.take(103.0)
     assert player.step(103.0).behaviour.name == "accept_reset"
     assert player.ends == 105.0, "and the one behind it begins when it would have begun"
@@ -65,7 +68,15 @@ def test_a_step_whose_time_has_passed_is_left_out():
 
 def test_a_late_look_ends_many_steps():
     """IO-3: a player that is asked after a long pause skips the steps that have ended."""
-    player = playing("silent for 1; refuse for 1; silent for 1; accept_close for 1; working")
+    player = playing(
+        [
+            Step(Silent(), lasting=1),
+            Step(Refuse(), lasting=1),
+            Step(Silent(), lasting=1),
+            Step(AcceptClose(), lasting=1),
+            Working(),
+        ]
+    )
     assert player.step(103.5).behaviour.name == "accept_close"
     assert (player.place, player.ends) == (3, 104.0)
 
@@ -73,4 +84,4 @@ def test_a_late_look_ends_many_steps():
 @pytest.mark.parametrize("now", [100.0, 105.0])
 def test_a_step_of_no_time(now):
     """IO-3: a step with `for 0` ends as soon as it begins."""
-    assert playing("silent for 0; working").step(now).behaviour.name == "working"
+    assert playing([Step(Silent(), lasting=0), Working()]).step(now).behaviour.name == "working"

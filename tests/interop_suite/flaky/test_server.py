@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 from hyperframe.frame import GoAwayFrame, HeadersFrame, RstStreamFrame, SettingsFrame
 
-from grpc_judge.flaky import Behaviour, FlakyServer, Script, ScriptError, Silent, Step, Working
+from grpc_judge import flaky
 from grpc_judge.timeline import Ending
 from tests.interop_suite.flaky.clients import PATH, PREFACE, TLS, WITHIN, Client
 
@@ -25,7 +25,14 @@ async def visited(server, ended):
 
 async def test_one_behaviour_for_each_connection_in_the_order_of_the_script():
     """IO-3: connections get the script's behaviours in order, each for as many connections as it says."""
-    async with FlakyServer("accept_close x2; accept_reset x3; settings_then_close x1; http1_answer") as server:
+    async with flaky.FlakyServer(
+        [
+            flaky.Step(flaky.AcceptClose(), times=2),
+            flaky.Step(flaky.AcceptReset(), times=3),
+            flaky.Step(flaky.SettingsThenClose(), times=1),
+            flaky.Http1Answer(),
+        ]
+    ) as server:
         seen = []
         for _ in range(8):
             async with await Client.open(server) as client:
@@ -44,7 +51,7 @@ async def test_one_behaviour_for_each_connection_in_the_order_of_the_script():
 @pytest.mark.parametrize("tls", [None, TLS], ids=["plaintext", "tls"])
 async def test_the_moments_of_a_visit(tls):
     """IO-3: a visit records the times of its events in order, on one clock, from accepted to ended. Waits 0.4 s."""
-    async with FlakyServer("slow_settings(delay=0.1)", tls) as server:
+    async with flaky.FlakyServer(flaky.SlowSettings(0.1), tls) as server:
         before = time.monotonic()
         async with await Client.open(server, tls=tls is not None) as client:
             connected = time.monotonic()
@@ -82,7 +89,7 @@ async def test_the_moments_of_a_visit(tls):
 
 async def test_a_moment_that_never_came_is_none():
     """IO-3: the time of an event that never happened is None, as when a client sends at most part of a preface."""
-    async with FlakyServer("silent") as server:
+    async with flaky.FlakyServer(flaky.Silent()) as server:
         await (await Client.open(server)).leave()
         (visit,) = await visited(server, 1)
         assert (visit.first_bytes, visit.preface, visit.settings_sent, visit.requests) == (None, None, None, ())
@@ -97,7 +104,7 @@ async def test_a_moment_that_never_came_is_none():
 
 async def test_first_moments_stand():
     """IO-3: later SETTINGS, or RST_STREAM after a refusal, do not change what was recorded. Waits 0.2 s."""
-    async with FlakyServer("settings_then_goaway(after=0.1)") as server, await Client.open(server) as client:
+    async with flaky.FlakyServer(flaky.SettingsThenGoaway(after=0.1)) as server, await Client.open(server) as client:
         client.hello()
         stream = client.request()
         await client.until(GoAwayFrame)
@@ -114,19 +121,21 @@ async def test_first_moments_stand():
 @pytest.mark.parametrize(
     ("script", "leaves", "ending"),
     [
-        ("silent", "fin", Ending.PEER_CLOSED),
-        ("silent", "rst", Ending.PEER_RESET),
-        ("working", "fin", Ending.PEER_CLOSED),
-        ("working", "rst", Ending.PEER_RESET),
-        ("settings_then_close(after=0.1)", "", Ending.CLOSED),
-        ("enhance_your_calm(after=0.1)", "", Ending.CLOSED),
-        ("accept_reset(after=0.5)", "", Ending.RESET),
+        (flaky.Silent(), "fin", Ending.PEER_CLOSED),
+        (flaky.Silent(), "rst", Ending.PEER_RESET),
+        (flaky.Working(), "fin", Ending.PEER_CLOSED),
+        (flaky.Working(), "rst", Ending.PEER_RESET),
+        (flaky.SettingsThenClose(after=0.1), "", Ending.CLOSED),
+        (flaky.EnhanceYourCalm(after=0.1), "", Ending.CLOSED),
+        (flaky.AcceptReset(after=0.5), "", Ending.RESET),
     ],
 )
 async def test_how_a_visit_ended(tls, script, leaves, ending):
     """IO-3: a visit records which side ended the connection, and whether by FIN or RST. Waits up to 0.5 s."""
-    async with FlakyServer(script, tls) as server:
-        async with await Client.open(server, tls=tls is not None and "accept" not in script) as client:
+    async with flaky.FlakyServer(script, tls) as server:
+        async with await Client.open(
+            server, tls=tls is not None and not isinstance(script, flaky.AcceptClose | flaky.AcceptReset)
+        ) as client:
             client.send(PREFACE)
             if leaves:
                 await asyncio.sleep(0.1)
@@ -139,7 +148,7 @@ async def test_how_a_visit_ended(tls, script, leaves, ending):
 
 async def test_break_all():
     """IO-3: `break_all` resets every open connection at the same moment, and the script continues."""
-    async with FlakyServer("silent x2; working") as server:
+    async with flaky.FlakyServer([flaky.Step(flaky.Silent(), times=2), flaky.Working()]) as server:
         clients = [await Client.open(server) for _ in range(4)]
         async with asyncio.timeout(WITHIN):
             await server.wait_for(connections=4)
@@ -156,14 +165,14 @@ async def test_break_all():
 
 async def test_play():
     """IO-3: `play` sets the script for new connections and leaves the open ones alone."""
-    async with FlakyServer(Script.always(Working())) as server, await Client.open(server) as old:
+    async with flaky.FlakyServer(flaky.Working()) as server, await Client.open(server) as old:
         await old.until(SettingsFrame)
-        server.play("accept_reset x1; silent")
+        server.play([flaky.Step(flaky.AcceptReset(), times=1), flaky.Silent()])
         async with await Client.open(server) as client:
             assert await client.until_end() == "reset"
         old.hello()
         await old.until(HeadersFrame, old.request(), 2)
-        with pytest.raises(ScriptError, match="behaviour='nothing': expected one of"):
+        with pytest.raises(TypeError, match="behaviour='nothing': expected a behaviour"):
             server.play("nothing")
         async with await Client.open(server):
             async with asyncio.timeout(WITHIN):
@@ -173,9 +182,9 @@ async def test_play():
 
 async def test_time_of_a_script_that_is_played_later():
     """IO-3: `until` counts from the start of the script, not of the server. Waits 0.9 s."""
-    async with FlakyServer("working") as server:
+    async with flaky.FlakyServer(flaky.Working()) as server:
         await asyncio.sleep(0.5)
-        server.play("refuse until 0.4; working")
+        server.play([flaky.Step(flaky.Refuse(), until=0.4), flaky.Working()])
         began = time.monotonic()
         async with asyncio.timeout(WITHIN):
             while server.timeline().refusing[0].end is None:
@@ -188,7 +197,15 @@ async def test_time_of_a_script_that_is_played_later():
 
 async def test_refused_times_are_noted():
     """IO-3: consecutive `refuse` steps are recorded as one window, without an end while it lasts. Waits 0.6 s."""
-    async with FlakyServer("refuse for 0.2; refuse for 0.1; working x1; refuse for 0.1; refuse") as server:
+    async with flaky.FlakyServer(
+        [
+            flaky.Step(flaky.Refuse(), lasting=0.2),
+            flaky.Step(flaky.Refuse(), lasting=0.1),
+            flaky.Step(flaky.Working(), times=1),
+            flaky.Step(flaky.Refuse(), lasting=0.1),
+            flaky.Refuse(),
+        ]
+    ) as server:
         port = server.port
         async with asyncio.timeout(WITHIN):
             while True:
@@ -214,16 +231,16 @@ async def test_refused_times_are_noted():
 
 async def test_listening_again_and_again():
     """IO-3: the server can stop and resume listening many times, whether connections are open or closed."""
-    async with FlakyServer("working") as server:
+    async with flaky.FlakyServer(flaky.Working()) as server:
         clients = []
         for _ in range(20):
             clients.append(await Client.open(server))
             await clients[-1].until(SettingsFrame)
-            server.play("refuse")
+            server.play(flaky.Refuse())
             with pytest.raises(ConnectionRefusedError):
                 await Client.open(server)
             await clients[len(clients) // 2].leave()
-            server.play("working")
+            server.play(flaky.Working())
         assert len(server.timeline().refusing) == 20
         for client in clients:
             await client.leave()
@@ -232,13 +249,13 @@ async def test_listening_again_and_again():
 
 async def test_nobody_else_gets_the_port_while_it_refuses():
     """IO-3: the port stays reserved while the server refuses and is free once the server is closed."""
-    async with FlakyServer("refuse") as server:
+    async with flaky.FlakyServer(flaky.Refuse()) as server:
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", server.port))
-    async with FlakyServer("working", port=server.port) as again, await Client.open(again) as client:
+    async with flaky.FlakyServer(flaky.Working(), port=server.port) as again, await Client.open(again) as client:
         await client.until(SettingsFrame)
         with pytest.raises(OSError, match="in use"):
-            await FlakyServer("working", port=again.port).__aenter__()
+            await flaky.FlakyServer(flaky.Working(), port=again.port).__aenter__()
 
 
 async def test_a_loop_that_is_late():
@@ -246,7 +263,9 @@ async def test_a_loop_that_is_late():
 
     The server resets it, as the kernel does once the listener is closed. The test blocks the loop for 0.4 s.
     """
-    async with FlakyServer("working until 0.3; refuse for 0.5; silent") as server:
+    async with flaky.FlakyServer(
+        [flaky.Step(flaky.Working(), until=0.3), flaky.Step(flaky.Refuse(), lasting=0.5), flaky.Silent()]
+    ) as server:
         with socket.create_connection(("127.0.0.1", server.port)) as sock:
             time.sleep(0.4)  # noqa: ASYNC251 - makes the loop late
             sock.setblocking(False)
@@ -257,7 +276,7 @@ async def test_a_loop_that_is_late():
 
 async def test_what_is_behind_the_last_connection_of_a_step():
     """IO-3: if many connections come at once, a step accepts only as many as it should. Blocks for 0.1 s."""
-    async with FlakyServer("silent x3; refuse") as server:
+    async with flaky.FlakyServer([flaky.Step(flaky.Silent(), times=3), flaky.Refuse()]) as server:
         socks = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(10)]
         time.sleep(0.1)  # noqa: ASYNC251 - lets all connections arrive at once
         async with asyncio.timeout(WITHIN):
@@ -278,7 +297,9 @@ async def test_what_is_behind_the_last_connection_of_a_step():
 
 async def test_restart():
     """IO-3: `restart` resets all connections, clears the timeline, and starts the script and the clock again."""
-    async with FlakyServer("silent x1; accept_reset x1; working") as server:
+    async with flaky.FlakyServer(
+        [flaky.Step(flaky.Silent(), times=1), flaky.Step(flaky.AcceptReset(), times=1), flaky.Working()]
+    ) as server:
         for _ in range(2):
             async with await Client.open(server) as client, await Client.open(server) as second:
                 assert await second.until_end() == "reset"
@@ -297,8 +318,8 @@ async def test_labels_and_a_common_clock():
     """IO-3: visits carry their server's label, and servers with the same epoch share a clock."""
     epoch = time.monotonic() - 1000
     async with (
-        FlakyServer("silent", client="a", epoch=epoch) as one,
-        FlakyServer("silent", client="b", epoch=epoch) as two,
+        flaky.FlakyServer(flaky.Silent(), client="a", epoch=epoch) as one,
+        flaky.FlakyServer(flaky.Silent(), client="b", epoch=epoch) as two,
     ):
         for server in (one, two, one, two):
             await (await Client.open(server)).leave()
@@ -310,7 +331,7 @@ async def test_labels_and_a_common_clock():
 
 async def test_waiting_for_connections_and_ends():
     """IO-3: `wait_for` returns once the given numbers of connections have been accepted and have ended."""
-    async with FlakyServer("silent") as server:
+    async with flaky.FlakyServer(flaky.Silent()) as server:
         arrived = asyncio.ensure_future(server.wait_for(connections=2))
         over = asyncio.ensure_future(server.wait_for(ended=1))
         async with await Client.open(server) as client:
@@ -328,7 +349,7 @@ async def test_waiting_for_connections_and_ends():
 
 async def test_waiting_that_is_given_up():
     """IO-3: cancelling one `wait_for` affects neither the server nor other waiters. Waits 0.1 s."""
-    async with FlakyServer("silent") as server:
+    async with flaky.FlakyServer(flaky.Silent()) as server:
         waiting = asyncio.ensure_future(server.wait_for(connections=1))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
@@ -340,7 +361,7 @@ async def test_waiting_that_is_given_up():
 @pytest.mark.parametrize(("host", "target"), [("127.0.0.1", "127.0.0.1:{}"), ("::1", "[::1]:{}")])
 async def test_addresses(host, target):
     """IO-3: the server listens on an IPv4 or an IPv6 address."""
-    async with FlakyServer("accept_reset", host=host) as server:
+    async with flaky.FlakyServer(flaky.AcceptReset(), host=host) as server:
         assert server.target == target.format(server.port)
         reader, writer = await asyncio.open_connection(host, server.port)
         with pytest.raises(ConnectionResetError):
@@ -351,11 +372,11 @@ async def test_addresses(host, target):
 async def test_an_address_that_is_none():
     """IO-3: the host must be an IP address; names are not resolved."""
     with pytest.raises(ValueError, match="'localhost' does not appear to be an IPv4 or IPv6 address"):
-        await FlakyServer("silent", host="localhost").__aenter__()
+        await flaky.FlakyServer(flaky.Silent(), host="localhost").__aenter__()
 
 
 @dataclass(frozen=True, slots=True)
-class Farewell(Behaviour):
+class Farewell(flaky.Behaviour):
     """A user-defined behaviour."""
 
     name: ClassVar[str] = "farewell"
@@ -367,7 +388,7 @@ class Farewell(Behaviour):
 
 async def test_a_behaviour_of_ones_own():
     """IO-3: users can define behaviours; the connection is closed when `serve` returns."""
-    async with FlakyServer(Script((Step(Farewell(2), times=1), Step(Silent())))) as server:
+    async with flaky.FlakyServer([flaky.Step(Farewell(2), times=1), flaky.Silent()]) as server:
         async with await Client.open(server) as client:
             assert await client.silence(WITHIN) == b"byebye"
             assert await client.silence(WITHIN) == b""
@@ -375,7 +396,7 @@ async def test_a_behaviour_of_ones_own():
         assert (visit.behaviour, visit.ending) == ("farewell", Ending.CLOSED)
 
 
-class Broken(Behaviour):
+class Broken(flaky.Behaviour):
     """A behaviour that raises an error."""
 
     __slots__ = ()
@@ -389,7 +410,7 @@ async def test_a_behaviour_that_fails():
     """IO-3: an error in a behaviour closes its connection and reaches the loop's handler; the server continues."""
     reported = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
-    async with FlakyServer(Script((Step(Broken(), times=1), Step(Working())))) as server:
+    async with flaky.FlakyServer([flaky.Step(Broken(), times=1), flaky.Working()]) as server:
         async with await Client.open(server) as client:
             assert await client.until_end() == "closed"
         async with await Client.open(server) as client:
@@ -401,14 +422,14 @@ async def test_a_behaviour_that_fails():
 async def test_bad_certificates_are_told_at_once():
     """IO-3: an invalid key is an error when the server is constructed, and the repr of `Tls` hides the key."""
     with pytest.raises(OSError, match=r"(?i)pem"):
-        FlakyServer("silent", type(TLS)(TLS.certificate, b"none"))
+        flaky.FlakyServer(flaky.Silent(), type(TLS)(TLS.certificate, b"none"))
     assert "PRIVATE" not in repr(TLS)
 
 
 async def test_starts_are_noted_by_the_clock_of_the_loop():
     """IO-3: the timeline records the real gaps between connections, within 0.1 s. Waits 0.8 s."""
     starts = []
-    async with FlakyServer("accept_close") as server:
+    async with flaky.FlakyServer(flaky.AcceptClose()) as server:
         for _ in range(4):
             starts.append(time.monotonic())
             async with await Client.open(server) as client:

@@ -30,7 +30,23 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from grpc_judge.flaky import Behaviour, FlakyServer, Script
+from grpc_judge.flaky import (
+    AcceptClose,
+    AcceptReset,
+    Behaviour,
+    FlakyServer,
+    MaxStreams,
+    PingFlood,
+    Refuse,
+    RollingRestart,
+    SettingsThenClose,
+    SettingsThenGoaway,
+    Silent,
+    SlowSettings,
+    Step,
+    Trickle,
+    Working,
+)
 from grpc_judge.flaky.behaviour import Handshake
 from grpc_judge.flaky.behaviours import BY_NAME
 from grpc_judge.flaky.http2 import Http2
@@ -40,16 +56,16 @@ from grpc_judge.timeline import Ending
 from tests.interop_suite.flaky.clients import HEADERS, PREFACE, SOON, TLS, WITHIN, Client
 
 EVERY = [
-    *(name for name in BY_NAME if name != "refuse"),
-    "slow_settings(delay=0.05)",
-    "trickle(lasts=0.05)",
-    "settings_then_close(after=0.05)",
-    "settings_then_goaway(after=0.05)",
-    "working(latency=0.05)",
-    "working(latency=100)",
-    "working(lives=100)",
-    "rolling_restart(after=0.01, grace=0.05, latency=0.03)",
-    "max_streams(limit=0)",
+    *(kind() for kind in BY_NAME.values() if kind is not Refuse),
+    SlowSettings(0.05),
+    Trickle(0.05),
+    SettingsThenClose(after=0.05),
+    SettingsThenGoaway(after=0.05),
+    Working(latency=0.05),
+    Working(latency=100),
+    Working(lives=100),
+    RollingRestart(after=0.01, grace=0.05, latency=0.03),
+    MaxStreams(limit=0),
 ]
 both = pytest.mark.parametrize("tls", [None, TLS], ids=["plaintext", "tls"])
 
@@ -79,7 +95,7 @@ async def nothing_left():
     """
     troubles = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
-    async with FlakyServer("accept_close") as server, await Client.open(server):  # the loop keeps what this opens
+    async with FlakyServer(AcceptClose()) as server, await Client.open(server):  # the loop keeps what this opens
         pass
     await asyncio.sleep(0)
     process = psutil.Process()
@@ -99,7 +115,7 @@ async def nothing_left():
 
 async def working(server):
     """Assert that the server still answers calls."""
-    server.play("working")
+    server.play(Working())
     async with await Client.open(server, tls=bool(server._contexts)) as client:
         client.hello()
         await client.until(HeadersFrame, client.request(), 2)
@@ -155,7 +171,7 @@ PHASES = [idle, half_a_preface, preface, half_a_frame, heard_settings, half_a_re
 
 async def visit(server, phase, leave):
     """Bring a new client to the phase. Have it leave by FIN or RST, or return it connected if `leave` is None."""
-    handshake = server._script.steps[0].behaviour.handshake
+    handshake = server._steps[0].behaviour.handshake
     client = await Client.open(server, tls=bool(server._contexts) and handshake is not Handshake.NONE)
     with contextlib.suppress(OSError):
         await phase(client)
@@ -200,12 +216,12 @@ async def test_closing_in_every_phase(script, tls):
 async def test_closing_before_the_script_is_over():
     """IO-3: a closed server does not follow the rest of its script. Waits 0.3 s."""
     async with nothing_left():
-        async with FlakyServer("refuse for 0.2; working for 100; silent") as server:
+        async with FlakyServer([Step(Refuse(), lasting=0.2), Step(Working(), lasting=100), Silent()]) as server:
             pass
         await asyncio.sleep(0.3)
         with pytest.raises(ConnectionRefusedError):
             await Client.open(server)
-        async with FlakyServer("working for 100; silent"):
+        async with FlakyServer([Step(Working(), lasting=100), Silent()]):
             pass
 
 
@@ -213,7 +229,7 @@ async def test_closing_before_a_client_was_heard_of():
     """IO-3: closing the server also ends connections that the kernel or the server has only just accepted."""
     async with nothing_left():
         for turns in range(6):
-            async with FlakyServer("working") as server:
+            async with FlakyServer(Working()) as server:
                 opening = asyncio.ensure_future(Client.open(server))
                 for _ in range(turns):
                     await asyncio.sleep(0)
@@ -225,7 +241,7 @@ async def test_closing_before_a_client_was_heard_of():
 @pytest.mark.parametrize("end", ["break_all", "restart", "close"])
 async def test_ends_of_just_accepted_connections(end):
     """IO-3: connections may be reset or closed before their behaviour has begun."""
-    async with nothing_left(), FlakyServer("working") as server:
+    async with nothing_left(), FlakyServer(Working()) as server:
         opening = [asyncio.ensure_future(Client.open(server)) for _ in range(20)]
         await server.wait_for(connections=1)
         if end == "close":
@@ -280,7 +296,7 @@ def frames():
 
 
 @pytest.mark.parametrize(
-    "script", ["silent", "working", "settings_then_goaway", "ping_flood", "slow_settings(0.02)", "max_streams(0)"]
+    "script", [Silent(), Working(), SettingsThenGoaway(), PingFlood(), SlowSettings(0.02), MaxStreams(0)]
 )
 async def test_garbage(script):
     """IO-3: invalid data from a client affects only that client's connection."""
@@ -295,16 +311,16 @@ async def test_garbage(script):
 
 async def test_a_client_that_breaks_the_protocol_is_told_and_closed():
     """IO-3: a protocol error is answered with GOAWAY and FIN, but `silent` stays silent. Waits 0.3 s."""
-    async with FlakyServer("working") as server, await Client.open(server) as client:
+    async with FlakyServer(Working()) as server, await Client.open(server) as client:
         client.send(PREFACE + DataFrame(1, b"x").serialize())
         await client.until_end()
         assert client.of(GoAwayFrame)[0].error_code == 1, "PROTOCOL_ERROR"
         await gone(server)
         assert server.timeline().visits[0].ending is Ending.CLOSED
-    async with FlakyServer("silent") as server, await Client.open(server) as client:
+    async with FlakyServer(Silent()) as server, await Client.open(server) as client:
         client.send(PREFACE + DataFrame(1, b"x").serialize())
         assert await client.silence() is None
-    async with FlakyServer("slow_settings(0.3)") as server, await Client.open(server) as client:
+    async with FlakyServer(SlowSettings(0.3)) as server, await Client.open(server) as client:
         client.send(PREFACE + DataFrame(1, b"x").serialize())
         await client.until_end()
         assert [type(heard.frame) for heard in client.heard] == [SettingsFrame, SettingsFrame, GoAwayFrame]
@@ -312,7 +328,7 @@ async def test_a_client_that_breaks_the_protocol_is_told_and_closed():
 
 async def test_a_client_that_takes_its_leave():
     """IO-3: after a client's GOAWAY, an idle connection stays open until the client closes it. Waits 0.3 s."""
-    async with nothing_left(), FlakyServer("working") as server, await Client.open(server) as client:
+    async with nothing_left(), FlakyServer(Working()) as server, await Client.open(server) as client:
         client.hello()
         await client.until(HeadersFrame, client.request(), 2)
         client.send(GoAwayFrame(0).serialize())
@@ -322,7 +338,7 @@ async def test_a_client_that_takes_its_leave():
         assert server.timeline().visits[0].ending is Ending.PEER_CLOSED
 
 
-@pytest.mark.parametrize("script", ["working(latency=0.2)", "slow_settings(0.2)", "rolling_restart(after=0.1)"])
+@pytest.mark.parametrize("script", [Working(latency=0.2), SlowSettings(0.2), RollingRestart(after=0.1)])
 async def test_a_client_that_takes_its_leave_and_waits_for_answers(script):
     """IO-3: a client that has sent GOAWAY still gets the answers to its calls. Waits 0.3 s.
 
@@ -339,7 +355,7 @@ async def test_a_client_that_takes_its_leave_and_waits_for_answers(script):
         assert [request.outcome for request in one.requests] == ["ok"]
 
 
-@pytest.mark.parametrize("script", ["rolling_restart(after=0.2)", "settings_then_goaway(after=0.2, closes=true)"])
+@pytest.mark.parametrize("script", [RollingRestart(after=0.2), SettingsThenGoaway(after=0.2, closes=True)])
 async def test_both_take_their_leave(script):
     """IO-3: a server that is about to send GOAWAY closes on time if the client has already sent one. Waits 0.2 s."""
     async with nothing_left(), FlakyServer(script) as server, await Client.open(server) as client:
@@ -351,7 +367,7 @@ async def test_both_take_their_leave(script):
 
 async def test_a_client_whose_requests_are_refused_is_given_its_window_back():
     """IO-3: the data of refused requests counts as read, so the connection's window does not run out."""
-    async with FlakyServer("max_streams(0)") as server, await Client.open(server) as client:
+    async with FlakyServer(MaxStreams(0)) as server, await Client.open(server) as client:
         client.hello()
         for _ in range(3):
             client.request(bytes(16_000))
@@ -363,7 +379,7 @@ async def test_noise(seed):
     """IO-3: the server survives random bytes, with or without a preface, and valid frames with random errors."""
     rng = random.Random(seed)
     truth = PREFACE + frames()["pings"][24:400] + frames()["request and reset at once"][24:]
-    async with nothing_left(), FlakyServer("working") as server:
+    async with nothing_left(), FlakyServer(Working()) as server:
         for _ in range(50):
             bent = bytearray(truth)
             for _ in range(rng.randint(1, 4)):
@@ -378,7 +394,7 @@ async def test_noise(seed):
 
 async def test_garbage_in_the_place_of_tls():
     """IO-3: a TLS server disconnects a client that does not speak TLS, after any alert that OpenSSL produces."""
-    async with nothing_left(), FlakyServer("working", TLS) as server:
+    async with nothing_left(), FlakyServer(Working(), TLS) as server:
         for noise in (PREFACE, b"\xff" * 300, b"\x16\x03\x01\x00\x05hello"):
             async with await Client.open(server) as client:
                 client.send(noise)
@@ -398,7 +414,7 @@ async def test_leaving_within_the_tls_handshake(reset):
     with contextlib.suppress(ssl.SSLWantReadError):
         ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="x").do_handshake()
     hello = outgoing.read()
-    async with nothing_left(), FlakyServer("working", TLS) as server:
+    async with nothing_left(), FlakyServer(Working(), TLS) as server:
         for words in (hello[:100], hello):
             async with await Client.open(server) as client:
                 client.send(words)
@@ -434,7 +450,7 @@ async def test_a_client_that_asks_and_does_not_listen():
 
     Once the client reads them, it is served again.
     """
-    async with nothing_left(), FlakyServer("working") as server:
+    async with nothing_left(), FlakyServer(Working()) as server:
         async with await Client.open_narrow(narrow(server)) as client:
             transport = await stuffed(server, client)
             assert 0 < transport.get_write_buffer_size() <= 1024 * 1024
@@ -462,7 +478,7 @@ class OnWord(Behaviour):
 async def test_a_client_that_takes_nothing_does_not_hold_up_the_end():
     """IO-3: data that a client does not read is dropped a second after the connection is closed. Waits that second."""
     OnWord.word = asyncio.Event()
-    async with nothing_left(), FlakyServer(Script.always(OnWord())) as server:
+    async with nothing_left(), FlakyServer(OnWord()) as server:
         async with await Client.open_narrow(narrow(server)) as client:
             transport = await stuffed(server, client)
             assert transport.get_write_buffer_size() > 0
@@ -475,7 +491,7 @@ async def test_a_client_that_takes_nothing_does_not_hold_up_the_end():
 
 async def test_a_client_that_asks_for_too_much_before_it_hears_anything():
     """IO-3: a client that sends too much before the server answers is reset, so its answers cannot pile up."""
-    async with nothing_left(), FlakyServer("silent") as server:
+    async with nothing_left(), FlakyServer(Silent()) as server:
         async with await Client.open(server) as client:
             client.send(PREFACE + PingFrame(0, bytes(8)).serialize() * 100_000)
             assert await client.until_end() == "reset"
@@ -487,7 +503,7 @@ async def test_a_thousand_connections_at_once():
     """IO-3: a thousand concurrent connections are accepted and served and leave nothing behind."""
     with raised_limit(4096):
         async with nothing_left():
-            async with FlakyServer("working") as server:
+            async with FlakyServer(Working()) as server:
                 clients = await asyncio.gather(*(Client.open(server) for _ in range(1000)))
 
                 async def ask(client):
@@ -508,7 +524,7 @@ async def test_a_thousand_connections_at_once():
             assert {request.outcome for one in visits for request in one.requests} == {"ok"}
 
 
-@pytest.mark.parametrize("script", ["accept_close", "accept_reset", "settings_then_close", "silent"])
+@pytest.mark.parametrize("script", [AcceptClose(), AcceptReset(), SettingsThenClose(), Silent()])
 async def test_a_thousand_connections_at_once_that_fail(script):
     """IO-3: a thousand concurrent connections that fail or hang leave nothing behind either."""
     with raised_limit(4096):
@@ -517,7 +533,7 @@ async def test_a_thousand_connections_at_once_that_fail(script):
                 clients = await asyncio.gather(*(Client.open(server) for _ in range(1000)))
                 async with asyncio.timeout(WITHIN):
                     await server.wait_for(connections=1000)
-                if script != "silent":
+                if script != Silent():
                     assert len({await client.until_end() for client in clients}) == 1
             for client in clients:
                 await client.leave()
@@ -527,7 +543,7 @@ async def test_a_thousand_connections_at_once_that_fail(script):
 async def test_half_open_clients():
     """IO-3: clients that connect and send nothing, or half a handshake, do not keep others out. Waits 0.3 s."""
     async with nothing_left():
-        async with FlakyServer("working", TLS) as server:
+        async with FlakyServer(Working(), TLS) as server:
             clients = [await Client.open(server) for _ in range(50)]
             for client in clients[:25]:
                 client.send(b"\x16\x03\x01")
@@ -541,7 +557,7 @@ async def test_half_open_clients():
 async def test_nothing_grows_from_round_to_round():
     """IO-3: the numbers of tasks and descriptors are the same after each of three rounds of 1000 connections."""
     process = psutil.Process()
-    async with FlakyServer("accept_close x300; settings_then_close x300; working") as server:
+    async with FlakyServer([Step(AcceptClose(), times=300), Step(SettingsThenClose(), times=300), Working()]) as server:
         counts = []
         for _ in range(3):
             for _ in range(20):
@@ -575,7 +591,7 @@ def no_descriptors():
 async def test_no_descriptor_is_left_to_accept_with():
     """IO-3: without a free file descriptor, the server waits for one and then accepts. Waits 0.3 s."""
     loop = asyncio.get_running_loop()
-    async with nothing_left(), FlakyServer("working") as server:
+    async with nothing_left(), FlakyServer(Working()) as server:
         with socket.socket() as sock:
             sock.setblocking(False)
             with no_descriptors():
@@ -591,7 +607,7 @@ async def test_closing_while_no_descriptor_is_left():
     """IO-3: a server closed while it is out of file descriptors does not listen again later. Waits 0.4 s."""
     loop = asyncio.get_running_loop()
     async with nothing_left():
-        async with FlakyServer("working") as server:
+        async with FlakyServer(Working()) as server:
             with socket.socket() as sock:
                 sock.setblocking(False)
                 with no_descriptors():

@@ -14,9 +14,10 @@ import grpc.aio
 import pytest
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.encoding.base import CodecBase
+from h2.errors import ErrorCodes
 
 import grpc_judge.flaky
-from grpc_judge.flaky import FlakyServer
+from grpc_judge import flaky
 from grpc_judge.timeline import Ending
 from tests.echo import EchoStub, Message
 from tests.interop_suite.flaky.clients import ROOT, TLS, WITHIN
@@ -51,14 +52,14 @@ async def failure(call):
 @pytest.mark.parametrize("size", [0, 1, 16_000, 70_000, 4 * 1024 * 1024])
 async def test_messages_of_all_sizes(tls, size):
     """IO-3: a unary call gets its own message back, even if that takes many frames and flow-control windows."""
-    async with FlakyServer("working", TLS if tls else None) as server, calling(server, tls=tls) as method:
+    async with flaky.FlakyServer(flaky.Working(), TLS if tls else None) as server, calling(server, tls=tls) as method:
         payload = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
         assert await method(payload, timeout=WITHIN) == payload
 
 
 async def test_a_message_too_large():
     """IO-3: a message above 4 MiB fails with RESOURCE_EXHAUSTED, as on gRPC's servers; the connection stays usable."""
-    async with FlakyServer("working") as server, calling(server) as method:
+    async with flaky.FlakyServer(flaky.Working()) as server, calling(server) as method:
         error = await failure(method(bytes(4 * 1024 * 1024 + 1)))
         assert (error.code(), error.details()) == (
             grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -71,14 +72,14 @@ async def test_a_message_too_large():
 
 async def test_a_compressed_message():
     """IO-3: the answer to a compressed request names the same compression."""
-    async with FlakyServer("working") as server, calling(server) as method:
+    async with flaky.FlakyServer(flaky.Working()) as server, calling(server) as method:
         answer = await method(bytes(100_000), timeout=WITHIN, compression=grpc.Compression.Gzip)
         assert answer == bytes(100_000)
 
 
 async def test_many_calls_at_once():
     """IO-3: 500 concurrent calls on one connection each get their own answer."""
-    async with FlakyServer("working(latency=0.05)") as server, calling(server) as method:
+    async with flaky.FlakyServer(flaky.Working(latency=0.05)) as server, calling(server) as method:
         payloads = [b"%d" % number * number for number in range(500)]
         assert await asyncio.gather(*(method(payload, timeout=WITHIN) for payload in payloads)) == payloads
         (visit,) = server.timeline().visits
@@ -87,7 +88,7 @@ async def test_many_calls_at_once():
 
 async def test_calls_that_are_given_up():
     """IO-3: a call that exceeds its deadline counts as reset, and other calls continue. Waits 0.3 s."""
-    async with FlakyServer("working(latency=0.3)") as server, calling(server) as method:
+    async with flaky.FlakyServer(flaky.Working(latency=0.3)) as server, calling(server) as method:
         kept = method(b"kept")
         assert (await failure(method(b"late", timeout=0.1))).code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert await asyncio.wait_for(kept, WITHIN) == b"kept"
@@ -98,14 +99,14 @@ async def test_calls_that_are_given_up():
 @pytest.mark.parametrize(
     ("script", "code"),
     [
-        ("reset_after_headers", grpc.StatusCode.INTERNAL),
-        ("reset_during_data(code=CANCEL)", grpc.StatusCode.CANCELLED),
-        ("reset_after_data(code=REFUSED_STREAM)", grpc.StatusCode.UNAVAILABLE),
+        (flaky.ResetAfterHeaders(), grpc.StatusCode.INTERNAL),
+        (flaky.ResetDuringData(code=ErrorCodes.CANCEL), grpc.StatusCode.CANCELLED),
+        (flaky.ResetAfterData(code=ErrorCodes.REFUSED_STREAM), grpc.StatusCode.UNAVAILABLE),
     ],
 )
 async def test_calls_that_are_reset(script, code):
     """IO-3: a reset call fails with the status for its error code, and the connection stays open."""
-    async with FlakyServer(script) as server, calling(server, options=[("grpc.enable_retries", 0)]) as method:
+    async with flaky.FlakyServer(script) as server, calling(server, options=[("grpc.enable_retries", 0)]) as method:
         for _ in range(2):
             assert (await failure(method(b"hello"))).code() is code
         assert len(server.timeline().visits) == 1
@@ -114,20 +115,20 @@ async def test_calls_that_are_reset(script, code):
 @pytest.mark.parametrize(
     ("script", "tls", "why"),
     [
-        ("refuse", False, "refused"),
-        ("accept_close", False, "Socket closed|closed|reset|Broken pipe"),
-        ("accept_reset", False, "reset|closed|Broken pipe"),
-        ("http1_answer", False, "HTTP|http"),
-        ("tls_garbage", True, "(?i)ssl|handshak|tls"),
-        ("http1_answer", True, "(?i)alpn|handshak|peer"),
-        ("silent", False, "SETTINGS"),
-        ("silent(tls=false)", True, "(?i)handshak|timeout|timed out|deadline"),
+        (flaky.Refuse(), False, "refused"),
+        (flaky.AcceptClose(), False, "Socket closed|closed|reset|Broken pipe"),
+        (flaky.AcceptReset(), False, "reset|closed|Broken pipe"),
+        (flaky.Http1Answer(), False, "HTTP|http"),
+        (flaky.TlsGarbage(), True, "(?i)ssl|handshak|tls"),
+        (flaky.Http1Answer(), True, "(?i)alpn|handshak|peer"),
+        (flaky.Silent(), False, "SETTINGS"),
+        (flaky.Silent(tls=False), True, "(?i)handshak|timeout|timed out|deadline"),
     ],
 )
 async def test_connections_that_fail(script, tls, why):
     """IO-3: failing connections never become READY, and grpc's error says why. Waits a second for those that hang."""
     async with (
-        FlakyServer(script, TLS if tls else None) as server,
+        flaky.FlakyServer(script, TLS if tls else None) as server,
         calling(server, tls=tls, options=SHORT) as method,
     ):
         error = await failure(method(b"hello", timeout=WITHIN))
@@ -135,10 +136,10 @@ async def test_connections_that_fail(script, tls, why):
         assert re.search(why, error.details()), error.details()
 
 
-@pytest.mark.parametrize("script", ["slow_settings(0.3)", "trickle(0.3)", "ping_flood", "max_streams(1)"])
+@pytest.mark.parametrize("script", [flaky.SlowSettings(0.3), flaky.Trickle(0.3), flaky.PingFlood(), flaky.MaxStreams()])
 async def test_connections_that_are_odd_and_work(script):
     """IO-3: concurrent calls succeed on connections with slow SETTINGS, floods of PINGs or few streams. Waits 0.3 s."""
-    async with FlakyServer(script) as server, calling(server) as method:
+    async with flaky.FlakyServer(script) as server, calling(server) as method:
         answers = await asyncio.gather(*(method(b"%d" % number, timeout=WITHIN) for number in range(20)))
         assert answers == [b"%d" % number for number in range(20)]
         (visit,) = server.timeline().visits
@@ -147,7 +148,7 @@ async def test_connections_that_are_odd_and_work(script):
 
 async def test_no_streams_at_all():
     """IO-3: with a limit of 0 streams, a client connects, but its calls exceed their deadlines. Waits 0.5 s."""
-    async with FlakyServer("max_streams(0)") as server, calling(server) as method:
+    async with flaky.FlakyServer(flaky.MaxStreams(0)) as server, calling(server) as method:
         assert (await failure(method(b"hello", timeout=0.5))).code() is grpc.StatusCode.DEADLINE_EXCEEDED
         (visit,) = server.timeline().visits
         assert visit.settings_sent is not None
@@ -157,9 +158,9 @@ async def test_no_streams_at_all():
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
 async def test_a_rolling_restart_loses_no_call(tls):
     """IO-3: 20 workers lose no call in 2 s, although their connection is replaced every 0.2 s."""
-    script = "rolling_restart(after=0.2, latency=0.01)"
+    script = flaky.RollingRestart(after=0.2, latency=0.01)
     done = Counter()
-    async with FlakyServer(script, TLS if tls else None) as server, calling(server, tls=tls) as method:
+    async with flaky.FlakyServer(script, TLS if tls else None) as server, calling(server, tls=tls) as method:
         end = time.monotonic() + 2
 
         async def work(worker):
@@ -178,8 +179,13 @@ async def test_a_rolling_restart_loses_no_call(tls):
 
 async def test_an_outage_and_recovery():
     """IO-3: a client recovers from a realistic outage: a kill, refusals and three failed connections. Waits 1.2 s."""
-    script = "working until 0.3; refuse(kill=true) until 0.8; accept_close x1; accept_reset x1; silent x1; working"
-    async with FlakyServer(script) as server, calling(server, options=SHORT) as method:
+    script = [
+        flaky.Step(flaky.Working(), until=0.3),
+        flaky.Step(flaky.Refuse(kill=True), until=0.8),
+        *(flaky.Step(each, times=1) for each in (flaky.AcceptClose(), flaky.AcceptReset(), flaky.Silent())),
+        flaky.Working(),
+    ]
+    async with flaky.FlakyServer(script) as server, calling(server, options=SHORT) as method:
         assert await method(b"before", timeout=WITHIN) == b"before"
         async with asyncio.timeout(WITHIN):
             await server.wait_for(ended=1)
@@ -210,7 +216,7 @@ class Bytes(CodecBase):
 
 async def test_grpclib():
     """IO-3: grpclib, which shares no code with grpc, is served as well, even during a rolling restart."""
-    async with FlakyServer("rolling_restart(after=0.1) x1; working") as server:
+    async with flaky.FlakyServer([flaky.Step(flaky.RollingRestart(after=0.1), times=1), flaky.Working()]) as server:
         channel = Channel("127.0.0.1", server.port, codec=Bytes())
         method = UnaryUnaryMethod(channel, "/any.v1.Service/Method", bytes, bytes)
         assert await method(b"hello", timeout=WITHIN) == b"hello"
@@ -224,8 +230,8 @@ async def test_grpclib():
 
 async def test_the_example():
     """IO-3: the example in the package's docstring works. Takes three seconds, because of grpc's own backoff."""
-    shown = textwrap.dedent(grpc_judge.flaky.__doc__.partition("::\n\n")[2].partition("\n\n`Script.parse`")[0])
-    names = {"FlakyServer": FlakyServer, "grpc": grpc, "EchoStub": EchoStub, "Message": Message, "print": print}
+    shown = textwrap.dedent(grpc_judge.flaky.__doc__.partition("::\n\n")[2].partition("\n\n`grpc_judge")[0])
+    names = vars(grpc_judge.flaky) | {"grpc": grpc, "EchoStub": EchoStub, "Message": Message, "print": print}
     exec("async def example():\n" + textwrap.indent(shown, "    ") + "\n    return reply, server.timeline()", names)
     reply, timeline = await asyncio.wait_for(names["example"](), WITHIN)
     assert reply.text == "hello"

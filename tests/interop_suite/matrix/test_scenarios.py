@@ -8,7 +8,7 @@ import pytest
 
 from grpc_judge.clients.peer import Peer, Setting
 from grpc_judge.conformance import CLAUSES, PROTOCOL, Scenario
-from grpc_judge.flaky import Script
+from grpc_judge.flaky.script import steps_of
 from grpc_judge.matrix.scenarios import COMPRESSED, SCALED, STAGINGS, Pace
 
 STAGED = [pytest.param(staging, id=staging.scenario.label) for staging in STAGINGS.values()]
@@ -29,10 +29,10 @@ def test_every_clause_has_its_scenario():
 def test_scripts_can_be_played(staging, pace):
     """IO-3: the scripts of every scenario are valid for the flaky server."""
     terms = staging.terms_for(pace)
-    assert Script.parse(staging.script(terms)).steps
+    assert steps_of(staging.script(terms))
     assert (staging.then is None) == (staging.serves is None)
     if staging.then is not None:
-        assert Script.parse(staging.then(terms, pace)).steps
+        assert steps_of(staging.then(terms, pace))
 
 
 def test_compressed_time_is_for_those_who_can_be_told():

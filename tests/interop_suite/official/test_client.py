@@ -15,8 +15,8 @@ from grpc_judge.generated.grpc_testing.test_pb2_grpc import (
     add_ReconnectServiceServicer_to_server,
 )
 from grpc_judge.official.client import Assignment, BothVerdicts, NotJudgedError, reconnect
+from grpc_judge.servers.keeper import free_port
 from tests.echo import serving as serving_echo
-from tests.interop.processes import free_port
 from tests.interop_suite.official.test_server import Log, control, serving, start
 
 FAST = {"initial": 0.25, "maximum": 1.0}

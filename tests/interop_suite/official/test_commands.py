@@ -19,8 +19,8 @@ from grpc_backoff import aio
 from grpc_judge.checkout import cli
 from grpc_judge.generated.interop_v1.flaky_pb2 import GetTimelineRequest, PlayRequest
 from grpc_judge.generated.interop_v1.flaky_pb2_grpc import FlakyServerStub
+from grpc_judge.servers.keeper import free_port
 from tests.echo import serving as serving_echo
-from tests.interop.processes import free_port
 
 LIMIT = 60.0
 """A time limit in seconds, far longer than any command here takes."""
@@ -185,7 +185,7 @@ async def answer(channel):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_flaky_plays_a_script(number, tmp_path):
     """IO-3: `flaky` plays a script from a file, accepts commands on its control port, and exits with 0 on a signal."""
-    (tmp_path / "script").write_text("accept_close x2\nworking\n")
+    (tmp_path / "script").write_text('[{"behaviour": "accept_close", "times": 2}, "working"]')
     async with (
         flaky("--script", tmp_path / "script") as (process, target, control),
         grpc.aio.insecure_channel(control) as channel,
@@ -193,7 +193,7 @@ async def test_flaky_plays_a_script(number, tmp_path):
         server = FlakyServerStub(channel)
         async with aio.insecure_channel(target, [("grpc.initial_reconnect_backoff_ms", 50)]) as client:
             assert await answer(client) == b"hello"
-        await server.Play(PlayRequest(script="accept_reset"))
+        await server.Play(PlayRequest(script='"accept_reset"'))
         with pytest.raises(ConnectionError):
             await hang_up_of(target)
         timeline = (await server.GetTimeline(GetTimelineRequest())).timeline
@@ -266,7 +266,7 @@ def test_backoffs_that_cannot_be_judged(arguments):
 
 def test_a_script_that_cannot_be_played(tmp_path):
     """IO-3: an invalid script produces a one-line error that says what was expected."""
-    (tmp_path / "script").write_text("accept_closed")
+    (tmp_path / "script").write_text('"accept_closed"')
     arguments = ["flaky", "--port", "0", "--control_port", "0", "--script", str(tmp_path / "script")]
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 1

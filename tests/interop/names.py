@@ -13,8 +13,6 @@ import dns.rdatatype
 import dns.rrset
 from dns.exception import DNSException
 
-__all__ = ["NameServer"]
-
 _NAME = "moves.test"
 _HOST = "127.0.0.1"
 _TTL = 1

@@ -9,7 +9,7 @@ import dns.message
 import dns.rcode
 import dns.rdatatype
 
-from grpc_judge.flaky.names import NameServer
+from tests.interop.names import NameServer
 
 WITHIN = 10.0
 
