@@ -58,7 +58,10 @@ def test_explain():
     assert result.exit_code == 0
     assert "CB-6 settings-reset (protocol)\n  SETTINGS reset the backoff, " in result.output
     assert "CB-7 no-flood (recommended)" in result.output
-    assert "  script   settings_then_close(after=0.02) x4; enhance_your_calm" in result.output
+    assert (
+        '  script   [{"behaviour": "settings_then_close", "times": 4, "after": 0.02}, {"behaviour": "enh'
+        in result.output
+    )
     assert CliRunner().invoke(cli, ["explain"]).output.count("  seen by  a server that ") == len(CLAUSES)
     assert CliRunner().invoke(cli, ["explain", "CB-99"]).output.startswith("Error: CLAUSE=CB-99: expected one of ")
 
