@@ -209,8 +209,13 @@ class Front:
             cut_after: after how many bytes from the server the connection is reset, perhaps within a message.
             streams: the most calls that a connection may have at once; by default, what the server says.
             tls: the certificate that clients see; to change it, call `forward` again. By default, no TLS.
+
+        Raises:
+            ValueError: `upstream` has another form.
         """
         host, _, port = upstream.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ValueError(f"upstream={upstream}: expected HOST:PORT")
         self._flaky.upstream = (host, int(port))
         self._relays.append(Relay(latency=latency, cut_after=cut_after, streams=streams, tls=tls))
         self._behave(self._relays[-1])

@@ -107,6 +107,13 @@ def test_a_front_before_the_tests_own_server(grpc_chaos, grpc_front):
     assert len(own.calls) >= 2
 
 
+@pytest.mark.parametrize("upstream", ["nonsense", "h:", ":1", "h:x"])
+def test_a_front_needs_a_port(grpc_front, upstream):
+    """IO-3: a target without a host or a port is refused with the form that is expected."""
+    with pytest.raises(ValueError, match=f"^upstream={upstream}: expected HOST:PORT$"):
+        grpc_front.forward(upstream)
+
+
 def test_a_front_that_cuts_connections(grpc_chaos, grpc_front):
     """IO-3: a connection can be cut after a number of bytes from the server. Takes two seconds."""
     grpc_front.forward(grpc_chaos.server().target, cut_after=60)  # SETTINGS arrive, an answer does not
