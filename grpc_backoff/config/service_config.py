@@ -120,8 +120,8 @@ def read_service_config(options: Pairs, given: Mapping[str, Any]) -> tuple[Servi
         hedged = [_read_hedging(entry) for entry in entries]
         with contextlib.suppress(OptionError):
             native = [entry.get("retryPolicy") for entry in entries]
-            retries = [None if policy is None else from_service_config(policy) for policy in native]
-            budget = read_throttling(parsed)
+            read = [None if policy is None else from_service_config(policy) for policy in native]
+            retries, budget = read, read_throttling(parsed)  # all of it, or nothing
     methods: dict[str, MethodConfig] = {}
     for entry, retry, hedging in zip(entries, retries, hedged, strict=True):
         wait = entry.get("waitForReady")
