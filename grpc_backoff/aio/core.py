@@ -133,11 +133,11 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         return self._call_ended if self._owner.policy.stable_after else None
 
     def _call_ended(self, call: grpc.aio.Call) -> None:
-        self._served = self._served or is_answer(grpcio.status_of(call).code().name)
+        self._served = self._served or is_answer(grpcio.code_of(call))
 
     def call_ended(self, began: float, call: grpc.aio.Call) -> None:
         """Record the end of a call that began at the time `began`, on a connection that is watched (LV-2)."""
-        code = grpcio.status_of(call).code().name
+        code = grpcio.code_of(call)
         if is_answer(code):
             self._answered = self._owner.clock.now()
         elif code == TIMED_OUT and self.timed_out is not None:

@@ -90,6 +90,11 @@ def is_cancelled_here(call: Any) -> bool:
     return bool(core_call(call).is_locally_cancelled())
 
 
+def code_of(call: Any) -> str:
+    """Return the name of the code of one of grpcio's own finished calls; its whole status costs ten times as much."""
+    return _CODES[core_call(call)._status.code()].name  # noqa: SLF001
+
+
 def status_of(call: Any) -> grpc.aio.AioRpcError:
     """Return the status of one of grpcio's own finished calls as an error, even if it is OK."""
     core = core_call(call)
