@@ -11,7 +11,7 @@ import grpc.aio
 from grpc_backoff.channel import errors
 
 
-class CallError(grpc.aio.AioRpcError, errors.StatusError):
+class CallError(grpc.aio.AioRpcError, errors.CallError):
     """The error of a call on this library's asyncio channel: both a `GrpcBackoffError` and grpc's own error."""
 
     def __init__(
@@ -24,10 +24,6 @@ class CallError(grpc.aio.AioRpcError, errors.StatusError):
     ) -> None:
         initial, trailing = initial_metadata or grpc.aio.Metadata(), trailing_metadata or grpc.aio.Metadata()
         grpc.aio.AioRpcError.__init__(self, code, initial, trailing, details, debug_error_string)
-
-    def _status(self) -> tuple[Any, ...]:
-        metadata = self.initial_metadata(), self.trailing_metadata()
-        return self.code(), *metadata, self.details(), self.debug_error_string()
 
     @abstractmethod
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:

@@ -39,16 +39,13 @@ class CallError(GrpcBackoffError, grpc.RpcError):
     def debug_error_string(self) -> str | None:
         """Return grpcio's own description of the error, for debugging."""
 
-
-class StatusError(CallError):
-    """The base class of errors that have a status of their own, which each API keeps as grpcio's own errors do."""
-
-    @abstractmethod
     def _status(self) -> tuple[Any, ...]:
         """Return the first five arguments of the constructor, in a form that can be pickled."""
+        metadata = self.initial_metadata(), self.trailing_metadata()
+        return self.code(), *metadata, self.details(), self.debug_error_string()
 
 
-class NoConnectionError(StatusError):
+class NoConnectionError(CallError):
     """A call got no connection. The code is UNAVAILABLE, or DEADLINE_EXCEEDED if the call waited until its deadline.
 
     Attributes:
@@ -73,7 +70,7 @@ class NoConnectionError(StatusError):
         return partial(type(self), status=self.status), self._status()
 
 
-class RetriesExhaustedError(StatusError):
+class RetriesExhaustedError(CallError):
     """A call failed with a status that its policy retries, and no further attempt was made (RT-6).
 
     The code and the metadata are those of the last attempt. The details are those of the last attempt, followed by the

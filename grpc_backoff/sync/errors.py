@@ -10,7 +10,7 @@ from grpc_backoff.channel import errors
 from grpc_backoff.sync.grpcio import InactiveRpcError, call_state
 
 
-class CallError(InactiveRpcError, errors.StatusError):  # type: ignore[misc] # grpcio's own class is Any here
+class CallError(InactiveRpcError, errors.CallError):  # type: ignore[misc] # grpcio's own class is Any here
     """The error of a call on this library's threaded channel: both a `GrpcBackoffError` and grpc's own kind of error.
 
     Like grpc's own error, it is a `grpc.RpcError`, a `grpc.Call` and a `grpc.Future`. Unlike grpc's, it can be pickled.

@@ -107,7 +107,7 @@ def test_a_client_that_was_chosen_must_pass(monkeypatch):
     result = command(monkeypatch, *chosen, "--allow", "CB-3,acknowledges-settings", peers=[BROKEN])
     assert result.exit_code == 0
     assert result.output.count(" known ") == 2
-    assert "acknowledges-settings: read https://github.com/grpc/grpc/" in result.output
+    assert "acknowledges-settings:\n  read https://github.com/grpc/grpc/" in result.output
 
 
 @pytest.mark.parametrize(("required", "status"), [("", 0), ("0", 0), ("1", 1)])
