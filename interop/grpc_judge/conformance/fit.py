@@ -108,20 +108,23 @@ class Fit:
         """Yield the gaps that do not fit: for each, its number, its length and its expected range.
 
         One schedule has to explain all gaps of a series. These are the gaps that are left by the schedule that explains
-        the most of them.
+        the most of them. Each gap may have a late timer of its own.
         """
         schedules = [self.schedule, *self.likely]
+        late = [each.changed(late=max(each.late, LATEST)) for each in schedules]
         for each in self.series:
             known = [(n, gap) for n, gap in enumerate(each.gaps, 1) if not math.isnan(gap)]
             if not known:
                 continue
-            impossible = Gaps([each]).each(schedules) < _IMPOSSIBLE
+            gaps = Gaps([each])
+            impossible = np.maximum(gaps.each(schedules), gaps.each(late)) < _IMPOSSIBLE
             best = int(impossible.sum(axis=1).argmin())
             for (n, gap), wrong in zip(known, impossible[best], strict=True):
                 if wrong:
                     before = each.gaps[n - 2] if n > 1 else None
                     length = schedules[best].after(n, before, each.terms)
-                    yield n, gap, schedules[best].band(length, each.terms, self.slack)
+                    low = schedules[best].band(length, each.terms, self.slack).low
+                    yield n, gap, Range(low, late[best].band(length, each.terms, self.slack).high)
 
     def estimate(self, name: str) -> Estimate:
         """Return the estimate of one parameter of the schedule."""

@@ -13,7 +13,7 @@ from grpc_judge.clients.peer_program import CallOrder
 from grpc_judge.clients.reference.backoff import Backoff
 from grpc_judge.clients.reference.defects import DEFECTS, habits_with
 from grpc_judge.clients.reference.habits import Habits
-from grpc_judge.conformance.fit import Trait, fit
+from grpc_judge.conformance.fit import Fit, Trait, fit
 from grpc_judge.conformance.schedule import Schedule, Series
 from tests.interop_suite.conformance import made
 
@@ -111,13 +111,25 @@ def test_a_late_timer_is_no_mistake(habits, latency):
     """
     for seed in range(8):
         rng = random.Random(seed)
-        found = [
-            series(habits, terms, seconds, rng, latency) for terms, seconds in ((made.TERMS, 10.0), (made.STEADY, 8.0))
-        ]
+        seen = (*[(made.TERMS, 10.0)] * 4, (made.STEADY, 8.0))
+        found = [series(habits, terms, seconds, rng, latency) for terms, seconds in seen]
         fitted = fit(tuple(found), made.TERMS)
         assert fitted.explained
         assert fitted.wrong == frozenset()
         assert list(fitted.unexplained()) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "named"),
+    [(0.24, []), (0.34, []), (0.36, []), (0.46, [1]), (0.05, [1])],
+    ids=["longest", "100 ms late", "100 ms late and the network too", "220 ms late", "too early"],
+)
+def test_one_late_gap_is_explained_and_one_that_is_early_is_not(first, named):
+    """IO-4: a timer that is late once is as late as the others may be: up to 100 ms above the longest jitter."""
+    gaps = Series((first, *made.GAPS[1:]), made.TERMS)
+    found = Fit(schedule=Schedule.told(made.TERMS), series=(gaps,))
+    assert [n for n, _, _ in found.unexplained()] == named
+    assert all(gap not in allowed for _, gap, allowed in found.unexplained())
 
 
 @pytest.mark.parametrize("bursts", [2, 3, 5])
