@@ -602,12 +602,12 @@ class Ledger(Preparing):
         """Delete succeeded and discarded operations that ended more than `older_than` seconds ago; return how many.
 
         The default is the setting `keep`. Failed operations and conflicts are deleted only with `failed=True`.
+
+        Raises:
+            OptionError: `older_than` is not a finite, non-negative number of seconds.
         """
-        states = [
-            *WELL,
-            *([OperationState.FAILED, OperationState.CONFLICT] if failed else []),
-        ]
-        keep = self.settings.keep if older_than is None else older_than
+        states = [*WELL, *([OperationState.FAILED, OperationState.CONFLICT] if failed else [])]
+        keep = self.settings.keep if older_than is None else checks.pause("older_than", older_than)
         pruned = 0
         while True:
             some = await self.store.prune(keep, states, _MANY)
