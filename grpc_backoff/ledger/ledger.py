@@ -15,7 +15,6 @@ import time
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
@@ -193,9 +192,7 @@ class Ledger(Preparing):
         """Return the ledger."""
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         """Close the ledger."""
         await self.close()
 
