@@ -15,7 +15,6 @@ import time
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
@@ -193,9 +192,7 @@ class Ledger(Preparing):
         """Return the ledger."""
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         """Close the ledger."""
         await self.close()
 
@@ -602,12 +599,12 @@ class Ledger(Preparing):
         """Delete succeeded and discarded operations that ended more than `older_than` seconds ago; return how many.
 
         The default is the setting `keep`. Failed operations and conflicts are deleted only with `failed=True`.
+
+        Raises:
+            OptionError: `older_than` is not a finite, non-negative number of seconds.
         """
-        states = [
-            *WELL,
-            *([OperationState.FAILED, OperationState.CONFLICT] if failed else []),
-        ]
-        keep = self.settings.keep if older_than is None else older_than
+        states = [*WELL, *([OperationState.FAILED, OperationState.CONFLICT] if failed else [])]
+        keep = self.settings.keep if older_than is None else checks.pause("older_than", older_than)
         pruned = 0
         while True:
             some = await self.store.prune(keep, states, _MANY)

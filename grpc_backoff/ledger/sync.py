@@ -14,7 +14,6 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from grpc_backoff.aio.channel import Channel
@@ -85,9 +84,7 @@ class Ledger:
         """Return the ledger."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         """Close the ledger."""
         self.close()
 
@@ -180,9 +177,8 @@ class Ledger:
         Args:
             connect: a function that returns the channel, which is one of `grpc_backoff.aio`. It is called on the
                 ledger's thread, and the channel is closed at the end.
-            concurrency: the maximum number of concurrent attempts; by default, the setting `concurrency`.
-            grace: how long running attempts may continue when the delivery ends, in seconds; by default, the
-                setting `grace`.
+            concurrency: as in `grpc_backoff.ledger.Ledger.deliver`.
+            grace: as there, in seconds.
 
         Raises:
             LedgerUnavailableError: the ledger is closed, or was opened before a fork.

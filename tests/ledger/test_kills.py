@@ -66,7 +66,7 @@ def test_processes_share(kind, request):
     if kind == "postgres":
         request.getfixturevalue("server")
 
-    shared = measured("claims", "--database", kind, "--processes", "8", "--operations", "2000")
+    shared = measured("claims", "--database", kind, "--processes", "4", "--operations", "600")
 
     assert (shared["twice"], shared["missed"]) == (0, 0)
 
@@ -74,6 +74,6 @@ def test_processes_share(kind, request):
 @pytest.mark.slow
 def test_without_a_lock_updates_are_lost(server):
     """LG-2, seed 001: without the row lock, a plain UPDATE loses attempts when ten processes fail at once."""
-    tally = measured("unlocked", "--rounds", "20")
+    tally = measured("unlocked", "--rounds", "3")
 
     assert tally["lost"] > 0

@@ -193,6 +193,18 @@ async def test_failed_operations_are_seen_and_pruned_only_on_demand(ledger):
     assert await ledger.prune(0.0, failed=True) == 1
 
 
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+async def test_prune_takes_a_duration(ledger, seconds):
+    """LG-11: `prune` refuses an age that is no duration and deletes nothing."""
+    told = await ledger.submit("t", "/m/m", b"")
+    await ledger.discard(told.id)
+
+    with pytest.raises(OptionError, match=f"^older_than={seconds}: expected a finite, non-negative number"):
+        await ledger.prune(seconds)
+
+    assert (await ledger.get(told.id)).state is OperationState.DISCARDED
+
+
 async def test_ready(ledger):
     """LG-5: `ready` reports for each operation whether it is ready, and why."""
     told = await ledger.submit("t", "/m/m", b"")

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Collection
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
@@ -16,12 +15,12 @@ from grpc_backoff.ledger.inbox.decision import HANDLE, ErrorStatus, NotRecorded,
 from grpc_backoff.ledger.inbox.handling import (
     Passage,
     Settings,
+    abort,
     admitted,
-    code_of,
+    database_of,
     handing_out,
     handler_like,
     no_scope,
-    path_of,
 )
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
@@ -77,16 +76,7 @@ class AioInbox(grpc.aio.ServerInterceptor):
             OptionError: an argument has an invalid value.
         """
         settings = Settings(required, scope, hold, connections)
-        path = path_of(url)
-        database: Any
-        if path is None:
-            from grpc_backoff.ledger.inbox.postgres import AioPostgres  # noqa: PLC0415 - an optional package
-
-            database = AioPostgres(os.fspath(url), connections)
-        else:
-            from grpc_backoff.ledger.inbox.sqlite import AioSQLite  # noqa: PLC0415 - like the other
-
-            database = AioSQLite(path)
+        database = database_of(url, "Aio", connections)
         await asyncio.to_thread(database.migrate, apply=migrate)
         await database.open()
         return cls(database, settings)
@@ -95,9 +85,7 @@ class AioInbox(grpc.aio.ServerInterceptor):
         """Return the inbox."""
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         """Close the inbox."""
         await self.close()
 
@@ -133,22 +121,19 @@ class AioInbox(grpc.aio.ServerInterceptor):
         if key is None:
             return handler
 
-        async def refuse(_request: Any, context: Any) -> None:
-            assert isinstance(key, ErrorStatus)
-            await _abort(context, key)
-
         async def answer(request: bytes, context: Any) -> Any:
-            assert isinstance(key, str)
+            if isinstance(key, ErrorStatus):
+                return await abort(context, key)
             return await self._answer(handler, key, handler_call_details.method, request, context)
 
-        return handler_like(handler, refuse if isinstance(key, ErrorStatus) else answer)
+        return handler_like(handler, answer)
 
     async def _answer(self, handler: Any, key: str, method: str, request: bytes, context: Any) -> Any:
         passage = Passage(self._database.statements, self._settings, key, method, request, context)
         try:
             message = handler.request_deserializer(request) if handler.request_deserializer else request
         except Exception:  # noqa: BLE001 - as in grpc itself
-            await _abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
+            await abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
 
         async def handle(connection: Any) -> bytes | None:
             with handing_out(connection):
@@ -166,7 +151,7 @@ class AioInbox(grpc.aio.ServerInterceptor):
             except self._database.errors as error:
                 refusal = passage.after(self._database.trouble(error), error)
             if refusal is not None:
-                await _abort(context, refusal)
+                await abort(context, refusal)
 
 
 async def _follow(
@@ -182,7 +167,3 @@ async def _follow(
     except StopIteration as end:
         response: bytes = end.value
         return response
-
-
-async def _abort(context: Any, refusal: ErrorStatus) -> None:
-    await context.abort(code_of(refusal), refusal.details)

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Literal
 
 import grpc
 
@@ -79,19 +79,24 @@ def no_scope(_context: Any) -> str:
     return ""
 
 
-def path_of(url: str | os.PathLike[str]) -> str | None:
-    """Return the path of an SQLite file; None for a URL of PostgreSQL.
+def database_of(url: str | os.PathLike[str], api: Literal["Aio", "Sync"], connections: int) -> Any:
+    """Return the database of an inbox for one of the APIs, not yet open.
 
     Raises:
-        OptionError: it is neither.
+        MissingExtra: PostgreSQL needs the extra `postgres`.
+        OptionError: the URL is neither one of PostgreSQL nor the path of an SQLite file.
     """
     text = os.fspath(url)
     if text.startswith(("postgresql://", "postgres://")):
-        return None
+        from grpc_backoff.ledger.inbox import postgres  # noqa: PLC0415 - an optional package
+
+        return {"Aio": postgres.AioPostgres, "Sync": postgres.SyncPostgres}[api](text, connections)
     path = text.removeprefix(_SQLITE)
     if "://" in path or path in ("", ":memory:") or path.startswith("file:"):
         raise OptionError("url", f"{path.partition('://')[0]}...", _URLS)
-    return path
+    from grpc_backoff.ledger.inbox import sqlite  # noqa: PLC0415 - like the other
+
+    return {"Aio": sqlite.AioSQLite, "Sync": sqlite.SyncSQLite}[api](path)
 
 
 def admitted(
@@ -157,6 +162,6 @@ class Passage:
         return following
 
 
-def code_of(refusal: ErrorStatus) -> grpc.StatusCode:
-    """Return a refusal's code as grpc has it."""
-    return grpc.StatusCode[refusal.code]
+def abort(context: Any, refusal: ErrorStatus) -> Any:
+    """End a call with a refusal; the result must be awaited if the context is one of asyncio."""
+    return context.abort(grpc.StatusCode[refusal.code], refusal.details)

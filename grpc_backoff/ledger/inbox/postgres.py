@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from grpc_backoff.base_errors import MissingExtra
 from grpc_backoff.ledger.database import check_version
@@ -42,7 +42,7 @@ def trouble_of(error: Exception) -> Trouble:
 
 
 class _Postgres:
-    """What both APIs share: the statements, the table and its pruning."""
+    """What both APIs share: the statements, the table, its pruning and the pool."""
 
     statements = statements(
         "grpc_backoff.inbox",
@@ -53,8 +53,21 @@ class _Postgres:
     errors = (psycopg.Error, Busy)
     trouble = staticmethod(trouble_of)
 
-    def __init__(self, url: str) -> None:
+    pools: ClassVar[Any]
+
+    def __init__(self, url: str, connections: int) -> None:
         self._url = url
+        self._pool = self.pools(
+            url, min_size=0, max_size=connections, open=False, kwargs=_OPTIONS, check=self.pools.check_connection
+        )
+
+    def open(self) -> Any:
+        """Open the pool; the result must be awaited if it is one of asyncio."""
+        return self._pool.open()
+
+    def close(self) -> Any:
+        """Close the pool; otherwise like `open`."""
+        return self._pool.close()
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
@@ -100,25 +113,7 @@ class _Postgres:
 class SyncPostgres(_Postgres):
     """The transactions of a threaded server."""
 
-    def __init__(self, url: str, connections: int) -> None:
-        """Prepare a pool of up to this many connections."""
-        super().__init__(url)
-        self._pool = psycopg_pool.ConnectionPool(
-            url,
-            min_size=0,
-            max_size=connections,
-            open=False,
-            kwargs=_OPTIONS,
-            check=psycopg_pool.ConnectionPool.check_connection,
-        )
-
-    def open(self) -> None:
-        """Open the pool."""
-        self._pool.open()
-
-    def close(self) -> None:
-        """Close the pool."""
-        self._pool.close()
+    pools = psycopg_pool.ConnectionPool
 
     @contextlib.contextmanager
     def transaction(self, seconds: float) -> Iterator[tuple[Any, Callable[[Query], Any]]]:
@@ -135,25 +130,7 @@ class SyncPostgres(_Postgres):
 class AioPostgres(_Postgres):
     """The transactions of an asyncio server."""
 
-    def __init__(self, url: str, connections: int) -> None:
-        """Prepare a pool of up to this many connections."""
-        super().__init__(url)
-        self._pool = psycopg_pool.AsyncConnectionPool(
-            url,
-            min_size=0,
-            max_size=connections,
-            open=False,
-            kwargs=_OPTIONS,
-            check=psycopg_pool.AsyncConnectionPool.check_connection,
-        )
-
-    async def open(self) -> None:
-        """Open the pool."""
-        await self._pool.open()
-
-    async def close(self) -> None:
-        """Close the pool."""
-        await self._pool.close()
+    pools = psycopg_pool.AsyncConnectionPool
 
     @contextlib.asynccontextmanager
     async def transaction(self, seconds: float) -> AsyncIterator[tuple[Any, Callable[[Query], Awaitable[Any]]]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
@@ -13,12 +12,12 @@ from grpc_backoff.ledger.inbox.decision import HANDLE, ErrorStatus, NotRecorded,
 from grpc_backoff.ledger.inbox.handling import (
     Passage,
     Settings,
+    abort,
     admitted,
-    code_of,
+    database_of,
     handing_out,
     handler_like,
     no_scope,
-    path_of,
 )
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
@@ -48,16 +47,7 @@ class SyncInbox(grpc.ServerInterceptor):
         A repeat that waits, for up to `hold` seconds, occupies a thread of the server.
         """
         settings = Settings(required, scope, hold, connections)
-        path = path_of(url)
-        database: Any
-        if path is None:
-            from grpc_backoff.ledger.inbox.postgres import SyncPostgres  # noqa: PLC0415 - an optional package
-
-            database = SyncPostgres(os.fspath(url), connections)
-        else:
-            from grpc_backoff.ledger.inbox.sqlite import SyncSQLite  # noqa: PLC0415 - like the other
-
-            database = SyncSQLite(path)
+        database = database_of(url, "Sync", connections)
         database.migrate(apply=migrate)
         database.open()
         return cls(database, settings)
@@ -66,9 +56,7 @@ class SyncInbox(grpc.ServerInterceptor):
         """Return the inbox."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         """Close the inbox."""
         self.close()
 
@@ -99,22 +87,19 @@ class SyncInbox(grpc.ServerInterceptor):
         if key is None:
             return handler
 
-        def refuse(_request: Any, context: Any) -> None:
-            assert isinstance(key, ErrorStatus)
-            _abort(context, key)
-
         def answer(request: bytes, context: Any) -> Any:
-            assert isinstance(key, str)
+            if isinstance(key, ErrorStatus):
+                return abort(context, key)
             return self._answer(handler, key, handler_call_details.method, request, context)
 
-        return handler_like(handler, refuse if isinstance(key, ErrorStatus) else answer)
+        return handler_like(handler, answer)
 
     def _answer(self, handler: Any, key: str, method: str, request: bytes, context: Any) -> Any:
         passage = Passage(self._database.statements, self._settings, key, method, request, context)
         try:
             message = handler.request_deserializer(request) if handler.request_deserializer else request
         except Exception:  # noqa: BLE001 - as in grpc itself
-            _abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
+            abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
 
         def handle(connection: Any) -> bytes | None:
             with handing_out(connection):
@@ -132,7 +117,7 @@ class SyncInbox(grpc.ServerInterceptor):
             except self._database.errors as error:
                 refusal = passage.after(self._database.trouble(error), error)
             if refusal is not None:
-                _abort(context, refusal)
+                abort(context, refusal)
         return None  # the client has cancelled, so no response is sent
 
 
@@ -146,7 +131,3 @@ def _follow(
     except StopIteration as end:
         response: bytes = end.value
         return response
-
-
-def _abort(context: Any, refusal: ErrorStatus) -> None:
-    context.abort(code_of(refusal), refusal.details)
