@@ -7,16 +7,13 @@ import contextlib
 import importlib
 import json
 import os
-import queue
 import resource
-import threading
 import time
 from dataclasses import replace
 
 import grpc
 import psutil
 import pytest
-import trustme
 from grpc._cython import cygrpc
 
 from grpc_backoff import ConnectError, Stage, aio
@@ -27,33 +24,13 @@ from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing.checks import check_connector
 from grpc_backoff.testing.front import (
     FlakyFront,
-    accept_close,
-    http1_answer,
     settings_only,
     settings_then_close,
     silent,
 )
 from tests.echo import EchoStub, Message, serving
-from tests.peers import hanging_up, peer, says, server_tls
-
-RETRIES = json.dumps(
-    {
-        "methodConfig": [
-            {
-                "name": [{}],
-                "waitForReady": True,
-                "retryPolicy": {
-                    "maxAttempts": 5,
-                    "initialBackoff": "5s",
-                    "maxBackoff": "5s",
-                    "backoffMultiplier": 1,
-                    "retryableStatusCodes": ["UNAVAILABLE"],
-                },
-            }
-        ]
-    }
-)
-
+from tests.peers import hanging_up
+from tests.sync.service import front
 
 NO_SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 """A SETTINGS frame that changes nothing."""
@@ -67,14 +44,6 @@ class PassOn(grpc.aio.UnaryUnaryClientInterceptor):
 def connector(target, *, options=(), credentials=None):
     loop = asyncio.get_running_loop()
     return core.CoreConnector(target, credentials, options, None, CONNECT, LoopClock(loop), loop)
-
-
-async def failure(target, *, limit=5.0, **how):
-    dialler = connector(target, **how)
-    with pytest.raises(ConnectError) as caught:
-        await asyncio.wait_for(dialler.connect(limit), 10)
-    await dialler.close(None)
-    return caught.value.failure
 
 
 async def test_it_passes_the_checks_of_any_connector():
@@ -98,147 +67,27 @@ async def test_an_outcome_counts_until_it_is_taken():
     assert seen == sorted(seen), "once decided, an attempt stays so"
 
 
-async def test_stage_refused():
-    """CH-11: a refused connection fails at the stage `tcp`."""
-    async with FlakyFront(silent) as front:
-        await front.refuse()
-        found = await failure(front.target)
-    assert found.stage is Stage.TCP
-    assert "refused" in found.reason
-
-
-async def test_stage_no_such_socket(tmp_path):
-    """CH-11: a Unix socket that does not exist fails at the stage `tcp`, even if its path mentions certificates."""
-    assert (await failure(f"unix:{tmp_path}/ssl-certificate.sock")).stage is Stage.TCP
-
-
-async def test_stage_resolve():
-    """CH-11: a host name that does not exist fails at the stage `resolve`."""
-    assert (await failure("no-such-host.invalid:50051", limit=20.0)).stage is Stage.RESOLVE
-
-
-@pytest.mark.parametrize("behaviour", [accept_close, http1_answer])
-async def test_stage_settings(behaviour):
-    """CH-11: a peer that accepts the connection but sends no SETTINGS fails at the stage `settings`."""
-    async with FlakyFront(behaviour) as front:
-        assert (await failure(front.target)).stage is Stage.SETTINGS
-
-
-async def test_stage_tls_to_plaintext():
-    """CH-11: a TLS client on a plaintext port fails at the stage `tls`."""
-    async with serving() as port:
-        found = await failure(f"127.0.0.1:{port}", credentials=grpc.ssl_channel_credentials())
-    assert found.stage is Stage.TLS
-
-
-async def test_stage_tls_unknown_authority():
-    """CH-11: a certificate from an unknown authority fails at the stage `tls`; a trusted authority's is accepted."""
-    authority = trustme.CA()
-    cert = authority.issue_cert("127.0.0.1")
-    key = cert.private_key_pem.bytes(), cert.cert_chain_pems[0].bytes()
-    async with serving(credentials=grpc.ssl_server_credentials([key])) as port:
-        wrong = grpc.ssl_channel_credentials(trustme.CA().cert_pem.bytes())
-        assert (await failure(f"127.0.0.1:{port}", credentials=wrong)).stage is Stage.TLS
-        right = connector(f"127.0.0.1:{port}", credentials=grpc.ssl_channel_credentials(authority.cert_pem.bytes()))
-        assert (await right.connect(5.0)).alive()
-        await right.close(None)
-
-
-async def test_stage_hostname():
-    """CH-11: a certificate from a trusted authority for another host fails at the stage `tls`."""
-    authority = trustme.CA()
-    cert = authority.issue_cert("other.example")
-    key = cert.private_key_pem.bytes(), cert.cert_chain_pems[0].bytes()
-    trust = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
-    async with serving(credentials=grpc.ssl_server_credentials([key])) as port:
-        found = await failure(f"127.0.0.1:{port}", credentials=trust)
-    assert found.stage is Stage.TLS, found
-
-
-@pytest.mark.parametrize("alpn", [(), ("http/1.1",)])
-async def test_stage_alpn(alpn):
-    """CH-11: a TLS server that does not negotiate HTTP/2 fails at the stage `tls`."""
-    authority = trustme.CA()
-    trust = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
-    async with peer(says("hold"), tls=server_tls(authority.issue_cert("127.0.0.1"), alpn=alpn)) as target:
-        found = await failure(target, credentials=trust)
-    assert found.stage is Stage.TLS, found
-
-
-@pytest.mark.parametrize("steps", [(), (b"HTTP/1.1 400 Bad Request\r\n\r\n", 0.1), (b"x", 0.1)])
-async def test_stage_of_a_unix_socket_with_tls_in_its_path(tmp_path, steps):
-    """CH-11: words in the target's own address do not change the stage that is reported for a failure."""
-    async with peer(says(*steps), path=f"{tmp_path}/tls-handshake.sock") as target:
-        assert (await failure(target)).stage is Stage.SETTINGS
-
-
 async def test_stage_too_many_open_files():
     """CH-11: running out of file descriptors fails at the stage `tcp`, and the reason contains no trailing garbage."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with serving() as port:
+        dialler = connector(f"127.0.0.1:{port}")
         with contextlib.ExitStack() as stack:
             stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
             resource.setrlimit(resource.RLIMIT_NOFILE, (psutil.Process().num_fds() + 20, hard))
             with contextlib.suppress(OSError):
                 while True:
                     stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
-            found = await failure(f"127.0.0.1:{port}")
-    assert found.stage is Stage.TCP
-    assert found.reason.endswith("Too many open files")
-
-
-async def test_plaintext_to_tls():
-    """CH-11: a plaintext client on a TLS port fails, and the failure gives a reason."""
-    cert = trustme.CA().issue_cert("127.0.0.1")
-    key = cert.private_key_pem.bytes(), cert.cert_chain_pems[0].bytes()
-    async with serving(credentials=grpc.ssl_server_credentials([key])) as port:
-        assert (await failure(f"127.0.0.1:{port}")).reason
-
-
-async def test_the_reason_survives_a_retry_policy():
-    """CH-4: the failure's reason is correct even if a service config makes all calls wait and retry."""
-    async with FlakyFront(silent) as front:
-        await front.refuse()
-        found = await failure(front.target, options=[("grpc.service_config", RETRIES)])
-    assert "refused" in found.reason
-
-
-async def test_slow_failures_are_not_repeated_by_the_core():
-    """CB-1: a peer that hangs up only after the core's own backoff is still dialled just once. Waits 0.8 s."""
-
-    async def hang_up_late(visit):
-        await asyncio.sleep(0.4)
-
-    async with FlakyFront(hang_up_late) as front:
-        await failure(front.target)
-        await asyncio.sleep(0.4)
-        assert len(front.visits) == 1
-
-
-@contextlib.contextmanager
-def front_in_a_thread(behaviour):
-    """Run a front on an event loop in a separate thread, so it does not depend on the test's loop."""
-    targets, over = queue.SimpleQueue(), threading.Event()
-
-    async def serve():
-        async with FlakyFront(behaviour) as front:
-            targets.put(front.target)
-            while not over.is_set():
-                await asyncio.sleep(0.01)
-
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    thread.start()
-    try:
-        yield targets.get(timeout=10)
-    finally:
-        over.set()
-        thread.join()
+            with pytest.raises(ConnectError) as caught:
+                await asyncio.wait_for(dialler.connect(5.0), 10)
+    assert caught.value.failure.stage is Stage.TCP
+    assert caught.value.failure.reason.endswith("Too many open files")
 
 
 async def test_a_connection_that_comes_and_goes_while_the_loop_is_late():
     """CB-3, CB-15: a connection that is made and lost while the loop is blocked is reported as a lost connection."""
-    with front_in_a_thread(settings_then_close()) as target:
-        dialler = connector(target)
+    with front(settings_then_close()) as peer:
+        dialler = connector(peer.target)
         connecting = asyncio.ensure_future(dialler.connect(5.0))
         asyncio.get_running_loop().call_soon(time.sleep, 0.3)  # blocks the loop between the dial and the first poll
         connection = await asyncio.wait_for(connecting, 5)

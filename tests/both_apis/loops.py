@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 
 
@@ -40,3 +41,17 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._closed.set)
         self._thread.join(20)
         assert not self._thread.is_alive()
+
+
+@contextlib.contextmanager
+def on_a_thread(context):
+    """Enter an asynchronous context manager on a loop in another thread; yield its value and the loop."""
+    loop = LoopThread()
+    try:
+        value = loop.run(context.__aenter__())
+        try:
+            yield value, loop
+        finally:
+            loop.run(context.__aexit__(None, None, None))
+    finally:
+        loop.close()

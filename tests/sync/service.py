@@ -18,7 +18,7 @@ from grpc_backoff import BackoffPolicy, Exponential, NoJitter
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.sync.grpcio import open_channels
 from grpc_backoff.testing.front import FlakyFront
-from tests.both_apis.loops import LoopThread
+from tests.both_apis.loops import on_a_thread
 from tests.echo import Message, services
 
 ROOT = Path(__file__).parents[2]
@@ -222,16 +222,8 @@ class Front:
 def front(behaviour, upstream=None):
     """Run a `FlakyFront` with this behaviour and yield it."""
     kept = {} if upstream is None else {"upstream": ("127.0.0.1", upstream)}
-    loop = LoopThread()
-    made = FlakyFront(behaviour, **kept)
-    try:
-        loop.run(made.__aenter__())
-        try:
-            yield Front(made, loop)
-        finally:
-            loop.run(made.__aexit__(None, None, None))
-    finally:
-        loop.close()
+    with on_a_thread(FlakyFront(behaviour, **kept)) as (made, loop):
+        yield Front(made, loop)
 
 
 def connect_policy(initial=None, **parts):

@@ -8,11 +8,10 @@ import time
 import grpc
 import pytest
 
-from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.sync.conductor import Conductor
-from grpc_backoff.sync.core import CoreConnection, CoreConnector
+from grpc_backoff.sync.core import CoreConnector
 from grpc_backoff.sync.grpcio import close_channel
-from grpc_backoff.testing.front import accept_close, healthy, http1_answer, settings_then_close, silent
+from grpc_backoff.testing.front import healthy, silent
 from tests.sync.service import connect_policy, dialled, front, place, until
 
 
@@ -48,41 +47,6 @@ def close(conductor, made):
         thread.join(20)
 
 
-def test_connected(conductor):
-    """CB-6: an attempt succeeds once SETTINGS arrive, and its connection stays open until it is closed."""
-    with place() as server:
-        made = connector(conductor, server.target)
-        connection = outcome(conductor, made)
-        assert isinstance(connection, CoreConnection)
-        assert connection.alive()
-        assert connection.loss() is None
-        close(conductor, made)
-        assert not connection.alive()
-    assert dialled() == []
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "stage"), [(accept_close, Stage.SETTINGS), (http1_answer, Stage.SETTINGS), (None, Stage.TCP)]
-)
-def test_failed(conductor, behaviour, stage):
-    """CH-11: a failed attempt reports its stage and leaves no core channel open."""
-    with front(behaviour or silent) as peer:
-        if behaviour is None:
-            peer.refuse()
-        failure = outcome(conductor, connector(conductor, peer.target))
-    assert isinstance(failure, Failure)
-    assert failure.stage is stage
-    assert dialled() == []
-
-
-def test_one_dial(conductor):
-    """CB-1: a failed attempt does not dial again."""
-    with front(accept_close) as peer:
-        outcome(conductor, connector(conductor, peer.target, initial=0.05), limit=0.2)
-        time.sleep(1)
-        assert len(peer.visits) == 1
-
-
 def test_abandoned(conductor):
     """CB-3: an abandoned attempt reports no outcome, and its socket is closed within 250 ms of its limit."""
     with front(silent) as peer:
@@ -114,18 +78,6 @@ def test_decided(conductor):
 
         assert run(conductor, begin)
         assert told == []
-
-
-def test_a_peer_that_hangs_up_behind_settings(conductor):
-    """CB-15: if the peer hangs up after SETTINGS, the connection ends, is not graceful, and can be retired."""
-    with front(settings_then_close()) as peer:
-        made = connector(conductor, peer.target)
-        connection = outcome(conductor, made)
-        until(lambda: not connection.alive())
-        assert run(conductor, connection.loss).graceful is False
-        run(conductor, connection.retire)
-        assert made.open == set()
-    assert made.last_life < 20
 
 
 def test_the_end_of_a_connection(conductor):
