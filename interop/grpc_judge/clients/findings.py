@@ -12,8 +12,6 @@ from typing import Any
 from grpc_judge.conformance import CLAUSES
 from grpc_judge.runner.manifest import ManifestError
 
-__all__ = ["Finding", "read_findings"]
-
 _KEYS = {"clauses", "means", "issues"}
 _ISSUE = re.compile(r"[\w.-]+/[\w.-]+#\d+")
 _CLAUSES = {clause.name for clause in CLAUSES}

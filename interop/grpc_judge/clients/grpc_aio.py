@@ -9,8 +9,6 @@ import grpc.aio
 
 from grpc_judge.clients.peer_program import CALL_ID, METHOD, CallFailed, CallOrder, Tally, keep_busy
 
-__all__ = ["call_all", "credentials"]
-
 
 def credentials(order: CallOrder) -> grpc.ChannelCredentials | None:
     """Return the credentials for TLS; None if the peer connects without TLS."""

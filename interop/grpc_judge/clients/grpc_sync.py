@@ -12,8 +12,6 @@ import grpc
 
 from grpc_judge.clients.peer_program import CALL_ID, GRACE, METHOD, CallOrder, Tally
 
-__all__ = ["call_all", "credentials"]
-
 
 def credentials(order: CallOrder) -> grpc.ChannelCredentials | None:
     """Return the credentials for TLS; None if the peer connects without TLS."""

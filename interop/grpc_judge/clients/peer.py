@@ -9,8 +9,6 @@ from pathlib import Path
 from grpc_judge.runner.manifest import ManifestError, Table
 from grpc_judge.runner.program import Program
 
-__all__ = ["Peer", "Setting", "find_peers", "read_peer"]
-
 _FOLDER = Path(__file__).parent
 
 

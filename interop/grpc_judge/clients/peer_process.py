@@ -12,8 +12,6 @@ from grpc_judge.clients.peer import Peer, Setting
 from grpc_judge.conformance import Calls
 from grpc_judge.runner.process import ProgramError, ProgramProcess
 
-__all__ = ["WORKERS", "Account", "PeerError", "PeerProcess"]
-
 WORKERS = 4
 """How many calls a client is asked to make concurrently."""
 

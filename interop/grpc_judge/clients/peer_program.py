@@ -14,8 +14,6 @@ from pathlib import Path
 
 import click
 
-__all__ = ["CALL_ID", "METHOD", "CallFailed", "CallOrder", "Tally", "command", "keep_busy"]
-
 METHOD = "/grpc.testing.TestService/EmptyCall"
 """The method that peers call, with empty messages as request and response."""
 

@@ -18,8 +18,6 @@ from grpc_judge.clients.peer_process import WORKERS, Account, PeerError
 from grpc_judge.conformance import Calls
 from grpc_judge.runner.process import ProgramProcess
 
-__all__ = ["PlainPeer", "PlainProcess", "plain_peer"]
-
 _PLACES: Final = {setting: f"{{{setting.value.replace('-', '_')}_ms}}" for setting in Setting}
 """The place in a command line for the value of each setting, in milliseconds."""
 

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["TOLERANCE", "Difference", "compare", "versions_changed"]
-
 _FACTORS = {"attempts": 2.0, "calls": 4.0, "connections": 10.0, "clients": 1.0, "times": 1.5}
 """The allowed factor for each unit. The number of lost calls depends on which calls were running at that moment. The
 rate of a flood depends on whether a client sees a connection end before or after its SETTINGS."""

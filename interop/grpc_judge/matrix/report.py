@@ -16,8 +16,6 @@ from grpc_judge.matrix.scenarios import COMPRESSED, SCALED, STAGINGS, Pace
 from grpc_judge.runner.program import ROOT
 from grpc_judge.runner.written import machine, write
 
-__all__ = ["write_report"]
-
 _WORDS = {
     Outcome.PASS: "pass",
     Outcome.FAIL: "**fail**",

@@ -13,8 +13,6 @@ from grpc_judge.conformance import Absent, Clause, Evidence, Level, Outcome, Sce
 from grpc_judge.matrix.scenarios import Pace
 from grpc_judge.runner.written import machine, plain, summary, whole
 
-__all__ = ["PeerResult", "Results", "to_json", "to_summary"]
-
 _FAILING = (Scenario.HANG_UP, Scenario.STEADY, Scenario.FAILURES, Scenario.HANDSHAKE)
 """The scenarios of one client each, in which every attempt fails."""
 

@@ -20,8 +20,6 @@ from grpc_judge.runner.manifest import ManifestError
 from grpc_judge.runner.until_told import run_to_the_end
 from grpc_judge.runner.written import write
 
-__all__ = ["verify"]
-
 _TRIES = 3
 """How many further runs to make for a failure that only one of the runs saw."""
 

@@ -22,8 +22,6 @@ from grpc_judge.matrix.schedule import Wave
 from grpc_judge.runner.build import Built
 from grpc_judge.runner.terminal import WORDS, plain_table, wide_console
 
-__all__ = ["MatrixView"]
-
 _STYLES = {"FAIL": "bold red", "known": "yellow", "advice": "yellow", "late": "yellow"}
 """The styles of rows that do not hold."""
 _NARROW = 100

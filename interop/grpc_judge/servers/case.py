@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import Self
 
 from grpc_backoff import ConnectionEvent, aio
 from grpc_judge.conformance import Terms
@@ -26,53 +24,40 @@ _RECOVERY = 3.0
 """How long to wait for an answer beyond the longest backoff, in seconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One server, and what happens to it.
+async def perform(server: Server, upstream: Server | None, happening: Happening, folder: str) -> Observation:
+    """Run a case and return what was observed.
 
-    Attributes:
+    Args:
         server: the server.
         upstream: the server behind it; None if it is not a proxy.
         happening: what happens to it.
+        folder: where the servers put their temporary files.
+
+    Raises:
+        ServerError: a server violated its contract.
     """
-
-    server: Server
-    upstream: Server | None
-    happening: Happening
-
-    async def perform(self, folder: str) -> Observation:
-        """Run the case, with temporary files in `folder`, and return what was observed.
-
-        Raises:
-            ServerError: a server violated its contract.
-        """
-        async with AsyncExitStack() as stack:
-            stage = await _Stage.set(self, folder, stack)
-            return await stage.play()
+    async with AsyncExitStack() as stack:
+        return await _Stage(server, upstream, happening, folder, stack).play()
 
 
 class _Stage:
     """A case's running servers."""
 
-    def __init__(self, case: Case, folder: str, stack: AsyncExitStack) -> None:
-        self._case, self._folder, self._stack = case, folder, stack
-        self._staging = COURSES[case.happening]
+    def __init__(
+        self, server: Server, upstream: Server | None, happening: Happening, folder: str, stack: AsyncExitStack
+    ) -> None:
+        self._server, self._upstream, self._happening = server, upstream, happening
+        self._folder, self._stack = folder, stack
+        self._staging = COURSES[happening]
         self._clock = asyncio.get_running_loop().time
         self._settings = dict(self._staging.settings)
         self._versions: dict[str, str] = {}
 
-    @classmethod
-    async def set(cls, case: Case, folder: str, stack: AsyncExitStack) -> Self:
-        """Start a case's servers."""
-        stage = cls(case, folder, stack)
-        await stage._set()
-        return stage
-
     async def _set(self) -> None:
-        if self._case.upstream is not None:
-            self._behind, self._behind_port = await self._start(self._case.upstream, 0, {})
+        if self._upstream is not None:
+            self._behind, self._behind_port = await self._start(self._upstream, 0, {})
             self._settings["upstream"] = self._behind_port
-        self._front, self._port = await self._start(self._case.server, 0, self._settings)
+        self._front, self._port = await self._start(self._server, 0, self._settings)
 
     async def _start(self, server: Server, port: int, settings: Mapping[str, int]) -> tuple[ServerProcess, int]:
         process = await self._stack.enter_async_context(ServerProcess(server, port, settings, self._folder))
@@ -81,12 +66,13 @@ class _Stage:
         return process, listening.port
 
     async def play(self) -> Observation:
-        """Make calls, disrupt the server meanwhile, and return what was observed."""
-        case, staging, events = self._case, self._staging, list[ConnectionEvent]()
+        """Start the servers, make calls, disrupt the server meanwhile, and return what was observed."""
+        await self._set()
+        staging, events = self._staging, list[ConnectionEvent]()
         options = [*_options(TERMS), *staging.options]
         began = self._clock()
         async with aio.insecure_channel(f"127.0.0.1:{self._port}", options, listeners=[events.append]) as channel:
-            async with Traffic(channel, case.server.method, staging.deadline, everybody=staging.everybody) as traffic:
+            async with Traffic(channel, self._server.method, staging.deadline, everybody=staging.everybody) as traffic:
                 await traffic.answered_since(began, TERMS.cap + _RECOVERY)
                 await asyncio.sleep(_BEFORE)
                 struck = self._clock()
@@ -96,8 +82,8 @@ class _Stage:
                 await traffic.answered_since(self._clock(), TERMS.cap + _RECOVERY)
                 state = channel.get_state()  # read now, since an aging connection may end soon
             return Observation(
-                server=case.server,
-                happening=case.happening,
+                server=self._server,
+                happening=self._happening,
                 terms=TERMS,
                 calls=tuple(traffic.calls),
                 events=tuple(events),
@@ -112,7 +98,7 @@ class _Stage:
 
     async def _happen(self) -> tuple[float, float]:
         """Disrupt the server as the case says; return the times at which it went away and came back."""
-        match self._case.happening:
+        match self._happening:
             case Happening.KILLED:
                 await self._front.kill()
                 return await self._away(self._restart_front)
@@ -140,11 +126,11 @@ class _Stage:
         return gone, self._clock()
 
     async def _restart_front(self) -> None:
-        self._front, _ = await self._start(self._case.server, self._port, self._settings)
+        self._front, _ = await self._start(self._server, self._port, self._settings)
 
     async def _restart_behind(self) -> None:
-        assert self._case.upstream is not None
-        self._behind, _ = await self._start(self._case.upstream, self._behind_port, {})
+        assert self._upstream is not None
+        self._behind, _ = await self._start(self._upstream, self._behind_port, {})
 
     async def _thaw(self) -> None:
         self._front.thaw()

@@ -33,21 +33,20 @@ _GRACEFUL = frozenset({Happening.DRAINED, Happening.AGED, Happening.RELOADED})
 _RESTARTED = frozenset({Happening.KILLED, Happening.DRAINED})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Demand:
     """One requirement on our channel.
 
     Attributes:
         name: its name in tables.
         rule: the rule that it tests.
-        says: what it requires, in one sentence.
-        measure: yields figures with their allowed ranges; if it yields none, the demand fails.
+        measure: yields figures with their allowed ranges; if it yields none, the demand fails. Its docstring says what
+            is required.
         happenings: the happenings to which it applies.
     """
 
     name: str
     rule: str
-    says: str
     measure: Callable[[Observation], Iterable[Measure]]
     happenings: AbstractSet[Happening] = _ALL
 
@@ -73,6 +72,7 @@ def _calls(what: str, number: int, allowed: Range = _NONE) -> Measure:
 
 
 def _on_time(observation: Observation) -> Iterator[Measure]:
+    """Require that no call runs beyond its deadline."""
     yield _calls("calls that hung", sum(call.ended is None for call in observation.calls))
     overruns = [call.ended.at - call.deadline for call in observation.calls if call.ended is not None]
     for latest in sorted(overruns)[-1:]:
@@ -80,6 +80,7 @@ def _on_time(observation: Observation) -> Iterator[Measure]:
 
 
 def _codes(observation: Observation) -> Iterator[Measure]:
+    """Require that failed calls end with UNAVAILABLE; if the server is frozen, they may exceed their deadlines."""
     others = [
         call for call in observation.calls if call.ended is not None and not _may_end_so(call, call.ended, observation)
     ]
@@ -106,6 +107,7 @@ def _may_end_so(call: Call, ended: Ended, observation: Observation) -> bool:
 
 
 def _lost(observation: Observation) -> Iterator[Measure]:
+    """Require that a graceful shutdown loses no calls: running calls are answered, waiting calls sent afterwards."""
     if observation.happening is Happening.DRAINED and not observation.server.graceful:
         raise NotApplicableError("the server loses calls of any client when it shuts down")
     yield _calls("calls lost", sum(call.lost for call in observation.calls))
@@ -116,6 +118,7 @@ def _lost(observation: Observation) -> Iterator[Measure]:
 
 
 def _waiting(observation: Observation) -> Iterator[Measure]:
+    """Require that wait-for-ready calls made while the server is gone wait and are answered once it is back."""
     waiting = observation.waiting
     yield _calls("wait-for-ready calls made without a connection", len(waiting), Range(1, math.inf))
     yield _calls("of those, calls that failed", sum(not call.answered for call in waiting))
@@ -126,7 +129,7 @@ def _waiting(observation: Observation) -> Iterator[Measure]:
 
 
 def _recovers(observation: Observation) -> Iterator[Measure]:
-    """Allow for the longest gap that can have been in progress when the server came back."""
+    """Require that a server that comes back receives calls again after at most one gap of the backoff."""
     seconds = recovery(observation)
     yield _calls("answers since its return", 0 if seconds is None else 1, Range(1, math.inf))
     if seconds is None:
@@ -138,6 +141,7 @@ def _recovers(observation: Observation) -> Iterator[Measure]:
 
 
 def _settled(observation: Observation) -> Iterator[Measure]:
+    """Require that once a call has been answered after the server's return, all later calls are answered."""
     seconds = recovery(observation)
     after = [] if seconds is None else [call for call in observation.calls if call.began > observation.back + seconds]
     yield _calls("calls since then", len(after), Range(1, math.inf))
@@ -145,6 +149,7 @@ def _settled(observation: Observation) -> Iterator[Measure]:
 
 
 def _starts(observation: Observation) -> Iterator[Measure]:
+    """Require that attempts are neither more frequent nor closer together than the backoff allows."""
     terms = observation.terms
     for outage in observation.outages():
         most = terms.most_starts(outage.ended - outage.began)
@@ -156,6 +161,7 @@ def _starts(observation: Observation) -> Iterator[Measure]:
 
 
 def _connections(observation: Observation) -> Iterator[Measure]:
+    """Require that the channel makes one new connection for each connection that the server or proxy ended."""
     match observation.happening:
         case Happening.UPSTREAM_DOWN:
             most = 1
@@ -170,17 +176,20 @@ def _connections(observation: Observation) -> Iterator[Measure]:
 
 
 def _ready(observation: Observation) -> Iterator[Measure]:
+    """Require that at the end, the channel is READY."""
     standing = int(observation.state is grpc.ChannelConnectivity.READY)
     yield Measure(what="open at the end", seen=standing, allowed=Range(1, 1), unit=Unit.CONNECTIONS)
 
 
 def _noticed(observation: Observation) -> Iterator[Measure]:
+    """Require that a connection to a frozen server is abandoned within the keepalive time and timeout."""
     for loss in observation.losses[:1]:
         allowed = Range(0, 2 * KEEPALIVE + _LATE)
         yield Measure(what="noticed after", seen=loss.at - observation.gone, allowed=allowed)
 
 
 def _stays(observation: Observation) -> Iterator[Measure]:
+    """Require that the connection to a proxy stays open while the proxy answers, even with errors."""
     lost = len(observation.losses)
     yield Measure(what="connections lost", seen=lost, allowed=_NONE, unit=Unit.CONNECTIONS)
     failed = [call for call in observation.meanwhile if not call.answered]
@@ -188,66 +197,16 @@ def _stays(observation: Observation) -> Iterator[Measure]:
 
 
 DEMANDS = (
-    Demand(
-        name="lost",
-        rule="CH-6",
-        says="A graceful shutdown loses no calls: running calls are answered, and waiting calls are sent afterwards.",
-        measure=_lost,
-        happenings=_GRACEFUL,
-    ),
-    Demand(
-        name="waiting",
-        rule="CH-7",
-        says="Wait-for-ready calls made while the server is gone wait, and are answered once it is back.",
-        measure=_waiting,
-        happenings=_RESTARTED,
-    ),
-    Demand(name="on-time", rule="CH-3", says="No call runs beyond its deadline.", measure=_on_time),
-    Demand(
-        name="codes",
-        rule="CH-7",
-        says="A call that fails ends with UNAVAILABLE; if the server is frozen, it may exceed its deadline instead.",
-        measure=_codes,
-    ),
-    Demand(
-        name="recovery",
-        rule="CB-4",
-        says="A server that comes back receives calls again after at most one gap of the backoff.",
-        measure=_recovers,
-        happenings=_ALL - {Happening.AGED, Happening.RELOADED},
-    ),
-    Demand(
-        name="settled",
-        rule="CH-2",
-        says="Once a call has been answered after the server's return, all later calls are answered.",
-        measure=_settled,
-    ),
-    Demand(
-        name="attempts",
-        rule="CB-5",
-        says="Attempts are neither more frequent nor closer together than the backoff allows.",
-        measure=_starts,
-    ),
-    Demand(
-        name="connections",
-        rule="CB-7",
-        says="The channel makes one new connection for each connection that the server or proxy ended.",
-        measure=_connections,
-    ),
-    Demand(
-        name="noticed",
-        rule="CH-8",
-        says="A connection to a frozen server is abandoned within the times set for keepalive and the ping timeout.",
-        measure=_noticed,
-        happenings=frozenset({Happening.PINGED}),
-    ),
-    Demand(
-        name="stays-ready",
-        rule="CB-7",
-        says="The connection to a proxy stays open as long as the proxy answers, even if it answers with errors.",
-        measure=_stays,
-        happenings=frozenset({Happening.UPSTREAM_DOWN}),
-    ),
-    Demand(name="ready", rule="CH-2", says="At the end, the channel is READY.", measure=_ready),
+    Demand("lost", "CH-6", _lost, _GRACEFUL),
+    Demand("waiting", "CH-7", _waiting, _RESTARTED),
+    Demand("on-time", "CH-3", _on_time),
+    Demand("codes", "CH-7", _codes),
+    Demand("recovery", "CB-4", _recovers, _ALL - {Happening.AGED, Happening.RELOADED}),
+    Demand("settled", "CH-2", _settled),
+    Demand("attempts", "CB-5", _starts),
+    Demand("connections", "CB-7", _connections),
+    Demand("noticed", "CH-8", _noticed, frozenset({Happening.PINGED})),
+    Demand("stays-ready", "CB-7", _stays, frozenset({Happening.UPSTREAM_DOWN})),
+    Demand("ready", "CH-2", _ready),
 )
 """All demands."""

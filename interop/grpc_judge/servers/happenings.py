@@ -11,12 +11,19 @@ class Happening(enum.Enum):
     """Something that can happen to a server. The value is its name in manifests and on the command line."""
 
     KILLED = "killed"
+    """It is killed with SIGKILL and started again on the same port."""
     DRAINED = "drained"
+    """It shuts down gracefully on SIGTERM and is started again on the same port."""
     AGED = "aged"
+    """It ends each connection after one second, but lets running calls continue for another second."""
     FROZEN = "frozen"
+    """It is stopped with SIGSTOP and resumed with SIGCONT. The channel's keepalive time and timeout are 1 s."""
     PINGED = "frozen-pinged"
+    """The same as `frozen`, but the channel also sets grpc.http2.ping_timeout_ms to 1 s."""
     RELOADED = "reloaded"
+    """The proxy reloads its configuration twice."""
     UPSTREAM_DOWN = "upstream-down"
+    """The server behind the proxy is killed and started again while the proxy keeps running."""
 
     @property
     def for_proxies(self) -> bool:
@@ -33,7 +40,6 @@ class Course:
     """How a happening is carried out. Times are in seconds.
 
     Attributes:
-        says: what happens, in one sentence.
         lasts: how long the server is gone, frozen or aging; or the time between reloads.
         deadline: the deadline of fail-fast calls; with `everybody`, also of wait-for-ready calls.
         everybody: whether wait-for-ready calls have the same deadline instead of a longer one.
@@ -41,7 +47,6 @@ class Course:
         options: additional options of the channel.
     """
 
-    says: str
     lasts: float
     deadline: float = 3.0
     everybody: bool = False
@@ -64,35 +69,17 @@ _KEEPALIVE: Final = (
 )
 
 COURSES: Final = {
-    Happening.KILLED: Course(says="It is killed with SIGKILL and started again on the same port.", lasts=1.5),
-    Happening.DRAINED: Course(
-        says="It shuts down gracefully on SIGTERM and is started again on the same port.",
-        lasts=1.0,
-    ),
-    Happening.AGED: Course(
-        says="It ends each connection after one second, but lets running calls continue for another second.",
-        lasts=5.0,
-        settings=(("max-age-ms", round(1000 * AGE)), ("grace-ms", 1000)),
-    ),
-    Happening.FROZEN: Course(
-        says="It is stopped with SIGSTOP and resumed with SIGCONT. The channel's keepalive time and timeout are 1 s.",
-        lasts=6.0,
-        deadline=1.0,
-        everybody=True,
-        options=_KEEPALIVE,
-    ),
+    Happening.KILLED: Course(lasts=1.5),
+    Happening.DRAINED: Course(lasts=1.0),
+    Happening.AGED: Course(lasts=5.0, settings=(("max-age-ms", round(1000 * AGE)), ("grace-ms", 1000))),
+    Happening.FROZEN: Course(lasts=6.0, deadline=1.0, everybody=True, options=_KEEPALIVE),
     Happening.PINGED: Course(
-        says="The same as `frozen`, but the channel also sets grpc.http2.ping_timeout_ms to 1 s.",
         lasts=6.0,
         deadline=1.0,
         everybody=True,
         options=(*_KEEPALIVE, ("grpc.http2.ping_timeout_ms", round(1000 * KEEPALIVE))),
     ),
-    Happening.RELOADED: Course(says="The proxy reloads its configuration twice.", lasts=2.0),
-    Happening.UPSTREAM_DOWN: Course(
-        says="The server behind the proxy is killed and started again while the proxy keeps running.",
-        lasts=4.5,
-        deadline=8.0,
-    ),
+    Happening.RELOADED: Course(lasts=2.0),
+    Happening.UPSTREAM_DOWN: Course(lasts=4.5, deadline=8.0),
 }
 """How each happening is carried out."""

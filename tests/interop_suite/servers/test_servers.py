@@ -14,7 +14,7 @@ import pytest
 from grpc_judge.conformance import Outcome
 from grpc_judge.runner.build import peers_required
 from grpc_judge.runner.process import limited
-from grpc_judge.servers.case import Case
+from grpc_judge.servers.case import perform
 from grpc_judge.servers.demands import judge, recovery
 from grpc_judge.servers.happenings import SHORT, Happening
 from grpc_judge.servers.server import find_servers
@@ -38,9 +38,8 @@ async def test_our_channel(server, happening, tmp_path, record_property):
     """CH-2, CH-3, CH-6, CH-7, CH-8, CB-4, CB-5, CB-7: the channel meets every demand, whatever happens to a server."""
     if server.missing and not peers_required():
         pytest.skip(f"{server.missing} is missing")
-    case = Case(server=server, upstream=UPSTREAM if server.proxy else None, happening=happening)
     async with limited(LIMIT):
-        observation = await case.perform(str(tmp_path))
+        observation = await perform(server, UPSTREAM if server.proxy else None, happening, str(tmp_path))
     for name, value in {
         "versions": dict(observation.versions),
         "calls": len(observation.calls),

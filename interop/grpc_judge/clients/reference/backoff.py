@@ -8,8 +8,6 @@ import random
 from grpc_judge.clients.peer_program import CallOrder
 from grpc_judge.clients.reference.habits import Habits
 
-__all__ = ["Backoff"]
-
 _INITIAL_MS, _MAX_MS, _MIN_CONNECT_TIMEOUT_MS = 1000, 120_000, 20_000
 _SEED = 4
 _AT_ONCE = 0.005

@@ -12,8 +12,6 @@ from grpc_judge.clients.reference.connection import Connection, NotTakenError, h
 from grpc_judge.clients.reference.habits import Habits
 from grpc_judge.clients.reference.naming import resolve
 
-__all__ = ["Channel"]
-
 _TRIES = 5
 """How many times a call is sent in total if no server accepts it."""
 

@@ -24,8 +24,6 @@ from h2.exceptions import ProtocolError
 
 from grpc_judge.clients.peer_program import CALL_ID, METHOD, CallFailed
 
-__all__ = ["Connection", "NotTakenError", "headers"]
-
 _NO_MESSAGE = bytes(5)
 _TYPE, _TYPE_END, _SETTINGS = 3, 4, b"\x04"
 """Where a frame's type begins and ends, and the type of SETTINGS, the first frame of every HTTP/2 server."""

@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from grpc_judge.clients.reference.habits import Habits
 
-__all__ = ["DEFECTS", "Defect", "habits_with"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defect:

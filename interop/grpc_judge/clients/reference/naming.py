@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-__all__ = ["resolve"]
-
 _PATIENCE = 1.0
 
 
