@@ -15,7 +15,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -30,7 +30,7 @@ from grpc_backoff.config.target import bare_target
 from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, was_refused
 from grpc_backoff.ledger import events
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError
-from grpc_backoff.ledger.hooks import call_hook, run_hook
+from grpc_backoff.ledger.hooks import LedgerHooks, call_hook, run_hook
 from grpc_backoff.ledger.records import (
     FINISHED,
     LOST,
@@ -44,11 +44,11 @@ from grpc_backoff.ledger.records import (
     Recorded,
 )
 from grpc_backoff.ledger.slow_start import AttemptWindow
+from grpc_backoff.ledger.store import Store
 from grpc_backoff.ledger.transitions import recalled
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.retry import RetryPolicy
-
-if TYPE_CHECKING:
-    from grpc_backoff.ledger.ledger import Ledger
 
 _LOG = logging.getLogger("grpc_backoff")
 _KEY = "idempotency-key"
@@ -72,10 +72,32 @@ _SWEEP_EVERY, _SWEEP_SELDOM = 1.0, 60.0
 """Seconds between sweeps, and the most to which they grow while sweeps are in vain."""
 
 
+class DeliveringLedger(Protocol):
+    """What a delivery needs of its ledger."""
+
+    store: Store
+    settings: LedgerSettings
+    hooks: LedgerHooks
+    rng: Random
+    owner: str
+
+    def announce(self, operation: Operation, recorded: Recorded) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """Announce the result of a report to the listeners; return the hook to call next, or None (LG-7)."""
+        ...
+
+    def policy_of(self, text: str) -> RetryPolicy:
+        """Return the policy described by an operation's text; OptionError if it is unknown."""
+        ...
+
+    def policy_of_any(self, text: str) -> RetryPolicy:
+        """Return the policy described by an operation's text, or the default policy if it is unknown."""
+        ...
+
+
 class Delivery:
     """One run of `Ledger.deliver`."""
 
-    def __init__(self, ledger: Ledger, channel: Channel, concurrency: int, grace: float) -> None:
+    def __init__(self, ledger: DeliveringLedger, channel: Channel, concurrency: int, grace: float) -> None:
         """Start with nothing claimed."""
         self._ledger = ledger
         self._store = ledger.store
