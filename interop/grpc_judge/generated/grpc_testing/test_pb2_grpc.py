@@ -86,3 +86,62 @@ def add_ReconnectServiceServicer_to_server(servicer, server):
     generic_handler = grpc.method_handlers_generic_handler(
             'grpc.testing.ReconnectService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
+
+
+ # This class is part of an EXPERIMENTAL API.
+class ReconnectService(object):
+    """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Start(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/grpc.testing.ReconnectService/Start',
+            grpc__judge_dot_generated_dot_grpc__testing_dot_messages__pb2.ReconnectParams.SerializeToString,
+            grpc__judge_dot_generated_dot_grpc__testing_dot_empty__pb2.Empty.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Stop(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/grpc.testing.ReconnectService/Stop',
+            grpc__judge_dot_generated_dot_grpc__testing_dot_empty__pb2.Empty.SerializeToString,
+            grpc__judge_dot_generated_dot_grpc__testing_dot_messages__pb2.ReconnectInfo.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -122,3 +122,117 @@ def add_FlakyServerServicer_to_server(servicer, server):
     generic_handler = grpc.method_handlers_generic_handler(
             'interop.v1.FlakyServer', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
+
+
+ # This class is part of an EXPERIMENTAL API.
+class FlakyServer(object):
+    """A server that fails according to a script, one behaviour per connection. All times are in seconds.
+    """
+
+    @staticmethod
+    def Play(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interop.v1.FlakyServer/Play',
+            grpc__judge_dot_generated_dot_interop__v1_dot_flaky__pb2.PlayRequest.SerializeToString,
+            grpc__judge_dot_generated_dot_interop__v1_dot_flaky__pb2.PlayResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTimeline(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interop.v1.FlakyServer/GetTimeline',
+            grpc__judge_dot_generated_dot_interop__v1_dot_flaky__pb2.GetTimelineRequest.SerializeToString,
+            grpc__judge_dot_generated_dot_interop__v1_dot_flaky__pb2.GetTimelineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BreakAll(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interop.v1.FlakyServer/BreakAll',
+            grpc__judge_dot_generated_dot_interop__v1_dot_flaky__pb2.BreakAllRequest.SerializeToString,
+            grpc__judge_dot_generated_dot_interop__v1_dot_flaky__pb2.BreakAllResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Restart(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interop.v1.FlakyServer/Restart',
+            grpc__judge_dot_generated_dot_interop__v1_dot_flaky__pb2.RestartRequest.SerializeToString,
+            grpc__judge_dot_generated_dot_interop__v1_dot_flaky__pb2.RestartResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
