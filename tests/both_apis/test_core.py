@@ -45,9 +45,9 @@ class Asyncio:
 
     async def _dial(self, target, credentials, options, limit):
         loop = asyncio.get_running_loop()
-        self._made = AsyncioConnector(target, credentials, options, None, CONNECT, LoopClock(loop), loop)
+        self.made = AsyncioConnector(target, credentials, options, None, CONNECT, LoopClock(loop), loop)
         try:
-            return await self._made.connect(limit)
+            return await self.made.connect(limit)
         except ConnectError as error:
             return error.failure
 
@@ -56,7 +56,7 @@ class Asyncio:
         return self._loop.do(function)
 
     def close(self):
-        self._loop.run(self._made.close(None))
+        self._loop.run(self.made.close(None))
 
     def stop(self):
         self._loop.close()
@@ -69,9 +69,9 @@ class Threads:
 
     def dial(self, target, *, credentials=None, options=(), limit=20.0):
         """Make one attempt; return its connection or its failure."""
-        self._made = ThreadedConnector(target, credentials, options, None, CONNECT, self._conductor)
+        self.made = ThreadedConnector(target, credentials, options, None, CONNECT, self._conductor)
         told = []
-        self.do(lambda: self._made.connect(limit, told.append))
+        self.do(lambda: self.made.connect(limit, told.append))
         until(lambda: told)
         return told[0]
 
@@ -83,7 +83,7 @@ class Threads:
         return result[0]
 
     def close(self):
-        for thread in self.do(self._made.close):
+        for thread in self.do(self.made.close):
             thread.join(20)
 
     def stop(self):
@@ -177,11 +177,12 @@ def test_connected(dialler, secure):
 
 
 def test_a_peer_that_hangs_up_behind_settings(dialler):
-    """CB-15: if the peer hangs up after SETTINGS, the connection ends and is not graceful."""
+    """CB-15: if the peer hangs up after SETTINGS, the connection ends, is not graceful, and its short life is kept."""
     with front(settings_then_close()) as hasty:
         connection = dialler.dial(hasty.target)
         until(lambda: not connection.alive())
         until(lambda: dialler.do(connection.loss) is not None)
         assert dialler.do(connection.loss).graceful is False
+        assert dialler.made.last_life < 20
         dialler.do(connection.retire)
         until(lambda: dialled() == [])
