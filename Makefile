@@ -12,7 +12,7 @@ OTHERS = tests/interop_suite/servers/test_servers.py
 # to do takes over tests of another: with whole files, the slowest would run at the end, while the other workers wait.
 # They start hundreds of interpreters, which would compile the library again and again if Python kept no bytecode.
 export PYTHONDONTWRITEBYTECODE =
-PYTEST = -m pytest -p no:cacheprovider -n 4 --dist worksteal --ignore=$(OTHERS)
+PYTEST = -m pytest -p no:cacheprovider -n 5 --dist worksteal --ignore=$(OTHERS)
 SHORT = tests/aio tests/both_apis tests/interop -m "not slow"
 BESIDE = tests/aio tests/sync tests/both_apis tests/connection tests/calls tests/policy -m "not slow"
 
