@@ -53,7 +53,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from grpc_backoff.base_errors import ConfigError, OptionError
+from grpc_backoff.base_errors import ConfigError, OptionError, unknown
 from grpc_backoff.config import names
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import (
@@ -79,7 +79,6 @@ from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.spelling import unknown
 
 ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
 """The environment variable that names a channel's file if neither an argument nor an option does."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import NamedTuple
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base_errors import OptionError, near_miss, unknown
 from grpc_backoff.config.sources import (
     AT_ONCE_SOURCE,
     PRESET_SOURCES,
@@ -34,7 +34,6 @@ from grpc_backoff.policy.ledger import LEDGER_CHECKS, LedgerSettings
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET, KIND_PRESETS, LEDGER, RETRY_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.spelling import near_miss, unknown
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
 from grpc_backoff.record import record
 

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from grpc_backoff.base_errors import OptionError
-from grpc_backoff.policy.spelling import near_miss
+from grpc_backoff.base_errors import OptionError, near_miss
 
 STATUS_CODES = (
     "CANCELLED",
@@ -331,12 +330,13 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
 `retry`, has its own check."""
 
 
-def hold(policy: object, *parts: str, **fields: str) -> None:
+def hold(policy: object, *parts: str, checks: Mapping[str, Check] = CHECKS, **fields: str) -> None:
     """Check the fields of a frozen value that is being constructed and store the results of the checks.
 
     Args:
         policy: the value.
         parts: the fields whose names are also those of their checks.
+        checks: the table of the checks.
         fields: for every other field, the name of its check.
 
     Raises:
@@ -344,4 +344,4 @@ def hold(policy: object, *parts: str, **fields: str) -> None:
     """
     for field, part in {**dict(zip(parts, parts, strict=True)), **fields}.items():
         key = f"{type(policy).__name__}.{field}"
-        object.__setattr__(policy, field, CHECKS[part](key, getattr(policy, field), Unit.SECONDS))
+        object.__setattr__(policy, field, checks[part](key, getattr(policy, field), Unit.SECONDS))
