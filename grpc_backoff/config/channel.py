@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.arguments import Listener, check_kind, read_listeners
 from grpc_backoff.config.hooks import RetryHooks
-from grpc_backoff.config.pairs import TypedPairs, key_text, typed_pairs
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.target import read_target
 from grpc_backoff.connection.clock import Clock
+from grpc_backoff.core.options import key_text
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -29,11 +29,14 @@ if TYPE_CHECKING:
     from grpc_backoff.config.sources import Effective
 
 Options = Sequence[tuple[str, Any]]
+TypedPairs = tuple[tuple[str | bytes, type, str | bytes | int], ...]
+"""Options with the types of their values, because 1, 1.0 and True compare equal but may be read differently."""
 
 _NO_HEALTH = (
     "healthCheckConfig: expected grpcio-health-checking to be installed (the extra 'health'); without it, grpc's core "
     "watches health, and only with round_robin"
 )
+_PLAIN = (str, bytes, int, bool, float)
 _MOST_READ = 256
 """The maximum number of cached settings, one for each target with plain options."""
 
@@ -138,6 +141,19 @@ def _cache_key(target: str, options: Options | None, settings: ChannelSettings) 
     if known is None or os.environ.get(ENVIRONMENT_VARIABLE) or any(key_text(key) == CONFIG for key, _, _ in known):
         return None
     return known
+
+
+def typed_pairs(options: Iterable[Any]) -> TypedPairs | None:
+    """Return options in hashable form; None if one of them is not a tuple of a key and a plain value."""
+    typed = []
+    for pair in options:
+        if type(pair) is not tuple or len(pair) != 2:  # noqa: PLR2004 - a pair
+            return None
+        key, value = pair
+        if type(key) not in (str, bytes) or type(value) not in _PLAIN:
+            return None
+        typed.append((key, type(value), value))
+    return tuple(typed)
 
 
 @lru_cache(_MOST_READ)

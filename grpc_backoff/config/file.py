@@ -51,7 +51,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 from grpc_backoff.base_errors import ConfigError, OptionError, unknown
 from grpc_backoff.config import names
@@ -265,25 +265,19 @@ def _read(name: str, document: Mapping[str, Any]) -> Config:
 def _sources(
     settings: tuple[Setting, ...] | None, table: str, document: Mapping[str, Any], origin: str
 ) -> dict[str, Source]:
-    tables = document.get(table, {})
-    _check_table(table, tables)
+    tables = _table(table, document.get(table, {}))
     return {name: _source(settings, f"{table}.{_key(name)}", content, origin) for name, content in tables.items()}
 
 
 def _source(settings: tuple[Setting, ...] | None, table: str, content: object, origin: str) -> Source:
-    _check_table(table, content)
-    assert _is_table(content)
-    given = {name: (f"{table}.{_key(name)}", value) for name, value in content.items()}
+    given = {name: (f"{table}.{_key(name)}", value) for name, value in _table(table, content).items()}
     return read_source(settings, given, origin, Unit.WRITTEN)
 
 
-def _check_table(key: str, content: object) -> None:
-    if not _is_table(content):
+def _table(key: str, content: object) -> dict[str, object]:
+    if not isinstance(content, dict):
         raise OptionError(key, content, "a table")
-
-
-def _is_table(content: object) -> TypeGuard[dict[str, object]]:
-    return isinstance(content, dict)
+    return content
 
 
 def _key(name: str) -> str:

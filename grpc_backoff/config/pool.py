@@ -15,11 +15,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from grpc_backoff.base_errors import OptionError
-from grpc_backoff.config.pairs import Pairs, first_values, key_text
 from grpc_backoff.config.proxies import DIRECT, proxy_applies
 from grpc_backoff.config.service_config import read_json
 from grpc_backoff.config.target import Address, Target, parse_target
-from grpc_backoff.core.options import resolver_configures
+from grpc_backoff.core.options import Pairs, first_values, key_text, resolver_configures
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.record import record
 

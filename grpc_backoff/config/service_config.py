@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from grpc_backoff.base_errors import OptionError
-from grpc_backoff.config.pairs import Pairs, key_text
+from grpc_backoff.core.options import Pairs, key_text
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget

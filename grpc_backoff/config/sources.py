@@ -82,6 +82,14 @@ def source_of(origin: str, values: Mapping[str, object]) -> Source:
     return {part: SourceValue(value, "", value, origin) for part, value in values.items()}
 
 
+def merged(sources: Sequence[Source]) -> dict[str, SourceValue]:
+    """Return the value of each part from the first source that sets it."""
+    values: dict[str, SourceValue] = {}
+    for source in reversed(sources):
+        values.update(source)
+    return values
+
+
 def compose(kind: type[PolicyT], sources: Sequence[Source]) -> ResolvedPolicy[PolicyT]:
     """Build a policy from these sources, highest precedence first; together they must set every required part.
 
@@ -111,9 +119,7 @@ def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
 
 def _settle(sources: Sequence[Source]) -> dict[str, SourceValue]:
     """Combine the sources into the effective value of each part and check that they agree."""
-    values: dict[str, SourceValue] = {}
-    for source in reversed(sources):
-        values.update(source)
+    values = merged(sources)
     _settle_strategy(sources, values)
     _settle_jitter(sources, values)
     _settle_cap(sources, values)
