@@ -30,7 +30,7 @@ from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import CHECKS, Check, Unit
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.hedging import HEDGING_CHECKS, HedgingPolicy
-from grpc_backoff.policy.jitter import Jitter, parse_jitter
+from grpc_backoff.policy.jitter import parse_jitter
 from grpc_backoff.policy.ledger import LEDGER_CHECKS, LedgerSettings
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET, KIND_PRESETS, LEDGER, RETRY_PRESET
@@ -64,10 +64,6 @@ def _strategy(key: str, value: object, _unit: Unit) -> str:
     return checks.choice(key, value, [strategy.name for strategy in STRATEGIES])
 
 
-def _jitter(key: str, value: object, _unit: Unit) -> Jitter:
-    return parse_jitter(key, value)
-
-
 def _reconnect(key: str, value: object, _unit: Unit) -> Reconnect:
     return Reconnect(checks.choice(key, value, [when.value for when in Reconnect]))
 
@@ -96,7 +92,7 @@ class Setting(NamedTuple):
         return _NAMES.get(self.name) or self.checks.get(self.name) or self.checks[self.part or self.name]
 
 
-_NAMES: Mapping[str, Check] = {"preset": _name, "backoff": _strategy, "jitter": _jitter, "reconnect": _reconnect}
+_NAMES: Mapping[str, Check] = {"preset": _name, "backoff": _strategy, "jitter": parse_jitter, "reconnect": _reconnect}
 """The checks for settings whose values are, or may be, names."""
 
 CONNECTING = (

@@ -96,7 +96,10 @@ def compose(kind: type[PolicyT], sources: Sequence[Source]) -> ResolvedPolicy[Po
     Raises:
         OptionError: a setting of one source conflicts with another source, or a required part is missing.
     """
-    values: Source = _settle(sources)
+    values: dict[str, SourceValue] = merged(sources)
+    _settle_strategy(sources, values)
+    _settle_jitter(sources, values)
+    _settle_cap(sources, values)
     named: list[str] = [part.name for part in fields(kind) if part.name != "backoff"]
     parts = ["backoff", *PARTS_OF_STRATEGIES[values["backoff"].value], "max_delay", "jitter", *named]
     return ResolvedPolicy(
@@ -115,15 +118,6 @@ def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
     parts |= {"max_delay": policy.backoff.cap, "jitter": policy.backoff.jitter}
     parts |= {part.name: getattr(policy, part.name) for part in fields(policy) if part.name != "backoff"}
     return tuple(Effective(part, value, origin) for part, value in parts.items() if value is not None)
-
-
-def _settle(sources: Sequence[Source]) -> dict[str, SourceValue]:
-    """Combine the sources into the effective value of each part and check that they agree."""
-    values = merged(sources)
-    _settle_strategy(sources, values)
-    _settle_jitter(sources, values)
-    _settle_cap(sources, values)
-    return values
 
 
 def misplaced(part: str, value: SourceValue, kind: str) -> OptionError:

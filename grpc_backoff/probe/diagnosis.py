@@ -233,7 +233,10 @@ async def _tls(cause: BaseException | None, tried: Circumstances, address: Addre
     if isinstance(cause, ssl.SSLCertVerificationError):
         return _certificate(cause.verify_code, await look_at_certificate(address, tried.server_name))
     if isinstance(cause, WrongAlpn):
-        return _alpn(await look_for_tls(address, tried.server_name))
+        seen = await look_for_tls(address, tried.server_name)
+        if seen is None or seen.alpn in (None, ALPN):
+            return _NO_ALPN
+        return Diagnosis(f"This is a TLS port that speaks only {seen.alpn}.", _HTTP2_BEHIND_TLS)
     reason = getattr(cause, "reason", None) or ""  # usually present on an SSLError
     for word, diagnosis in _ALERTS:
         if word in reason:
@@ -266,12 +269,6 @@ def _certificate(code: int, seen: Security | None) -> Diagnosis:
 
 def _on(moment: datetime | None) -> str:
     return f" on {moment:%Y-%m-%d %H:%M} UTC" if moment else ""
-
-
-def _alpn(seen: Security | None) -> Diagnosis:
-    if seen is None or seen.alpn in (None, ALPN):
-        return _NO_ALPN
-    return Diagnosis(f"This is a TLS port that speaks only {seen.alpn}.", _HTTP2_BEHIND_TLS)
 
 
 async def _no_tls(cause: BaseException | None, tried: Circumstances, address: Address) -> Diagnosis:
