@@ -84,13 +84,13 @@ class ChannelSetup(NamedTuple):
         policy_values: the values of both policies by name, each with its source (BP-3).
         call_policies: the retry policies for calls, by method.
         core_options: the options that are passed on to grpcio.
+        derived: a cache of values that depend only on the target and the options. Channels whose settings were read
+            from the cache share it.
+        remarks: a warning for each of grpc's options that looks like a misspelt option of this library.
         listeners: called with every event.
         rng: the source of jitter; None for the default.
         clock: the clock; None for the default.
         hooks: the functions to call when calls fail.
-        derived: a cache of values that depend only on the target and the options. Channels whose settings were read
-            from the cache share it.
-        remarks: a warning for each of grpc's options that looks like a misspelt option of this library.
     """
 
     target: str
@@ -99,12 +99,12 @@ class ChannelSetup(NamedTuple):
     policy_values: Mapping[str, Effective]
     call_policies: CallPolicies
     core_options: Options
-    listeners: tuple[Listener, ...]
-    rng: Random | None
-    clock: Clock | None
-    hooks: RetryHooks
     derived: dict[Any, Any]
     remarks: tuple[str, ...]
+    listeners: tuple[Listener, ...] = ()
+    rng: Random | None = None
+    clock: Clock | None = None
+    hooks: RetryHooks = RetryHooks()
 
 
 def read_channel(target: str, options: Options | None, settings: ChannelSettings) -> ChannelSetup:
@@ -186,10 +186,6 @@ def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settin
         policy_values=MappingProxyType({value.part: value for value in read.effective}),
         call_policies=calls,
         core_options=calls.core,
-        listeners=(),
-        rng=None,
-        clock=None,
-        hooks=RetryHooks(),
         derived={},
         remarks=remarks,
     )
