@@ -26,6 +26,8 @@ def new():
 LATE = [
     *("json", "urllib.parse", "ipaddress", "tomllib", "difflib", "email.utils", "h2", "random"),
     *(f"grpc_backoff.config.{part}" for part in ("file", "methods", "options", "policy_string", "service_config")),
+    *(f"grpc_backoff.config.{part}" for part in ("settings", "sources")),
+    *(f"grpc_backoff.policy.{part}" for part in ("ledger", "parts", "presets")),
 ]
 
 

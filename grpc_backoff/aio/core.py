@@ -30,14 +30,13 @@ import grpc.aio
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.config.credentials import CredentialsSource, Outcome
-from grpc_backoff.config.pairs import first_values
 from grpc_backoff.config.target import core_target
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.core import machine as m
 from grpc_backoff.core.limits import EXPLAIN_TIMEOUT
-from grpc_backoff.core.options import attempt_options, resolver_configures, spreads_calls
+from grpc_backoff.core.options import attempt_options, first_values, resolver_configures, spreads_calls
 from grpc_backoff.core.texts import (
     EXPLAIN_METHOD,
     EXPLAIN_SERVICE,

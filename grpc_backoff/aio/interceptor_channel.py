@@ -21,7 +21,7 @@ import grpc.aio
 
 from grpc_backoff.aio.grpcio import GrpcioChannel, constructors, core_channel
 from grpc_backoff.channel.method import NOWHERE, UNSEEN
-from grpc_backoff.config.pairs import typed_pairs
+from grpc_backoff.config.channel import typed_pairs
 
 Constructor = Callable[..., grpc.aio.Channel]
 Interceptors = Sequence[grpc.aio.ClientInterceptor]

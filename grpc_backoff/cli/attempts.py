@@ -269,14 +269,11 @@ def _slot_rows(slots: Sequence[SlotStatus], origin: float) -> list[Cells]:
 def _line(attempt: LoggedAttempt) -> str:
     gap = "" if attempt.gap is None else f"gap {attempt.gap:.3f} s"
     upcoming = "" if attempt.next_in is None else f"; next in {attempt.next_in:.3f} s"
-    match attempt.outcome, attempt.failure:
-        case Outcome.FAILED, Failure() as failure:
-            outcome = f"{_outcome(attempt)}, {failure.stage.value}: {reason(failure)}{upcoming}"
-        case Outcome.DISCONNECTED, Failure() as failure:
-            lasted = "" if attempt.lived is None else f" after {duration(attempt.lived)}"
-            outcome = f"disconnected{lasted}: {reason(failure)}{upcoming}"
-        case _:
-            outcome = _outcome(attempt)
+    outcome = _outcome(attempt)
+    if (failure := attempt.failure) is not None:
+        failed = attempt.outcome is Outcome.FAILED
+        what = f"{outcome}, {failure.stage.value}" if failed else f"disconnected after {duration(attempt.lived)}"
+        outcome = f"{what}: {reason(failure)}{upcoming}"
     where = f"{attempt.endpoint}  " if attempt.endpoint else ""
     return f"#{attempt.number:<4} {attempt.start:8.3f} s  {gap:<14} {where}{outcome}"
 

@@ -22,15 +22,7 @@ from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.retry import RetryPolicy
 
-_TIMES = {
-    checks.duration,
-    checks.pause,
-    checks.limit,
-    checks.idle_timeout,
-    checks.stable_after,
-    checks.resolve_every,
-    checks.min_resolve_interval,
-}
+_TIMES = {checks.duration, checks.pause, checks.limit, checks.idle_timeout, checks.resolve_every}
 
 _SETTINGS: Mapping[type, Sequence[Setting]] = {
     ConnectPolicy: CONNECTING,

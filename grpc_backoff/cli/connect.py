@@ -8,7 +8,7 @@ import math
 import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,49 +22,21 @@ from grpc_backoff.cli.output import open_view
 from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import View, printable
+from grpc_backoff.config.arguments import Listener
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port
 from grpc_backoff.connection.events import AttemptFailed, Connected, ConnectionEvent, ConnectionStatus, Failure
 
 if TYPE_CHECKING:
-    import grpc
-
     from grpc_backoff.aio import Channel
+
+Trust = dict[str, bytes | None]
+"""The arguments of `grpc.ssl_channel_credentials`: the TLS material, as PEM."""
 
 # Appended to the options of the command line; if a key occurs twice, its first value applies. A lost connection has to
 # be replaced at once, because no RPCs are sent here.
 _EAGER = ("grpc_backoff.reconnect", "eager")
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trust:
-    """The TLS material, as PEM; all None for the system's certificate authorities and no client certificate."""
-
-    ca: bytes | None = None
-    cert: bytes | None = None
-    key: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What to connect to, and when to stop.
-
-    Attributes:
-        target: the server's address, in grpc's syntax.
-        trust: the TLS material; None for plaintext.
-        options: channel options.
-        attempts: stop after this many attempts have ended; None for no limit.
-        timeout: stop after this many seconds; None for no limit.
-        once: stop at the first READY.
-    """
-
-    target: str
-    trust: Trust | None = None
-    options: Sequence[tuple[str, Any]] = ()
-    attempts: int | None = None
-    timeout: float | None = None
-    once: bool = False
 
 
 def read_option(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> list[tuple[str, Any]]:
@@ -148,26 +120,19 @@ def connect(
             )
         ready = _probe(target, tls=tls, ca=ca, cert=cert, key=key, options=options, timeout=timeout, as_json=as_json)
         context.exit(0 if ready else 1)
-    request = Request(
-        target=target,
-        trust=trust,
-        options=options,
-        attempts=attempts,
-        timeout=timeout,
-        once=once,
-    )
     with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
         if names_no_port(target):
             view.line(f"the target specifies no port; dialling {DEFAULT_PORT}", "dim")
         report = ChannelReport(view)
-        watch = asyncio.run(follow(request, report))
+        opened = partial(_open, target, trust, options)
+        watch = asyncio.run(follow(opened, report, attempts=attempts, limit=timeout, once=once))
         if not watch.log.connections:
-            _explain(request, watch.log.last_error, view)
+            _explain(watch.log.last_error, view, tls=trust is not None, unix=target.startswith("unix"))
         report.summary(watch.log, watch.ended, watch.seconds, watch.status)
     context.exit(0 if watch.log.connections else 1)
 
 
-def _explain(request: Request, failure: Failure | None, view: View) -> None:
+def _explain(failure: Failure | None, view: View, *, tls: bool, unix: bool) -> None:
     """Explain a failure as far as its text allows and say how to find out more."""
     try:
         require("probe", "connect --probe", ("h2",))
@@ -178,7 +143,7 @@ def _explain(request: Request, failure: Failure | None, view: View) -> None:
 
     found, meaning = None, "The attempt has not ended yet: the server sends nothing, or packets to it are dropped."
     if failure is not None:
-        found = read_reason(failure, tls=request.trust is not None, unix=request.target.startswith("unix"))
+        found = read_reason(failure, tls=tls, unix=unix)
         meaning = found.meaning if found else f"The attempt to connect failed at stage {failure.stage.value}."
     if view.live:
         view.line()
@@ -194,9 +159,14 @@ def _probe(target: str, *, as_json: bool, **given: Any) -> bool:
 
 
 def _read_trust(ca: str | None, cert: str | None, key: str | None) -> Trust:
+    """Read the TLS material; without any, grpc uses its certificate authorities and no client certificate."""
     if (cert is None) != (key is None):
         raise Refusal("--cert and --key must be given together")
-    return Trust(ca=_read_pem("--ca", ca), cert=_read_pem("--cert", cert), key=_read_pem("--key", key))
+    return {
+        "root_certificates": _read_pem("--ca", ca),
+        "certificate_chain": _read_pem("--cert", cert),
+        "private_key": _read_pem("--key", key),
+    }
 
 
 def _read_pem(option: str, name: str | None) -> bytes | None:
@@ -212,39 +182,47 @@ def _read_pem(option: str, name: str | None) -> bytes | None:
     return pem
 
 
-async def follow(request: Request, report: ChannelReport) -> Watch:
-    """Connect, show what happens until there is a reason to stop, and return what was seen."""
-    watch = Watch(request, report)
-    channel = _open(request, watch)
+async def follow(
+    opened: Callable[[Listener], Channel],
+    report: ChannelReport,
+    *,
+    attempts: int | None,
+    limit: float | None,
+    once: bool,
+) -> Watch:
+    """Connect, show what happens until there is a reason to stop, and return what was seen.
+
+    Args:
+        opened: opens the channel, with a listener.
+        report: shows what happens.
+        attempts: stop after this many attempts have ended; None for no limit.
+        limit: stop after this many seconds; None for no limit.
+        once: stop at the first READY.
+    """
+    watch = Watch(report, attempts=attempts, limit=limit, once=once)
+    watch.channel = opened(watch.heard)
     try:
         with _signals_say(watch.stop):
-            await watch.until_stopped(channel)
+            await watch.until_stopped()
         return watch
     finally:
-        await channel.close()
+        await watch.channel.close()
 
 
-def _open(request: Request, watch: Watch) -> Channel:
-    from grpc_backoff import aio  # noqa: PLC0415 - after GRPC_VERBOSITY is set
+def _open(target: str, trust: Trust | None, options: Sequence[tuple[str, Any]], listener: Listener) -> Channel:
+    import grpc  # noqa: PLC0415 - after GRPC_VERBOSITY is set
 
-    options = [*request.options, _EAGER]
+    from grpc_backoff import aio  # noqa: PLC0415 - as above
+
+    options = [*options, _EAGER]
     try:
-        if request.trust is None:
-            channel = aio.insecure_channel(request.target, options, listeners=[watch.heard])
-        else:
-            channel = aio.secure_channel(request.target, _credentials(request.trust), options, listeners=[watch.heard])
+        if trust is None:
+            return aio.insecure_channel(target, options, listeners=[listener])
+        return aio.secure_channel(target, grpc.ssl_channel_credentials(**trust), options, listeners=[listener])
     except OptionError as error:
         raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
     except (TypeError, ValueError, OverflowError) as error:  # raised by grpcio
         raise Refusal(f"--option: {error}") from error
-    watch.channel = channel
-    return channel
-
-
-def _credentials(trust: Trust) -> grpc.ChannelCredentials:
-    import grpc  # noqa: PLC0415 - after GRPC_VERBOSITY is set
-
-    return grpc.ssl_channel_credentials(root_certificates=trust.ca, private_key=trust.key, certificate_chain=trust.cert)
 
 
 @contextlib.contextmanager
@@ -276,9 +254,11 @@ class Watch:
 
     channel: Channel
 
-    def __init__(self, request: Request, report: ChannelReport) -> None:
-        self._request = request
+    def __init__(self, report: ChannelReport, *, attempts: int | None, limit: float | None, once: bool) -> None:
         self._report = report
+        self._attempts = attempts
+        self._limit = limit
+        self._once = once
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self.log = AttemptLog(self._began)
@@ -302,9 +282,9 @@ class Watch:
         self._stop_if_enough(event)
 
     def _stop_if_enough(self, event: ConnectionEvent) -> None:
-        if self._request.once and isinstance(event, Connected):
+        if self._once and isinstance(event, Connected):
             self.stop("READY")
-        elif self.log.ended == self._request.attempts and isinstance(event, AttemptFailed | Connected):
+        elif self.log.ended == self._attempts and isinstance(event, AttemptFailed | Connected):
             self.stop("stopped")
             self.status = self.channel.connection_status()  # a channel that does not dial has no slots
             # Do this at once: the machine may already have requested the next attempt, which would be one too many.
@@ -316,10 +296,10 @@ class Watch:
             self.ended, self.seconds = word, self._loop.time() - self._began
             self._stopped.set()
 
-    async def until_stopped(self, channel: Channel) -> None:
+    async def until_stopped(self) -> None:
         """Keep requesting a connection and refreshing the view until there is a reason to stop."""
-        timeout, period = self._request.timeout, self._report.view.period
-        end = None if timeout is None else self._loop.time() + timeout
+        channel, period = self.channel, self._report.view.period
+        end = None if self._limit is None else self._loop.time() + self._limit
         while not self._stopped.is_set():
             channel.get_state(try_to_connect=True)
             self._report.refresh(channel.connection_status(), origin=self._began)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.arguments import Listener, check_kind, read_listeners
 from grpc_backoff.config.hooks import RetryHooks
-from grpc_backoff.config.pairs import TypedPairs, key_text, typed_pairs
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.target import read_target
 from grpc_backoff.connection.clock import Clock
+from grpc_backoff.core.options import key_text
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -29,11 +29,14 @@ if TYPE_CHECKING:
     from grpc_backoff.config.sources import Effective
 
 Options = Sequence[tuple[str, Any]]
+TypedPairs = tuple[tuple[str | bytes, type, str | bytes | int], ...]
+"""Options with the types of their values, because 1, 1.0 and True compare equal but may be read differently."""
 
 _NO_HEALTH = (
     "healthCheckConfig: expected grpcio-health-checking to be installed (the extra 'health'); without it, grpc's core "
     "watches health, and only with round_robin"
 )
+_PLAIN = (str, bytes, int, bool, float)
 _MOST_READ = 256
 """The maximum number of cached settings, one for each target with plain options."""
 
@@ -81,13 +84,13 @@ class ChannelSetup(NamedTuple):
         policy_values: the values of both policies by name, each with its source (BP-3).
         call_policies: the retry policies for calls, by method.
         core_options: the options that are passed on to grpcio.
+        derived: a cache of values that depend only on the target and the options. Channels whose settings were read
+            from the cache share it.
+        remarks: a warning for each of grpc's options that looks like a misspelt option of this library.
         listeners: called with every event.
         rng: the source of jitter; None for the default.
         clock: the clock; None for the default.
         hooks: the functions to call when calls fail.
-        derived: a cache of values that depend only on the target and the options. Channels whose settings were read
-            from the cache share it.
-        remarks: a warning for each of grpc's options that looks like a misspelt option of this library.
     """
 
     target: str
@@ -96,12 +99,12 @@ class ChannelSetup(NamedTuple):
     policy_values: Mapping[str, Effective]
     call_policies: CallPolicies
     core_options: Options
-    listeners: tuple[Listener, ...]
-    rng: Random | None
-    clock: Clock | None
-    hooks: RetryHooks
     derived: dict[Any, Any]
     remarks: tuple[str, ...]
+    listeners: tuple[Listener, ...] = ()
+    rng: Random | None = None
+    clock: Clock | None = None
+    hooks: RetryHooks = RetryHooks()
 
 
 def read_channel(target: str, options: Options | None, settings: ChannelSettings) -> ChannelSetup:
@@ -140,6 +143,19 @@ def _cache_key(target: str, options: Options | None, settings: ChannelSettings) 
     return known
 
 
+def typed_pairs(options: Iterable[Any]) -> TypedPairs | None:
+    """Return options in hashable form; None if one of them is not a tuple of a key and a plain value."""
+    typed = []
+    for pair in options:
+        if type(pair) is not tuple or len(pair) != 2:  # noqa: PLR2004 - a pair
+            return None
+        key, value = pair
+        if type(key) not in (str, bytes) or type(value) not in _PLAIN:
+            return None
+        typed.append((key, type(value), value))
+    return tuple(typed)
+
+
 @lru_cache(_MOST_READ)
 def _read_alone(target: str, known: TypedPairs) -> ChannelSetup:
     """Return the settings of a channel with only a target and options; channels share them, as they are immutable."""
@@ -170,10 +186,6 @@ def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settin
         policy_values=MappingProxyType({value.part: value for value in read.effective}),
         call_policies=calls,
         core_options=calls.core,
-        listeners=(),
-        rng=None,
-        clock=None,
-        hooks=RetryHooks(),
         derived={},
         remarks=remarks,
     )

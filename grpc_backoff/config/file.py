@@ -51,9 +51,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
-from grpc_backoff.base_errors import ConfigError, OptionError
+from grpc_backoff.base_errors import ConfigError, OptionError, unknown
 from grpc_backoff.config import names
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import (
@@ -79,7 +79,6 @@ from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.spelling import unknown
 
 ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
 """The environment variable that names a channel's file if neither an argument nor an option does."""
@@ -266,25 +265,19 @@ def _read(name: str, document: Mapping[str, Any]) -> Config:
 def _sources(
     settings: tuple[Setting, ...] | None, table: str, document: Mapping[str, Any], origin: str
 ) -> dict[str, Source]:
-    tables = document.get(table, {})
-    _check_table(table, tables)
+    tables = _table(table, document.get(table, {}))
     return {name: _source(settings, f"{table}.{_key(name)}", content, origin) for name, content in tables.items()}
 
 
 def _source(settings: tuple[Setting, ...] | None, table: str, content: object, origin: str) -> Source:
-    _check_table(table, content)
-    assert _is_table(content)
-    given = {name: (f"{table}.{_key(name)}", value) for name, value in content.items()}
+    given = {name: (f"{table}.{_key(name)}", value) for name, value in _table(table, content).items()}
     return read_source(settings, given, origin, Unit.WRITTEN)
 
 
-def _check_table(key: str, content: object) -> None:
-    if not _is_table(content):
+def _table(key: str, content: object) -> dict[str, object]:
+    if not isinstance(content, dict):
         raise OptionError(key, content, "a table")
-
-
-def _is_table(content: object) -> TypeGuard[dict[str, object]]:
-    return isinstance(content, dict)
+    return content
 
 
 def _key(name: str) -> str:

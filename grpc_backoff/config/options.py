@@ -17,18 +17,17 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base_errors import OptionError, unknown
 from grpc_backoff.config.file import Config, find_config
-from grpc_backoff.config.pairs import Pairs, first_values, key_text
 from grpc_backoff.config.service_config import ServiceConfig, read_service_config
 from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect, resolve_pool
 from grpc_backoff.config.sources import Effective, Source, SourceValue, describe
+from grpc_backoff.core.options import Pairs, first_values, key_text
 from grpc_backoff.policy.checks import CHECKS, Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import REPLAY_LIMIT
-from grpc_backoff.policy.spelling import unknown
 from grpc_backoff.record import record
 
 CONFIG = PREFIX + "config"

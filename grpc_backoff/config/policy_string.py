@@ -8,13 +8,12 @@ spaces; status codes also by commas.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from grpc_backoff.base_errors import OptionError, shown
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import RETRYING, Setting, begin_with, read_source, resolve_retry
-from grpc_backoff.config.sources import ResolvedPolicy, Source
+from grpc_backoff.config.sources import Source
 from grpc_backoff.policy.checks import STATUS_CODES, Unit
 from grpc_backoff.policy.retry import RetryPolicy
 
@@ -34,34 +33,15 @@ def parse_policy(text: str) -> RetryPolicy:
     limit of five seconds for each attempt. The settings are those of a table `[policies.NAME]` in the file.
 
     Raises:
-        OptionError: a setting is unknown or has an invalid value.
+        OptionError: the text is neither a policy string nor a name, a setting is unknown, or its value is invalid.
 
     Warns:
         PolicyWarning: a setting has no effect, such as `backoff` without `delay`.
     """
-    return parse_retry(text).policy
-
-
-def parse_retry(
-    text: str, policies: Mapping[str, Source] = MappingProxyType({}), key: str = "policy"
-) -> ResolvedPolicy[RetryPolicy]:
-    """Parse a retry policy.
-
-    Args:
-        text: a policy string, or the name of a policy.
-        policies: the policies that the text may name in addition to the presets.
-        key: the name of the text in errors.
-
-    Raises:
-        OptionError: the text is neither a policy string nor a name, a setting is unknown, or its value is invalid.
-
-    Warns:
-        PolicyWarning: a setting has no effect.
-    """
-    source = read_string(text, RETRYING, key) if re.search(_SIGNS, text) else begin_with(text.strip(), key)
-    resolved = resolve_retry([source], policies)
+    source = read_string(text, RETRYING) if re.search(_SIGNS, text) else begin_with(text.strip())
+    resolved = resolve_retry([source], {})
     warn_of(resolved.remarks)
-    return resolved
+    return resolved.policy
 
 
 def read_string(text: str, table: Sequence[Setting] | None, key: str = "policy") -> Source:

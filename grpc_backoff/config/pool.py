@@ -15,11 +15,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from grpc_backoff.base_errors import OptionError
-from grpc_backoff.config.pairs import Pairs, first_values, key_text
 from grpc_backoff.config.proxies import DIRECT, proxy_applies
 from grpc_backoff.config.service_config import read_json
 from grpc_backoff.config.target import Address, Target, parse_target
-from grpc_backoff.core.options import resolver_configures
+from grpc_backoff.core.options import Pairs, first_values, key_text, resolver_configures
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.record import record
 
@@ -105,7 +104,8 @@ def read_place(target: str, policy: PoolPolicy, core: Sequence[tuple[Any, Any]])
         policy = replace(policy, health_service=None)
     if not (policy.round_robin or policy.resolve_every):
         return Place(policy)
-    if read is None or _is_proxied(read, named):
+    hosts = () if read is None else [str(address.sockaddr[0]) for address in read.addresses] or [read.host]
+    if read is None or any(proxy_applies(host, named, os.environ) for host in hosts):
         health = None if policy.round_robin else policy.health_service  # round_robin of the core watches it itself
         return Place(replace(policy, round_robin=False, resolve_every=0.0, health_service=health))
     authority = "" if {_AUTHORITY, _OVERRIDE} & named.keys() else _authority(target)
@@ -146,11 +146,6 @@ def _parse(target: str) -> Target | None:
     except OptionError:
         return None
     return read if all(address.family in (socket.AF_INET, socket.AF_INET6) for address in read.addresses) else None
-
-
-def _is_proxied(read: Target, named: Mapping[str, Any]) -> bool:
-    hosts = [str(address.sockaddr[0]) for address in read.addresses] or [read.host]
-    return any(proxy_applies(host, named, os.environ) for host in hosts)
 
 
 def _authority(target: str) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from grpc_backoff.base_errors import PolicyWarning
-from grpc_backoff.config.sources import Source
 from grpc_backoff.policy.retry import RetryPolicy
 
 _MOST_WITHOUT_DELAY = 10
@@ -38,14 +37,15 @@ def doubts(policy: RetryPolicy, *, bounded: bool) -> Iterator[str]:
         yield f"max_attempts={attempts}: expected a deadline, a timeout for the call, or a limited number of attempts"
 
 
-def unspread(source: Source, policy: RetryPolicy) -> Iterator[str]:
-    """Yield a warning about a policy string that names neither a jitter nor a preset, and whose waits have none.
+def unspread(parts: Collection[str], policy: RetryPolicy) -> Iterator[str]:
+    """Yield a warning about a policy string that sets neither a jitter nor a preset, and whose waits have no jitter.
 
-    It concerns only waits after UNAVAILABLE, with which many clients fail at the same moment.
+    `parts` are the parts that it sets. The warning concerns only waits after UNAVAILABLE, with which many clients fail
+    at the same moment.
     """
     low, high = policy.bounds(1)
     retried = policy.max_attempts != 1 and "UNAVAILABLE" in policy.codes
-    if retried and not {"jitter", "preset"} & set(source) and 0 < low == high:
+    if retried and {"jitter", "preset"}.isdisjoint(parts) and 0 < low == high:
         meant = "add 'jitter: full', or 'jitter: none' if that is meant"
         yield f"a policy string without jitter: clients that fail together retry together; {meant}"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from grpc_backoff.base_errors import OptionError
-from grpc_backoff.config.pairs import Pairs, key_text
+from grpc_backoff.core.options import Pairs, key_text
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import RetryBudget
@@ -116,7 +116,8 @@ def read_service_config(options: Pairs, given: Mapping[str, Any]) -> tuple[Servi
     retries: list[RetryPolicy | None] = [None] * len(entries)
     hedged: list[HedgingPolicy | None] = [None] * len(entries)
     budget = None
-    if given.get(_ENABLE_RETRIES, True):
+    enabled = bool(given.get(_ENABLE_RETRIES, True))
+    if enabled:
         hedged = [_read_hedging(entry) for entry in entries]
         with contextlib.suppress(OptionError):
             native = [entry.get("retryPolicy") for entry in entries]
@@ -128,9 +129,7 @@ def read_service_config(options: Pairs, given: Mapping[str, Any]) -> tuple[Servi
         wait_for_ready = wait if isinstance(wait, bool) else None
         config = MethodConfig(wait_for_ready, read_duration(entry.get("timeout")), hedging or retry)
         methods.update((path, config) for path in method_paths(entry))
-    configured = bool(given.get(_ENABLE_RETRIES, True)) and any(
-        entry.get("retryPolicy") is not None for entry in entries
-    )
+    configured = enabled and any(entry.get("retryPolicy") is not None for entry in entries)
     if any(retries) or any(hedged):
         options = _without_retries(options, parsed, entries, retried=any(retries))
     return ServiceConfig(methods, budget, left_to_core=configured and not any(retries)), options
@@ -263,14 +262,11 @@ def _checked(part: str, key: str, value: object) -> Any:
 
 
 def _named(key: str, codes: object) -> tuple[str, object]:
-    return key, [_name(code) for code in codes] if isinstance(codes, list) else codes
-
-
-def _name(code: object) -> object:
-    """Return a status code's name for its number; any other value is returned unchanged."""
-    if isinstance(code, int) and not isinstance(code, bool) and 1 <= code <= len(STATUS_CODES):
-        return STATUS_CODES[code - 1]
-    return code
+    """Return a key and its status codes, with names in place of numbers; any other value is left as it is."""
+    if not isinstance(codes, list):
+        return key, codes
+    numbered = dict(enumerate(STATUS_CODES, 1))
+    return key, [numbered.get(code, code) if type(code) is int else code for code in codes]
 
 
 def _write_duration(seconds: float) -> str:

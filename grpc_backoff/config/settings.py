@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base_errors import OptionError, near_miss, unknown
 from grpc_backoff.config.sources import (
     AT_ONCE_SOURCE,
     PRESET_SOURCES,
@@ -21,6 +21,7 @@ from grpc_backoff.config.sources import (
     Source,
     SourceValue,
     compose,
+    merged,
     misplaced,
     source_of,
 )
@@ -29,14 +30,15 @@ from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import CHECKS, Check, Unit
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.hedging import HEDGING_CHECKS, HedgingPolicy
-from grpc_backoff.policy.jitter import Jitter, parse_jitter
+from grpc_backoff.policy.jitter import parse_jitter
 from grpc_backoff.policy.ledger import LEDGER_CHECKS, LedgerSettings
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET, KIND_PRESETS, LEDGER, RETRY_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.spelling import near_miss, unknown
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
 from grpc_backoff.record import record
+
+PlainT = TypeVar("PlainT", PoolPolicy, RetryBudget, LedgerSettings)
 
 PREFIX = "grpc_backoff."
 """The prefix of this library's own channel options."""
@@ -60,10 +62,6 @@ def _name(key: str, value: object, _unit: Unit) -> str:
 
 def _strategy(key: str, value: object, _unit: Unit) -> str:
     return checks.choice(key, value, [strategy.name for strategy in STRATEGIES])
-
-
-def _jitter(key: str, value: object, _unit: Unit) -> Jitter:
-    return parse_jitter(key, value)
 
 
 def _reconnect(key: str, value: object, _unit: Unit) -> Reconnect:
@@ -94,7 +92,7 @@ class Setting(NamedTuple):
         return _NAMES.get(self.name) or self.checks.get(self.name) or self.checks[self.part or self.name]
 
 
-_NAMES: Mapping[str, Check] = {"preset": _name, "backoff": _strategy, "jitter": _jitter, "reconnect": _reconnect}
+_NAMES: Mapping[str, Check] = {"preset": _name, "backoff": _strategy, "jitter": parse_jitter, "reconnect": _reconnect}
 """The checks for settings whose values are, or may be, names."""
 
 CONNECTING = (
@@ -245,8 +243,7 @@ def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -
     Raises:
         OptionError: a named policy does not exist, or the sources contradict each other.
     """
-    chain = _chain(sources, policies, CONNECT_PRESET)
-    return compose(ConnectPolicy, chain)
+    return compose(ConnectPolicy, _chain(sources, policies, CONNECT_PRESET))
 
 
 def resolve_pool(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[PoolPolicy]:
@@ -255,13 +252,8 @@ def resolve_pool(sources: Sequence[Source], policies: Mapping[str, Source]) -> R
     Raises:
         OptionError: a named policy does not exist.
     """
-    values: dict[str, SourceValue] = {}
-    for source in reversed(_chain(sources, policies, CONNECT_PRESET)):
-        values.update(source)
-    return ResolvedPolicy(
-        PoolPolicy(**{part: values[part].value for part in _POOLING}),
-        tuple(Effective(part, values[part].value, str(values[part])) for part in _POOLING),
-    )
+    values = merged(_chain(sources, policies, CONNECT_PRESET))
+    return _resolved(PoolPolicy, {part: values[part] for part in _POOLING})
 
 
 def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[RetryPolicy]:
@@ -355,10 +347,7 @@ def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:
             other = next(iter(source.values()))
             problem = f"{other.key!r} requires {setting.name!r} as well"
             raise OptionError(other.key, other.given, f"{setting.name} to be set as well", problem=problem)
-    return ResolvedPolicy(
-        RetryBudget(**{part: value.value for part, value in source.items()}),
-        tuple(Effective(part, value.value, str(value)) for part, value in source.items()),
-    )
+    return _resolved(RetryBudget, source)
 
 
 def resolve_ledger(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[LedgerSettings]:
@@ -367,14 +356,17 @@ def resolve_ledger(sources: Sequence[Source], policies: Mapping[str, Source]) ->
     Raises:
         OptionError: the named policy does not exist.
     """
-    values: dict[str, SourceValue] = dict(source_of("default", LEDGER))
-    for source in reversed(sources):
-        values.update(source)
+    values = merged([*sources, source_of("default", LEDGER)])
     policy = values["policy"]
     if ":" not in policy.value:
         resolve_retry([{"preset": policy}], policies)
+    return _resolved(LedgerSettings, values)
+
+
+def _resolved(kind: type[PlainT], values: Source) -> ResolvedPolicy[PlainT]:
+    """Build a policy whose parts are its fields."""
     return ResolvedPolicy(
-        LedgerSettings(**{part: each.value for part, each in values.items()}),
+        kind(**{part: each.value for part, each in values.items()}),
         tuple(Effective(part, each.value, str(each)) for part, each in values.items()),
     )
 

@@ -82,13 +82,24 @@ def source_of(origin: str, values: Mapping[str, object]) -> Source:
     return {part: SourceValue(value, "", value, origin) for part, value in values.items()}
 
 
+def merged(sources: Sequence[Source]) -> dict[str, SourceValue]:
+    """Return the value of each part from the first source that sets it."""
+    values: dict[str, SourceValue] = {}
+    for source in reversed(sources):
+        values.update(source)
+    return values
+
+
 def compose(kind: type[PolicyT], sources: Sequence[Source]) -> ResolvedPolicy[PolicyT]:
     """Build a policy from these sources, highest precedence first; together they must set every required part.
 
     Raises:
         OptionError: a setting of one source conflicts with another source, or a required part is missing.
     """
-    values: Source = _settle(sources)
+    values: dict[str, SourceValue] = merged(sources)
+    _settle_strategy(sources, values)
+    _settle_jitter(sources, values)
+    _settle_cap(sources, values)
     named: list[str] = [part.name for part in fields(kind) if part.name != "backoff"]
     parts = ["backoff", *PARTS_OF_STRATEGIES[values["backoff"].value], "max_delay", "jitter", *named]
     return ResolvedPolicy(
@@ -107,17 +118,6 @@ def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
     parts |= {"max_delay": policy.backoff.cap, "jitter": policy.backoff.jitter}
     parts |= {part.name: getattr(policy, part.name) for part in fields(policy) if part.name != "backoff"}
     return tuple(Effective(part, value, origin) for part, value in parts.items() if value is not None)
-
-
-def _settle(sources: Sequence[Source]) -> dict[str, SourceValue]:
-    """Combine the sources into the effective value of each part and check that they agree."""
-    values: dict[str, SourceValue] = {}
-    for source in reversed(sources):
-        values.update(source)
-    _settle_strategy(sources, values)
-    _settle_jitter(sources, values)
-    _settle_cap(sources, values)
-    return values
 
 
 def misplaced(part: str, value: SourceValue, kind: str) -> OptionError:

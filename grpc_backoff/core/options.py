@@ -1,19 +1,36 @@
-"""The channel options that limit grpcio's core to one connection attempt per channel, for both APIs."""
+"""A channel's options in grpcio's form, and those that limit grpcio's core to one connection attempt per channel.
+
+Options are pairs of a key and a value, with the first pair for a key in effect (CH-9).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from grpc_backoff.core.limits import CORE_LIMIT_SLACK
 from grpc_backoff.policy.connect import ConnectPolicy
 
 Options = Sequence[tuple[str, Any]]
+Pairs = tuple[tuple[Any, Any], ...]
 
 _MAX_INT32 = 2**31 - 1
 _XDS = ("xds:", "google-c2p:")
 _SPREADING = {"round_robin", "weighted_round_robin", "ring_hash_experimental", "weighted_target_experimental"}
+
+
+def first_values(options: Iterable[tuple[str | bytes, Any]]) -> dict[str, Any]:
+    """Return the value that applies to each key: the one in its first pair."""
+    values: dict[str, Any] = {}
+    for key, value in options:
+        values.setdefault(key_text(key), value)
+    return values
+
+
+def key_text(key: str | bytes) -> str:
+    """Return a key as text; grpcio also accepts bytes."""
+    return key.decode(errors="replace") if isinstance(key, bytes) else key
 
 
 def attempt_options(policy: ConnectPolicy, limit: float, *, spreads: bool) -> Options:

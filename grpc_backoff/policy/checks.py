@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from grpc_backoff.base_errors import OptionError
-from grpc_backoff.policy.spelling import near_miss
+from grpc_backoff.base_errors import OptionError, near_miss
 
 STATUS_CODES = (
     "CANCELLED",
@@ -80,6 +79,9 @@ def limit(key: str, value: object, unit: Unit = Unit.SECONDS) -> float | None:
 
 def pause(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
     """Check a duration of 0 or more and return it in seconds."""
+    if unit is Unit.MILLISECONDS:
+        allowed = f"a whole number of milliseconds from 0 to {_MAX_INT32}"
+        return _number(key, value, allowed, lambda number: 0 <= number <= _MAX_INT32, int) / 1000
     return _time(key, value, unit, "a finite, non-negative number of seconds", lambda number: 0 <= number < math.inf)
 
 
@@ -94,23 +96,10 @@ def idle_timeout(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
     return max(seconds, _LEAST_IDLE_TIMEOUT)
 
 
-def stable_after(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Check how long a connection must last to count as stable and return it in seconds; 0 turns this off (CB-8)."""
-    return pause(key, value, unit)
-
-
 def resolve_every(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
     """Check how often a name is resolved and return it in seconds: at least 1 s, or 0 for never (PO-7)."""
     allowed = f"0 (never), or a finite number of seconds of at least {_LEAST_RESOLVE_EVERY:g}"
     return _time(key, value, unit, allowed, lambda number: number == 0 or _LEAST_RESOLVE_EVERY <= number < math.inf)
-
-
-def min_resolve_interval(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Check the shortest time between two resolutions and return it in seconds (PO-7)."""
-    if unit is Unit.MILLISECONDS:
-        allowed = f"a whole number of milliseconds from 0 to {_MAX_INT32}"
-        return _number(key, value, allowed, lambda number: 0 <= number <= _MAX_INT32, int) / 1000
-    return pause(key, value, unit)
 
 
 def quiet_after(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
@@ -249,7 +238,13 @@ def _time(key: str, value: object, unit: Unit, allowed: str, accept: Callable[[f
     if not isinstance(value, str):
         return _number(key, value, allowed, accept)
     written = re.fullmatch(_WRITTEN, value)
-    if written is None or not accept(seconds := _seconds(float(written["number"]), written["unit"])):
+    if written is None:
+        raise OptionError(key, value, allowed)
+    number, unit_of = float(written["number"]), written["unit"]
+    # Divide, as for a channel option in milliseconds: a float cannot represent 0.001 exactly, so multiplying by it
+    # would give a different result.
+    seconds = number / 1000 if unit_of == "ms" else number * _SECONDS[unit_of]
+    if not accept(seconds):
         raise OptionError(key, value, allowed)
     return seconds
 
@@ -258,12 +253,6 @@ def read_duration(value: object) -> float | None:
     """Parse a protobuf Duration in JSON, such as "1.5s", and return its seconds; None if it is not valid."""
     matched = re.fullmatch(_JSON, value) if isinstance(value, str) else None
     return None if matched is None else float(matched[1] + (matched[2] or ""))
-
-
-def _seconds(number: float, unit: str | None) -> float:
-    # Divide, as for a channel option in milliseconds: a float cannot represent 0.001 exactly, so multiplying by it
-    # would give a different result.
-    return number / 1000 if unit == "ms" else number * _SECONDS[unit]
 
 
 def _number(
@@ -303,13 +292,13 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         # Connections.
         "min_connect_timeout": duration,
         "jitter_first": flag,
-        "stable_after": stable_after,
+        "stable_after": pause,  # 0 turns it off (CB-8)
         "idle_timeout": idle_timeout,
         # Pools.
         "max_connections": max_connections,
         "streams_per_connection": streams,
         "resolve_every": resolve_every,
-        "min_resolve_interval": min_resolve_interval,
+        "min_resolve_interval": pause,
         "round_robin": flag,
         "quiet_after": quiet_after,
         "answer_within": answer_within,
@@ -331,12 +320,13 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
 `retry`, has its own check."""
 
 
-def hold(policy: object, *parts: str, **fields: str) -> None:
+def hold(policy: object, *parts: str, checks: Mapping[str, Check] = CHECKS, **fields: str) -> None:
     """Check the fields of a frozen value that is being constructed and store the results of the checks.
 
     Args:
         policy: the value.
         parts: the fields whose names are also those of their checks.
+        checks: the table of the checks.
         fields: for every other field, the name of its check.
 
     Raises:
@@ -344,4 +334,4 @@ def hold(policy: object, *parts: str, **fields: str) -> None:
     """
     for field, part in {**dict(zip(parts, parts, strict=True)), **fields}.items():
         key = f"{type(policy).__name__}.{field}"
-        object.__setattr__(policy, field, CHECKS[part](key, getattr(policy, field), Unit.SECONDS))
+        object.__setattr__(policy, field, checks[part](key, getattr(policy, field), Unit.SECONDS))

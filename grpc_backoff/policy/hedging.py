@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
@@ -53,9 +53,7 @@ class HedgingPolicy:
 
     def __post_init__(self) -> None:
         """Check the values like those of policy strings and files; OptionError if one is invalid."""
-        for name in (part.name for part in fields(self)):
-            given = HEDGING_CHECKS[name](f"HedgingPolicy.{name}", getattr(self, name), Unit.SECONDS)
-            object.__setattr__(self, name, given)
+        checks.hold(self, *HEDGING_CHECKS, checks=HEDGING_CHECKS)
 
 
 CallPolicy = RetryPolicy | HedgingPolicy

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
+from grpc_backoff.policy.checks import Unit
 
 
 class Window(NamedTuple):
@@ -181,7 +182,7 @@ _ALLOWED = f"a number between 0 (inclusive) and 1 (exclusive), or one of: {', '.
 _CALL = r"(?P<name>[a-z]+)\s*(?:\((?P<arguments>[^()]*)\))?"
 
 
-def parse_jitter(key: str, value: object) -> Jitter:
+def parse_jitter(key: str, value: object, _unit: Unit = Unit.SECONDS) -> Jitter:
     """Parse a jitter; a number means proportional jitter (CB-5).
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
@@ -110,6 +110,4 @@ class LedgerSettings:
 
     def __post_init__(self) -> None:
         """Check the values like those of the file; OptionError if one is invalid."""
-        for name in (part.name for part in fields(self)):
-            given = LEDGER_CHECKS[name](f"LedgerSettings.{name}", getattr(self, name), Unit.SECONDS)
-            object.__setattr__(self, name, given)
+        checks.hold(self, *LEDGER_CHECKS, checks=LEDGER_CHECKS)

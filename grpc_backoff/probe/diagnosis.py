@@ -194,10 +194,13 @@ _WRONG_NAME = {62, 64}
 _UNTRUSTED = {2, 18, 19, 20, 21}
 """OpenSSL's codes for a missing or untrusted issuer, and for self-signed certificates."""
 
+_OTHER_NAME = Diagnosis("The server's certificate is for a different name.", _SAY_THE_NAME)
+_HTTP1 = Diagnosis("This is an HTTP/1 server.", _ANOTHER_PORT)
 _NOT_TRUSTED = Diagnosis(
     "The server's certificate is not signed by a trusted CA.",
     "Provide the CA's certificate with --ca; in code, as root_certificates.",
 )
+_NOT_VALID = Diagnosis("The server's certificate is not valid.", "See OpenSSL's message above.")
 _WANTS_CERTIFICATE = Diagnosis("The server requires a client certificate.", _SHOW_ONE)
 _REFUSES_CERTIFICATE = Diagnosis("The server does not accept the client certificate.", _SHOW_ANOTHER)
 _NO_ALPN = Diagnosis("This is the TLS port of a server that does not offer HTTP/2 by ALPN.", _HTTP2_BEHIND_TLS)
@@ -230,7 +233,10 @@ async def _tls(cause: BaseException | None, tried: Circumstances, address: Addre
     if isinstance(cause, ssl.SSLCertVerificationError):
         return _certificate(cause.verify_code, await look_at_certificate(address, tried.server_name))
     if isinstance(cause, WrongAlpn):
-        return _alpn(await look_for_tls(address, tried.server_name))
+        seen = await look_for_tls(address, tried.server_name)
+        if seen is None or seen.alpn in (None, ALPN):
+            return _NO_ALPN
+        return Diagnosis(f"This is a TLS port that speaks only {seen.alpn}.", _HTTP2_BEHIND_TLS)
     reason = getattr(cause, "reason", None) or ""  # usually present on an SSLError
     for word, diagnosis in _ALERTS:
         if word in reason:
@@ -246,33 +252,23 @@ def _certificate(code: int, seen: Security | None) -> Diagnosis:
         names = ", ".join(certificate.names) or "no name"
         whose = f" It is {certificate.subject}, for {names}, issued by {certificate.issuer}."
         since, until = _on(certificate.not_before), _on(certificate.not_after)
-    if code == _EXPIRED:
-        meaning, advice = (
+    known = {
+        _EXPIRED: Diagnosis(
             f"The server's certificate expired{until}.",
             "Renew the certificate. If that date has not passed yet, correct this machine's clock.",
-        )
-    elif code == _NOT_YET_VALID:
-        meaning, advice = (
-            f"The server's certificate becomes valid only{since}.",
-            "Check this machine's clock, then the server's.",
-        )
-    elif code in _WRONG_NAME:
-        meaning, advice = "The server's certificate is for a different name.", _SAY_THE_NAME
-    elif code in _UNTRUSTED:
-        meaning, advice = _NOT_TRUSTED.meaning, _NOT_TRUSTED.advice
-    else:
-        meaning, advice = "The server's certificate is not valid.", "See OpenSSL's message above."
+        ),
+        _NOT_YET_VALID: Diagnosis(
+            f"The server's certificate becomes valid only{since}.", "Check this machine's clock, then the server's."
+        ),
+        **dict.fromkeys(_WRONG_NAME, _OTHER_NAME),
+        **dict.fromkeys(_UNTRUSTED, _NOT_TRUSTED),
+    }
+    meaning, advice = known.get(code, _NOT_VALID)
     return Diagnosis(meaning + whose, advice)
 
 
 def _on(moment: datetime | None) -> str:
     return f" on {moment:%Y-%m-%d %H:%M} UTC" if moment else ""
-
-
-def _alpn(seen: Security | None) -> Diagnosis:
-    if seen is None or seen.alpn in (None, ALPN):
-        return _NO_ALPN
-    return Diagnosis(f"This is a TLS port that speaks only {seen.alpn}.", _HTTP2_BEHIND_TLS)
 
 
 async def _no_tls(cause: BaseException | None, tried: Circumstances, address: Address) -> Diagnosis:
@@ -325,7 +321,7 @@ async def _settings_behind_tls(found: NoSettings, tried: Circumstances, address:
 
 def _no_settings(found: NoSettings) -> Diagnosis:
     if found.head.startswith(b"HTTP/"):
-        return Diagnosis("This is an HTTP/1 server.", _ANOTHER_PORT)
+        return _HTTP1
     if found.head:
         return Diagnosis("This is not a gRPC server: see its answer above.", _ANOTHER_PORT)
     if isinstance(found.error, TimeoutError):
@@ -358,14 +354,11 @@ _WORDS: tuple[tuple[str, Diagnosis], ...] = (
         "certificate has expired",
         Diagnosis("The server's certificate expired.", "Renew it, or correct this machine's clock."),
     ),
-    (
-        "Hostname Verification Check failed",
-        Diagnosis("The server's certificate is for a different name.", _SAY_THE_NAME),
-    ),
-    ("is not in peer certificate", Diagnosis("The server's certificate is for a different name.", _SAY_THE_NAME)),
+    ("Hostname Verification Check failed", _OTHER_NAME),
+    ("is not in peer certificate", _OTHER_NAME),
     ("CERTIFICATE_VERIFY_FAILED", _NOT_TRUSTED),
     ("ALPN", _NO_ALPN),
-    ("http1.x server", Diagnosis("This is an HTTP/1 server.", _ANOTHER_PORT)),
+    ("http1.x server", _HTTP1),
     ("Expected SETTINGS frame", Diagnosis("This is not a gRPC server: it does not speak HTTP/2.", _ANOTHER_PORT)),
     ("Domain name not found", _NO_HOST),
     ("Misformatted domain name", _NO_HOST),

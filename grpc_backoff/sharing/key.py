@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import grpc
 
 from grpc_backoff.config.credentials import CredentialsSource
-from grpc_backoff.config.pairs import first_values
+from grpc_backoff.core.options import first_values
 
 _LOCAL_POOL = "grpc.use_local_subchannel_pool"
 _PEMS = ("_pem_root_certificates", "_private_key", "_certificate_chain")

@@ -22,12 +22,11 @@ from typing import Any, cast
 import grpc
 
 from grpc_backoff.config.credentials import CredentialsSource, Outcome
-from grpc_backoff.config.pairs import first_values
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.core import machine as m
 from grpc_backoff.core.limits import EXPLAIN_TIMEOUT
-from grpc_backoff.core.options import attempt_options, resolver_configures, spreads_calls
+from grpc_backoff.core.options import attempt_options, first_values, resolver_configures, spreads_calls
 from grpc_backoff.core.texts import (
     EXPLAIN_METHOD,
     EXPLAIN_SERVICE,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.methods import read_retry
-from grpc_backoff.config.policy_string import parse_policy, parse_retry, read_string
-from grpc_backoff.config.settings import CONNECTING, RETRYING
+from grpc_backoff.config.policy_string import parse_policy, read_string
+from grpc_backoff.config.settings import CONNECTING, RETRYING, resolve_retry
 from grpc_backoff.errors import OptionError, PolicyWarning
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
@@ -179,9 +179,9 @@ def test_bad_words(text, key, message):
 def test_who_asked():
     """BP-4: for a malformed string, the error has the string's own key; for a wrong setting, the setting's key."""
     with pytest.raises(OptionError, match=r"^retry='no words': expected "):
-        parse_retry("no words", key="retry")
+        read_retry("retry", "no words", None)
     with pytest.raises(OptionError, match=r"^delay=0: expected "):
-        parse_retry("delay: 0", key="retry")
+        read_retry("retry", "delay: 0", None)
 
 
 pieces = st.sampled_from(
@@ -285,7 +285,7 @@ def test_same_in_the_file(tmp_path, text):
     source = read_string(text, RETRYING)
     lines = (f"{said.key} = {in_toml(said.given)}" for said in source.values())
     file.write_text("[policies.mine]\n" + "\n".join(lines))
-    of_file, of_words = read_config(file).policy("mine"), parse_retry(text)
+    of_file, of_words = read_config(file).policy("mine"), resolve_retry([source], {})
 
     assert of_file.policy == of_words.policy
     assert [

@@ -6,9 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from grpc_backoff.config.pairs import first_values
 from grpc_backoff.core import options
-from grpc_backoff.core.options import CORE_LIMIT_SLACK, attempt_options, resolver_configures, spreads_calls
+from grpc_backoff.core.options import (
+    CORE_LIMIT_SLACK,
+    attempt_options,
+    first_values,
+    resolver_configures,
+    spreads_calls,
+)
 from grpc_backoff.policy.presets import CONNECT
 
 

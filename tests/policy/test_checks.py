@@ -17,7 +17,6 @@ NUMBERS = (
     checks.duration,
     checks.pause,
     checks.idle_timeout,
-    checks.stable_after,
     checks.growth,
     checks.fraction,
     checks.factor,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_backoff.config.pairs import first_values, key_text, typed_pairs
+from grpc_backoff.config.channel import typed_pairs
+from grpc_backoff.core.options import first_values, key_text
 
 
 def test_first_values():

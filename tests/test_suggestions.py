@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_backoff.policy.spelling import near_miss, unknown
+from grpc_backoff.base_errors import near_miss, unknown
 
 KEYS = {"jitter": "grpc_backoff.jitter", "multiplier": "grpc_backoff.multiplier"}
 
