@@ -778,6 +778,27 @@ async def test_dead_tuples_are_swept(url, monkeypatch):
     assert analyzed > 0
 
 
+async def test_whether_operations_wait_is_read_from_an_index(url):
+    """LG-11: `waiting` does not read the operations that have ended, even if the planner expects others among them."""
+    async with await Ledger.open(url) as ledger:
+        told = await ledger.submit_many([ledger.prepared("t", "/m/m", b"") for _ in range(2000)])
+        await ledger.discard(*(each.id for each in told[:-200]))
+        asked, rows = [], ledger.store._rows
+
+        async def noted(text, *given):
+            asked.append(text.replace(":limit", "1"))
+            return await rows(text, *given)
+
+        ledger.store._rows = noted
+        assert await ledger.store.waiting(1) == 1
+    with psycopg.connect(url) as connection:
+        connection.execute("ANALYZE grpc_backoff.operations")
+        plan = str(connection.execute(f"EXPLAIN {asked[0]}").fetchall())
+
+    assert "operations_due" in plan
+    assert "Seq Scan" not in plan
+
+
 @pytest.fixture
 async def looked(url):
     """A store that has looked for the first due operation, of which there was none."""
