@@ -53,10 +53,19 @@ def settings():
 @pytest.fixture
 async def store(url, settings):
     """A store of each kind, with its tables created."""
-    made = open_store(url, settings)
-    await made.migrate(apply=True)
-    yield made
-    await made.close()
+    async with opened_store(url, settings) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def opened_store(url, settings=SETTINGS, **how):
+    """Open a store whose tables are created, and close it."""
+    made = open_store(url, settings, **how)
+    try:
+        await made.migrate(apply=True)
+        yield made
+    finally:
+        await made.close()
 
 
 def open_store(url, settings=SETTINGS, **how):
