@@ -36,14 +36,6 @@ PATIENT = "max_attempts: unlimited, deadline: 1d, delay: 20ms, codes: UNAVAILABL
 FAST = replace(SETTINGS, poll=0.1, lease=1.0, grace=2.0, policy=QUICK, concurrency=8)
 
 
-@pytest.fixture
-async def shop():
-    shop = Shop()
-    async with serving(shop) as port:
-        shop.target = f"127.0.0.1:{port}"
-        yield shop
-
-
 @contextlib.asynccontextmanager
 async def opened(url, settings=FAST, **how):
     async with await Ledger.open(url, settings=settings, **how) as ledger:

@@ -27,7 +27,7 @@ from grpc_backoff.ledger import (
 )
 from grpc_backoff.ledger.records import AttemptReport
 from grpc_backoff.policy.presets import RETRY
-from tests.ledger.conftest import SETTINGS, open_store, submission
+from tests.ledger.conftest import SETTINGS, opened_store, submission
 
 STEPS = RETRY["steps"]
 HOUR = 3600.0
@@ -51,11 +51,9 @@ def path(tmp_path):
 @pytest.fixture
 async def timed(path):
     clock = Clock()
-    store = open_store(path, SETTINGS, clock=clock)
-    await store.migrate(apply=True)
-    store.clock = clock
-    yield store
-    await store.close()
+    async with opened_store(path, SETTINGS, clock=clock) as store:
+        store.clock = clock
+        yield store
 
 
 async def waiting(store):
@@ -135,19 +133,27 @@ async def test_what_was_replayed_before_the_clock_was_set_back(timed):
 
 async def test_busy(path):
     """LG-2, seed 001: a lock timeout raises an error and writes nothing; `submit` works again once the lock is free."""
-    store = open_store(path, replace(SETTINGS, lock_timeout=0.2))
-    await store.migrate(apply=True)
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
+    async with opened_store(path, replace(SETTINGS, lock_timeout=0.2)) as store:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
 
-    with pytest.raises(LedgerBusyError, match=r"after 0\.2 s waiting for another process.s lock; nothing was written"):
-        await store.submit([submission(1)])
-    other.execute("COMMIT")
-    other.close()
+        with pytest.raises(
+            LedgerBusyError, match=r"after 0\.2 s waiting for another process.s lock; nothing was written"
+        ):
+            await store.submit([submission(1)])
+        other.execute("COMMIT")
+        other.close()
 
-    assert await store.find(Filter(), 1) == []
-    assert (await store.submit([submission(1)]))[0].new
-    await store.close()
+        assert await store.find(Filter(), 1) == []
+        assert (await store.submit([submission(1)]))[0].new
+
+
+async def test_an_error_within_the_callers_transaction(path):
+    """LG-9: if the database refuses one of many operations in the caller's transaction, the error says why."""
+    async with await Ledger.open(path) as ledger:
+        prepared = [ledger.prepared("t", "/m/m", b"a"), ledger.prepared("t", "/m/m", b"a")._replace(method=None)]
+        with contextlib.closing(sqlite3.connect(path)) as mine, pytest.raises(LedgerUnavailableError, match="NOT NULL"):
+            await ledger.submit_many(prepared, within=mine)
 
 
 async def test_a_full_disk(path):
