@@ -92,11 +92,14 @@ def during_claims(ledger, seconds, error=None):
 
 
 @contextlib.asynccontextmanager
-async def at_work(url, shop, settings=FAST, *, concurrency=None, **how):
-    """Deliver the operations of a ledger to the shop; yield the ledger and the method to submit."""
+async def at_work(url, shop, settings=FAST, *, concurrency=None, through=None, **how):
+    """Deliver the operations of a ledger to the shop, through a channel with these options.
+
+    Yield the ledger and the method to submit.
+    """
     async with (
         opened(url, settings, **how) as ledger,
-        aio.insecure_channel(shop.target) as channel,
+        aio.insecure_channel(shop.target, **(through or {})) as channel,
         delivering(ledger, channel, concurrency=concurrency),
     ):
         yield ledger, method_of(channel)
@@ -139,12 +142,8 @@ async def test_from_submit_to_success(url, shop):
 async def test_without_a_key_the_id_is_sent(url, shop):
     """LG-10: every attempt sends the same `idempotency-key`, by default the operation's id; retries are numbered."""
     shop.script["a"] = [S.UNAVAILABLE]
-    async with (
-        opened(url) as ledger,
-        aio.insecure_channel(shop.target, options=[("grpc.enable_retries", 0)]) as channel,
-        delivering(ledger, channel),
-    ):
-        told = await ledger.submit(method_of(channel), Message(text="a"))
+    async with at_work(url, shop, through={"options": [("grpc.enable_retries", 0)]}) as (ledger, unary):
+        told = await ledger.submit(unary, Message(text="a"))
         await until(ledger, told.id, OperationState.SUCCEEDED)
 
     assert shop.keys == {told.id: 2}
@@ -155,14 +154,10 @@ async def test_the_channels_retries_are_off(url, shop):
     """LG-10: a delivered call is retried neither by the channel's policy nor by its service config."""
     shop.script["a"] = [S.UNAVAILABLE] * 9
     retrying = service_config(1)
-    for how in ({"retry": "retry: 5, delay: 10ms"}, {"options": [("grpc.service_config", retrying)]}):
+    for through in ({"retry": "retry: 5, delay: 10ms"}, {"options": [("grpc.service_config", retrying)]}):
         shop.executed.clear()
-        async with (
-            opened(url) as ledger,
-            aio.insecure_channel(shop.target, **how) as channel,
-            delivering(ledger, channel),
-        ):
-            told = await ledger.submit(method_of(channel), Message(text="a"))
+        async with at_work(url, shop, through=through) as (ledger, unary):
+            told = await ledger.submit(unary, Message(text="a"))
             operation = await until(ledger, told.id, OperationState.FAILED)
         assert (operation.attempts, shop.executed["a"]) == (3, 3)
 
@@ -320,14 +315,9 @@ async def test_ended_deliveries_give_back(url, shop):
 async def test_a_lease_is_extended_while_the_attempt_runs(url, shop):
     """LG-6: the lease of a long attempt is extended, so no other deliverer takes the operation."""
     shop.script["a"] = [4.0]
-    async with (
-        opened(url, replace(FAST, lease=2.0)) as ledger,
-        opened(url, replace(FAST, lease=2.0)) as other,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
-        delivering(other, channel),
-    ):
-        told = await ledger.submit(method_of(channel), Message(text="a"))
+    longer = replace(FAST, lease=2.0)
+    async with at_work(url, shop, longer) as (ledger, unary), at_work(url, shop, longer):
+        told = await ledger.submit(unary, Message(text="a"))
         operation = await until(ledger, told.id, OperationState.SUCCEEDED)
 
     assert (operation.attempts, operation.lease_token, shop.executed["a"]) == (1, 1, 1)
@@ -335,14 +325,8 @@ async def test_a_lease_is_extended_while_the_attempt_runs(url, shop):
 
 async def test_two_deliverers_share(url, shop):
     """LG-6: two deliverers on one ledger deliver each operation only once."""
-    async with (
-        opened(url) as ledger,
-        opened(url) as other,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
-        delivering(other, channel),
-    ):
-        await ledger.submit_many(prepared(ledger, method_of(channel), 200))
+    async with at_work(url, shop) as (ledger, unary), at_work(url, shop):
+        await ledger.submit_many(prepared(ledger, unary, 200))
         await drained(ledger)
 
     assert len(shop.executed) == 200
@@ -519,12 +503,8 @@ async def test_an_interceptor_that_cancels(url, shop, caplog):
                 raise asyncio.CancelledError
             return await continuation(client_call_details, request)
 
-    async with (
-        opened(url) as ledger,
-        aio.insecure_channel(shop.target, interceptors=[Cancelling()]) as channel,
-        delivering(ledger, channel),
-    ):
-        told = await ledger.submit(method_of(channel), Message(text="a"))
+    async with at_work(url, shop, through={"interceptors": [Cancelling()]}) as (ledger, unary):
+        told = await ledger.submit(unary, Message(text="a"))
         await until(ledger, told.id, OperationState.SUCCEEDED)
         attempts = await ledger.attempts(told.id)
 
@@ -681,19 +661,15 @@ async def test_a_slow_hook(url, shop):
         await end.wait()
 
     shop.script = {"failing": [S.INTERNAL], "long": [5.0]}
-    async with (
-        opened(url, replace(FAST, lease=2.0), hooks=LedgerHooks(on_exhausted=slow)) as ledger,
-        opened(url, replace(FAST, lease=2.0)) as other,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
-    ):
-        first = await ledger.submit(method_of(channel), Message(text="first"))
+    longer = replace(FAST, lease=2.0)
+    async with at_work(url, shop, longer, hooks=LedgerHooks(on_exhausted=slow)) as (ledger, unary):
+        first = await ledger.submit(unary, Message(text="first"))
         await until(ledger, first.id, OperationState.SUCCEEDED)  # now two attempts may run
-        long = await ledger.submit(method_of(channel), Message(text="long"))
-        failing = await ledger.submit(method_of(channel), Message(text="failing"))
+        long = await ledger.submit(unary, Message(text="long"))
+        failing = await ledger.submit(unary, Message(text="failing"))
         await until(ledger, failing.id, OperationState.FAILED)
-        async with delivering(other, channel):
-            quick = await ledger.submit(method_of(channel), Message(text="quick"))
+        async with at_work(url, shop, longer):
+            quick = await ledger.submit(unary, Message(text="quick"))
             await until(ledger, quick.id, OperationState.SUCCEEDED)
             operation = await until(ledger, long.id, OperationState.SUCCEEDED)
         end.set()
