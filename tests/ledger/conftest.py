@@ -15,8 +15,9 @@ from grpc_backoff.ledger import Ledger
 from grpc_backoff.ledger.records import Submission
 from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.presets import LEDGER
-from tests.echo import EchoStub
+from tests.echo import EchoStub, serving
 from tests.ledger import server as servers
+from tests.ledger.shop import Shop
 
 SETTINGS = LedgerSettings(**LEDGER)
 REQUIRED = "GRPC_BACKOFF_REQUIRE_PEERS"
@@ -53,10 +54,19 @@ def settings():
 @pytest.fixture
 async def store(url, settings):
     """A store of each kind, with its tables created."""
-    made = open_store(url, settings)
-    await made.migrate(apply=True)
-    yield made
-    await made.close()
+    async with opened_store(url, settings) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def opened_store(url, settings=SETTINGS, **how):
+    """Open a store whose tables are created, and close it."""
+    made = open_store(url, settings, **how)
+    try:
+        await made.migrate(apply=True)
+        yield made
+    finally:
+        await made.close()
 
 
 def open_store(url, settings=SETTINGS, **how):
@@ -95,6 +105,15 @@ def submission(id_, target="shop:443", method="/shop.Orders/Place", policy="step
     """Return a submission whose id ends in this number."""
     made = Submission(f"00000000-0000-4000-8000-{id_:012d}", target, method, b"order", (), policy, None, key)
     return made._replace(**parts)
+
+
+@pytest.fixture
+async def shop():
+    """A server that answers as scripted."""
+    made = Shop()
+    async with serving(made) as port:
+        made.target = f"127.0.0.1:{port}"
+        yield made
 
 
 @pytest.fixture

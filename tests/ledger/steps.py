@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import random
 
 from grpc_backoff.calls.decision import FailedAttempt
@@ -43,3 +45,13 @@ async def expired(url, seconds):
     sqlite = "(julianday('now') - 2440587.5) * 86400.0 - {}"
     now = "clock_timestamp() - make_interval(secs => {})" if "://" in url else sqlite
     execute(url, f"UPDATE {{}} SET lease_until = {now} WHERE lease_until IS NOT NULL", seconds)
+
+
+async def eventually(holds):
+    """Wait up to ten seconds until a function, or a coroutine function, returns something true."""
+    for _ in range(500):
+        told = holds()
+        if await told if inspect.isawaitable(told) else told:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it did not happen within ten seconds")

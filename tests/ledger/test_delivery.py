@@ -28,19 +28,12 @@ from grpc_backoff.ledger.delivery import cut, event_of
 from tests.echo import EchoStub, Message, serving
 from tests.ledger.conftest import SETTINGS, dump, execute
 from tests.ledger.shop import Shop
+from tests.ledger.steps import eventually
 
 S = grpc.StatusCode
 QUICK = "max_attempts: 3, delay: 20ms"
 PATIENT = "max_attempts: unlimited, deadline: 1d, delay: 20ms, codes: UNAVAILABLE RESOURCE_EXHAUSTED INTERNAL"
 FAST = replace(SETTINGS, poll=0.1, lease=1.0, grace=2.0, policy=QUICK, concurrency=8)
-
-
-@pytest.fixture
-async def shop():
-    shop = Shop()
-    async with serving(shop) as port:
-        shop.target = f"127.0.0.1:{port}"
-        yield shop
 
 
 @contextlib.asynccontextmanager
@@ -69,13 +62,47 @@ async def until(ledger, id_, *states):
     raise AssertionError(operation)
 
 
-async def running(shop, number):
-    """Wait up to ten seconds until this number of attempts is running at the server."""
-    for _ in range(500):
-        if shop.running == number:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(shop.running)
+async def drained(ledger):
+    """Wait up to ten seconds until no operation is left to deliver."""
+
+    async def is_empty():
+        return not (await ledger.queue()).length
+
+    await eventually(is_empty)
+
+
+def prepared(ledger, unary, number):
+    """Return this many operations, whose requests are numbers."""
+    return [ledger.prepared(unary, Message(text=str(n))) for n in range(number)]
+
+
+def during_claims(ledger, seconds, error=None):
+    """Let claims take this many seconds, and then fail if an error is given; return the event that the first sets."""
+    claim, claiming = ledger.store.claim, asyncio.Event()
+
+    async def slow(*given, **named):
+        claiming.set()
+        await asyncio.sleep(seconds)
+        if error:
+            raise error
+        return await claim(*given, **named)
+
+    ledger.store.claim = slow
+    return claiming
+
+
+@contextlib.asynccontextmanager
+async def at_work(url, shop, settings=FAST, *, concurrency=None, through=None, **how):
+    """Deliver the operations of a ledger to the shop, through a channel with these options.
+
+    Yield the ledger and the method to submit.
+    """
+    async with (
+        opened(url, settings, **how) as ledger,
+        aio.insecure_channel(shop.target, **(through or {})) as channel,
+        delivering(ledger, channel, concurrency=concurrency),
+    ):
+        yield ledger, method_of(channel)
 
 
 def service_config(multiplier):
@@ -89,7 +116,7 @@ def service_config(multiplier):
     return json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]})
 
 
-def unary(channel):
+def method_of(channel):
     return EchoStub(channel).Unary
 
 
@@ -100,12 +127,8 @@ async def test_from_submit_to_success(url, shop):
         on_success=lambda operation, response: heard.append((operation.id, Message.FromString(response)))
     )
     events = []
-    async with (
-        opened(url, hooks=hooks, listeners=[events.append]) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
-    ):
-        told = await ledger.submit(unary(channel), Message(text="a"), idempotency_key="order-1")
+    async with at_work(url, shop, hooks=hooks, listeners=[events.append]) as (ledger, unary):
+        told = await ledger.submit(unary, Message(text="a"), idempotency_key="order-1")
         operation = await until(ledger, told.id, OperationState.SUCCEEDED)
         attempts = await ledger.attempts(told.id)
 
@@ -119,12 +142,8 @@ async def test_from_submit_to_success(url, shop):
 async def test_without_a_key_the_id_is_sent(url, shop):
     """LG-10: every attempt sends the same `idempotency-key`, by default the operation's id; retries are numbered."""
     shop.script["a"] = [S.UNAVAILABLE]
-    async with (
-        opened(url) as ledger,
-        aio.insecure_channel(shop.target, options=[("grpc.enable_retries", 0)]) as channel,
-        delivering(ledger, channel),
-    ):
-        told = await ledger.submit(unary(channel), Message(text="a"))
+    async with at_work(url, shop, through={"options": [("grpc.enable_retries", 0)]}) as (ledger, unary):
+        told = await ledger.submit(unary, Message(text="a"))
         await until(ledger, told.id, OperationState.SUCCEEDED)
 
     assert shop.keys == {told.id: 2}
@@ -135,14 +154,10 @@ async def test_the_channels_retries_are_off(url, shop):
     """LG-10: a delivered call is retried neither by the channel's policy nor by its service config."""
     shop.script["a"] = [S.UNAVAILABLE] * 9
     retrying = service_config(1)
-    for how in ({"retry": "retry: 5, delay: 10ms"}, {"options": [("grpc.service_config", retrying)]}):
+    for through in ({"retry": "retry: 5, delay: 10ms"}, {"options": [("grpc.service_config", retrying)]}):
         shop.executed.clear()
-        async with (
-            opened(url) as ledger,
-            aio.insecure_channel(shop.target, **how) as channel,
-            delivering(ledger, channel),
-        ):
-            told = await ledger.submit(unary(channel), Message(text="a"))
+        async with at_work(url, shop, through=through) as (ledger, unary):
+            told = await ledger.submit(unary, Message(text="a"))
             operation = await until(ledger, told.id, OperationState.FAILED)
         assert (operation.attempts, shop.executed["a"]) == (3, 3)
 
@@ -163,12 +178,11 @@ async def test_exhausted(url, shop, caplog):
     heard, events = [], []
     shop.script["a"] = [S.UNAVAILABLE] * 3
     caplog.set_level(logging.WARNING, "grpc_backoff")
-    async with (
-        opened(url, hooks=LedgerHooks(on_exhausted=heard.append), listeners=[events.append]) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
+    async with at_work(url, shop, hooks=LedgerHooks(on_exhausted=heard.append), listeners=[events.append]) as (
+        ledger,
+        unary,
     ):
-        told = await ledger.submit(unary(channel), Message(text="a"))
+        told = await ledger.submit(unary, Message(text="a"))
         operation = await until(ledger, told.id, OperationState.FAILED)
         await asyncio.sleep(0.3)
         executed = shop.executed["a"]
@@ -191,12 +205,11 @@ async def test_conflict(url, shop):
     """LG-8: a conflict calls `on_conflict` and is not retried; `resolve` can deliver it with another request."""
     heard, events = [], []
     shop.script["a"] = [S.ABORTED]
-    async with (
-        opened(url, hooks=LedgerHooks(on_conflict=heard.append), listeners=[events.append]) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
+    async with at_work(url, shop, hooks=LedgerHooks(on_conflict=heard.append), listeners=[events.append]) as (
+        ledger,
+        unary,
     ):
-        told = await ledger.submit(unary(channel), Message(text="a"))
+        told = await ledger.submit(unary, Message(text="a"))
         await until(ledger, told.id, OperationState.CONFLICT)
         await ledger.resolve(told.id, request=Message(text="b").SerializeToString())
         await until(ledger, told.id, OperationState.SUCCEEDED)
@@ -210,12 +223,8 @@ async def test_new_credentials(url, shop):
     """LG-8, RT-4, LG-11: after UNAUTHENTICATED, new credentials are fetched, used at once, and never stored."""
     shop.script["a"] = [S.UNAUTHENTICATED]
     hooks = LedgerHooks(refresh_credentials=lambda operation: [("authorization", "Bearer new")])
-    async with (
-        opened(url, replace(FAST, policy="background"), hooks=hooks) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
-    ):
-        told = await ledger.submit(unary(channel), Message(text="a"))
+    async with at_work(url, shop, replace(FAST, policy="background"), hooks=hooks) as (ledger, unary):
+        told = await ledger.submit(unary, Message(text="a"))
         operation = await until(ledger, told.id, OperationState.SUCCEEDED)
         [first, _] = await ledger.attempts(told.id)
 
@@ -237,12 +246,8 @@ async def test_the_servers_word(url, shop, key, value, delay):
     """LG-4: pushback or `retry-after` sets the wait, up to `max_server_delay`; the attempt records which it was."""
     shop.script["a"] = [(S.UNAVAILABLE, ((key, value),))]
     heeding = "max_attempts: 3, delay: 20ms, server_delay_jitter: 0s, max_server_delay: 500ms"
-    async with (
-        opened(url, replace(FAST, policy=heeding)) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
-    ):
-        told = await ledger.submit(unary(channel), Message(text="a"))
+    async with at_work(url, shop, replace(FAST, policy=heeding)) as (ledger, unary):
+        told = await ledger.submit(unary, Message(text="a"))
         await until(ledger, told.id, OperationState.SUCCEEDED)
         [first, second] = await ledger.attempts(told.id)
 
@@ -253,12 +258,8 @@ async def test_the_servers_word(url, shop, key, value, delay):
 async def test_an_attempt_without_end(url, shop):
     """LG-6, RT-7: an attempt that exceeds the policy's timeout is abandoned and retried."""
     shop.script["a"] = [30.0]
-    async with (
-        opened(url, replace(FAST, policy=f"{QUICK}, timeout: 200ms")) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
-    ):
-        told = await ledger.submit(unary(channel), Message(text="a"))
+    async with at_work(url, shop, replace(FAST, policy=f"{QUICK}, timeout: 200ms")) as (ledger, unary):
+        told = await ledger.submit(unary, Message(text="a"))
         await until(ledger, told.id, OperationState.SUCCEEDED)
         attempts = await ledger.attempts(told.id)
 
@@ -278,7 +279,7 @@ async def test_want_of_a_connection_is_no_attempt(url):
         aio.insecure_channel(target, options=[("grpc.initial_reconnect_backoff_ms", 50)]) as channel,
         delivering(ledger, channel),
     ):
-        ids = [(await ledger.submit(unary(channel), Message(text=str(n)))).id for n in range(20)]
+        ids = [(await ledger.submit(method_of(channel), Message(text=str(n)))).id for n in range(20)]
         await asyncio.sleep(0.5)
         before = await ledger.queue()
         assert not channel.connection_status().made
@@ -297,11 +298,11 @@ async def test_ended_deliveries_give_back(url, shop):
     shop.script = {"short": [1.0], "long": [30.0]}
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
         async with delivering(ledger, channel, grace=4.0):
-            opener = await ledger.submit(unary(channel), Message(text="opener"))  # afterwards, two attempts may run
+            opener = await ledger.submit(method_of(channel), Message(text="opener"))  # afterwards, two attempts may run
             await until(ledger, opener.id, OperationState.SUCCEEDED)
-            short = await ledger.submit(unary(channel), Message(text="short"))
-            long = await ledger.submit(unary(channel), Message(text="long"))
-            await running(shop, 2)
+            short = await ledger.submit(method_of(channel), Message(text="short"))
+            long = await ledger.submit(method_of(channel), Message(text="long"))
+            await eventually(lambda: shop.running == 2)
             before = (await ledger.get(short.id)).state
         first, second = await ledger.get(short.id), await ledger.get(long.id)
 
@@ -314,14 +315,9 @@ async def test_ended_deliveries_give_back(url, shop):
 async def test_a_lease_is_extended_while_the_attempt_runs(url, shop):
     """LG-6: the lease of a long attempt is extended, so no other deliverer takes the operation."""
     shop.script["a"] = [4.0]
-    async with (
-        opened(url, replace(FAST, lease=2.0)) as ledger,
-        opened(url, replace(FAST, lease=2.0)) as other,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
-        delivering(other, channel),
-    ):
-        told = await ledger.submit(unary(channel), Message(text="a"))
+    longer = replace(FAST, lease=2.0)
+    async with at_work(url, shop, longer) as (ledger, unary), at_work(url, shop, longer):
+        told = await ledger.submit(unary, Message(text="a"))
         operation = await until(ledger, told.id, OperationState.SUCCEEDED)
 
     assert (operation.attempts, operation.lease_token, shop.executed["a"]) == (1, 1, 1)
@@ -329,19 +325,9 @@ async def test_a_lease_is_extended_while_the_attempt_runs(url, shop):
 
 async def test_two_deliverers_share(url, shop):
     """LG-6: two deliverers on one ledger deliver each operation only once."""
-    async with (
-        opened(url) as ledger,
-        opened(url) as other,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
-        delivering(other, channel),
-    ):
-        prepared = [ledger.prepared(unary(channel), Message(text=str(n))) for n in range(200)]
-        await ledger.submit_many(prepared)
-        for _ in range(500):
-            if not (await ledger.queue()).length:
-                break
-            await asyncio.sleep(0.02)
+    async with at_work(url, shop) as (ledger, unary), at_work(url, shop):
+        await ledger.submit_many(prepared(ledger, unary, 200))
+        await drained(ledger)
 
     assert len(shop.executed) == 200
     assert set(shop.executed.values()) == {1}
@@ -350,16 +336,9 @@ async def test_two_deliverers_share(url, shop):
 async def test_concurrency_is_kept(url, shop):
     """LG-10: a delivery never makes more attempts at a time than `concurrency`."""
     shop.script["*"] = [0.02] * 40
-    async with (
-        opened(url) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel, concurrency=3),
-    ):
-        await ledger.submit_many([ledger.prepared(unary(channel), Message(text=str(n))) for n in range(40)])
-        for _ in range(500):
-            if not (await ledger.queue()).length:
-                break
-            await asyncio.sleep(0.02)
+    async with at_work(url, shop, concurrency=3) as (ledger, unary):
+        await ledger.submit_many(prepared(ledger, unary, 40))
+        await drained(ledger)
 
     assert max(shop.levels) == 3
 
@@ -370,7 +349,7 @@ async def test_attempts_that_end_together(url, shop, monkeypatch):
     shop.script["*"] = [0.02 * (number % 8) for number in range(40)]
     claims, records = [], []
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
-        await ledger.submit_many([ledger.prepared(unary(channel), Message(text=str(n))) for n in range(40)])
+        await ledger.submit_many(prepared(ledger, method_of(channel), 40))
         claim, record = ledger.store.claim, ledger.store.record
 
         async def claimed(*given, **named):
@@ -396,9 +375,9 @@ async def test_a_policy_that_is_not_known_here(url, shop, tmp_path, caplog):
     file = tmp_path / "backoff.toml"
     file.write_text('[policies.careful]\npreset = "standard"\n')
     async with opened(url, config=file) as ledger, aio.insecure_channel(shop.target) as channel:
-        told = await ledger.submit(unary(channel), Message(text="a"), policy="careful")
+        told = await ledger.submit(method_of(channel), Message(text="a"), policy="careful")
         async with opened(url) as other, delivering(other, channel):
-            await until(other, (await other.submit(unary(channel), Message(text="b"))).id, OperationState.SUCCEEDED)
+            await until(other, (await other.submit(method_of(channel), Message(text="b"))).id, OperationState.SUCCEEDED)
             await asyncio.sleep(0.5)
             left = await other.get(told.id)
         warned = [each for each in caplog.records if "left to other deliverers" in each.message]
@@ -434,7 +413,7 @@ async def test_an_outage_costs_nothing_of_a_deadline(url, shop):
     shop.script["*"] = [S.UNAVAILABLE]
     policy = "max_attempts: unlimited, delay: 20ms, deadline: 20s"
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
-        told = await ledger.submit(unary(channel), Message(text="a"), policy=policy)
+        told = await ledger.submit(method_of(channel), Message(text="a"), policy=policy)
         before = (await ledger.get(told.id)).began
         longer = "began - interval '1 hour'" if "://" in url else "began - 3600"
         execute(url, f"UPDATE {{}} SET began = {longer}")
@@ -462,18 +441,18 @@ async def test_one_bad_row(url, shop, stored):
     """LG-10: an operation whose row cannot be read fails with the reason, while all others are delivered."""
     patient = "max_attempts: unlimited, deadline: 1d, delay: 20ms, codes: INTERNAL UNAVAILABLE"
     async with opened(url, replace(FAST, policy=patient)) as ledger, aio.insecure_channel(shop.target) as channel:
-        prepared = [ledger.prepared(unary(channel), Message(text=text)) for text in "ab"]
-        await ledger.submit_many(prepared)
-        execute(url, "UPDATE {} SET metadata = {} WHERE id = {}", stored, prepared[0].id)
+        both = [ledger.prepared(method_of(channel), Message(text=text)) for text in "ab"]
+        await ledger.submit_many(both)
+        execute(url, "UPDATE {} SET metadata = {} WHERE id = {}", stored, both[0].id)
         async with delivering(ledger, channel) as task:
-            bad = await until(ledger, prepared[0].id, OperationState.FAILED)
-            await until(ledger, prepared[1].id, OperationState.SUCCEEDED)
+            bad = await until(ledger, both[0].id, OperationState.FAILED)
+            await until(ledger, both[1].id, OperationState.SUCCEEDED)
             assert not task.done()
         found = await ledger.find()
 
     assert (bad.attempts, bad.code, bad.details) == (1, "INTERNAL", bad.problem)
     assert "metadata" in bad.problem
-    assert [operation.id for operation in found] == [each.id for each in prepared]
+    assert [operation.id for operation in found] == [each.id for each in both]
     assert shop.executed == {"b": 1}
 
 
@@ -488,12 +467,8 @@ async def test_hooks_and_listeners_that_raise(url, shop, caplog):
 
     shop.script["b"] = [S.INTERNAL]
     hooks = LedgerHooks(on_success=broken, on_exhausted=broken)
-    async with (
-        opened(url, hooks=hooks, listeners=[broken_listener]) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
-    ):
-        ids = [(await ledger.submit(unary(channel), Message(text=text))).id for text in "ab"]
+    async with at_work(url, shop, hooks=hooks, listeners=[broken_listener]) as (ledger, unary):
+        ids = [(await ledger.submit(unary, Message(text=text))).id for text in "ab"]
         await until(ledger, ids[0], OperationState.SUCCEEDED)
         await until(ledger, ids[1], OperationState.FAILED)
 
@@ -509,12 +484,8 @@ async def test_a_hook_that_waits_for_what_is_cancelled(url, shop, caplog):
         task.cancel()
         await task
 
-    async with (
-        opened(url, hooks=LedgerHooks(on_success=waiting)) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
-    ):
-        told = await ledger.submit(unary(channel), Message(text="a"))
+    async with at_work(url, shop, hooks=LedgerHooks(on_success=waiting)) as (ledger, unary):
+        told = await ledger.submit(unary, Message(text="a"))
         operation = await until(ledger, told.id, OperationState.SUCCEEDED)
 
     assert (operation.attempts, shop.executed) == (1, {"a": 1})
@@ -532,12 +503,8 @@ async def test_an_interceptor_that_cancels(url, shop, caplog):
                 raise asyncio.CancelledError
             return await continuation(client_call_details, request)
 
-    async with (
-        opened(url) as ledger,
-        aio.insecure_channel(shop.target, interceptors=[Cancelling()]) as channel,
-        delivering(ledger, channel),
-    ):
-        told = await ledger.submit(unary(channel), Message(text="a"))
+    async with at_work(url, shop, through={"interceptors": [Cancelling()]}) as (ledger, unary):
+        told = await ledger.submit(unary, Message(text="a"))
         await until(ledger, told.id, OperationState.SUCCEEDED)
         attempts = await ledger.attempts(told.id)
 
@@ -550,12 +517,8 @@ async def test_nothing_secret_is_logged(url, shop, caplog):
     caplog.set_level(logging.DEBUG)
     shop.script = {"payload-a": [S.UNAVAILABLE, S.UNAUTHENTICATED], "payload-b": [S.ABORTED]}
     hooks = LedgerHooks(refresh_credentials=lambda _: [("authorization", "token-t")])
-    async with (
-        opened(url, replace(FAST, metadata=("x-tenant",)), hooks=hooks) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
-    ):
-        method = unary(channel)
+    async with at_work(url, shop, replace(FAST, metadata=("x-tenant",)), hooks=hooks) as (ledger, unary):
+        method = unary
         first = await ledger.submit(method, Message(text="payload-a"), metadata=[("x-tenant", "value-m")])
         second = await ledger.submit(method, Message(text="payload-b"), metadata=[("x-tenant", "value-m")])
         await until(ledger, first.id, OperationState.SUCCEEDED)
@@ -602,15 +565,8 @@ async def test_a_claim_that_was_under_way_is_given_back(url, shop):
     """LG-10: if a delivery ends during a claim, the claimed operations return to the queue with no attempt counted."""
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
         await channel.channel_ready()
-        told = await ledger.submit(unary(channel), Message(text="a"))
-        claim, claiming = ledger.store.claim, asyncio.Event()
-
-        async def slow(*given, **named):
-            claiming.set()
-            await asyncio.sleep(0.2)
-            return await claim(*given, **named)
-
-        ledger.store.claim = slow
+        told = await ledger.submit(method_of(channel), Message(text="a"))
+        claiming = during_claims(ledger, 0.2)
         async with delivering(ledger, channel):
             await claiming.wait()
         operation = await ledger.get(told.id)
@@ -633,16 +589,10 @@ async def test_ends_are_recorded_once_however_the_delivery_ends(url, shop):
 
         ledger.store.record = slow
         async with delivering(ledger, channel):
-            first = await ledger.submit(unary(channel), Message(text="first"))
-            for _ in range(500):
-                await asyncio.sleep(0.01)
-                if batches:
-                    break
-            second = await ledger.submit(unary(channel), Message(text="second"))
-            for _ in range(500):
-                await asyncio.sleep(0.01)
-                if shop.executed["second"]:
-                    break
+            first = await ledger.submit(method_of(channel), Message(text="first"))
+            await eventually(lambda: batches)
+            second = await ledger.submit(method_of(channel), Message(text="second"))
+            await eventually(lambda: shop.executed["second"])
         states = [(await ledger.get(told.id)).state for told in (first, second)]
 
     assert batches == [[first.id], [second.id]]
@@ -656,9 +606,9 @@ async def test_close_waits_for_what_winds_up(url, shop):
     async with aio.insecure_channel(shop.target) as channel:
         await channel.channel_ready()
         ledger = await Ledger.open(url, settings=FAST)
-        told = await ledger.submit(unary(channel), Message(text="a"))
+        told = await ledger.submit(method_of(channel), Message(text="a"))
         task = asyncio.ensure_future(ledger.deliver(channel))
-        await running(shop, 1)
+        await eventually(lambda: shop.running == 1)
         for _ in range(3):
             task.cancel()
             await asyncio.sleep(0.05)
@@ -675,7 +625,7 @@ async def test_close_ends_deliveries(url, shop):
     """LG-10: closing the ledger makes its deliveries return, without cancelling their caller."""
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
         task = asyncio.ensure_future(ledger.deliver(channel))
-        told = await ledger.submit(unary(channel), Message(text="a"))
+        told = await ledger.submit(method_of(channel), Message(text="a"))
         await until(ledger, told.id, OperationState.SUCCEEDED)
         await ledger.close()
 
@@ -686,15 +636,8 @@ async def test_cancelled_twice_while_a_claim_ends(url, shop):
     """LG-10: cancelling a delivery again while a claim is ending leaves no claimed operation and no task behind."""
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
         await channel.channel_ready()
-        told = await ledger.submit(unary(channel), Message(text="a"))
-        claim, claiming = ledger.store.claim, asyncio.Event()
-
-        async def slow(*given, **named):
-            claiming.set()
-            await asyncio.sleep(0.5)
-            return await claim(*given, **named)
-
-        ledger.store.claim = slow
+        told = await ledger.submit(method_of(channel), Message(text="a"))
+        claiming = during_claims(ledger, 0.5)
         task = asyncio.ensure_future(ledger.deliver(channel))
         await claiming.wait()
         for _ in range(2):
@@ -718,19 +661,15 @@ async def test_a_slow_hook(url, shop):
         await end.wait()
 
     shop.script = {"failing": [S.INTERNAL], "long": [5.0]}
-    async with (
-        opened(url, replace(FAST, lease=2.0), hooks=LedgerHooks(on_exhausted=slow)) as ledger,
-        opened(url, replace(FAST, lease=2.0)) as other,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
-    ):
-        first = await ledger.submit(unary(channel), Message(text="first"))
+    longer = replace(FAST, lease=2.0)
+    async with at_work(url, shop, longer, hooks=LedgerHooks(on_exhausted=slow)) as (ledger, unary):
+        first = await ledger.submit(unary, Message(text="first"))
         await until(ledger, first.id, OperationState.SUCCEEDED)  # now two attempts may run
-        long = await ledger.submit(unary(channel), Message(text="long"))
-        failing = await ledger.submit(unary(channel), Message(text="failing"))
+        long = await ledger.submit(unary, Message(text="long"))
+        failing = await ledger.submit(unary, Message(text="failing"))
         await until(ledger, failing.id, OperationState.FAILED)
-        async with delivering(other, channel):
-            quick = await ledger.submit(unary(channel), Message(text="quick"))
+        async with at_work(url, shop, longer):
+            quick = await ledger.submit(unary, Message(text="quick"))
             await until(ledger, quick.id, OperationState.SUCCEEDED)
             operation = await until(ledger, long.id, OperationState.SUCCEEDED)
         end.set()
@@ -751,11 +690,7 @@ async def test_hooks_are_bounded(url, shop):
         now.remove(operation.id)
 
     shop.script["*"] = [S.INTERNAL] * 30
-    async with (
-        opened(url, hooks=LedgerHooks(on_exhausted=slow)) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel, concurrency=4),
-    ):
+    async with at_work(url, shop, hooks=LedgerHooks(on_exhausted=slow), concurrency=4) as (ledger, unary):
         record = ledger.store.record
 
         async def record_slowly(reports):
@@ -763,18 +698,12 @@ async def test_hooks_are_bounded(url, shop):
             return await record(reports)
 
         ledger.store.record = record_slowly
-        await ledger.submit_many([ledger.prepared(unary(channel), Message(text=str(n))) for n in range(30)])
-        for _ in range(500):
-            await asyncio.sleep(0.02)
-            if len(now) == 4:
-                break
+        await ledger.submit_many(prepared(ledger, unary, 30))
+        await eventually(lambda: len(now) == 4)
         await asyncio.sleep(0.3)
         before = shop.executed.total()
         end.set()
-        for _ in range(500):
-            if not (await ledger.queue()).length:
-                break
-            await asyncio.sleep(0.02)
+        await drained(ledger)
 
     assert max(levels) == 4
     assert before == 4
@@ -803,11 +732,8 @@ async def test_an_answer_that_is_lost(url, shop, step):
 
         ledger.store.record = losing
         async with delivering(ledger, channel):
-            told = await ledger.submit(unary(channel), Message(text="a"))
-            for _ in range(500):
-                await asyncio.sleep(0.02)
-                if events:
-                    break
+            told = await ledger.submit(method_of(channel), Message(text="a"))
+            await eventually(lambda: events)
             await asyncio.sleep(0.3)
         operation = await ledger.get(told.id)
 
@@ -824,7 +750,7 @@ async def test_a_loss_is_told_though_the_database_fails(url, shop):
         opened(url, replace(FAST, policy="max_attempts: 1"), hooks=LedgerHooks(on_exhausted=heard.append)) as ledger,
         aio.insecure_channel(shop.target) as channel,
     ):
-        told = await ledger.submit(unary(channel), Message(text="a"))
+        told = await ledger.submit(method_of(channel), Message(text="a"))
         await ledger.store.claim(shop.target, 1, "dead", 0.001)
         find, failed = ledger.store.find, []
 
@@ -836,10 +762,7 @@ async def test_a_loss_is_told_though_the_database_fails(url, shop):
 
         ledger.store.find = failing
         async with delivering(ledger, channel):
-            for _ in range(500):
-                await asyncio.sleep(0.02)
-                if heard:
-                    break
+            await eventually(lambda: heard)
 
     assert failed
     assert [(each.id, each.state, each.code) for each in heard] == [(told.id, OperationState.FAILED, "LOST")]
@@ -851,28 +774,19 @@ async def test_everything_that_is_old_is_pruned(url, shop):
         for _ in range(3):
             some = await ledger.submit_many([ledger.prepared("t", "/m/m", b"") for _ in range(1000)])
             await ledger.discard(*(told.id for told in some))
-        async with delivering(ledger, channel):
-            for _ in range(500):
-                await asyncio.sleep(0.02)
-                if not (await ledger.queue()).counts:
-                    break
-        left = (await ledger.queue()).counts
 
-    assert left == {}
+        async def pruned():
+            return not (await ledger.queue()).counts
+
+        async with delivering(ledger, channel):
+            await eventually(pruned)
 
 
 async def test_it_ends_though_the_database_fails(url, shop):
     """LG-10: a delivery that is cancelled during a claim ends even if the claim fails."""
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
         await channel.channel_ready()
-        claiming = asyncio.Event()
-
-        async def failing(*_, **__):
-            claiming.set()
-            await asyncio.sleep(0.1)
-            raise LedgerUnavailableError("gone")
-
-        ledger.store.claim = failing
+        claiming = during_claims(ledger, 0.1, LedgerUnavailableError("gone"))
         task = asyncio.ensure_future(ledger.deliver(channel))
         await claiming.wait()
         task.cancel()
@@ -899,12 +813,9 @@ async def test_an_end_that_cannot_be_recorded(url, shop, step):
             raise LedgerUnavailableError("gone")
 
         record, ledger.store.record = ledger.store.record, failing
-        told = await ledger.submit(unary(channel), Message(text="a"))
+        told = await ledger.submit(method_of(channel), Message(text="a"))
         async with delivering(ledger, channel):
-            for _ in range(500):
-                await asyncio.sleep(0.02)
-                if shop.executed and not shop.running:
-                    break
+            await eventually(lambda: shop.executed and not shop.running)
             await asyncio.sleep(0.2)
         ledger.store.record = record
         async with delivering(ledger, channel):
@@ -944,7 +855,7 @@ async def test_its_own_leases_after_an_outage(url, shop):
             return taken
 
         store.claim = claim
-        told = await ledger.submit(unary(channel), Message(text="a"))
+        told = await ledger.submit(method_of(channel), Message(text="a"))
         async with delivering(ledger, channel):
             await asyncio.wait_for(down.wait(), 10)
             await asyncio.sleep(1.5 * FAST.lease)
@@ -975,7 +886,7 @@ async def test_a_connection_that_breaks_behind_a_claim(url):
                 return taken
 
             ledger.store.claim = breaking
-            told = await ledger.submit(unary(channel), Message(text="a"))
+            told = await ledger.submit(method_of(channel), Message(text="a"))
             async with delivering(ledger, channel):
                 await claimed.wait()
                 given_back = await until(ledger, told.id, OperationState.PENDING)
@@ -993,14 +904,10 @@ async def test_a_key_is_held(url, shop):
     shop.script["a"] = [S.INVALID_ARGUMENT]
     heard = []
     hooks = LedgerHooks(on_exhausted=lambda each: heard.append("exhausted"), on_blocked=heard.append)
-    async with (
-        opened(url, hooks=hooks) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-        delivering(ledger, channel),
-    ):
-        first = await ledger.submit(unary(channel), Message(text="a"), order_key="customer 7")
-        second = await ledger.submit(unary(channel), Message(text="b"), order_key="customer 7")
-        other = await ledger.submit(unary(channel), Message(text="c"), order_key="customer 8")
+    async with at_work(url, shop, hooks=hooks) as (ledger, unary):
+        first = await ledger.submit(unary, Message(text="a"), order_key="customer 7")
+        second = await ledger.submit(unary, Message(text="b"), order_key="customer 7")
+        other = await ledger.submit(unary, Message(text="c"), order_key="customer 8")
         await until(ledger, first.id, OperationState.FAILED)
         await until(ledger, other.id, OperationState.SUCCEEDED)
         held = await ledger.get(second.id)
@@ -1017,9 +924,9 @@ async def test_a_method_with_a_limit(url, shop):
     """LG-10: a method with a limit of its own has no more attempts at a time and leaves room for the others."""
     shop.script["*"] = [0.3] * 6
     async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
-        method = unary(channel).method
+        method = method_of(channel).method
         ledger.settings = replace(FAST, method_concurrency={method: 2})
-        told = await ledger.submit_many([ledger.prepared(unary(channel), Message(text=str(n))) for n in range(6)])
+        told = await ledger.submit_many(prepared(ledger, method_of(channel), 6))
         async with delivering(ledger, channel):
             for each in told:
                 await until(ledger, each.id, OperationState.SUCCEEDED)

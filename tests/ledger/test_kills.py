@@ -20,13 +20,17 @@ def measured(*arguments):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_kills(kind, request):
-    """LG-6, LG-9: kills leave no operation lost or stuck; only one being acknowledged may be delivered twice."""
-    if kind == "postgres":
+@pytest.fixture(params=["sqlite", "postgres"])
+def kind(request):
+    """A kind of database; PostgreSQL must be installed."""
+    if request.param == "postgres":
         request.getfixturevalue("server")
+    return request.param
 
+
+@pytest.mark.slow
+def test_kills(kind):
+    """LG-6, LG-9: kills leave no operation lost or stuck; only one being acknowledged may be delivered twice."""
     verdict = measured("kills", "--database", kind, "--moments", "6")
 
     assert verdict["submitted"] > 0
@@ -35,12 +39,8 @@ def test_kills(kind, request):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["asyncio", "threads"])
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_servers_with_an_inbox_are_killed(kind, api, request):
+def test_servers_with_an_inbox_are_killed(kind, api):
     """IB-1, IB-6: kills of a server in its handler and in COMMIT leave one effect of each delivered operation."""
-    if kind == "postgres":
-        request.getfixturevalue("server")
-
     tally = measured("inbox", "--database", kind, "--api", api, "--moments", "8")
 
     assert tally["repeated"] > 0
@@ -48,24 +48,16 @@ def test_servers_with_an_inbox_are_killed(kind, api, request):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_order_survives_kills(kind, request):
+def test_order_survives_kills(kind):
     """LG-15: two deliverers are killed again and again, and the operations of each order key still arrive in order."""
-    if kind == "postgres":
-        request.getfixturevalue("server")
-
     verdict = measured("orders", "--database", kind, "--keys", "20", "--operations", "200", "--moments", "6")
 
     assert (verdict["kills"], verdict["out_of_order"], verdict["missed"]) == (6, 0, 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_processes_share(kind, request):
+def test_processes_share(kind):
     """LG-6: when several processes claim, every operation is claimed, and not again while its lease lasts."""
-    if kind == "postgres":
-        request.getfixturevalue("server")
-
     shared = measured("claims", "--database", kind, "--processes", "4", "--operations", "600")
 
     assert (shared["twice"], shared["missed"]) == (0, 0)

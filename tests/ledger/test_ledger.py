@@ -205,15 +205,6 @@ async def test_prune_takes_a_duration(ledger, seconds):
     assert (await ledger.get(told.id)).state is OperationState.DISCARDED
 
 
-async def test_ready(ledger):
-    """LG-5: `ready` reports for each operation whether it is ready, and why."""
-    told = await ledger.submit("t", "/m/m", b"")
-
-    [readiness] = await ledger.ready(Filter(target="t"))
-
-    assert (readiness.id, readiness.ready, readiness.why) == (told.id, True, "due")
-
-
 async def test_busy_is_raised_where_one_asks(ledger, monkeypatch):
     """LG-2: if the row stays locked, `record_failure` raises LedgerBusyError, whereas a delivery would try again."""
 

@@ -8,16 +8,11 @@ from collections import Counter
 import pytest
 
 from grpc_backoff.calls.decision import FailedAttempt
-from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.ledger import Filter, OperationState
 from grpc_backoff.ledger.records import AttemptReport
-from grpc_backoff.policy.presets import RETRY
 from tests.ledger import previous
-from tests.ledger.conftest import execute, open_store, submission
-
-STEPS = RETRY["steps"]
-QUICK = parse_policy("max_attempts: unlimited, deadline: 1d, delay: 10ms")
-SHOP = "shop:443"
+from tests.ledger.conftest import execute, open_store, opened_store, submission
+from tests.ledger.steps import QUICK, SHOP, STEPS
 
 
 async def test_tables_of_the_previous_version(url):
@@ -39,11 +34,17 @@ async def test_tables_of_the_previous_version(url):
     assert told.state is OperationState.SUCCEEDED
 
 
-async def test_both_versions_side_by_side(server):
-    """LG-2, LG-6: a deliverer of version 0.2 and one of this version share a ledger; no attempt is lost or doubled."""
+@pytest.fixture
+async def both(server):
+    """The URL of a PostgreSQL ledger, and its store."""
     url = server.database()
-    store = open_store(url)
-    await store.migrate(apply=True)
+    async with opened_store(url) as store:
+        yield url, store
+
+
+async def test_both_versions_side_by_side(both):
+    """LG-2, LG-6: a deliverer of version 0.2 and one of this version share a ledger; no attempt is lost or doubled."""
+    url, store = both
     ids = [told.id for told in await store.submit([submission(n) for n in range(100)])]
     ended = Counter()
 
@@ -74,7 +75,6 @@ async def test_both_versions_side_by_side(server):
         await asyncio.gather(ours(), theirs())
     found = await store.find(Filter(), 1000)
     attempts = [await store.attempts(id_) for id_ in ids]
-    await store.close()
 
     assert min(ended["ours"], ended["theirs"]) > 0
     assert sum(ended.values()) == 300
@@ -83,11 +83,9 @@ async def test_both_versions_side_by_side(server):
 
 
 @pytest.mark.parametrize("who", ["ours", "theirs"])
-async def test_the_other_version_recorded_a_loss(server, who):
+async def test_the_other_version_recorded_a_loss(both, who):
     """LG-6: a late report completes the attempt that a deliverer of the other version has recorded as lost."""
-    url = server.database()
-    store = open_store(url)
-    await store.migrate(apply=True)
+    url, store = both
     await store.submit([submission(1)])
     async with previous.Deliverer(url) as deliverer:
         [(id_, token)] = await deliverer.claim(SHOP, 1)
@@ -99,7 +97,6 @@ async def test_the_other_version_recorded_a_loss(server, who):
             await store.record([AttemptReport(id_, token, QUICK)])
     [operation] = await store.find(Filter(), 1)
     attempts = await store.attempts(id_)
-    await store.close()
 
     assert lost.state is OperationState.WAITING
     assert (operation.state, [attempt.code for attempt in attempts]) == (OperationState.SUCCEEDED, ["OK"])

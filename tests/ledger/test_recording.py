@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
 from grpc_backoff.calls.decision import FailedAttempt
-from grpc_backoff.calls.events import WaitSource
-from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.ledger.records import LOST, AttemptReport, Filter, OperationState
-from grpc_backoff.policy.presets import RETRY
 from tests.ledger.conftest import submission
 from tests.ledger.steps import QUICK, SHOP, STEPS, UNAVAILABLE, claimed, expired, failed, one, policy_of, submitted
 
@@ -61,38 +57,6 @@ async def test_final_failures(store, failure, state):
     assert await store.next_due(SHOP) is None
 
 
-async def test_exhausted(store):
-    """LG-7: when the last attempt that the policy allows fails, the operation ends, and the reason is recorded."""
-    policy = replace(QUICK, max_attempts=2)
-    await submitted(store, 1)
-    [operation] = await claimed(store)
-    await failed(store, operation, policy)
-    await asyncio.sleep(0.05)
-    [operation] = await claimed(store)
-
-    told = await failed(store, operation, policy)
-
-    assert (told.state, told.reason, told.attempts) == (OperationState.FAILED, "no attempts are left", 2)
-
-
-async def test_the_servers_word(store):
-    """LG-4: pushback sets the wait exactly; `retry-after` sets it with jitter added."""
-    await submitted(store, 1, 2)
-    first, second = await claimed(store, 2)
-
-    pushed = await failed(store, first, failure=FailedAttempt("UNAVAILABLE", ServerHint(0.5, WaitSource.PUSHBACK)))
-    after = await failed(
-        store,
-        second,
-        RETRY["standard"],
-        FailedAttempt("UNAVAILABLE", ServerHint(10.0, WaitSource.RETRY_AFTER)),
-        draw=0.5,
-    )
-
-    assert (pushed.delay, pushed.source) == (0.5, "grpc-retry-pushback-ms")
-    assert (after.delay, after.source) == (12.5, "retry-after")
-
-
 async def test_a_late_success_counts(store):
     """LG-6: a success under an expired lease ends the operation, even while another attempt is running."""
     await submitted(store, 1)
@@ -132,19 +96,6 @@ async def test_a_late_failure_reschedules_nothing(store):
         None,
     )
     assert [attempt.code for attempt in await store.attempts(first.id)] == ["UNAVAILABLE"]
-
-
-async def test_a_hint_at_the_cap_is_spread(store):
-    """LG-4: five operations that are told to wait for as long as the cap, or longer, do not all come back together."""
-    await submitted(store, *range(5))
-    hint = ServerHint(60.0, WaitSource.RETRY_AFTER)
-
-    told = [
-        await failed(store, each, failure=FailedAttempt("UNAVAILABLE", hint), draw=draw / 5)
-        for draw, each in enumerate(await claimed(store, 5))
-    ]
-
-    assert [each.delay for each in told] == pytest.approx([54.0, 55.2, 56.4, 57.6, 58.8])
 
 
 @pytest.mark.parametrize("gone", [0.5, 2.0])

@@ -27,7 +27,7 @@ from grpc_backoff.ledger import (
 )
 from grpc_backoff.ledger.records import AttemptReport
 from grpc_backoff.policy.presets import RETRY
-from tests.ledger.conftest import SETTINGS, open_store, submission
+from tests.ledger.conftest import SETTINGS, opened_store, submission
 
 STEPS = RETRY["steps"]
 HOUR = 3600.0
@@ -51,11 +51,9 @@ def path(tmp_path):
 @pytest.fixture
 async def timed(path):
     clock = Clock()
-    store = open_store(path, SETTINGS, clock=clock)
-    await store.migrate(apply=True)
-    store.clock = clock
-    yield store
-    await store.close()
+    async with opened_store(path, SETTINGS, clock=clock) as store:
+        store.clock = clock
+        yield store
 
 
 async def waiting(store):
@@ -135,84 +133,27 @@ async def test_what_was_replayed_before_the_clock_was_set_back(timed):
 
 async def test_busy(path):
     """LG-2, seed 001: a lock timeout raises an error and writes nothing; `submit` works again once the lock is free."""
-    store = open_store(path, replace(SETTINGS, lock_timeout=0.2))
-    await store.migrate(apply=True)
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
+    async with opened_store(path, replace(SETTINGS, lock_timeout=0.2)) as store:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
 
-    with pytest.raises(LedgerBusyError, match=r"after 0\.2 s waiting for another process.s lock; nothing was written"):
-        await store.submit([submission(1)])
-    other.execute("COMMIT")
-    other.close()
-
-    assert await store.find(Filter(), 1) == []
-    assert (await store.submit([submission(1)]))[0].new
-    await store.close()
-
-
-async def test_in_the_callers_transaction(path):
-    """LG-9: an operation submitted in the caller's sqlite3 transaction is stored on commit and dropped on rollback."""
-    async with await Ledger.open(path) as ledger:
-        mine = sqlite3.connect(path)
-        mine.execute("CREATE TABLE orders (id TEXT)")
-        mine.execute("INSERT INTO orders VALUES ('a')")
-        kept = await ledger.submit("t", "/m/m", b"a", within=mine)
-        assert await ledger.find() == []
-        mine.commit()
-        mine.execute("INSERT INTO orders VALUES ('b')")
-        await ledger.submit("t", "/m/m", b"b", within=mine)
-        mine.rollback()
-        await ledger.submit("t", "/m/m", b"c", within=mine)
-        mine.rollback()
-        mine.close()
-
-        assert [operation.id for operation in await ledger.find()] == [kept.id]
-        with pytest.raises(TypeError, match=r"within=builtins\.str: expected a sqlite3\.Connection"):
-            await ledger.submit("t", "/m/m", b"d", within="postgresql")
-
-
-async def test_a_connection_that_commits_by_itself(path):
-    """LG-9: `within` refuses a connection in autocommit mode unless the caller has begun a transaction."""
-    async with await Ledger.open(path) as ledger:
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as mine:
-            with pytest.raises(OptionError, match=r"within=.*autocommit.*: expected a connection with an open tr"):
-                await ledger.submit("t", "/m/m", b"a", within=mine)
-            assert not mine.in_transaction
-            mine.execute("BEGIN")
-            told = await ledger.submit("t", "/m/m", b"a", within=mine)
-            mine.execute("COMMIT")
-
-        assert [operation.id for operation in await ledger.find()] == [told.id]
-
-
-async def test_many_in_the_callers_transaction(path):
-    """LG-9: `submit_many` within the caller's transaction stores all or none and leaves the caller's rows alone."""
-    async with await Ledger.open(path) as ledger:
-        first, second = (ledger.prepared("t", "/m/m", b"a") for _ in range(2))
-        with contextlib.closing(sqlite3.connect(path)) as mine:
-            mine.row_factory = lambda cursor, row: dict(zip([part[0] for part in cursor.description], row, strict=True))
-            mine.execute("CREATE TABLE orders (id TEXT)")
-            mine.execute("INSERT INTO orders VALUES ('a')")
-            with pytest.raises(LedgerUnavailableError, match="NOT NULL"):
-                await ledger.submit_many([first, second._replace(method=None)], within=mine)
-            [kept, again] = await ledger.submit_many([first, first], within=mine)
-            mine.commit()
-            assert mine.execute("SELECT id FROM orders").fetchall() == [{"id": "a"}]
-
-        assert [operation.id for operation in await ledger.find()] == [kept.id]
-        assert (kept.new, again.new, again.id) == (True, False, kept.id)
-
-
-async def test_sql_for_any_driver(path):
-    """LG-9: the statement and parameters that `statement` returns store an operation in any transaction."""
-    async with await Ledger.open(path) as ledger:
-        prepared = ledger.prepared("t", "/m/m", b"a", idempotency_key="k")
-        other = sqlite3.connect(path)
-        other.execute(*ledger.statement(prepared))
-        other.commit()
+        with pytest.raises(
+            LedgerBusyError, match=r"after 0\.2 s waiting for another process.s lock; nothing was written"
+        ):
+            await store.submit([submission(1)])
+        other.execute("COMMIT")
         other.close()
 
-        assert (await ledger.get(prepared.id)).idempotency_key == "k"
+        assert await store.find(Filter(), 1) == []
+        assert (await store.submit([submission(1)]))[0].new
+
+
+async def test_an_error_within_the_callers_transaction(path):
+    """LG-9: if the database refuses one of many operations in the caller's transaction, the error says why."""
+    async with await Ledger.open(path) as ledger:
+        prepared = [ledger.prepared("t", "/m/m", b"a"), ledger.prepared("t", "/m/m", b"a")._replace(method=None)]
+        with contextlib.closing(sqlite3.connect(path)) as mine, pytest.raises(LedgerUnavailableError, match="NOT NULL"):
+            await ledger.submit_many(prepared, within=mine)
 
 
 async def test_a_full_disk(path):
@@ -328,19 +269,6 @@ async def test_a_directory_that_is_not_there(tmp_path):
         await Ledger.open(tmp_path / "nowhere" / "ledger.db")
 
 
-async def test_a_newer_schema(path):
-    """LG-13: tables created by a newer version of the library are refused."""
-    async with await Ledger.open(path):
-        pass
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE ledger_schema SET version = 99")
-
-    with pytest.raises(
-        LedgerSchemaError, match=r"a newer grpc-backoff has upgraded the tables to version 99; this one knows 3"
-    ):
-        await Ledger.open(path)
-
-
 async def test_older_tables_that_are_not_to_be_migrated(path):
     """LG-13: with `migrate=False`, missing tables are an error, and none are created."""
     with pytest.raises(LedgerSchemaError, match=f"run `grpc-backoff ledger --db {path} migrate`"):
@@ -365,16 +293,6 @@ async def test_a_strangers_file_is_left_as_it_is(path):
     with pytest.raises(LedgerSchemaError, match="to version 99"):
         await Ledger.open(path)
     assert Path(path).read_bytes() == before
-
-
-async def test_ten_that_migrate_at_once(path):
-    """LG-13: migrations run under a lock, so ten ledgers can open a new file at the same time."""
-    ledgers = await asyncio.gather(*(Ledger.open(path) for _ in range(10)))
-    for ledger in ledgers:
-        await ledger.submit("t", "/m/m", b"a")
-        await ledger.close()
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT count(*) FROM ledger_operations").fetchone() == (10,)
 
 
 async def test_cancelled_submits_are_whole(path):

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 import time
+from functools import partial
 
+import psycopg
+import pytest
+
+from grpc_backoff import OptionError
+from grpc_backoff.ledger import Ledger, LedgerStateError
 from grpc_backoff.ledger.records import Filter, OperationState
 from tests.ledger.conftest import submission
 from tests.ledger.steps import SHOP, claimed, one, policy_of, submitted
@@ -74,3 +82,97 @@ async def test_not_before(store):
     assert [each.id for each in await claimed(store, 10)] == [submission(2).id]
     assert 50 < await store.next_due(SHOP) <= 60
     assert (await store.ready(Filter(ids=(told.id,)), 1, policy_of))[0].ready is False
+
+
+def from_sqlite3(url, *, odd=False, autocommit=False):
+    connection = sqlite3.connect(url, **({"isolation_level": None} if autocommit else {}))
+    if odd:
+        connection.row_factory = lambda cursor, row: dict(
+            zip([part[0] for part in cursor.description], row, strict=True)
+        )
+    return connection
+
+
+def from_psycopg(kind, raw, url, *, odd=False, autocommit=False):
+    how = {"row_factory": psycopg.rows.dict_row, "cursor_factory": raw} if odd else {}
+    return kind.connect(url, autocommit=autocommit, **how)
+
+
+DRIVERS = {
+    "sqlite3": from_sqlite3,
+    "psycopg": partial(from_psycopg, psycopg.Connection, psycopg.RawCursor),
+    "psycopg, async": partial(from_psycopg, psycopg.AsyncConnection, psycopg.AsyncRawCursor),
+}
+
+
+@pytest.fixture(params=DRIVERS)
+async def connecting(request, tmp_path):
+    """A ledger and a function that returns a driver's connection to its database."""
+    own = request.param == "sqlite3"
+    url = str(tmp_path / "ledger.db") if own else request.getfixturevalue("server").database()
+    made = []
+
+    async def connect(**how):
+        made.append(await did(DRIVERS[request.param], url, **how))
+        return made[-1]
+
+    async with await Ledger.open(url) as ledger:
+        yield ledger, connect
+        for each in made:
+            await did(each.close)
+
+
+async def did(method, *given, **how):
+    answer = method(*given, **how)
+    return await answer if asyncio.iscoroutine(answer) else answer
+
+
+@pytest.mark.parametrize("odd", [False, True])
+async def test_in_the_callers_transaction(connecting, odd):
+    """LG-9: an operation in the caller's transaction is stored on commit and dropped on rollback.
+
+    The connection may have any row factory and any class of cursors.
+    """
+    ledger, connect = connecting
+    mine = await connect(odd=odd)
+    kept = await ledger.submit("t", "/m/m", b"a", idempotency_key="k", within=mine)
+    again = await ledger.submit("t", "/m/m", b"a", idempotency_key="k", within=mine)
+    assert await ledger.find() == []
+    await did(mine.commit)
+    await ledger.submit("t", "/m/m", b"b", within=mine)
+    await did(mine.rollback)
+
+    assert [operation.id for operation in await ledger.find()] == [kept.id]
+    assert (again.id, again.new) == (kept.id, False)
+    with pytest.raises(
+        TypeError, match=r"within=builtins.object: expected a (psycopg connection|sqlite3.Connection) for"
+    ):
+        await ledger.submit("t", "/m/m", b"d", within=object())
+
+
+async def test_within_autocommit(connecting):
+    """LG-9: a connection in autocommit mode needs an open transaction, of which a failed submit undoes only its own."""
+    ledger, connect = connecting
+    mine = await connect(autocommit=True)
+    with pytest.raises(OptionError, match=r"within=.*autocommit.*: expected a connection with an open tr"):
+        await ledger.submit("t", "/m/m", b"a", within=mine)
+    await did(mine.execute, "BEGIN")
+    [kept] = await ledger.submit_many([ledger.prepared("t", "/m/m", b"a", idempotency_key="k")], within=mine)
+    with pytest.raises(LedgerStateError, match="already has the idempotency key"):
+        await ledger.submit_many(
+            [ledger.prepared("t", "/m/m", b"c"), ledger.prepared("t", "/m/m", b"b", idempotency_key="k")], within=mine
+        )
+    await did(mine.execute, "COMMIT")
+
+    assert [each.id for each in await ledger.find()] == [kept.id]
+
+
+async def test_sql_for_any_driver(connecting):
+    """LG-9: the statement and parameters that `statement` returns store an operation in any transaction."""
+    ledger, connect = connecting
+    mine = await connect()
+    prepared = ledger.prepared("t", "/m/m", b"a", idempotency_key="k")
+    await did(mine.execute, *ledger.statement(prepared))
+    await did(mine.commit)
+
+    assert (await ledger.get(prepared.id)).idempotency_key == "k"

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint
-from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.ledger.records import (
     FINISHED,
     LOST,
@@ -44,6 +43,11 @@ def fail(standing=RUNNING, token=4, failure=UNAVAILABLE, policy=STEPS_OF_THREE, 
     return after_failure(policy, standing, token, failure, draw=draw, can_refresh=can_refresh)
 
 
+def told_to_wait(seconds, source):
+    return FailedAttempt("UNAVAILABLE", hint=ServerHint(seconds, source))
+
+
+PUSHBACK = WaitSource.PUSHBACK
 FAILURES = [
     # The failure and the number of attempts before it -> the state, delay, source and reason.
     (UNAVAILABLE, 0, OperationState.WAITING, 1.0, "schedule", None),
@@ -55,30 +59,9 @@ FAILURES = [
     (FailedAttempt("DEADLINE_EXCEEDED"), 0, OperationState.FAILED, None, None, None),
     (FailedAttempt("DEADLINE_EXCEEDED", own_timeout=True), 0, OperationState.WAITING, 1.0, "schedule", None),
     (FailedAttempt("UNAUTHENTICATED"), 0, OperationState.FAILED, None, None, None),
-    (
-        FailedAttempt("UNAVAILABLE", hint=ServerHint(None, WaitSource.PUSHBACK)),
-        0,
-        OperationState.FAILED,
-        None,
-        None,
-        "the server asked the client not to retry",
-    ),
-    (
-        FailedAttempt("UNAVAILABLE", hint=ServerHint(7.0, WaitSource.PUSHBACK)),
-        0,
-        OperationState.WAITING,
-        7.0,
-        "grpc-retry-pushback-ms",
-        None,
-    ),
-    (
-        FailedAttempt("UNAVAILABLE", hint=ServerHint(300.0, WaitSource.RETRY_AFTER)),
-        0,
-        OperationState.WAITING,
-        57.0,
-        "retry-after",
-        None,
-    ),
+    (told_to_wait(None, PUSHBACK), 0, OperationState.FAILED, None, None, "the server asked the client not to retry"),
+    (told_to_wait(7.0, PUSHBACK), 0, OperationState.WAITING, 7.0, "grpc-retry-pushback-ms", None),
+    (told_to_wait(300.0, WaitSource.RETRY_AFTER), 0, OperationState.WAITING, 57.0, "retry-after", None),
 ]
 
 
@@ -272,8 +255,3 @@ def test_what_a_row_says_of_a_lost_answer(policy, standing, failure, can_refresh
         replace(operation, state=OperationState.DISCARDED),
     ):
         assert recalled(moved, attempts, report) is None
-
-
-def test_a_policy_is_read_from_text():
-    """LG-1: an operation stores its policy as text, from which the policy is parsed."""
-    assert parse_policy("steps") == RETRY["steps"]

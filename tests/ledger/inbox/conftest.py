@@ -33,6 +33,14 @@ def api(request):
 
 
 @pytest.fixture
+def place(api):
+    """What opens inboxes for an API."""
+    made = servers.PLACES[api]()
+    yield made
+    made.close()
+
+
+@pytest.fixture
 def opening(api, url):
     """A function that runs a server with an inbox until the end of the test."""
     with contextlib.ExitStack() as stack:

@@ -42,6 +42,22 @@ def once(text, _context):
     return f"{text} {uuid.uuid4()}"
 
 
+class Gate:
+    """Where a handler waits until the test opens it; `reached` is set when it gets there."""
+
+    def __init__(self):
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def wait(self):
+        self.reached.set()
+        yield self.opened
+
+    def held(self, text, context):
+        """Wait, then handle the call."""
+        yield from self.wait()
+        return (yield from once(text, context))
+
+
 class Service:
     """What the servers of both APIs run: `handler`, which a test may replace."""
 
@@ -63,10 +79,12 @@ def rows(cursor):
     return cursor.fetchall() if cursor.description else []
 
 
-class AioServicer(services.EchoServicer):
+class Servicer(services.EchoServicer):
     def __init__(self, service):
         self._service = service
 
+
+class AioServicer(Servicer):
     async def Unary(self, request, context):  # noqa: N802
         steps = self._service.start(request, context)
         go, answer = steps.send, None
@@ -100,10 +118,7 @@ class AioServicer(services.EchoServicer):
         yield request
 
 
-class SyncServicer(services.EchoServicer):
-    def __init__(self, service):
-        self._service = service
-
+class SyncServicer(Servicer):
     def Unary(self, request, context):  # noqa: N802
         steps = self._service.start(request, context)
         go, answer = steps.send, None

@@ -15,7 +15,7 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.ledger import LedgerSchemaError
 from tests.echo import Message
 from tests.ledger.inbox import servers
-from tests.ledger.inbox.servers import Abort, Sql, once
+from tests.ledger.inbox.servers import Abort, Gate, Sql, once
 
 Code = grpc.StatusCode
 
@@ -63,21 +63,15 @@ def test_twenty_at_once(shop):
 
 def test_two_servers_share_a_database(api, url):
     """IB-2: a repeat that reaches another server waits for the first call, too."""
-    open_, reached = threading.Event(), threading.Event()
-
-    def held(text, context):
-        reached.set()
-        yield open_
-        return (yield from once(text, context))
-
+    gate = Gate()
     with servers.shop(api, url) as one, servers.shop(api, url) as other, ThreadPoolExecutor(2) as pool:
-        one.service.handler = held
+        one.service.handler = gate.held
         first = pool.submit(one.call)
-        assert reached.wait(20)
+        assert gate.reached.wait(20)
         second = pool.submit(other.call)
         time.sleep(0.8)  # longer than one slice of waiting; a slow machine only shortens the wait that is tested
         assert not second.done()
-        open_.set()
+        gate.opened.set()
 
         assert first.result(20) == second.result(20)
         assert other.service.begun["a"] == 0
@@ -111,21 +105,20 @@ def test_a_failure_is_rolled_back(shop, how):
 
 def test_a_waiting_repeat_takes_over_after_a_failure(shop):
     """IB-3: when the first call fails, a repeat that waited for it is executed."""
-    reached, open_ = threading.Event(), threading.Event()
+    gate = Gate()
 
     def fails(text, context):
-        reached.set()
-        yield open_
+        yield from gate.wait()
         yield Abort(Code.ABORTED)
 
     shop.service.handler = fails
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(shop.refused)
-        assert reached.wait(20)
+        assert gate.reached.wait(20)
         second = pool.submit(shop.call)
         time.sleep(0.1)
         shop.service.handler = once
-        open_.set()
+        gate.opened.set()
 
         assert first.result(20).code() is Code.ABORTED
         assert second.result(20).startswith("a ")
@@ -203,16 +196,10 @@ def test_the_longest_key(shop):
 def test_streams_with_a_key(shop):
     """IB-5: a stream with a key is UNIMPLEMENTED, because it would be executed again."""
     sent = [("idempotency-key", "k")]
-    down = shop.stub.Down(Message(text="b"), metadata=sent)
-    with pytest.raises(grpc.RpcError) as caught:
-        list(down)
-    assert caught.value.code() is Code.UNIMPLEMENTED
-    with pytest.raises(grpc.RpcError) as caught:
-        shop.stub.Up(iter([Message(text="b")]), metadata=sent)
-    assert caught.value.code() is Code.UNIMPLEMENTED
-    with pytest.raises(grpc.RpcError) as caught:
-        list(shop.stub.Both(iter([Message(text="b")]), metadata=sent))
-    assert caught.value.code() is Code.UNIMPLEMENTED
+    for call, request in (("Down", Message()), ("Up", iter([Message()])), ("Both", iter([Message()]))):
+        with pytest.raises(grpc.RpcError) as caught:
+            list(getattr(shop.stub, call)(request, metadata=sent))
+        assert caught.value.code() is Code.UNIMPLEMENTED
 
 
 def test_a_request_that_cannot_be_read(shop):
@@ -227,22 +214,16 @@ def test_a_request_that_cannot_be_read(shop):
 
 def test_a_deadline_passes_while_a_repeat_waits(shop):
     """IB-2: a repeat whose deadline passes while it waits ends, and the first call is unharmed."""
-    reached, open_ = threading.Event(), threading.Event()
-
-    def held(text, context):
-        reached.set()
-        yield open_
-        return (yield from once(text, context))
-
-    shop.service.handler = held
+    gate = Gate()
+    shop.service.handler = gate.held
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(shop.call)
-        assert reached.wait(20)
+        assert gate.reached.wait(20)
         assert shop.refused(timeout=0.3).code() is Code.DEADLINE_EXCEEDED
         cancelled = shop.future()
         time.sleep(0.1)
         cancelled.cancel()
-        open_.set()
+        gate.opened.set()
         answer = first.result(20)
 
     assert shop.call() == answer
@@ -252,19 +233,13 @@ def test_a_deadline_passes_while_a_repeat_waits(shop):
 def test_a_repeat_waits_for_hold_at_most(opening):
     """IB-2: after `hold`, a waiting repeat is UNAVAILABLE, so that the client repeats it later."""
     shop = opening(hold=0.2)
-    reached, open_ = threading.Event(), threading.Event()
-
-    def held(text, context):
-        reached.set()
-        yield open_
-        return (yield from once(text, context))
-
-    shop.service.handler = held
+    gate = Gate()
+    shop.service.handler = gate.held
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(shop.call)
-        assert reached.wait(20)
+        assert gate.reached.wait(20)
         error = shop.refused()
-        open_.set()
+        gate.opened.set()
         answer = first.result(20)
 
     assert error.code() is Code.UNAVAILABLE
@@ -349,20 +324,16 @@ def test_prune_refuses_what_is_no_time(shop, older_than):
     assert shop.recorded() == 1
 
 
-def test_a_newer_table(api, url):
+def test_a_newer_table(place, url):
     """LG-13: a table that a newer version has upgraded is rejected, and so is a missing one without `migrate`."""
-    place = servers.PLACES[api]()
-    try:
-        with pytest.raises(LedgerSchemaError, match="open it with migrate=True"):
-            place.open(url, migrate=False)
-        place.end(place.open(url))
-        place.end(place.open(url, migrate=False))
-        table = "grpc_backoff.inbox_schema" if url.startswith("postgresql:") else "ledger_inbox_schema"
-        servers.query(url, f"UPDATE {table} SET version = 99")
-        with pytest.raises(LedgerSchemaError, match="a newer grpc-backoff has upgraded the tables to version 99"):
-            place.open(url)
-    finally:
-        place.close()
+    with pytest.raises(LedgerSchemaError, match="open it with migrate=True"):
+        place.open(url, migrate=False)
+    place.end(place.open(url))
+    place.end(place.open(url, migrate=False))
+    table = "grpc_backoff.inbox_schema" if url.startswith("postgresql:") else "ledger_inbox_schema"
+    servers.query(url, f"UPDATE {table} SET version = 99")
+    with pytest.raises(LedgerSchemaError, match="a newer grpc-backoff has upgraded the tables to version 99"):
+        place.open(url)
 
 
 @pytest.mark.parametrize(
@@ -376,14 +347,10 @@ def test_a_newer_table(api, url):
         {"connections": True},
     ],
 )
-def test_invalid_options(api, url, how):
+def test_invalid_options(place, url, how):
     """IB-5: an invalid option is an error that says what is expected."""
-    place = servers.PLACES[api]()
-    try:
-        with pytest.raises(OptionError, match=f"{next(iter(how))}=.*: expected "):
-            place.open(url, **how)
-    finally:
-        place.close()
+    with pytest.raises(OptionError, match=f"{next(iter(how))}=.*: expected "):
+        place.open(url, **how)
 
 
 def test_nothing_secret_is_logged(shop, caplog):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -15,7 +14,7 @@ from grpc_backoff.ledger import LedgerUnavailableError
 from grpc_backoff.ledger.inbox.decision import Busy, Trouble
 from grpc_backoff.ledger.inbox.postgres import trouble_of
 from tests.ledger import server as servers
-from tests.ledger.inbox.servers import PLACES, Sql, once, query
+from tests.ledger.inbox.servers import Gate, Sql, once, query
 from tests.ledger.inbox.servers import shop as opened
 
 Code = grpc.StatusCode
@@ -56,12 +55,11 @@ def test_trouble(error, expected):
 
 def test_the_database_goes_away(api):
     """IB-6: while PostgreSQL is down, calls are UNAVAILABLE; when it is back, a repeat is executed once."""
-    reached, open_ = threading.Event(), threading.Event()
+    gate = Gate()
 
-    def held(text, context):
+    def halfway(text, context):
         yield from once(text, context)
-        reached.set()
-        yield open_
+        yield from gate.wait()
         yield Sql("SELECT 1")
         return text
 
@@ -69,11 +67,11 @@ def test_the_database_goes_away(api):
         pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
     with servers.running() as server, opened(api, server.database()) as shop, ThreadPoolExecutor(1) as pool:
         answer = shop.call("first")
-        shop.service.handler = held
+        shop.service.handler = halfway
         during = pool.submit(shop.refused, "second", "b")
-        assert reached.wait(20)
+        assert gate.reached.wait(20)
         server.stop(signal.SIGQUIT)
-        open_.set()
+        gate.opened.set()
 
         assert during.result(30).code() is Code.UNAVAILABLE
         assert shop.refused("third").code() is Code.UNAVAILABLE
@@ -129,19 +127,13 @@ def test_a_deferred_constraint_fails(api, url):
 
 def test_the_pool_is_exhausted(api, url):
     """IB-6: while all connections are busy, other calls wait and then are UNAVAILABLE."""
-    reached, open_ = threading.Event(), threading.Event()
-
-    def held(text, context):
-        reached.set()
-        yield open_
-        return (yield from once(text, context))
-
+    gate = Gate()
     with opened(api, url, connections=1) as shop, ThreadPoolExecutor(1) as pool:
-        shop.service.handler = held
+        shop.service.handler = gate.held
         first = pool.submit(shop.call)
-        assert reached.wait(20)
+        assert gate.reached.wait(20)
         error = shop.refused("other")
-        open_.set()
+        gate.opened.set()
 
         assert first.result(20).startswith("a ")
         assert error.code() is Code.UNAVAILABLE
@@ -180,14 +172,10 @@ def test_stricter_isolation(api, url, isolation):
         assert shop.effects() == ["a"]
 
 
-def test_a_url_that_is_none(api):
+def test_a_url_that_is_none(place):
     """LG-11: nothing of an invalid URL is shown, because it may be part of a password."""
-    place = PLACES[api]()
-    try:
-        with pytest.raises(LedgerUnavailableError) as caught:
-            place.open("postgresql://user:sec%ret@host/name")
-        assert "sec" not in str(caught.value)
-        with pytest.raises(LedgerUnavailableError, match="nothing was stored"):
-            place.open("postgresql:///none?host=/nowhere")
-    finally:
-        place.close()
+    with pytest.raises(LedgerUnavailableError) as caught:
+        place.open("postgresql://user:sec%ret@host/name")
+    assert "sec" not in str(caught.value)
+    with pytest.raises(LedgerUnavailableError, match="nothing was stored"):
+        place.open("postgresql:///none?host=/nowhere")

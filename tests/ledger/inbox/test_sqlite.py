@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -13,7 +12,7 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.ledger import LedgerUnavailableError
 from grpc_backoff.ledger.inbox.decision import Busy, Trouble
 from grpc_backoff.ledger.inbox.sqlite import trouble_of
-from tests.ledger.inbox.servers import PLACES, Sql, once
+from tests.ledger.inbox.servers import Gate, Sql, once
 from tests.ledger.inbox.servers import shop as opened
 
 Code = grpc.StatusCode
@@ -95,41 +94,32 @@ def test_another_program_holds_the_file(api, url):
 
 def test_the_file_is_deleted(api, url, tmp_path):
     """IB-6: a file that is deleted before COMMIT makes the call UNAVAILABLE, because nothing in it would last."""
-    reached, open_ = threading.Event(), threading.Event()
+    gate = Gate()
 
-    def held(text, context):
+    def halfway(text, context):
         yield from once(text, context)
-        reached.set()
-        yield open_
+        yield from gate.wait()
         return text
 
     with opened(api, url) as shop, ThreadPoolExecutor(1) as pool:
-        shop.service.handler = held
+        shop.service.handler = halfway
         call = pool.submit(shop.refused)
-        assert reached.wait(20)
+        assert gate.reached.wait(20)
         (tmp_path / "inbox.db").unlink()
-        open_.set()
+        gate.opened.set()
 
         assert call.result(20).code() is Code.UNAVAILABLE
         assert shop.refused().code() is Code.UNAVAILABLE
 
 
 @pytest.mark.parametrize("url", ["", ":memory:", "mysql://host/name", "file:inbox.db?mode=ro"])
-def test_urls_that_are_none(api, url):
+def test_urls_that_are_none(place, url):
     """IB-5: a URL that is neither a file nor PostgreSQL is an error that says what is expected."""
-    place = PLACES[api]()
-    try:
-        with pytest.raises(OptionError, match=r"url=.*: expected a path"):
-            place.open(url)
-    finally:
-        place.close()
+    with pytest.raises(OptionError, match=r"url=.*: expected a path"):
+        place.open(url)
 
 
-def test_a_directory(api, tmp_path):
+def test_a_directory(place, tmp_path):
     """IB-6: a file that cannot be opened is a LedgerUnavailableError."""
-    place = PLACES[api]()
-    try:
-        with pytest.raises(LedgerUnavailableError):
-            place.open(tmp_path)
-    finally:
-        place.close()
+    with pytest.raises(LedgerUnavailableError):
+        place.open(tmp_path)
