@@ -8,7 +8,6 @@ so a slow machine only makes the tests slower.
 from __future__ import annotations
 
 import asyncio
-import json
 
 import grpc
 import grpc.aio
@@ -19,7 +18,7 @@ from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.calls import machine as m
 from grpc_backoff.testing.front import FlakyFront, silent
 from tests.aio.retry_service import CODE, HANG, METHOD, Breaking, Say, answered, failing, peer
-from tests.echo import Echo, EchoStub, Message, serving
+from tests.echo import EchoStub, Message
 
 __all__ = ["peer"]
 
@@ -62,23 +61,6 @@ async def test_exhausted(peer):
 
 
 # Timeouts and deadlines (RT-7).
-
-
-def service_config(**entry):
-    return [("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], **entry}]}))]
-
-
-async def test_time_remaining(peer):
-    """RT-7: `time_remaining()` counts down for the whole call, and ignores a service config's timeout, as in grpcio."""
-    client = peer.client("retry: 1, delay: 1ms", options=service_config(timeout="50s"))
-    assert client.call().time_remaining() is None
-    call = client.call(timeout=100)
-    assert 95 < call.time_remaining() <= 100
-    await call
-    assert 0 < call.time_remaining() < 100
-    bounded = peer.client("retry: 1, delay: 1ms, deadline: 20s").call(timeout=100)
-    assert 15 < bounded.time_remaining() <= 20
-    await bounded
 
 
 # The caller's side.
@@ -153,40 +135,6 @@ async def test_connection_and_initial_metadata(peer):
     with pytest.raises(aio.RetriesExhaustedError):
         await call.wait_for_connection()
     assert len(peer.service.tries["b"]) == 3
-
-
-async def test_callables_that_raise(peer, caplog):
-    """CH-1: a serializer or deserializer that raises has the same effect as on a plain channel, and causes no retry."""
-
-    def broken(_):
-        raise ZeroDivisionError("broken")
-
-    secure = peer.client("retry: 3, delay: 1ms").channel
-    outcomes = []
-    for serialize, deserialize in (
-        (broken, Message.FromString),
-        (Message.SerializeToString, broken),
-    ):
-        call = secure.unary_unary(METHOD, serialize, deserialize)(Message(text="a"))
-        async with asyncio.timeout(30):
-            outcomes.append((await call, await call.code()))
-    assert outcomes == [(Message(), CODE.OK), (None, CODE.OK)]
-    assert [len(peer.service.tries[text]) for text in ("", "a")] == [1, 1]
-    assert caplog.text.count("ZeroDivisionError: broken") >= 2
-
-
-@pytest.mark.parametrize("side", ["client", "server"])
-async def test_a_message_that_is_too_large(side):
-    """RT-2: a message over the size limit of either side is RESOURCE_EXHAUSTED, and the call is not retried."""
-    service, limit = Echo(), [("grpc.max_receive_message_length", 100)]
-    async with serving(service, options=limit if side == "server" else ()) as port:
-        options = limit if side == "client" else ()
-        async with aio.insecure_channel(f"127.0.0.1:{port}", options=options, retry=QUICK) as channel:
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await EchoStub(channel).Unary(Message(text="a" * 1000))
-    assert type(caught.value) is grpc.aio.AioRpcError
-    assert caught.value.code() is CODE.RESOURCE_EXHAUSTED
-    assert service.executed.total() == (1 if side == "client" else 0)
 
 
 async def test_an_error_is_as_long_as_it_was(peer):

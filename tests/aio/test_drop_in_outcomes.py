@@ -7,7 +7,6 @@ tests slower.
 from __future__ import annotations
 
 import asyncio
-import pickle
 
 import grpc
 import grpc.aio
@@ -268,32 +267,3 @@ async def test_reader_of_a_cancelled_call(stub, server, method):
     for _ in range(2):
         with pytest.raises(asyncio.CancelledError):
             await call.read()
-
-
-@METHODS
-async def test_cancelled_by_the_server(stub, method):
-    """CH-1: CANCELLED from the server raises an `AioRpcError`, not a CancelledError."""
-    call = make(stub, method, "cancelled")
-    error = await outcome(call, method)
-    assert type(error) is grpc.aio.AioRpcError
-    assert error.code() is await call.code() is CODE.CANCELLED
-    assert error.details() == "the server's own"
-    assert call.cancelled()
-    assert not call.cancel()
-
-
-async def test_errors_can_be_pickled(stub, kind):
-    """CH-1: call errors can be pickled, including those of calls without a connection."""
-    refused = FlakyFront()
-    async with refused:
-        await refused.refuse()
-        async with kind.insecure_channel(refused.target) as channel:
-            errors = [
-                await outcome(stub.Unary(Message(text="abort")), "Unary"),
-                await outcome(EchoStub(channel).Unary(Message()), "Unary"),
-            ]
-    for error in errors:
-        again = pickle.loads(pickle.dumps(error))
-        assert type(again) is type(error)
-        assert repr(again) == repr(error)
-        assert again.trailing_metadata() == error.trailing_metadata()

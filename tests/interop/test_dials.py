@@ -16,7 +16,7 @@ import time
 import grpc
 import pytest
 
-from grpc_backoff import AttemptFailed, AttemptStarted, CoreRedial, Disconnected, aio
+from grpc_backoff import AttemptStarted, CoreRedial, Disconnected, aio
 from grpc_backoff.testing.front import FlakyFront, accept_close, healthy
 from tests.echo import EchoStub, Message, serving
 
@@ -104,38 +104,6 @@ async def watched():
                 await channel.close()
     finally:
         gc.enable()
-
-
-@pytest.mark.parametrize("arity", ARITIES)
-async def test_held_calls(arity):
-    """CB-1, CB-10: calls that a program still references cause no dials during an outage, after it, or after `close`.
-
-    Takes about five seconds of real time.
-    """
-    if arity in ("Up", "Both") and tuple(map(int, grpc.__version__.split(".")[:2])) < (1, 70):
-        pytest.skip("grpcio 1.63 itself can stay READY after the connection of a cancelled stream has ended")
-    held = []
-    async with watched() as (front, channel, log):
-        stub = EchoStub(channel)
-        for timeout in (None, 0.05):
-            await hold(held, stub, arity, timeout=timeout)
-        for _ in range(2):
-            front.behaviour = accept_close
-            await front.break_all()
-            await log.until(Disconnected, log.count(Disconnected) + (channel.get_state() is READY))
-            waiting = stub.Unary(Message(text="y"), wait_for_ready=True, timeout=20)
-            await log.until(AttemptFailed, log.count(AttemptFailed) + 3)
-            await hold(held, stub, arity)
-            front.behaviour = healthy
-            assert (await waiting).text == "y"
-            await hold(held, stub, arity)
-            await asyncio.sleep(WATCHED)
-            assert len(front.visits) == log.announced()
-        await front.break_all()
-        await channel.close()
-        await asyncio.sleep(WATCHED)
-        assert len(front.visits) == log.announced()
-    assert held
 
 
 @pytest.mark.parametrize("back", [False, True])

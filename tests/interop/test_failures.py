@@ -20,7 +20,6 @@ from grpc_backoff.config.settings import CONNECTING
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.testing.front import (
     FlakyFront,
-    accept_close,
     healthy,
     settings_then_close,
     silent,
@@ -170,28 +169,6 @@ async def test_a_running_stream_outlives_goaway():
         assert (await stream.read()).text == "b"
         await stream.done_writing()
         assert await stream.read() is grpc.aio.EOF
-
-
-async def test_killed_server():
-    """CH-3, CH-7: SIGKILL fails running calls; wait-for-ready calls wait, and succeed when the server is back."""
-    log = Log()
-    async with ServerProcess(free_port()) as server, channel_to(f"127.0.0.1:{server.port}", log) as channel:
-        assert await answer(channel, timeout=20, wait_for_ready=True) == "hello"
-        for killed in (1, 2):
-            stream = EchoStub(channel).Both()
-            await stream.write(Message())
-            await stream.read()
-            await server.kill()
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await stream.read()
-            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-            await log.until(Disconnected, killed)  # a call that entered the old connection would end with it
-            waiting = asyncio.ensure_future(answer(channel, wait_for_ready=True, timeout=60))
-            await log.until(AttemptFailed, len(log.of(AttemptFailed)) + 1)
-            with pytest.raises(grpc.aio.AioRpcError, match="last error: tcp"):
-                await answer(channel)
-            await server.start()
-            assert await waiting == "hello"
 
 
 async def test_frozen_server(file):
@@ -359,21 +336,3 @@ async def test_a_goaway_on_a_young_connection():
         assert 1.99 <= log.gaps()[0] <= 3.5
         assert not stream.done()
         stream.cancel()
-
-
-async def test_reset_on_the_wire(file):
-    """CB-9: `reset_connect_backoff()` ends a long backoff, so the channel dials at once."""
-    log = Log()
-    options = [("grpc.initial_reconnect_backoff_ms", 30_000)]
-    async with (
-        serving() as port,
-        FlakyFront(accept_close, upstream=("127.0.0.1", port)) as front,
-        channel_to(front.target, log, options, file=file) as channel,
-    ):
-        call = EchoStub(channel).Unary(Message(text="x"), wait_for_ready=True, timeout=60)
-        await log.until(AttemptFailed)
-        front.behaviour = healthy
-        began = time.monotonic()
-        channel.reset_connect_backoff()
-        assert (await call).text == "x"
-        assert time.monotonic() - began < 15
