@@ -25,6 +25,7 @@ from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing import FakeClock
 from grpc_backoff.testing.front import FlakyFront, silent
 from tests.aio.test_waiting import QUICK, failing, front
+from tests.both_apis.interceptors import for_asyncio, go_on
 from tests.echo import EchoStub, Message, serving
 
 __all__ = ["front"]
@@ -110,14 +111,9 @@ async def test_waiters_are_told_of_the_end():
             await waiting
 
 
-class _PassOn(grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(self, continuation, client_call_details, request):
-        return await continuation(client_call_details, request)
-
-
 async def test_dropped_with_interceptors(front):
     """CB-10: a dropped channel is garbage-collected even if interceptors made its calls run in tasks."""
-    channels = [aio.insecure_channel(front.target, options=QUICK, interceptors=[_PassOn()])]
+    channels = [aio.insecure_channel(front.target, options=QUICK, interceptors=for_asyncio(go_on))]
     await failing(EchoStub(channels[0]).Unary(Message()))
     await settle()
     gone = weakref.ref(channels[0])

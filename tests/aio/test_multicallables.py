@@ -21,7 +21,7 @@ from grpc_backoff import (
     parse_policy,
 )
 from tests.aio.retry_service import CODE, METHOD, Say, answered, failing, peer
-from tests.aio.test_drop_in_interceptors import Does
+from tests.both_apis.interceptors import for_asyncio, go_on
 from tests.echo import EchoStub, Message, serving
 
 __all__ = ["peer"]
@@ -112,11 +112,7 @@ async def test_previous_attempts_behind_a_core_that_retries(peer):
     assert [seen.before for seen in peer.service.tries["a"]] == [None] * 3
 
 
-async def passed_on(continuation, details, request):
-    return await continuation(details, request)
-
-
-@pytest.mark.parametrize("interceptors", [None, [Does(passed_on)]], ids=["bare", "intercepted"])
+@pytest.mark.parametrize("interceptors", [None, for_asyncio(go_on)], ids=["bare", "intercepted"])
 @pytest.mark.parametrize("retry", [None, "retry: 5"])
 async def test_retrying(peer, tmp_path, interceptors, retry):
     """BP-2: `retrying` takes a policy string, a policy or a name, and does not change the channel's own policy."""

@@ -28,6 +28,7 @@ from grpc_backoff.sharing import registry
 from grpc_backoff.sharing.registry import SCHEDULES
 from grpc_backoff.testing.front import FlakyFront, accept_close, healthy, silent
 from tests.aio.trying import until
+from tests.both_apis.interceptors import notes
 from tests.echo import Echo, EchoStub, Message, serving
 
 FAST = [("grpc.initial_reconnect_backoff_ms", 500), ("grpc_backoff.jitter", 0.0)]
@@ -293,24 +294,16 @@ async def test_events_reach_every_channel_and_one_log(front, caplog):
 
 async def test_interceptors_and_retries_are_the_channels_own(front):
     """SH-7: one channel's interceptors and retries do not apply to another channel that shares its connection."""
-
-    class Counting(grpc.aio.UnaryUnaryClientInterceptor):
-        seen = 0
-
-        async def intercept_unary_unary(self, continuation, client_call_details, request):
-            self.seen += 1
-            return await continuation(client_call_details, request)
-
-    counting = Counting()
+    noted = []
     async with (
         aio.insecure_channel(front.target, retry=RETRY) as retrying,
-        aio.insecure_channel(front.target, interceptors=[counting], retry=RETRY) as first,
+        aio.insecure_channel(front.target, interceptors=notes(noted, "first"), retry=RETRY) as first,
         aio.insecure_channel(front.target, retry={"another.Service/Method": RETRY}) as second,
     ):
         assert first._pool is retrying._pool
         for channel in (retrying, first, second):
             await called(channel)
-    assert counting.seen == 1
+    assert len(noted) == 1
 
 
 # Sharing a schedule (SH-3 to SH-6, SH-8).
