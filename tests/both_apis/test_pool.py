@@ -162,10 +162,11 @@ def test_a_bad_backend_beside_a_good_one(ours, log, options):
     codes, stop = Counter(), threading.Event()
     with place() as good, front(settings_then_close(0.0)) as bad:
         target = f"ipv4:{good.target},{bad.target}"
-        with ours.channel(target, options, listeners=[log.hear]) as channel:
+        half = ("grpc.initial_reconnect_backoff_ms", 500)
+        with ours.channel(target, [*options, half], listeners=[log.hear]) as channel:
             channel.ready()
             join = channel.start([calls(stop, codes, 0.04, wait_for_ready=True) for _ in range(2)])
-            time.sleep(5.5)  # until between two attempts, which are 1 s apart
+            time.sleep(2.75)  # until between two attempts, which are 0.5 s apart
             stop.set()
             join()
         visits = len(bad.visits)

@@ -130,10 +130,11 @@ class Place:
     On Linux, no other program gets the port in between.
     """
 
-    def __init__(self, servicer=None, credentials=None, threads=32, address=None):
+    def __init__(self, servicer=None, credentials=None, threads=32, address=None, handlers=()):
         self.servicer = servicer or Echo()
         self.credentials = credentials
         self._threads = threads
+        self._handlers = handlers
         self._server = None
         self._held = socket.socket()
         if sys.platform == "linux":
@@ -149,6 +150,7 @@ class Place:
         pool = ThreadPoolExecutor(self._threads)
         self._server = grpc.server(pool)
         services.add_EchoServicer_to_server(self.servicer, self._server)
+        self._server.add_generic_rpc_handlers(self._handlers)
         self.bound = (
             self._server.add_secure_port(self._address, self.credentials)
             if self.credentials
@@ -160,7 +162,7 @@ class Place:
     def kill(self, grace=None):
         if self._server is not None:
             self.servicer.end()
-            self._server.stop(grace).wait(20)
+            assert self._server.stop(grace).wait(20), "it has not stopped"
             self._server = None
 
     def close(self):
@@ -170,9 +172,9 @@ class Place:
 
 
 @contextlib.contextmanager
-def place(servicer=None, credentials=None, *, up=True, threads=32, address=None):
+def place(servicer=None, credentials=None, *, up=True, **how):
     """Yield a `Place`, whose server is running if `up`."""
-    made = Place(servicer, credentials, threads, address)
+    made = Place(servicer, credentials, **how)
     if up:
         made.start()
     try:
