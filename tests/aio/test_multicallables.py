@@ -91,7 +91,7 @@ def config_for(tries):
 
 @pytest.mark.parametrize("tries", [2, 5, 8])
 async def test_argument_over_service_config_over_file(peer, tmp_path, tries):
-    """BP-3, RT-10: an argument overrides the service config, which overrides the file; retries do not multiply."""
+    """BP-3, BP-5, RT-10: arguments override the service config, which overrides the file; retries do not multiply."""
     file = tmp_path / "retry.toml"
     file.write_text(FILE)
     peer.service.scripts |= dict.fromkeys(["file", "service config", "argument", "name"], NEVER)

@@ -200,19 +200,6 @@ async def test_done_callback(method):
         assert seen == [(True, True)]
 
 
-async def test_write_without_a_connection():
-    """CH-4: without a connection, `write()` and `read()` raise a NoConnectionError that says why."""
-    async with FlakyFront() as front:
-        await front.refuse()
-        retry = "retry: 2, delay: 10ms, codes: ABORTED"
-        async with aio.insecure_channel(front.target, retry=retry) as channel:
-            call = EchoStub(channel).Both()
-            for question in (lambda: call.write(Message()), call.read, call.read):
-                with pytest.raises(aio.NoConnectionError) as caught:
-                    await question()
-                assert caught.value.status.last_error is not None
-
-
 @REQUEST_STREAMS
 async def test_half_close_of_a_call_that_fails(method):
     """RT-8: `done_writing()` does not raise on an attempt that fails; the attempt's status says why it failed."""

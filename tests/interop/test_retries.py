@@ -7,7 +7,6 @@ machine with two busy cores.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 
 import grpc
@@ -21,24 +20,13 @@ from hyperframe.frame import GoAwayFrame
 from grpc_backoff import CallRetried, RetryBudget, WaitSource, aio
 from grpc_backoff.testing.front import FlakyFront, healthy
 from grpc_judge.servers.keeper import free_port
-from tests.aio.retry_service import RetryService, Say, failing
+from tests.aio.retry_service import RetryService
 from tests.echo import EchoStub, Message, serving
 from tests.interop.processes import ServerProcess
 
 QUICK = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100)]
 UNARY, OTHER = "echo.v1.Echo/Unary", "echo.v1.Echo/Down"
 CODE = grpc.StatusCode
-
-
-def service_config(tries, backoff="0.001s"):
-    policy = {
-        "maxAttempts": tries,
-        "initialBackoff": backoff,
-        "maxBackoff": backoff,
-        "backoffMultiplier": 1,
-        "retryableStatusCodes": ["UNAVAILABLE"],
-    }
-    return [("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]}))]
 
 
 # A server that is killed while calls are running.
@@ -258,24 +246,3 @@ async def test_a_call_that_was_taken_is_not_refused():
     assert await refused.outcome() is CODE.OK
     assert refused.retries == [WaitSource.SCHEDULE]
     assert refused.before == ["1"]
-
-
-# The core's own retries are off, so the core does not dial for them.
-
-
-@pytest.mark.parametrize("tries", [2, 4, 7])
-async def test_a_service_config_is_obeyed_once(tries):
-    """RT-10, BP-5: this layer carries out a service config's retryPolicy, with its exact number of attempts.
-
-    That number may exceed the five attempts that the core allows.
-    """
-    service = RetryService(always=Say())
-    async with serving(service) as port:
-        async with aio.insecure_channel(f"127.0.0.1:{port}", options=service_config(tries)) as channel:
-            error = await failing(EchoStub(channel).Unary(Message(text="config")))
-        both = aio.insecure_channel(f"127.0.0.1:{port}", options=service_config(tries), retry="retry: 2")
-        async with both as channel:
-            await failing(EchoStub(channel).Unary(Message(text="both")))
-    assert len(service.tries["config"]) == error.attempts == tries
-    assert [seen.before for seen in service.tries["config"]] == [None, *map(str, range(1, tries))]
-    assert len(service.tries["both"]) == 3
