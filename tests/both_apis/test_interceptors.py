@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import CallRetried, Reason, RetriesExhaustedError
+from grpc_backoff import Reason, RetriesExhaustedError
 from tests.both_apis.api import RETRY
 from tests.both_apis.interceptors import go_on, looking, noting
 from tests.both_apis.tries import fails, hangs
@@ -250,24 +250,3 @@ def test_a_retrying_interceptor(trying, way):
     with trying(*[fails()] * 6, retry="retry: 1, delay: 10ms", interceptors=[insists]) as (service, channel):
         assert channel.begin(way).outcome().code is CODE.UNAVAILABLE
     assert service.previous == [None, "1"] * 3
-
-
-def test_cancel_between_two_attempts(trying, cancellable, log):
-    """CH-1: an intercepted call can be cancelled between two attempts."""
-    with trying(fails(), retry="retry: 3, delay: 60s", interceptors=[go_on]) as (service, channel):
-        call = channel.begin(cancellable)
-        log.until(CallRetried)
-        assert call.cancel()
-        assert call.outcome().code is CODE.CANCELLED
-        assert call.cancelled()
-        assert len(service.got) == 1
-
-
-@pytest.mark.parametrize("method", ["Down", "Both"])
-def test_failure_behind_the_first_answer(trying, method):
-    """RT-8: a response that passes through an interceptor commits the call, which is then no longer retried."""
-    with trying(fails(), fails(1, answers=1), interceptors=[go_on]) as (service, channel):
-        call = channel.begin(method)
-        assert call.read() == "answer 0"
-        assert call.outcome().details == "not now"
-        assert len(service.got) == 2

@@ -40,6 +40,7 @@ class Echo(services.EchoServicer):
         metadata: the metadata of each call, with the last value of each key.
         pairs: the metadata of each call, as the pairs that arrived.
         remaining: the time that each call had left when it arrived, in seconds.
+        hung: an event for each call that hangs or has hung; when it is set, the call goes on.
     """
 
     def __init__(self):
@@ -48,7 +49,7 @@ class Echo(services.EchoServicer):
         self.metadata = []
         self.pairs = []
         self.remaining = []
-        self._over = []
+        self.hung = []
         self.hanging = threading.Event()
         self.cancelled = threading.Event()
 
@@ -111,7 +112,7 @@ class Echo(services.EchoServicer):
 
     def _hang(self, context):
         over = threading.Event()
-        self._over.append(over)
+        self.hung.append(over)
         if not context.add_callback(lambda: (over.set(), self.cancelled.set())):  # the call has already ended
             over.set()
             self.cancelled.set()
@@ -120,7 +121,7 @@ class Echo(services.EchoServicer):
 
     def end(self):
         """End every call that hangs."""
-        for over in self._over:
+        for over in self.hung:
             over.set()
 
 
