@@ -20,7 +20,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import CallExhausted, CallRetried, CallSucceeded, aio, parse_policy
+from grpc_backoff import CallExhausted, CallSucceeded, aio, parse_policy
+from tests.both_apis.log import Log
 from tests.certificates import client_credentials, server_credentials
 from tests.echo import Echo, EchoStub, Message, serving
 
@@ -144,26 +145,11 @@ class Client:
         self.channel = channel
         self.stub = EchoStub(channel)
         self.events = events
+        self.of, self.until = events.of, events.arrived
 
     def call(self, text="a", **how):
         """Make a unary call."""
         return self.stub.Unary(Message(text=text), **how)
-
-    def of(self, kind):
-        """Return the events of one type."""
-        return [event for event in self.events if isinstance(event, kind)]
-
-    async def until(self, kind, count=1):
-        """Wait for this many events of one type; return the last of them."""
-        async with asyncio.timeout(30):
-            while len(self.of(kind)) < count:
-                await asyncio.sleep(0.002)
-        return self.of(kind)[count - 1]
-
-    @property
-    def waits(self):
-        """The waits between attempts that the events reported, in seconds."""
-        return [event.delay for event in self.of(CallRetried)]
 
     @property
     def ends(self):
@@ -187,7 +173,7 @@ class Peer:
 
     def client(self, retry=None, *, target=None, **how):
         """Open a channel, which is closed at the end of the test."""
-        events = []
+        events = Log()
         listeners = [events.append, *how.pop("listeners", ())]
         target = target or self.target
         if self.secure:

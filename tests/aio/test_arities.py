@@ -13,7 +13,6 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import CallRetried
-from tests.aio.service import fails, hangs
 from tests.aio.trying import (
     BUFFER,
     CODE,
@@ -23,7 +22,9 @@ from tests.aio.trying import (
     finish,
     make,
     trying,
+    until,
 )
+from tests.both_apis.tries import fails, hangs
 from tests.echo import Message
 
 LATER = "retry: 3, delay: 60s"
@@ -73,7 +74,7 @@ async def test_cancel(method, style, phase, how):
         call, seen = make(service.stub, method, style=style), []
         call.add_done_callback(lambda ended: seen.append((ended is call, ended.done(), ended.cancelled())))
         finishing = asyncio.create_task(finish(call))
-        await service.until(there)
+        await until(lambda: there(service))
         assert not call.done()
         assert call.cancel() if how == "call" else finishing.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -85,7 +86,7 @@ async def test_cancel(method, style, phase, how):
         assert not call.cancel()
         assert len(await call.initial_metadata()) == len(await call.trailing_metadata()) == 0
         tries = len(service.got)
-        await service.until(lambda service: service.ended == tries)
+        await until(lambda: service.ended == tries)
         await asyncio.sleep(0.02)
         assert len(service.got) == tries
         assert seen == [(True, True, True)]
@@ -104,7 +105,7 @@ async def test_cancel_one_of_two_tasks(phase, who):
                 await call.write(Message(text="x" * 1_000_000))
 
         tasks = {"reader": asyncio.create_task(call.read()), "writer": asyncio.create_task(write())}
-        await service.until(there)
+        await until(lambda: there(service))
         await asyncio.sleep(0.1)  # by now the writer is blocked
         tasks[who].cancel()
         await asyncio.wait(tasks.values(), timeout=30)
@@ -137,12 +138,12 @@ async def test_iterator_that_raises(method, error, style, behaviours):
     async with trying(*behaviours) as service:
         call = getattr(service.stub, method)(requests() if style == "async iterator" else at_once())
         if behaviours and style == "async iterator":
-            await service.until(lambda service: len(service.got) == 2)
+            await until(lambda: len(service.got) == 2)
             go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await finish(call)
         assert await call.code() is CODE.CANCELLED
-        await service.until(lambda service: service.ended == len(service.got))
+        await until(lambda: service.ended == len(service.got))
 
 
 @REQUEST_STREAMS

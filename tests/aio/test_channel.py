@@ -6,7 +6,6 @@ import asyncio
 import gc
 import random
 import sys
-import time
 import warnings
 import weakref
 from dataclasses import fields
@@ -16,7 +15,6 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import aio
-from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.connection import events
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.jitter import Proportional
@@ -25,6 +23,7 @@ from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing import FakeClock
 from grpc_backoff.testing.front import FlakyFront, silent
 from tests.aio.test_waiting import QUICK, failing, front
+from tests.both_apis.interceptors import for_asyncio, go_on
 from tests.echo import EchoStub, Message, serving
 
 __all__ = ["front"]
@@ -110,14 +109,9 @@ async def test_waiters_are_told_of_the_end():
             await waiting
 
 
-class _PassOn(grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(self, continuation, client_call_details, request):
-        return await continuation(client_call_details, request)
-
-
 async def test_dropped_with_interceptors(front):
     """CB-10: a dropped channel is garbage-collected even if interceptors made its calls run in tasks."""
-    channels = [aio.insecure_channel(front.target, options=QUICK, interceptors=[_PassOn()])]
+    channels = [aio.insecure_channel(front.target, options=QUICK, interceptors=for_asyncio(go_on))]
     await failing(EchoStub(channels[0]).Unary(Message()))
     await settle()
     gone = weakref.ref(channels[0])
@@ -162,42 +156,8 @@ async def test_a_channel_says_where_its_values_come_from(tmp_path, monkeypatch):
         await channel.close()
 
 
-class NoClock:
-    def now(self):
-        return 0.0
-
-
 async def listens(event):
     """Do nothing; as a coroutine function, this is not a valid listener."""
-
-
-FUNCTION = "a function that takes one event, and not a coroutine function"
-RNG = "a source of random numbers such as random.Random(1)"
-CLOCK = "a Clock, with now() and call_at()"
-
-
-@pytest.mark.parametrize(
-    ("how", "key", "allowed"),
-    [
-        ({"listeners": print}, "listeners", "a list of functions"),
-        ({"listeners": [print, "print"]}, "listeners[1]", FUNCTION),
-        ({"listeners": [None]}, "listeners[0]", FUNCTION),
-        ({"listeners": [listens]}, "listeners[0]", FUNCTION),
-        ({"rng": 42}, "rng", RNG),
-        ({"rng": random.random}, "rng", RNG),
-        ({"rng": random.Random}, "rng", RNG),
-        ({"clock": time.monotonic}, "clock", CLOCK),
-        ({"clock": NoClock()}, "clock", CLOCK),
-        ({"clock": LoopClock}, "clock", CLOCK),
-    ],
-)
-async def test_arguments_of_the_wrong_kind(how, key, allowed):
-    """CH-10: an argument of the wrong kind is rejected when the channel is created, not when it is first used."""
-    with pytest.raises(OptionError) as caught:
-        aio.insecure_channel("127.0.0.1:1", **how)
-    value = next(iter(how.values()))
-    assert (caught.value.key, caught.value.allowed) == (key, allowed)
-    assert caught.value.value in (value, *(value if isinstance(value, list) else ()))
 
 
 async def test_arguments_of_the_right_kind():

@@ -28,17 +28,13 @@ from grpc_backoff.testing.front import (
     settings_then_close,
     silent,
 )
+from tests.both_apis.interceptors import for_asyncio, go_on
 from tests.echo import EchoStub, Message, serving
 from tests.peers import hanging_up
 from tests.sync.service import front
 
 NO_SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 """A SETTINGS frame that changes nothing."""
-
-
-class PassOn(grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(self, continuation, details, request):
-        return await continuation(details, request)
 
 
 def connector(target, *, options=(), credentials=None):
@@ -199,7 +195,7 @@ class Plugin:
         """Return no factory."""
 
 
-@pytest.mark.parametrize("interceptors", [[], [PassOn()]])
+@pytest.mark.parametrize("interceptors", [[], for_asyncio(go_on)])
 async def test_channelz_shows_channels_that_connect(interceptors):
     """CH-1: channelz shows only channels that connect, not the internal one that keeps grpcio's poller alive."""
     async with serving() as port:

@@ -111,6 +111,14 @@ async def test_a_server_that_says_a_goaway_came_with_metadata_as_it_leaves():
     assert speaker.requests == 1
 
 
+async def test_a_server_that_says_it_found_no_connection_as_it_leaves():
+    """CH-7: a call that was answered on a draining connection is not sent again on the next. Takes half a second."""
+    speaker = Speaker(CODE.UNAVAILABLE, UNSENT, leaves=0.5)
+    async with calling(speaker, None) as (stub, _):
+        assert await call(stub, wait_for_ready=True).code() is CODE.UNAVAILABLE
+    assert speaker.requests == 1
+
+
 @pytest.mark.parametrize("code", [CODE.UNAVAILABLE, CODE.INTERNAL])
 @pytest.mark.parametrize("words", [UNSENT, "connections to all backends failing"])
 @pytest.mark.parametrize("retry", [None, "retry: 0"])

@@ -154,16 +154,6 @@ async def test_reader_and_writer_tasks(stub):
     assert await reading == ["a", "b", "c"]
 
 
-async def test_write_unary(stub):
-    """CH-1: requests can be written to a call that returns a single response."""
-    call = stub.Up()
-    await call.write(Message(text="a"))
-    await call.write(Message(text="b"))
-    await call.done_writing()
-    assert (await call).text == "ab"
-    await call.done_writing()  # does nothing
-
-
 async def test_done_writing_first(stub):
     """CH-1: a call may end its requests without sending any."""
     call = stub.Up()

@@ -7,7 +7,6 @@ tests slower.
 from __future__ import annotations
 
 import asyncio
-import pickle
 
 import grpc
 import grpc.aio
@@ -137,17 +136,6 @@ async def test_cancel_one_of_two_that_await(stub, server):
     assert second.cancelled()
 
 
-async def test_error_again(stub):
-    """CH-1: a failed call raises its error each time it is awaited or read."""
-    call = stub.Unary(Message(text="abort"))
-    for _ in range(2):
-        assert (await outcome(call, "Unary")).code() is CODE.FAILED_PRECONDITION
-    call = stub.Down(Message(text="abort"))
-    for _ in range(2):
-        with pytest.raises(grpc.aio.AioRpcError):
-            await call.read()
-
-
 async def test_write_to_a_failed_call(stub):
     """CH-1: writing to a failed call raises InvalidStateError."""
     call = stub.Both()
@@ -156,32 +144,6 @@ async def test_write_to_a_failed_call(stub):
     with pytest.raises(asyncio.InvalidStateError):
         await call.write(Message())
     await call.done_writing()  # does nothing
-
-
-async def test_write_without_a_connection(kind):
-    """CH-3: without a connection, a pending write raises the call's error, and later writes raise InvalidStateError."""
-    async with FlakyFront() as front:
-        await front.refuse()
-        async with kind.insecure_channel(front.target) as channel:
-            call = EchoStub(channel).Both()
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await call.write(Message())
-            assert caught.value.code() is CODE.UNAVAILABLE
-            with pytest.raises(asyncio.InvalidStateError):
-                await call.write(Message())
-            await call.done_writing()
-
-
-async def test_read_without_a_connection(kind):
-    """CH-3: without a connection, `read()` raises UNAVAILABLE each time."""
-    async with FlakyFront() as front:
-        await front.refuse()
-        async with kind.insecure_channel(front.target) as channel:
-            call = EchoStub(channel).Down(Message())
-            for _ in range(2):
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await call.read()
-                assert caught.value.code() is CODE.UNAVAILABLE
 
 
 @METHODS
@@ -205,26 +167,6 @@ async def test_questions_asked_before_the_end(stub, method, text):
     assert isinstance(answers["initial_metadata"], grpc.aio.Metadata)
     assert isinstance(answers["trailing_metadata"], grpc.aio.Metadata)
     assert text == "hang" or set(TRAILING) <= set(answers["trailing_metadata"])
-
-
-@METHODS
-async def test_wait_for_connection_of_a_failed_call(stub, method):
-    """CH-1: `wait_for_connection()` on a failed call raises that call's error."""
-    call = make(stub, method, "abort")
-    await outcome(call, method)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call.wait_for_connection()
-    assert caught.value.code() is CODE.FAILED_PRECONDITION
-
-
-@METHODS
-async def test_wait_for_connection_of_a_cancelled_call(stub, server, method):
-    """CH-1: `wait_for_connection()` raises CancelledError on a cancelled call."""
-    call = make(stub, method)
-    assert await asyncio.to_thread(server.servicer.hanging.wait, 20)
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call.wait_for_connection()
 
 
 @pytest.mark.parametrize("method", ["Up", "Both"])
@@ -259,41 +201,39 @@ async def test_writer_of_a_cancelled_call(stub, method):
     await call.done_writing()
 
 
-@pytest.mark.parametrize("method", ["Down", "Both"])
-async def test_reader_of_a_cancelled_call(stub, server, method):
-    """CH-1: `read()` on a cancelled call raises CancelledError each time."""
+@METHODS
+async def test_a_cancelled_call_again(stub, server, method):
+    """CH-1: `wait_for_connection()` and `read()` on a cancelled call raise CancelledError each time."""
     call = make(stub, method)
     assert await asyncio.to_thread(server.servicer.hanging.wait, 20)
     call.cancel()
     for _ in range(2):
-        with pytest.raises(asyncio.CancelledError):
-            await call.read()
+        for ask in (call.wait_for_connection, *([call.read] if method in RESPONSE_STREAMS else [])):
+            with pytest.raises(asyncio.CancelledError):
+                await ask()
 
 
 @METHODS
-async def test_cancelled_by_the_server(stub, method):
-    """CH-1: CANCELLED from the server raises an `AioRpcError`, not a CancelledError."""
-    call = make(stub, method, "cancelled")
-    error = await outcome(call, method)
-    assert type(error) is grpc.aio.AioRpcError
-    assert error.code() is await call.code() is CODE.CANCELLED
-    assert error.details() == "the server's own"
-    assert call.cancelled()
-    assert not call.cancel()
+async def test_a_failed_call_again(stub, method):
+    """CH-1: a failed call raises its error each time it is awaited or read, and from `wait_for_connection()`."""
+    call = make(stub, method, "abort")
+    for ask in [call.read] * 2 if method in RESPONSE_STREAMS else [lambda: finish(call, method)] * 2:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await ask()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.wait_for_connection()
+    assert caught.value.code() is CODE.FAILED_PRECONDITION
 
 
-async def test_errors_can_be_pickled(stub, kind):
-    """CH-1: call errors can be pickled, including those of calls without a connection."""
-    refused = FlakyFront()
-    async with refused:
-        await refused.refuse()
-        async with kind.insecure_channel(refused.target) as channel:
-            errors = [
-                await outcome(stub.Unary(Message(text="abort")), "Unary"),
-                await outcome(EchoStub(channel).Unary(Message()), "Unary"),
-            ]
-    for error in errors:
-        again = pickle.loads(pickle.dumps(error))
-        assert type(again) is type(error)
-        assert repr(again) == repr(error)
-        assert again.trailing_metadata() == error.trailing_metadata()
+async def test_streams_without_a_connection(kind, nowhere):
+    """CH-3: without a connection, `read()` and a pending write raise the call's error, and later writes are refused."""
+    async with kind.insecure_channel(nowhere) as channel:
+        stub = EchoStub(channel)
+        written, read = stub.Both(), stub.Down(Message())
+        for ask in (lambda: written.write(Message()), read.read, read.read):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await ask()
+            assert caught.value.code() is CODE.UNAVAILABLE
+        with pytest.raises(asyncio.InvalidStateError):
+            await written.write(Message())
+        await written.done_writing()

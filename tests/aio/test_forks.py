@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import grpc
@@ -15,14 +12,13 @@ import pytest
 import grpc_backoff
 from grpc_backoff import ForkError, aio
 from grpc_backoff.channel import forks
-from grpc_backoff.sync.pump import needs_pump
 from tests.echo import serving
+from tests.sync.test_forks import needs_forks, run
 
 PROGRAM = Path(__file__).parent / "forking.py"
 
 
-@pytest.mark.skipif(needs_pump(), reason="with grpcio 1.63 a forked child can hang, whatever is set; not found out why")
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
+@needs_forks
 @pytest.mark.parametrize("phase", ["idle", "ready", "backoff", "closing", "closed"])
 async def test_children(phase):
     """FK-1: in the child, using an inherited channel raises ForkError; so does creating a channel that would hang.
@@ -31,16 +27,7 @@ async def test_children(phase):
     With it, a child crashes if there was a connection at the fork, even with plain grpc.
     """
     async with serving() as port:
-        done = await asyncio.to_thread(
-            subprocess.run,
-            [sys.executable, PROGRAM, phase, f"127.0.0.1:{port}"],
-            env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"},
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+        done = await asyncio.to_thread(run, "0", PROGRAM, phase, f"127.0.0.1:{port}")
     inherited, made, child = ast.literal_eval(done.stdout)
     assert inherited == ["ForkError", *(["UsageError"] * 2 if phase in ("closing", "closed") else ["ForkError"] * 2)]
     assert made == ("new" if phase == "closed" else "ForkError")

@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from grpc_backoff import aio
 from grpc_backoff.testing.front import FlakyFront
-from tests.aio.service import fails
-from tests.aio.test_drop_in_interceptors import notes
 from tests.aio.trying import ANSWERS, CALLS, CODE, METHODS, failing, finish, make, trying
+from tests.both_apis.interceptors import notes
+from tests.both_apis.tries import fails
 from tests.echo import EchoStub, Message, serving
 
 QUICK = [("grpc.initial_reconnect_backoff_ms", 100)]

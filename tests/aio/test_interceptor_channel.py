@@ -1,6 +1,11 @@
-"""CH-1: interceptors can be added to an existing channel's lists, as client libraries do with `grpc.aio.Channel`."""
+"""CH-1: features that only asyncio's interceptors have, such as lists on the channel to which client libraries add.
+
+`tests/both_apis/test_interceptors.py` covers what interceptors do on both APIs.
+"""
 
 from __future__ import annotations
+
+import asyncio
 
 import grpc
 import grpc.aio
@@ -10,7 +15,7 @@ import grpc_backoff
 from grpc_backoff import aio
 from grpc_backoff.aio import interceptor_channel
 from tests.aio.test_drop_in_calls import ANSWERS, answer, call_all
-from tests.aio.test_drop_in_interceptors import NoteUnaryUnary, notes
+from tests.both_apis.interceptors import for_asyncio, looking, notes
 from tests.echo import EchoStub, Message, serving
 
 NAMES = {
@@ -87,7 +92,7 @@ async def test_order(channel, server):
 async def test_one_arity_alone(channel, server):
     """CH-1: an interceptor of one kind runs only for calls of its own arity."""
     noted = []
-    channel._unary_unary_interceptors.append(NoteUnaryUnary(noted, "mine"))
+    channel._unary_unary_interceptors.append(notes(noted, "mine")[0])
     stub = EchoStub(channel)
     for method, call in call_all(stub).items():
         assert await answer(call) == ANSWERS[method]
@@ -133,16 +138,9 @@ async def test_on_a_closed_channel(kind, server):
 async def test_waits_and_fails_are_seen():
     """CH-3: an interceptor that was added later sees the wait as part of the call, and the call's final error."""
     seen = []
-
-    class Looks(grpc.aio.UnaryUnaryClientInterceptor):
-        async def intercept_unary_unary(self, continuation, client_call_details, request):
-            call = await continuation(client_call_details, request)
-            seen.append(await call.code())
-            return call
-
     async with aio.insecure_channel("127.0.0.1:1") as channel:
         stub = EchoStub(channel)
-        channel._unary_unary_interceptors.append(Looks())
+        channel._unary_unary_interceptors.append(for_asyncio(looking(seen))[0])
         with pytest.raises(aio.NoConnectionError):
             await stub.Unary(Message())
         with pytest.raises(aio.NoConnectionError):
@@ -258,7 +256,7 @@ async def test_refused_whatever_was_accepted(bad):
 async def test_wrapped_after_a_channel_was_made(monkeypatch):
     """CH-1: a wrapper that replaces grpc's constructor later applies to the next channel."""
     await aio.insecure_channel("127.0.0.1:1").close()
-    plain, noted = grpc.aio.insecure_channel, NoteUnaryUnary([], "late")
+    plain, (noted, *_) = grpc.aio.insecure_channel, notes([], "late")
     monkeypatch.setattr(
         grpc.aio, "insecure_channel", lambda *args, **how: plain(*args, **how | {"interceptors": [noted]})
     )
@@ -272,3 +270,32 @@ async def test_the_table_of_what_grpc_accepts_is_bounded():
     for port in range(1, 300):
         await aio.insecure_channel(f"127.0.0.1:{port}").close()
     assert len(interceptor_channel._accepted) == interceptor_channel._MOST_ACCEPTED
+
+
+@pytest.fixture
+async def intercepted(kind, phase, server):
+    """Open a channel to the server with interceptors, in the phase that the fixture selects."""
+    async with kind.insecure_channel(server.target, interceptors=notes([], "one")) as channel:
+        if phase == "ready":
+            await channel.channel_ready()
+        yield channel
+
+
+async def test_write_and_read(intercepted):
+    """CH-1: `write()` and `read()` work through interceptors."""
+    call = EchoStub(intercepted).Both()
+    for text in "ab":
+        await call.write(Message(text=text))
+        assert (await call.read()).text == text
+    await call.done_writing()
+    assert await call.code() is grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize("method", ANSWERS)
+async def test_closed_in_the_same_tick(intercepted, method):
+    """CB-10, CH-1: a call is cancelled even if the channel closes before its interceptors have started."""
+    call = call_all(EchoStub(intercepted))[method]
+    await intercepted.close()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(answer(call), 20)
+    assert await call.code() is grpc.StatusCode.CANCELLED

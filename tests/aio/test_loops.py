@@ -15,15 +15,11 @@ from grpc_backoff import aio
 from grpc_backoff.aio.loops import ended_at_home, is_here
 from grpc_backoff.errors import WrongLoopError
 from tests.aio.test_waiting import QUICK
+from tests.both_apis.interceptors import for_asyncio, go_on
 from tests.echo import EchoStub, Message, serving
 
 KINDS = pytest.mark.parametrize("kind", [grpc.aio, aio], ids=["plain", "ours"])
 NOBODY = "127.0.0.1:1"
-
-
-class _PassOn(grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(self, continuation, client_call_details, request):
-        return await continuation(client_call_details, request)
 
 
 @pytest.fixture
@@ -38,7 +34,7 @@ def home():
 
 @KINDS
 @pytest.mark.parametrize("grace", [None, 0.2])
-@pytest.mark.parametrize("interceptors", [None, [_PassOn()]], ids=["bare", "intercepted"])
+@pytest.mark.parametrize("interceptors", [None, for_asyncio(go_on)], ids=["bare", "intercepted"])
 def test_made_before_and_closed_in_a_run(home, kind, grace, interceptors, caplog):
     """CB-10: a channel created before `asyncio.run` can be closed inside it, as in grpcio, and logs nothing."""
     gc.collect()  # what other tests have left may log when it is collected
@@ -150,7 +146,7 @@ async def poll(channel):
 WAYS = [wait_for_ready, fail_fast, streaming, ready, watch]
 
 
-HOWS = {"bare": {}, "intercepted": {"interceptors": [_PassOn()]}, "retried": {"retry": "standard"}}
+HOWS = {"bare": {}, "intercepted": {"interceptors": for_asyncio(go_on)}, "retried": {"retry": "standard"}}
 
 
 @pytest.mark.parametrize("how", HOWS.values(), ids=HOWS)

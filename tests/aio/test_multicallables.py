@@ -10,9 +10,6 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import (
-    CallExhausted,
-    CallRetried,
-    CallSucceeded,
     OptionError,
     PolicyWarning,
     Reason,
@@ -20,8 +17,8 @@ from grpc_backoff import (
     aio,
     parse_policy,
 )
-from tests.aio.retry_service import CODE, METHOD, Say, answered, failing, peer
-from tests.aio.test_drop_in_interceptors import Does
+from tests.aio.retry_service import CODE, Say, answered, failing, peer
+from tests.both_apis.interceptors import for_asyncio, go_on
 from tests.echo import EchoStub, Message, serving
 
 __all__ = ["peer"]
@@ -91,7 +88,7 @@ def config_for(tries):
 
 @pytest.mark.parametrize("tries", [2, 5, 8])
 async def test_argument_over_service_config_over_file(peer, tmp_path, tries):
-    """BP-3, RT-10: an argument overrides the service config, which overrides the file; retries do not multiply."""
+    """BP-3, BP-5, RT-10: arguments override the service config, which overrides the file; retries do not multiply."""
     file = tmp_path / "retry.toml"
     file.write_text(FILE)
     peer.service.scripts |= dict.fromkeys(["file", "service config", "argument", "name"], NEVER)
@@ -112,11 +109,7 @@ async def test_previous_attempts_behind_a_core_that_retries(peer):
     assert [seen.before for seen in peer.service.tries["a"]] == [None] * 3
 
 
-async def passed_on(continuation, details, request):
-    return await continuation(details, request)
-
-
-@pytest.mark.parametrize("interceptors", [None, [Does(passed_on)]], ids=["bare", "intercepted"])
+@pytest.mark.parametrize("interceptors", [None, for_asyncio(go_on)], ids=["bare", "intercepted"])
 @pytest.mark.parametrize("retry", [None, "retry: 5"])
 async def test_retrying(peer, tmp_path, interceptors, retry):
     """BP-2: `retrying` takes a policy string, a policy or a name, and does not change the channel's own policy."""
@@ -161,18 +154,3 @@ async def test_retrying_what_is_none():
         for not_a_method in (None, print, channel):
             with pytest.raises(TypeError, match="expected a method of a stub on a grpc_backoff channel"):
                 aio.retrying(not_a_method, "retry: 1")
-
-
-async def test_events(peer):
-    """RT-12: listeners receive an event for each retry and for the end of the call, without any sensitive data."""
-    client = peer.client("retry: 1, delay: 1ms")
-    secret = Say(details="secret", trailing=(("secret", "secret"),))
-    peer.service.scripts |= {"secret": [secret], "exhausted secret": [secret] * 2}
-    await answered(client.call("secret", metadata=(("authorization", "secret"),)))
-    await failing(client.call("exhausted secret"))
-    told = [event for event in client.events if isinstance(event, CallRetried | CallSucceeded | CallExhausted)]
-    assert [type(event) for event in told] == [CallRetried, CallSucceeded, CallRetried, CallExhausted]
-    assert [event.attempt for event in told] == [1, 2, 1, 2]
-    assert {(event.target, event.method) for event in told} == {(peer.target, METHOD)}
-    assert told == sorted(told, key=lambda event: event.at)
-    assert "secret" not in repr(told)  # RT-11

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import threading
 import weakref
 
 import grpc
@@ -18,7 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grpc_backoff import aio
-from tests.aio.service import fails
 from tests.aio.trying import (
     ANSWERS,
     BUFFER,
@@ -31,6 +31,7 @@ from tests.aio.trying import (
     make,
     trying,
 )
+from tests.both_apis.tries import fails
 from tests.echo import Message
 from tests.sync.service import INITIAL
 
@@ -39,7 +40,7 @@ OTHER_STYLES = pytest.mark.parametrize("style", ["written", "async iterator"])
 
 async def test_headers_that_were_seen():
     """RT-8: awaiting an attempt's initial metadata commits a call with a stream of requests and one response."""
-    shown = asyncio.Event()
+    shown = threading.Event()
     async with trying(fails(headers=INITIAL, when=shown)) as service:
         call = make(service.stub, "Up")
         assert set(INITIAL) <= set(await call.initial_metadata())
@@ -134,9 +135,9 @@ async def test_released_by_the_first_answer(read):
         call.cancel()
 
 
-async def takes_everything(requests, context):
-    yield await anext(requests)
-    async for _ in requests:
+def takes_everything(requests, _context):
+    yield next(requests)
+    for _ in requests:
         pass
 
 

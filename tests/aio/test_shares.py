@@ -28,7 +28,10 @@ from grpc_backoff.sharing import registry
 from grpc_backoff.sharing.registry import SCHEDULES
 from grpc_backoff.testing.front import FlakyFront, accept_close, healthy, silent
 from tests.aio.trying import until
-from tests.echo import Echo, EchoStub, Message, serving
+from tests.both_apis.interceptors import notes
+from tests.both_apis.loops import LoopThread
+from tests.echo import EchoStub, Message, serving
+from tests.sync.service import place
 
 FAST = [("grpc.initial_reconnect_backoff_ms", 500), ("grpc_backoff.jitter", 0.0)]
 SLOW = [("grpc.initial_reconnect_backoff_ms", 60_000)]
@@ -37,35 +40,6 @@ OWN = [("grpc.use_local_subchannel_pool", 1)]
 TLS = grpc.ssl_channel_credentials()
 IDLE, READY = grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.READY
 FAILING = grpc.ChannelConnectivity.TRANSIENT_FAILURE
-
-
-class Slow(Echo):
-    """Answers no call until `let_go` is set."""
-
-    def __init__(self):
-        super().__init__()
-        self.running = 0
-        self.let_go = asyncio.Event()
-
-    async def wait(self):
-        self.running += 1
-        await self.let_go.wait()
-
-    async def Unary(self, request, context):  # noqa: N802
-        await self.wait()
-        return request
-
-    async def Down(self, request, context):  # noqa: N802
-        await self.wait()
-        yield request
-
-    async def Up(self, request_iterator, context):  # noqa: N802
-        await self.wait()
-        return Message()
-
-    async def Both(self, request_iterator, context):  # noqa: N802
-        await self.wait()
-        yield Message()
 
 
 @pytest.fixture
@@ -185,45 +159,38 @@ async def test_a_call_asks(front):
 @pytest.mark.parametrize("grace", [None, 0.2])
 async def test_close_ends_the_channels_own_calls(grace):
     """SH-7: closing a channel ends its own calls, of all arities, and none of another channel's."""
-    service = Slow()
-    async with serving(service) as port:
-        first, second = aio.insecure_channel(f"127.0.0.1:{port}"), aio.insecure_channel(f"127.0.0.1:{port}")
+    with place() as server:
+        first, second = aio.insecure_channel(server.target), aio.insecure_channel(server.target)
 
         def begin(channel):
-            stub = EchoStub(channel)
-            return [
-                stub.Unary(Message(text="x")),
-                stub.Down(Message(text="x", count=1)),
-                stub.Up(iter([Message(text="x")])),
-                stub.Both(iter([Message(text="x")])),
-            ]
+            stub, request = EchoStub(channel), Message(text="hang", count=1)
+            return [stub.Unary(request), stub.Down(request), stub.Up(iter([request])), stub.Both(iter([request]))]
 
         own, others = begin(first), begin(second)
-        await until(lambda: service.running == 8)
+        await until(lambda: len(server.servicer.hung) == 8)
         await asyncio.wait_for(first.close(grace), 20)
         assert [call.done() for call in own] == [True] * 4
         assert [await call.code() for call in own] == [grpc.StatusCode.CANCELLED] * 4
         assert [call.done() for call in others] == [False] * 4
-        service.let_go.set()
+        server.servicer.end()
         unary, down, up, both = others
-        assert ((await unary).text, (await up).text) == ("x", "")
+        assert ((await unary).text, (await up).text) == ("hang", "hang")
         assert [len([response async for response in call]) for call in (down, both)] == [1, 1]
         await second.close()
 
 
 async def test_grace_is_the_channels_own():
     """SH-7: a channel's grace period protects its call even if the last other channel closes without a grace period."""
-    service = Slow()
-    async with serving(service) as port:
-        first, second = aio.insecure_channel(f"127.0.0.1:{port}"), aio.insecure_channel(f"127.0.0.1:{port}")
-        call, other = EchoStub(first).Unary(Message(text="x")), EchoStub(second).Unary(Message(text="y"))
-        await until(lambda: service.running == 2)
+    with place() as server:
+        first, second = aio.insecure_channel(server.target), aio.insecure_channel(server.target)
+        call, other = EchoStub(first).Unary(Message(text="hang")), EchoStub(second).Unary(Message(text="hang"))
+        await until(lambda: len(server.servicer.hung) == 2)
         closing = asyncio.ensure_future(first.close(20))
         await asyncio.sleep(0.05)
         await second.close()
         assert (call.done(), other.done()) == (False, True)
-        service.let_go.set()
-        assert (await call).text == "x"
+        server.servicer.end()
+        assert (await call).text == "hang"
         await closing
 
 
@@ -293,24 +260,16 @@ async def test_events_reach_every_channel_and_one_log(front, caplog):
 
 async def test_interceptors_and_retries_are_the_channels_own(front):
     """SH-7: one channel's interceptors and retries do not apply to another channel that shares its connection."""
-
-    class Counting(grpc.aio.UnaryUnaryClientInterceptor):
-        seen = 0
-
-        async def intercept_unary_unary(self, continuation, client_call_details, request):
-            self.seen += 1
-            return await continuation(client_call_details, request)
-
-    counting = Counting()
+    noted = []
     async with (
         aio.insecure_channel(front.target, retry=RETRY) as retrying,
-        aio.insecure_channel(front.target, interceptors=[counting], retry=RETRY) as first,
+        aio.insecure_channel(front.target, interceptors=notes(noted, "first"), retry=RETRY) as first,
         aio.insecure_channel(front.target, retry={"another.Service/Method": RETRY}) as second,
     ):
         assert first._pool is retrying._pool
         for channel in (retrying, first, second):
             await called(channel)
-    assert counting.seen == 1
+    assert len(noted) == 1
 
 
 # Sharing a schedule (SH-3 to SH-6, SH-8).
@@ -474,32 +433,23 @@ class Elsewhere:
 
     def __init__(self, target, options):
         self.heard = []
-        made = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(target, options, made)), daemon=True)
-        self._thread.start()
-        assert made.wait(20)
-
-    async def _live(self, target, options, made):
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        self.channel = aio.insecure_channel(target, options, listeners=[self.heard.append])
-        made.set()
-        await self._stop.wait()
+        self._loop = LoopThread()
+        self.channel = self._loop.do(aio.insecure_channel, target, options, listeners=[self.heard.append])
 
     def want(self):
-        self._loop.call_soon_threadsafe(self.channel.get_state, True)
+        self._loop.do(self.channel.get_state, True)
 
     @property
     def status(self):
         return self.channel.connection_status()
 
     def end(self):
-        asyncio.run_coroutine_threadsafe(self.channel.close(), self._loop).result(20)
+        self._loop.run(self.channel.close())
         self.abandon()
 
     def abandon(self):
         """End the loop without closing the channel."""
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(20)
+        self._loop.close()
         self.channel.closing = True  # no ResourceWarning
 
 
@@ -550,12 +500,10 @@ async def test_a_generator_that_raises_ends_no_dialling(caplog):
 
 async def test_the_grace_is_one():
     """SH-7: a call left over from a dropped channel does not extend another channel's grace period."""
-    service = Slow()
-    async with serving(service) as port:
-        target = f"127.0.0.1:{port}"
-        channel, dropped = aio.insecure_channel(target), [aio.insecure_channel(target)]
-        calls = [EchoStub(each).Unary(Message()) for each in (channel, *dropped)]
-        await until(lambda: service.running == 2)
+    with place() as server:
+        channel, dropped = aio.insecure_channel(server.target), [aio.insecure_channel(server.target)]
+        calls = [EchoStub(each).Unary(Message(text="hang")) for each in (channel, *dropped)]
+        await until(lambda: len(server.servicer.hung) == 2)
         closing = asyncio.create_task(channel.close(2.0))
         began = time.monotonic()
         await asyncio.sleep(0.1)

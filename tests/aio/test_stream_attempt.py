@@ -7,6 +7,7 @@ the call never hangs, whether unread responses precede the status or the server 
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import grpc
 import grpc.aio
@@ -15,12 +16,11 @@ import pytest
 from grpc_backoff import aio
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.testing.front import FlakyFront
-from tests.aio.service import counts, fails
 from tests.aio.trying import BUFFER, CODE, REQUEST_STREAMS, STYLES, failing, finish, make, trying, until
+from tests.both_apis.tries import counts, fails
 from tests.echo import EchoStub, Message, serving
+from tests.sync.service import INITIAL, TRAILING
 
-INITIAL = (("first", "1"), ("first-bin", b"\x00\xff"))
-TRAILING = (("last", "2"), ("last-bin", b"\xfe\x00"))
 LARGE = [f"{number}" + "x" * 100_000 for number in range(20)]
 HUGE = [f"{number}" + "x" * 1_000_000 for number in range(40)]  # more than HTTP/2's windows and socket buffers hold
 WIDE = [(BUFFER, 100_000_000)]
@@ -28,13 +28,13 @@ OTHER_STYLES = pytest.mark.parametrize("style", ["written", "async iterator"])
 """The styles that `tests/both_apis/test_replay.py` does not test."""
 
 
-async def answers_early(requests, context):
-    yield await anext(requests)
+def answers_early(requests, _context):
+    yield next(requests)
 
 
-async def answers_early_and_fails(requests, context):
-    yield await anext(requests)
-    await context.abort(CODE.UNAVAILABLE, "not now")
+def answers_early_and_fails(requests, context):
+    yield next(requests)
+    context.abort(CODE.UNAVAILABLE, "not now")
 
 
 async def write_all(call, texts=LARGE):
@@ -127,7 +127,7 @@ async def test_reader_beside_a_writer(texts):
 @pytest.mark.parametrize("code", [CODE.UNAVAILABLE, CODE.NOT_FOUND])
 async def test_blocked_by_flow_control(method, style, code):
     """RT-8: a writer that is blocked because the server does not read is released when the attempt ends."""
-    enough = asyncio.Event()
+    enough = threading.Event()
     async with trying(fails(when=enough, code=code), counts, options=WIDE) as service:
         call = make(service.stub, method, HUGE, style)
         finishing = asyncio.create_task(finish(call))
@@ -147,10 +147,10 @@ async def test_blocked_by_flow_control(method, style, code):
 @STYLES
 async def test_blocked_by_flow_control_in_a_later_try(method, style):
     """RT-8: replaying requests to a server that does not read them stops when the attempt ends."""
-    enough = asyncio.Event()
+    enough = threading.Event()
     async with trying(fails(None), fails(when=enough), counts, options=WIDE) as service:
         finishing = asyncio.create_task(finish(make(service.stub, method, HUGE, style)))
-        await service.until(lambda service: len(service.got) == 2)
+        await until(lambda: len(service.got) == 2)
         await asyncio.wait([finishing], timeout=0.2)
         enough.set()
         assert await finishing == counted(method, HUGE)
@@ -161,12 +161,12 @@ async def test_blocked_by_flow_control_in_a_later_try(method, style):
 @OTHER_STYLES
 async def test_broken_connection(method, style):
     """RT-8: if the connection breaks while requests are being written, the next attempt gets all of them."""
-    async with trying(fails(1, when=asyncio.Event()), *[counts] * 20, options=WIDE) as service:
+    async with trying(fails(1, when=threading.Event()), *[counts] * 20, options=WIDE) as service:
         async with FlakyFront(upstream=("127.0.0.1", service.port)) as front:
             options = [*WIDE, ("grpc.initial_reconnect_backoff_ms", 50)]
             async with aio.insecure_channel(front.target, options=options, retry="retry: 20, delay: 50ms") as channel:
                 finishing = asyncio.create_task(finish(make(EchoStub(channel), method, LARGE, style)))
-                await service.until(lambda service: service.got and service.got[0])
+                await until(lambda: service.got and service.got[0])
                 await front.break_all()
                 assert await finishing == counted(method, LARGE)
         assert service.got[-1] == LARGE
@@ -176,10 +176,9 @@ async def test_broken_connection(method, style):
 async def test_questions_beside_a_failing_writer(method):
     """RT-8: the status that grpcio gives after a failed write is not reported and does not commit the call."""
 
-    async def behind_headers(requests, context):
-        await context.send_initial_metadata(INITIAL)
-        async for response in counts(requests, context):
-            yield response
+    def behind_headers(requests, context):
+        context.send_initial_metadata(INITIAL)
+        yield from counts(requests, context)
 
     async with trying(fails(), fails(), behind_headers, options=WIDE) as service:
         call = make(service.stub, method, LARGE, "written")
@@ -199,19 +198,6 @@ async def test_done_callback(method):
         await failing(call)
         await until(lambda: seen)
         assert seen == [(True, True)]
-
-
-async def test_write_without_a_connection():
-    """CH-4: without a connection, `write()` and `read()` raise a NoConnectionError that says why."""
-    async with FlakyFront() as front:
-        await front.refuse()
-        retry = "retry: 2, delay: 10ms, codes: ABORTED"
-        async with aio.insecure_channel(front.target, retry=retry) as channel:
-            call = EchoStub(channel).Both()
-            for question in (lambda: call.write(Message()), call.read, call.read):
-                with pytest.raises(aio.NoConnectionError) as caught:
-                    await question()
-                assert caught.value.status.last_error is not None
 
 
 @REQUEST_STREAMS

@@ -13,8 +13,8 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import CallRetried
-from tests.aio.service import fails
-from tests.aio.trying import CODE, REQUEST_STREAMS, RESPONSE_STREAMS, make, trying
+from tests.aio.trying import CODE, REQUEST_STREAMS, RESPONSE_STREAMS, make, trying, until
+from tests.both_apis.tries import fails
 from tests.echo import Message
 
 MIXED = pytest.raises(grpc.aio.UsageError, match="may not be mixed")
@@ -33,7 +33,7 @@ async def test_iteration_lasts_over_tries(method):
         responses = aiter(call)
         with MIXED:
             await call.read()
-        await service.until(lambda service: len(service.got) == 3)
+        await until(lambda: len(service.got) == 3)
         assert aiter(call) is responses
         with MIXED:
             await call.read()
@@ -96,7 +96,7 @@ async def test_writing_beside_an_iterator(method):
                 await call.write(Message())
             with MIXED:
                 await call.done_writing()
-            await service.until(retrying)
+            await until(lambda: retrying(service))
         call.cancel()
 
 
@@ -105,7 +105,7 @@ async def test_writing_in_a_pause(method):
     """RT-8: a write between two attempts waits for the next attempt."""
     async with trying(fails(), retry="retry: 1, delay: 500ms, jitter: none") as service:
         call = getattr(service.stub, method)()
-        await service.until(retrying)
+        await until(lambda: retrying(service))
         writing = asyncio.create_task(call.write(Message(text="a")))
         await asyncio.sleep(0.05)
         assert not writing.done()
@@ -128,7 +128,7 @@ async def test_writing_to_a_call_that_is_given_up(method):
     """RT-6: a write that waits for another attempt raises the call's error if no further attempt is made."""
     async with trying(fails(), fails(), retry="retry: 1, delay: 200ms, jitter: none") as service:
         call = getattr(service.stub, method)()
-        await service.until(retrying)
+        await until(lambda: retrying(service))
         writing = asyncio.create_task(write_on(call))
         assert await call.code() is CODE.UNAVAILABLE
         await asyncio.wait([writing])

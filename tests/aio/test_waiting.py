@@ -26,7 +26,7 @@ from grpc_backoff.config.channel import read_channel
 from grpc_backoff.connection.events import State
 from grpc_backoff.testing import FakeClock
 from grpc_backoff.testing.front import FlakyFront
-from tests.echo import Echo, EchoStub, Message, services, serving
+from tests.echo import Echo, EchoStub, Message, serving
 
 QUICK = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
 SLOW = [("grpc.initial_reconnect_backoff_ms", 600_000), ("grpc.max_reconnect_backoff_ms", 600_000)]
@@ -137,36 +137,6 @@ async def test_an_impatient_call_that_enters_a_connection_as_it_breaks(monkeypat
         await front.refuse()
         call = enter_as_it_breaks(front, channel, monkeypatch, EchoStub(channel).Unary, Message(), timeout=30)
         assert await call.code() is grpc.StatusCode.UNAVAILABLE
-
-
-async def test_a_server_that_found_no_connection_itself_and_says_so_as_it_leaves():
-    """CH-7: a call that was answered on a draining connection is not sent again on the next connection.
-
-    Takes a second of real time.
-    """
-
-    class Proxy(Echo):
-        async def Unary(self, _request, context):  # noqa: N802
-            asked.append(context.peer())
-            await asyncio.sleep(0.5)
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses; last error: none")
-
-    asked = []
-    server = grpc.aio.server()
-    port = server.add_insecure_port("127.0.0.1:0")
-    services.add_EchoServicer_to_server(Proxy(), server)
-    await server.start()
-    async with aio.insecure_channel(f"127.0.0.1:{port}", options=QUICK) as channel:
-        await channel.channel_ready()
-        call = EchoStub(channel).Unary(Message(), wait_for_ready=True, timeout=30)
-        while not asked:
-            await asyncio.sleep(0.01)
-        leaving = asyncio.ensure_future(server.stop(5))
-        await asyncio.sleep(0.1)
-        async with serving(Proxy(), port=port):
-            assert await call.code() is grpc.StatusCode.UNAVAILABLE
-            await leaving
-            assert len(asked) == 1
 
 
 async def test_initial_metadata_of_a_patient_stream_are_not_waited_for(monkeypatch):

@@ -12,9 +12,9 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import aio
-from tests.aio.service import Tries
-from tests.certificates import client_credentials, server_credentials
-from tests.echo import EchoStub, Message, serving
+from tests.both_apis.tries import Tries
+from tests.echo import EchoStub, Message
+from tests.sync.service import place
 
 CODE = grpc.StatusCode
 RETRY = "retry: 3, delay: 10ms"
@@ -32,7 +32,7 @@ BUFFER = "grpc.per_rpc_retry_buffer_size"
 
 
 @contextlib.asynccontextmanager
-async def trying(*behaviours, tls=False, retry=RETRY, options=()):
+async def trying(*behaviours, retry=RETRY, options=()):
     """Run a server with these behaviours and open a channel to it; check that neither leaves anything behind.
 
     Yields the service, with these attributes added: its `port`, the `channel`, the channel's `stub`, and the `events`
@@ -46,12 +46,9 @@ async def trying(*behaviours, tls=False, retry=RETRY, options=()):
 
     asyncio.get_running_loop().set_exception_handler(complain)
     service.events = []
-    how = {"retry": retry, "options": options, "listeners": [service.events.append]}
-    async with serving(service, credentials=server_credentials() if tls else None) as port:
-        service.port, target = port, f"127.0.0.1:{port}"
-        service.channel = (
-            aio.secure_channel(target, client_credentials(), **how) if tls else aio.insecure_channel(target, **how)
-        )
+    with place(service) as server:
+        service.port = server.port
+        service.channel = aio.insecure_channel(server.target, options, retry=retry, listeners=[service.events.append])
         service.stub = EchoStub(service.channel)
         async with service.channel:
             yield service

@@ -28,6 +28,38 @@ THREADED = (
 )
 
 
+def go_on(continuation, details, request):
+    """Continue the call without changing anything."""
+    return (yield continuation(details, request))
+
+
+def noting(noted, name, metadata=grpc.aio.Metadata):
+    """Return an interceptor that records its name and the call's method and adds its name to the metadata."""
+
+    def intercept(continuation, details, request):
+        noted.append((name, details.method))
+        changed = metadata(*(details.metadata or ()), ("through", name))
+        return (yield continuation(details._replace(metadata=changed), request))
+
+    return intercept
+
+
+def looking(seen):
+    """Return an interceptor that records the code with which the call ended."""
+
+    def intercept(continuation, details, request):
+        call = yield continuation(details, request)
+        seen.append((yield call.code()))
+        return call
+
+    return intercept
+
+
+def notes(noted, *names):
+    """Return asyncio interceptors that record these names, four for each."""
+    return [each for name in names for each in for_asyncio(noting(noted, name))]
+
+
 def for_asyncio(function):
     """Return four interceptors, one for each kind of call, because grpc.aio rejects an object of several kinds."""
 

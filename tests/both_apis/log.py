@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 
 from grpc_backoff import AttemptStarted
@@ -16,7 +17,7 @@ class Log(list):
         self.hear = self.append
 
     def of(self, kind):
-        """Return the events of one type."""
+        """Return the events of one type, or of several in a tuple."""
         return [event for event in self if isinstance(event, kind)]
 
     def gaps(self):
@@ -27,4 +28,11 @@ class Log(list):
     def until(self, kind, count=1):
         """Wait for this many events of one type; return the last of them."""
         until(lambda: len(self.of(kind)) >= count)
+        return self.of(kind)[count - 1]
+
+    async def arrived(self, kind, count=1):
+        """Do the same on an event loop."""
+        async with asyncio.timeout(30):
+            while len(self.of(kind)) < count:
+                await asyncio.sleep(0.002)
         return self.of(kind)[count - 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 import time
 from itertools import pairwise
 
@@ -22,6 +24,7 @@ from grpc_backoff import (
     Stage,
     State,
 )
+from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close, silent
 from tests.both_apis.log import Log
 from tests.certificates import client_credentials, server_credentials
@@ -112,14 +115,32 @@ def test_status_and_listeners(ours, server):
     assert BackoffReset not in kinds
 
 
+class NoClock:
+    def now(self):
+        return 0.0
+
+
+async def listens(event):
+    """Do nothing; as a coroutine function, this is not a valid listener."""
+
+
+FUNCTION = "a function that takes one event, and not a coroutine function"
+RNG = "a source of random numbers such as random.Random(1)"
+CLOCK = "a Clock, with now() and call_at()"
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"options": [("grpc_backoff.jitter", 7)]}, "grpc_backoff.jitter=7: expected"),
-        ({"listeners": 3}, "listeners=3: expected"),
-        ({"listeners": [None]}, "listeners"),
-        ({"rng": 3}, "rng=3: expected"),
-        ({"clock": time.monotonic}, "clock=.*: expected a Clock"),
+        *(({"listeners": given}, "listeners=.*: expected a list of functions") for given in (3, print)),
+        ({"listeners": [print, "print"]}, rf"listeners\[1\]='print': expected {FUNCTION}"),
+        *(({"listeners": [given]}, rf"listeners\[0\]=.*: expected {FUNCTION}") for given in (None, listens)),
+        *(({"rng": given}, f"rng=.*: expected {re.escape(RNG)}") for given in (42, random.random, random.Random)),
+        *(
+            ({"clock": given}, f"clock=.*: expected {re.escape(CLOCK)}")
+            for given in (time.monotonic, NoClock(), LoopClock)
+        ),
         ({"retry_hooks": 3}, "retry_hooks=3: expected"),
     ],
 )
@@ -127,6 +148,10 @@ def test_bad_arguments(ours, settings, words):
     """CH-10: creating a channel with a bad argument raises an error that names the argument."""
     with pytest.raises(OptionError, match=words), ours.channel("localhost:1", **settings):
         pytest.fail("it was made")
+
+
+def test_an_argument_that_does_not_exist(ours):
+    """CH-10: a misspelt argument is refused."""
     with pytest.raises(TypeError, match="lisstener"), ours.channel("localhost:1", lisstener=[]):
         pytest.fail("it was made")
 

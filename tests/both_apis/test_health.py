@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import sys
@@ -10,7 +11,6 @@ import time
 import warnings
 import weakref
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import grpc
@@ -21,8 +21,7 @@ from grpc_backoff.pool.events import SlotOpened, SlotRetiring, SlotServing, Slot
 from tests.both_apis.log import Log
 from tests.both_apis.relay import relay
 from tests.both_apis.test_pool import calls, roles, run
-from tests.echo import services
-from tests.sync.service import Echo, dialled, place, until
+from tests.sync.service import dialled, place, until
 
 CODE = grpc.StatusCode
 UNKNOWN, SERVING, NOT_SERVING = range(3)
@@ -71,35 +70,13 @@ class Health(grpc.GenericRpcHandler):
             self.running -= 1
 
 
-class Served:
-    """An Echo server with a health service; it can be stopped and started again on its port."""
-
-    def __init__(self):
-        self.port = 0
-        self.start()
-
-    def start(self):
-        self.health, self.echo = Health(), Echo()
-        self._server = grpc.server(ThreadPoolExecutor(32))
-        services.add_EchoServicer_to_server(self.echo, self._server)
-        self._server.add_generic_rpc_handlers((self.health,))
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
-        self.target = f"127.0.0.1:{self.port}"
-        self._server.start()
-
-    def stop(self, grace=None):
-        """Stop the server; return after how many seconds it has stopped."""
-        began = time.monotonic()
-        if grace is None:
-            self.echo.end()
-        assert self._server.stop(grace).wait(60)
-        return time.monotonic() - began
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stop()
+@contextlib.contextmanager
+def served():
+    """Run an Echo server with a health service; it can be stopped and started again on its port."""
+    health = Health()
+    with place(handlers=[health]) as server:
+        server.health = health
+        yield server
 
 
 def state(channel):
@@ -115,8 +92,8 @@ def test_a_rolling_restart(ours):
     """RO-1: servers that say NOT_SERVING before they stop cost no call with round_robin, whose READY state goes on."""
     codes, stop, states = Counter(), threading.Event(), set()
     with (
-        Served() as one,
-        Served() as two,
+        served() as one,
+        served() as two,
         ours.channel(f"ipv4:{one.target},{two.target}", options(AROUND)) as channel,
     ):
         channel.ready()
@@ -127,7 +104,8 @@ def test_a_rolling_restart(ours):
             until(lambda: "unhealthy" in roles(channel))
             states.add(state(channel))
             until(lambda: not unhealthy_calls(channel))  # those that it has not accepted when it stops are cancelled
-            assert server.stop(30) < 15, "the Watch ends with the GOAWAY"
+            server.kill(30)  # within 20 s, because the Watch ends with the GOAWAY
+            server.health.status = SERVING
             server.start()
             until(lambda: one.health.running == two.health.running == 1)
             until(lambda: roles(channel) == ["serving"] * 2)
@@ -142,8 +120,8 @@ def test_pick_first_behind_an_address(ours, log):
     """RO-1: with pick_first, new calls go to another server behind the same address; a stream goes on."""
     codes, stop, end = Counter(), threading.Event(), threading.Event()
     with (
-        Served() as one,
-        Served() as two,
+        served() as one,
+        served() as two,
         relay(one.port) as between,
         ours.channel(between.target, options(), listeners=[log.hear]) as channel,
     ):
@@ -154,11 +132,11 @@ def test_pick_first_behind_an_address(ours, log):
         between.turn(two.port)
         one.health.status = NOT_SERVING
         until(lambda: roles(channel) == ["retiring", "serving"])
-        before = len(one.echo.got)
-        until(lambda: len(two.echo.got) > 20)
+        before = len(one.servicer.got)
+        until(lambda: len(two.servicer.got) > 20)
         stop.set()
         join()
-        assert len(one.echo.got) <= before + 4, "those that were on their way"
+        assert len(one.servicer.got) <= before + 4, "those that were on their way"
         assert not stream.done()
         assert one.health.running == 0, "a retiring slot has no Watch"
         end.set()
@@ -178,8 +156,8 @@ def test_the_state_while_a_replacement_is_opened(ours):
             shown.append(state(channel))
 
     with (
-        Served() as one,
-        Served() as two,
+        served() as one,
+        served() as two,
         relay(one.port) as between,
         ours.channel(between.target, options(), listeners=[look]) as channel,
     ):
@@ -195,7 +173,7 @@ def test_the_state_while_a_replacement_is_opened(ours):
 def test_nothing_serves(ours, log, config):
     """RO-1: the channel shows TRANSIENT_FAILURE, errors name the health, replacements back off, and it ends at once."""
     with (
-        Served() as server,
+        served() as server,
         ours.channel(f"ipv4:{server.target}", options(config), listeners=[log.hear]) as channel,
     ):
         channel.ready()
@@ -225,7 +203,7 @@ def test_nothing_serves(ours, log, config):
 
 def test_an_unhealthy_server_from_the_start(ours, log):
     """RO-1, CB-6: SETTINGS make the channel READY, and what the server then says counts; calls wait meanwhile."""
-    with Served() as server, ours.channel(server.target, options(), listeners=[log.hear]) as channel:
+    with served() as server, ours.channel(server.target, options(), listeners=[log.hear]) as channel:
         server.health.status = NOT_SERVING
         channel.ready()
         log.until(Connected)
@@ -273,7 +251,7 @@ def raises(_context, _over):
 def test_a_health_service_that_never_answers(ours, log):
     """RO-1, CB-6: it is serving; a replacement waits half of what its limit leaves, and serves then."""
     limit = {"grpc.min_reconnect_backoff_ms": 1000}
-    with Served() as server, ours.channel(server.target, options(**limit), listeners=[log.hear]) as channel:
+    with served() as server, ours.channel(server.target, options(**limit), listeners=[log.hear]) as channel:
         server.health.behave = hangs
         channel.ready()
         assert channel.unary(timeout=20) == "a"
@@ -296,7 +274,7 @@ def test_a_health_service_that_never_answers(ours, log):
 )
 def test_a_health_service_that_is_broken(ours, log, behave, reason):
     """RO-1: a server whose health service answers with garbage, or refuses, is not serving, and its Watch backs off."""
-    with Served() as server:
+    with served() as server:
         server.health.behave = behave
         with ours.channel(server.target, options(), listeners=[log.hear]) as channel:
             channel.ready()
@@ -315,7 +293,7 @@ def test_a_stream_that_ends_after_each_answer(ours, log):
     def answers(_context, _over):
         yield b"\x08\x01"
 
-    with Served() as server:
+    with served() as server:
         server.health.behave = answers
         with ours.channel(server.target, options(), listeners=[log.hear]) as channel:
             channel.ready()
@@ -329,7 +307,7 @@ def test_a_stream_that_ends_after_each_answer(ours, log):
 def test_what_is_asked(ours):
     """RO-1: one Watch for each connection, by us and not by the core, for the service, without the user's metadata."""
     config = {**AROUND, "methodConfig": [{"name": [{}], "waitForReady": True}]}
-    with Served() as server, ours.channel(f"ipv4:{server.target}", options(config, "shop.Orders")) as channel:
+    with served() as server, ours.channel(f"ipv4:{server.target}", options(config, "shop.Orders")) as channel:
         assert channel.unary(timeout=20, metadata=(("token", "secret"),)) == "a"
         until(lambda: server.health.running == 1)
         time.sleep(0.3)
@@ -343,7 +321,7 @@ def test_an_unused_channel_goes_idle(ours, log, config):
     """RO-1, CB-14: a Watch is no use of the channel: an unused connection closes, and a call makes a new one."""
     idle = {"grpc.client_idle_timeout_ms": 1000}
     with (
-        Served() as server,
+        served() as server,
         ours.channel(f"ipv4:{server.target}", options(config, **idle), listeners=[log.hear]) as channel,
     ):
         channel.ready()
@@ -360,7 +338,7 @@ def test_an_unused_channel_goes_idle(ours, log, config):
 @pytest.mark.parametrize("status", [SERVING, NOT_SERVING])
 def test_close(ours, log, status):
     """RO-1, CB-10: `close` ends the Watch, whatever it has said; no thread, task or core channel is left."""
-    with Served() as server:
+    with served() as server:
         server.health.status = status
         with ours.channel(server.target, options(), listeners=[log.hear]) as channel:
             channel.ready()
@@ -379,7 +357,7 @@ def test_close(ours, log, status):
 def test_a_dropped_channel(ours):
     """RO-1, CB-10: a channel that is dropped leaves no Watch behind."""
     log = Log()
-    with Served() as server:
+    with served() as server:
         channel = run(ours, lambda: ours.make(server.target, options(), listeners=[log.hear]))
         if ours.name == "threads":
             channel.subscribe(lambda _: None, try_to_connect=True)
@@ -397,7 +375,7 @@ def test_a_dropped_channel(ours):
 
 def test_a_replaced_connection(ours, log):
     """RO-1, PO-3: a retiring slot without calls closes, although it had a Watch; the new one has its own."""
-    with Served() as server, ours.channel(server.target, options(), listeners=[log.hear]) as channel:
+    with served() as server, ours.channel(server.target, options(), listeners=[log.hear]) as channel:
         channel.ready()
         for number in range(5):
             channel.own.refresh_connection()
@@ -410,17 +388,17 @@ def test_a_replaced_connection(ours, log):
 
 def test_a_server_that_stops_with_a_grace_period(ours):
     """RO-1, CH-6: a Watch ends with the GOAWAY, so the server does not wait for it."""
-    with Served() as server, ours.channel(server.target, options()) as channel:
+    with served() as server, ours.channel(server.target, options()) as channel:
         channel.ready()
         until(lambda: server.health.running == 1)
-        assert server.stop(60) < 20
+        server.kill(60)  # within 20 s
         server.start()
         assert channel.unary(timeout=20, wait_for_ready=True) == "a"
 
 
 def test_flapping_health(ours, log):
     """RO-1, PO-3: a server whose health changes all the time is dialled once per INITIAL_BACKOFF; its calls wait."""
-    with Served() as server:
+    with served() as server:
 
         def flaps(_context, over):
             while not over.wait(0.002):
@@ -440,7 +418,7 @@ def test_flapping_health(ours, log):
 
 def test_off_by_default(ours):
     """RO-1: without a `healthCheckConfig`, and where the options inhibit it, no Watch is made."""
-    with Served() as server:
+    with served() as server:
         for given in (FAST, options(**{"grpc.inhibit_health_checking": 1})):
             with ours.channel(server.target, given) as channel:
                 server.health.status = NOT_SERVING
@@ -453,7 +431,7 @@ def test_off_by_default(ours):
 def test_without_the_package(ours, monkeypatch):
     """RO-1: without grpcio-health-checking, grpc's core watches, with round_robin, and a warning says so."""
     monkeypatch.setitem(sys.modules, "grpc_health", None)
-    with Served() as server, warnings.catch_warnings(record=True) as caught:
+    with served() as server, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with ours.channel(f"ipv4:{server.target}", options(AROUND, "watched.by.the.core")) as channel:
             assert channel.unary(timeout=20, wait_for_ready=True) == "a"

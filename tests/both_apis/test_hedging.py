@@ -59,11 +59,35 @@ def test_a_slow_copy_is_overtaken(trying, hedgeable, log):
         assert hedged.call_id
 
 
-def test_a_policy_object(trying, hedgeable):
-    """HG-9: a policy may be given as an object."""
-    with trying(hangs, hangs, retry=HedgingPolicy(hedging_delay=0.05, max_attempts=3)) as (service, channel):
-        assert channel.begin(hedgeable).outcome().texts == ["a"]
-        assert len(service.previous) == 3
+ENDS = {
+    "HG-1, HG-6: at most max_attempts": ([hangs] * 9, numbered(SOON), {"timeout": 1}, CODE.DEADLINE_EXCEEDED, 3),
+    "HG-1: without a delay, all copies at once": ([hangs] * 2, numbered("hedge: 0s, attempts: 3"), {}, CODE.OK, 3),
+    "HG-3: a non-fatal code sends the next copy before the delay": ([fails()] * 2, numbered(LATE), {}, CODE.OK, 3),
+    "HG-3: a fatal code is the call's": ([hangs, fatal()], numbered(TWICE), {}, CODE.INVALID_ARGUMENT, 2),
+    "HG-4: the server may ask for no more copies": ([pushback("-1")], LATE, {}, CODE.UNAVAILABLE, 1),
+    "HG-9: a policy object": ([hangs] * 2, HedgingPolicy(hedging_delay=0.05, max_attempts=3), {}, CODE.OK, 3),
+    "HG-9: a policy string for one method of a stub": ([fails()], None, {"retry": LATE}, CODE.OK, 2),
+}
+
+
+@pytest.mark.parametrize(("behaviours", "policy", "how", "code", "copies"), ENDS.values(), ids=ENDS)
+def test_ends(trying, hedgeable, behaviours, policy, how, code, copies):
+    """HG-1, HG-3, HG-4, HG-6, HG-9: how a call ends, and after how many copies, all of which end with it."""
+    with trying(*behaviours, retry=policy) as (service, channel):
+        outcome = channel.begin(hedgeable, **how).outcome()
+        assert (outcome.code, outcome.texts) == (code, ["a"] if code is CODE.OK else None)
+        all_ended(service)
+    assert len(service.previous) == copies
+    if isinstance(policy, dict):
+        assert numbers(service) == [str(number) for number in range(copies)]
+
+
+def test_the_deadline_of_the_policy(trying, hedgeable):
+    """HG-6: the policy's deadline bounds the whole call."""
+    with trying(*[hangs] * 9, retry=f"{LATE}, deadline: 1s") as (service, channel):
+        assert channel.begin(hedgeable).outcome().code is CODE.DEADLINE_EXCEEDED
+        all_ended(service)
+    assert len(service.previous) <= 1  # none, if the server was slow to begin
 
 
 def test_answered_before_the_delay(trying, hedgeable, log):
@@ -73,22 +97,6 @@ def test_answered_before_the_delay(trying, hedgeable, log):
         assert log.until(CallSucceeded).attempt == 1
         assert not log.of(CallHedged)
     assert service.previous == [None]
-
-
-def test_no_more_copies_than_that(trying, hedgeable):
-    """HG-1, HG-6: at most `max_attempts` copies are sent, all with the deadline of the call."""
-    with trying(*[hangs] * 9, retry=numbered(SOON)) as (service, channel):
-        assert channel.begin(hedgeable, timeout=2).outcome().code is CODE.DEADLINE_EXCEEDED
-        all_ended(service)
-    assert numbers(service) == ["0", "1", "2"]
-
-
-def test_all_at_once(trying, hedgeable):
-    """HG-1: without a delay, all copies are sent at once."""
-    with trying(hangs, hangs, retry="hedge: 0s, attempts: 3") as (service, channel):
-        assert channel.begin(hedgeable).outcome().texts == ["a"]
-        all_ended(service)
-    assert len(service.previous) == 3
 
 
 def test_the_metadata_of_the_chosen_copy(trying, hedgeable, ours):
@@ -126,13 +134,6 @@ def test_a_stream_without_messages(trying):
 # Codes, pushback and budget (HG-3 to HG-5).
 
 
-def test_a_non_fatal_code_sends_the_next_copy(trying, hedgeable):
-    """HG-3: the next copy does not wait for the delay, which is longer than the test."""
-    with trying(fails(), fails(), retry=numbered(LATE)) as (service, channel):
-        assert channel.begin(hedgeable).outcome().texts == ["a"]
-    assert numbers(service) == ["0", "1", "2"]
-
-
 def test_the_last_of_the_failures(trying, hedgeable, ours):
     """HG-3: if all copies fail, the call ends as the last of them does, with grpc's own error."""
     with trying(*[fails()] * 9, retry=LATE) as (service, channel):
@@ -141,21 +142,6 @@ def test_the_last_of_the_failures(trying, hedgeable, ours):
     assert isinstance(outcome.error, grpc.RpcError)
     if hedgeable in ("Unary", "Unary.with_call"):
         assert type(outcome.error) is ours.error
-
-
-def test_a_fatal_code_ends_the_call(trying, hedgeable):
-    """HG-3: any other code is the call's, and the copies that are still running are cancelled."""
-    with trying(hangs, fatal(), retry=TWICE) as (service, channel):
-        assert channel.begin(hedgeable).outcome().code is CODE.INVALID_ARGUMENT
-        all_ended(service)
-    assert len(service.previous) == 2
-
-
-def test_no_more_copies_after_a_pushback(trying, hedgeable):
-    """HG-4: the server may ask for no more copies."""
-    with trying(pushback("-1"), retry=LATE) as (service, channel):
-        assert channel.begin(hedgeable).outcome().code is CODE.UNAVAILABLE
-    assert len(service.previous) == 1
 
 
 def test_a_pushback_delays_the_next_copy(trying, hedgeable):
@@ -232,14 +218,6 @@ def test_the_server_dies_with_copies_in_flight(ours, hedgeable):
             server.start()
             assert channel.begin(hedgeable, wait_for_ready=True).outcome().texts == ["a"]
             until(lambda: all(slot.calls == 0 for slot in channel.own.connection_status().connections))
-
-
-def test_the_deadline_of_the_policy(trying, hedgeable):
-    """HG-6: the policy's deadline bounds the whole call."""
-    with trying(*[hangs] * 9, retry=f"{LATE}, deadline: 1s") as (service, channel):
-        assert channel.begin(hedgeable).outcome().code is CODE.DEADLINE_EXCEEDED
-        all_ended(service)
-    assert len(service.previous) <= 1  # none, if the server was slow to begin
 
 
 def test_nothing_is_left(trying, hedgeable):
@@ -321,13 +299,6 @@ def test_a_request_stream_that_a_policy_names(ours, tmp_path, source):
     ):
         assert channel.begin("Up").outcome().code is CODE.UNAVAILABLE
     assert len(warned) == 1
-
-
-def test_one_method_of_a_stub(trying, hedgeable):
-    """HG-9: a policy string may be for a single method of a stub."""
-    with trying(fails(), retry=None) as (service, channel):
-        assert channel.begin(hedgeable, retry=LATE).outcome().texts == ["a"]
-    assert len(service.previous) == 2
 
 
 @pytest.mark.parametrize("source", ["file", "service config"])

@@ -13,7 +13,7 @@ from tests.both_apis.api import ARITIES
 from tests.both_apis.log import Log
 from tests.sync.service import front, place, until
 
-LIMIT = 0.5  # seconds
+LIMIT = 0.3  # seconds
 OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 300),
@@ -34,8 +34,8 @@ def no_collection():
 def test_kept_calls(ours, arity):
     """CB-1, CB-10: calls kept through an outage cause no dials during it, after it, or after `close`.
 
-    No call runs as the connection is lost, so grpcio's core has none for which it would dial. Takes about six seconds
-    of real time.
+    No call runs as the connection is lost, so grpcio's core has none for which it would dial. Takes about four
+    seconds of real time.
     """
     log, kept = Log(), []
     with place() as server, front(healthy, server.port) as peer:

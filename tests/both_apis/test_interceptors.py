@@ -12,8 +12,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import CallRetried, Reason, RetriesExhaustedError
+from grpc_backoff import Reason, RetriesExhaustedError
 from tests.both_apis.api import RETRY
+from tests.both_apis.interceptors import go_on, looking, noting
 from tests.both_apis.tries import fails, hangs
 from tests.echo import Message
 from tests.sync.service import until
@@ -21,33 +22,6 @@ from tests.sync.service import until
 CODE = grpc.StatusCode
 UNARY, NOWHERE = "/echo.v1.Echo/Unary", "/echo.v1.Echo/Nowhere"
 OLD = not hasattr(grpc.aio._channel.Channel, "_register_call")
-
-
-def go_on(continuation, details, request):
-    """Continue the call without changing anything."""
-    return (yield continuation(details, request))
-
-
-def noting(api, noted, name):
-    """Return an interceptor that records its name and the call's method and adds its name to the metadata."""
-
-    def intercept(continuation, details, request):
-        noted.append((name, details.method))
-        metadata = api.metadata(*(details.metadata or ()), ("through", name))
-        return (yield continuation(details._replace(metadata=metadata), request))
-
-    return intercept
-
-
-def looking(seen):
-    """Return an interceptor that records the code with which the call ended."""
-
-    def intercept(continuation, details, request):
-        call = yield continuation(details, request)
-        seen.append((yield call.code()))
-        return call
-
-    return intercept
 
 
 @pytest.fixture
@@ -70,7 +44,7 @@ def opened(kind, phase, server):
 def test_chain(opened, kind, way, server):
     """CH-1, TH-1: each interceptor of the call runs once, in order, and its metadata reaches the server."""
     noted = []
-    with opened(noting(kind, noted, "one"), noting(kind, noted, "two")) as channel:
+    with opened(noting(noted, "one", kind.metadata), noting(noted, "two", kind.metadata)) as channel:
         outcome = channel.begin(way, ["a", "b"], metadata=(("own", "x"),)).outcome()
     assert (outcome.code, outcome.texts) == (CODE.OK, ["a", "b"] if way == "Both" else ["ab"])
     path = kind.paths[0](f"/echo.v1.Echo/{way.partition('.')[0]}")
@@ -179,7 +153,7 @@ def test_no_connection(kind, way):
 def test_a_call_from_an_interceptor(opened, kind, server):
     """CH-1, TH-1: an interceptor may first make a call on another channel that also has interceptors."""
     noted = []
-    with opened(noting(kind, noted, "inner")) as other:
+    with opened(noting(noted, "inner", kind.metadata)) as other:
 
         def asks(continuation, details, _request):
             asked = yield other.stub.Unary(Message(text="first"))
@@ -204,7 +178,7 @@ def test_a_call_is_seen_once(trying, ours, way):
         call.add_done_callback(lambda _: seen.append(time.monotonic() - began))
         return call
 
-    chain = [noting(ours, noted, "one"), noting(ours, noted, "two"), watches]
+    chain = [noting(noted, "one", ours.metadata), noting(noted, "two", ours.metadata), watches]
     with trying(fails(), fails(1), retry="retry: 3, delay: 50ms, jitter: none", interceptors=chain) as (
         service,
         channel,
@@ -276,24 +250,3 @@ def test_a_retrying_interceptor(trying, way):
     with trying(*[fails()] * 6, retry="retry: 1, delay: 10ms", interceptors=[insists]) as (service, channel):
         assert channel.begin(way).outcome().code is CODE.UNAVAILABLE
     assert service.previous == [None, "1"] * 3
-
-
-def test_cancel_between_two_attempts(trying, cancellable, log):
-    """CH-1: an intercepted call can be cancelled between two attempts."""
-    with trying(fails(), retry="retry: 3, delay: 60s", interceptors=[go_on]) as (service, channel):
-        call = channel.begin(cancellable)
-        log.until(CallRetried)
-        assert call.cancel()
-        assert call.outcome().code is CODE.CANCELLED
-        assert call.cancelled()
-        assert len(service.got) == 1
-
-
-@pytest.mark.parametrize("method", ["Down", "Both"])
-def test_failure_behind_the_first_answer(trying, method):
-    """RT-8: a response that passes through an interceptor commits the call, which is then no longer retried."""
-    with trying(fails(), fails(1, answers=1), interceptors=[go_on]) as (service, channel):
-        call = channel.begin(method)
-        assert call.read() == "answer 0"
-        assert call.outcome().details == "not now"
-        assert len(service.got) == 2

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import grpc
@@ -21,7 +21,6 @@ from grpc_backoff.pool.liveness import WOKE, LivenessPhase
 from grpc_backoff.sharing import resolver
 from tests.both_apis.relay import relay
 from tests.certificates import client_credentials
-from tests.echo import services
 from tests.sync.service import Echo, elsewhere, place, until
 
 CODE = grpc.StatusCode
@@ -58,23 +57,13 @@ class Health(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(check)
 
 
-class Served:
-    """An Echo server with a health service."""
-
-    def __init__(self, behave, echo=None):
-        self.health, self.echo = Health(behave), echo or Echo()
-        self._server = grpc.server(ThreadPoolExecutor(16))
-        services.add_EchoServicer_to_server(self.echo, self._server)
-        self._server.add_generic_rpc_handlers((self.health,))
-        self.port = self._server.add_insecure_port("127.0.0.1:0")
-        self._server.start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.echo.end()
-        self._server.stop(None).wait(20)
+@contextlib.contextmanager
+def served(behave, servicer=None):
+    """Run an Echo server with a health service."""
+    health = Health(behave)
+    with place(servicer, handlers=[health]) as server:
+        server.health = health
+        yield server
 
 
 @pytest.mark.parametrize("directions", [("up", "down"), ("up",), ("down",)], ids=["both", "up", "down"])
@@ -152,16 +141,16 @@ def test_a_dead_peer_after_a_pause(ours, log):
 
 def test_a_pause_with_a_peer_that_lives(ours, log):
     """LV-1, LV-5: after a pause, one liveness call; the connection stays, and the status says why it was asked."""
-    with place() as server, ours.channel(server.target, options(1), listeners=[log.hear]) as channel:
+    with place() as server, ours.channel(server.target, options(0.5), listeners=[log.hear]) as channel:
         channel.ready()
         for number in range(3):
-            time.sleep(1.3)
+            time.sleep(0.7)
             until(lambda: is_paused(channel))
             assert len(log.of(LivenessAsked)) == number, "a connection without calls is not asked"
             assert channel.unary(timeout=20) == "a"
             until(lambda number=number: len(log.of(LivenessAnswered)) == number + 1)
         (slot,) = channel.own.connection_status().connections
-        assert (slot.suspected, slot.answered) == ("no call has used it for 1 s", True)
+        assert (slot.suspected, slot.answered) == ("no call has used it for 0.5 s", True)
         assert len(log.of(AttemptStarted)) == 1
 
 
@@ -195,8 +184,8 @@ ANSWERS = {
 def test_any_answer_is_life(ours, log, answer):
     """LV-1: any answer to the liveness call shows that the peer is alive; the call has no metadata of the user."""
     with (
-        Served(ANSWERS[answer]) as server,
-        ours.channel(f"127.0.0.1:{server.port}", options(0.1, 5), listeners=[log.hear]) as channel,
+        served(ANSWERS[answer]) as server,
+        ours.channel(server.target, options(0.1, 5), listeners=[log.hear]) as channel,
     ):
         channel.ready()
         stream = channel.begin("Both", iter(["a", threading.Event()]), metadata=(("token", "secret"),), timeout=60)
@@ -212,9 +201,9 @@ def test_any_answer_is_life(ours, log, answer):
 def test_a_health_service_that_never_answers(ours, log):
     """LV-1: a health service that hangs is a dead peer; replacements are made no faster than the backoff allows."""
     over = threading.Event()
-    with Served(lambda context: over.wait(20)) as server:
+    with served(lambda context: over.wait(20)) as server:
         try:
-            with ours.channel(f"127.0.0.1:{server.port}", options(0.1, 0.2), listeners=[log.hear]) as channel:
+            with ours.channel(server.target, options(0.1, 0.2), listeners=[log.hear]) as channel:
                 channel.ready()
                 call = channel.begin(texts=["hang"], timeout=20)
                 assert call.outcome().code is CODE.UNAVAILABLE
@@ -234,8 +223,8 @@ def test_a_slow_server(ours, log):
             return request
 
     with (
-        Served(lambda context: b"", Slow()) as server,
-        ours.channel(f"127.0.0.1:{server.port}", options(60, 20), listeners=[log.hear]) as channel,
+        served(lambda context: b"", Slow()) as server,
+        ours.channel(server.target, options(60, 20), listeners=[log.hear]) as channel,
     ):
         channel.ready()
         codes = [channel.begin(timeout=0.1).outcome().code for _ in range(6)]
@@ -312,8 +301,8 @@ def test_retried_by_its_policy(ours, cancellable):
 def test_off_by_default(ours, log):
     """LV-1: without `quiet_after`, no liveness call is made, and a connection has no watch."""
     with (
-        Served(lambda context: b"") as server,
-        ours.channel(f"127.0.0.1:{server.port}", FAST, listeners=[log.hear]) as channel,
+        served(lambda context: b"") as server,
+        ours.channel(server.target, FAST, listeners=[log.hear]) as channel,
     ):
         channel.ready()
         assert channel.unary(timeout=20) == "a"

@@ -10,7 +10,6 @@ import time
 
 import grpc
 import pytest
-import trustme
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Connected, Disconnected, Stage
 from grpc_backoff.testing.front import (
@@ -22,7 +21,7 @@ from grpc_backoff.testing.front import (
     slow_settings,
 )
 from tests.both_apis.log import Log
-from tests.sync.service import front, place, until
+from tests.sync.service import front, until
 
 CODE = grpc.StatusCode
 FAST = [
@@ -98,30 +97,6 @@ def test_settings_late_but_in_time(ours, server):
         waiting.cancel()
         assert log.gaps()[-1] >= 0.19
         assert log.of(AttemptFailed)[before - 1].retry_in <= 0.2  # all attempts before it failed, except one
-
-
-def test_tls_to_plaintext_and_back(ours, server):
-    """CB-6, CH-8: attempts fail on schedule if only one side uses TLS, and failed handshakes have the stage `tls`."""
-    authority = trustme.CA()
-    certificate = authority.issue_cert("127.0.0.1")
-    pems = certificate.private_key_pem.bytes(), certificate.cert_chain_pems[0].bytes()
-    trusting = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
-    stranger = grpc.ssl_channel_credentials(trustme.CA().cert_pem.bytes())
-    with place(credentials=grpc.ssl_server_credentials([pems])) as tls:
-        for target, credentials, stage in (
-            (server.target, trusting, Stage.TLS),
-            (tls.target, stranger, Stage.TLS),
-            (tls.target, None, None),
-        ):
-            log = Log()
-            with opened(ours, target, log, credentials=credentials) as channel:
-                assert channel.begin(timeout=20).outcome().code is CODE.UNAVAILABLE
-                log.until(AttemptStarted, 2)
-            assert stage is None or log.of(AttemptFailed)[0].failure.stage is stage
-            assert log.gaps()[0] >= 0.19
-            assert log.of(AttemptFailed)[0].retry_in <= 0.2
-        with opened(ours, tls.target, Log(), credentials=trusting) as channel:
-            assert channel.unary("hello", timeout=20) == "hello"
 
 
 def test_an_outage(api, server):

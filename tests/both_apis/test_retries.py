@@ -7,10 +7,8 @@ reports, so a slow machine only makes the tests slower.
 
 from __future__ import annotations
 
-import copy
 import email.utils
 import json
-import pickle
 import time
 
 import grpc
@@ -362,16 +360,6 @@ def test_cancelled_between_two_attempts(opened, cancellable, server, log, said):
         assert call.outcome().code is CODE.CANCELLED
 
 
-def test_closed_between_two_attempts(opened, way, server, log):
-    """CB-10: closing the channel cancels calls that are waiting between two attempts."""
-    with opened("retry: 3, delay: 60s") as channel:
-        script(server, DOWN)
-        call = channel.begin(way)
-        log.until(CallRetried)
-        channel.close()
-        assert call.outcome().code is CODE.CANCELLED
-
-
 # Giving up (RT-6).
 
 
@@ -402,20 +390,6 @@ def test_exhausted_without_words(opened, server):
         script(server, *[Say(details="")] * 2)
         outcome = channel.begin().outcome()
         assert outcome.details.startswith("gave up: no attempts are left (2 attempts in ")
-
-
-@pytest.mark.parametrize("again", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
-def test_exhausted_survives_copies(opened, server, again):
-    """RT-6: the error can be pickled and copied, with all its attributes."""
-    with opened("retry: 1, delay: 1ms") as channel:
-        script(server, *[Say(trailing=(("last-bin", b"\xfe\x00"),))] * 2)
-        error = channel.begin().outcome().error
-    twin = again(error)
-    assert type(twin) is type(error)
-    assert (twin.attempts, twin.took, twin.reason) == (error.attempts, error.took, error.reason)
-    assert (twin.code(), twin.details()) == (error.code(), error.details())
-    assert twin.trailing_metadata() == error.trailing_metadata()
-    assert repr(twin) == repr(error)
 
 
 def test_no_connection_is_retried(ours, way, nowhere):

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,9 +19,40 @@ import pytest
 import grpc_backoff
 from grpc_backoff import Gap, aio
 from grpc_backoff.testing.front import FlakyFront, healthy
-from tests.interop.test_etcd import FAST, Etcd, pytestmark
+from grpc_judge.servers.keeper import free_port
+from tests import programs
 
-__all__ = ["pytestmark"]
+pytestmark = [
+    pytest.mark.etcd,
+    pytest.mark.skipif(
+        shutil.which("etcd") is None and not os.environ.get("GRPC_BACKOFF_REQUIRE_PEERS"),
+        reason="etcd is not installed (Debian package etcd-server)",
+    ),
+]
+
+FAST = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500)]
+
+
+class Etcd:
+    def __init__(self, folder):
+        self.client, self.peer, self.folder = free_port(), free_port(), folder
+
+    async def start(self):
+        client, peer = f"http://127.0.0.1:{self.client}", f"http://127.0.0.1:{self.peer}"
+        self.process = await programs.start(
+            "etcd",
+            *("--name", "one", "--data-dir", str(self.folder)),
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", f"one={peer}", "--logger", "zap", "--log-level", "error"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "ETCD_UNSUPPORTED_ARCH": os.uname().machine},
+        )
+
+    async def kill(self):
+        await programs.killed(self.process)
+
 
 sys.path.append(str(Path(__file__).with_name("protos")))  # protoc finds the file here
 pb = grpc.protos("etcd_watch.proto")

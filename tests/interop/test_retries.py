@@ -1,4 +1,4 @@
-"""Retries over broken connections: which calls may execute twice, which the core still retries, and no retry storms.
+"""Retries over broken connections: which calls may execute twice, and which the core still retries.
 
 The tests use real sockets and real time. Durations are short and tolerances generous, so that the tests also pass on a
 machine with two busy cores.
@@ -7,11 +7,6 @@ machine with two busy cores.
 from __future__ import annotations
 
 import asyncio
-import itertools
-import json
-import logging
-import math
-import random
 from collections import Counter
 
 import grpc
@@ -22,29 +17,16 @@ from h2.connection import H2Connection
 from h2.events import RequestReceived
 from hyperframe.frame import GoAwayFrame
 
-from grpc_backoff import CallRetried, RetryBudget, WaitSource, aio, parse_policy
+from grpc_backoff import CallRetried, RetryBudget, WaitSource, aio
 from grpc_backoff.testing.front import FlakyFront, healthy
 from grpc_judge.servers.keeper import free_port
-from tests.aio.retry_service import RetryService, Say, failing
+from tests.aio.retry_service import RetryService
 from tests.echo import EchoStub, Message, serving
 from tests.interop.processes import ServerProcess
-
-_LOG = logging.getLogger(__name__)
 
 QUICK = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100)]
 UNARY, OTHER = "echo.v1.Echo/Unary", "echo.v1.Echo/Down"
 CODE = grpc.StatusCode
-
-
-def service_config(tries, backoff="0.001s"):
-    policy = {
-        "maxAttempts": tries,
-        "initialBackoff": backoff,
-        "maxBackoff": backoff,
-        "backoffMultiplier": 1,
-        "retryableStatusCodes": ["UNAVAILABLE"],
-    }
-    return [("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]}))]
 
 
 # A server that is killed while calls are running.
@@ -264,93 +246,3 @@ async def test_a_call_that_was_taken_is_not_refused():
     assert await refused.outcome() is CODE.OK
     assert refused.retries == [WaitSource.SCHEDULE]
     assert refused.before == ["1"]
-
-
-# The core's own retries are off, so the core does not dial for them.
-
-
-@pytest.mark.parametrize("tries", [2, 4, 7])
-async def test_a_service_config_is_obeyed_once(tries):
-    """RT-10, BP-5: this layer carries out a service config's retryPolicy, with its exact number of attempts.
-
-    That number may exceed the five attempts that the core allows.
-    """
-    service = RetryService(always=Say())
-    async with serving(service) as port:
-        async with aio.insecure_channel(f"127.0.0.1:{port}", options=service_config(tries)) as channel:
-            error = await failing(EchoStub(channel).Unary(Message(text="config")))
-        both = aio.insecure_channel(f"127.0.0.1:{port}", options=service_config(tries), retry="retry: 2")
-        async with both as channel:
-            await failing(EchoStub(channel).Unary(Message(text="both")))
-    assert len(service.tries["config"]) == error.attempts == tries
-    assert [seen.before for seen in service.tries["config"]] == [None, *map(str, range(1, tries))]
-    assert len(service.tries["both"]) == 3
-
-
-# No retry storm (RT-9).
-
-CLIENTS = 200
-OUTAGE = 5.0
-EVERY = 1.0
-STORM = parse_policy("max_attempts: 5, delay: 50ms, backoff: exponential, jitter: full")
-
-
-class Storm:
-    """Two hundred clients, each with its own connection and a call every second, and a server in trouble."""
-
-    def __init__(self, budget):
-        self.budget = budget
-        self.service = RetryService()
-        self.failed = Counter()
-        self.over = asyncio.Event()
-
-    async def run(self):
-        """Let the server work, answer UNAVAILABLE for the length of the outage, and work again."""
-        async with serving(self.service) as port, asyncio.TaskGroup() as tasks:
-            for number in range(CLIENTS):
-                tasks.create_task(self._client(f"127.0.0.1:{port}", number))
-            await asyncio.sleep(EVERY + 2)  # until all clients are connected
-            self.service.always = Say()
-            self.service.tries.clear()
-            await asyncio.sleep(OUTAGE)
-            self.calls, self.requests = len(self.service.tries), sum(map(len, self.service.tries.values()))
-            self.service.always = Say(CODE.OK)
-            await asyncio.sleep(EVERY)  # until the last calls from the outage have ended
-            self.failed.clear()
-            await asyncio.sleep(2 * EVERY)
-            self.over.set()
-
-    async def _client(self, target, number):
-        rng = random.Random(number)
-        async with aio.insecure_channel(target, retry={"*": STORM}, retry_budget=self.budget, rng=rng) as channel:
-            stub = EchoStub(channel)
-            await asyncio.sleep(EVERY * rng.random())
-            for call in itertools.count():
-                if self.over.is_set():
-                    return
-                code = await stub.Unary(Message(text=f"{number}-{call}"), timeout=10).code()
-                self.failed[code] += code is not CODE.OK
-                await asyncio.sleep(EVERY)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-async def test_no_storm():
-    """RT-9: while a server answers UNAVAILABLE for 5 s, 200 clients send hardly more than first attempts.
-
-    A6: a retry is made only if more than half of the tokens are left after the failure. With a full budget of M and
-    nothing but failures, the k-th failure is retried while M - k > M / 2. So all clients of the target in this process
-    make at most ceil(M / 2) - 1 retries. Takes about twenty seconds of real time; `--log-cli-level=INFO` shows the two
-    figures.
-    """
-    budget = RetryBudget(max_tokens=100, token_ratio=0.1)
-    retries = math.ceil(budget.max_tokens / 2) - 1
-    spared, unspared = Storm(budget), Storm(None)
-    await spared.run()
-    await unspared.run()
-    for name, storm in (("with", spared), ("without", unspared)):
-        _LOG.info("%s the budget: %d requests for %d calls", name, storm.requests, storm.calls)
-    assert spared.calls > CLIENTS
-    assert spared.requests <= spared.calls + retries
-    assert unspared.requests > 3 * unspared.calls
-    assert not +spared.failed, "calls that began after the outage are answered"

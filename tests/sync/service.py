@@ -40,6 +40,7 @@ class Echo(services.EchoServicer):
         metadata: the metadata of each call, with the last value of each key.
         pairs: the metadata of each call, as the pairs that arrived.
         remaining: the time that each call had left when it arrived, in seconds.
+        hung: an event for each call that hangs or has hung; when it is set, the call goes on.
     """
 
     def __init__(self):
@@ -48,7 +49,7 @@ class Echo(services.EchoServicer):
         self.metadata = []
         self.pairs = []
         self.remaining = []
-        self._over = []
+        self.hung = []
         self.hanging = threading.Event()
         self.cancelled = threading.Event()
 
@@ -111,7 +112,7 @@ class Echo(services.EchoServicer):
 
     def _hang(self, context):
         over = threading.Event()
-        self._over.append(over)
+        self.hung.append(over)
         if not context.add_callback(lambda: (over.set(), self.cancelled.set())):  # the call has already ended
             over.set()
             self.cancelled.set()
@@ -120,7 +121,7 @@ class Echo(services.EchoServicer):
 
     def end(self):
         """End every call that hangs."""
-        for over in self._over:
+        for over in self.hung:
             over.set()
 
 
@@ -130,10 +131,11 @@ class Place:
     On Linux, no other program gets the port in between.
     """
 
-    def __init__(self, servicer=None, credentials=None, threads=32, address=None):
+    def __init__(self, servicer=None, credentials=None, threads=32, address=None, handlers=()):
         self.servicer = servicer or Echo()
         self.credentials = credentials
         self._threads = threads
+        self._handlers = handlers
         self._server = None
         self._held = socket.socket()
         if sys.platform == "linux":
@@ -149,6 +151,7 @@ class Place:
         pool = ThreadPoolExecutor(self._threads)
         self._server = grpc.server(pool)
         services.add_EchoServicer_to_server(self.servicer, self._server)
+        self._server.add_generic_rpc_handlers(self._handlers)
         self.bound = (
             self._server.add_secure_port(self._address, self.credentials)
             if self.credentials
@@ -160,7 +163,7 @@ class Place:
     def kill(self, grace=None):
         if self._server is not None:
             self.servicer.end()
-            self._server.stop(grace).wait(20)
+            assert self._server.stop(grace).wait(20), "it has not stopped"
             self._server = None
 
     def close(self):
@@ -170,9 +173,9 @@ class Place:
 
 
 @contextlib.contextmanager
-def place(servicer=None, credentials=None, *, up=True, threads=32, address=None):
+def place(servicer=None, credentials=None, *, up=True, **how):
     """Yield a `Place`, whose server is running if `up`."""
-    made = Place(servicer, credentials, threads, address)
+    made = Place(servicer, credentials, **how)
     if up:
         made.start()
     try:

@@ -6,7 +6,6 @@ import gc
 import subprocess
 import sys
 import threading
-import warnings
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -143,13 +142,3 @@ waits = EchoStub(two).Unary.future(Message(text="a"), wait_for_ready=True)
 """
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert (done.stdout, done.stderr) == ("", "")
-
-
-def test_opened_and_closed():
-    """TH-5: opening and closing a thousand channels leaves neither a thread nor a core channel."""
-    with place() as server, warnings.catch_warnings():
-        for turn in range(1000):
-            with grpc_backoff.insecure_channel(server.target) as channel:
-                if turn % 10 == 0:
-                    EchoStub(channel).Unary(Message(text="a"), timeout=20)
-        assert dialled() == []

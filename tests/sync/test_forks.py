@@ -15,14 +15,15 @@ import grpc_backoff
 from grpc_backoff.sync.pump import needs_pump
 from tests.echo import EchoStub, Message
 
-PROGRAM = Path(__file__).parent / "forking.py"
+HERE = Path(__file__).parent
 REFUSED = ["ForkError"] * 4
 CLOSED = ["ValueError", "ValueError", "ValueError", None]
 
 
-def run(how, target, support):
+def run(support, *program):
+    """Run a Python program, with or without grpcio's own fork support; it must end without a traceback."""
     done = subprocess.run(
-        [sys.executable, PROGRAM, how, target],
+        [sys.executable, *program],
         env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": support},
         capture_output=True,
         text=True,
@@ -33,6 +34,14 @@ def run(how, target, support):
     return done
 
 
+def needs_forks(test):
+    """Skip a test where no process can be forked, or where a forked one can hang."""
+    hangs = "with grpcio 1.63 a forked child can hang, whatever is set; not found out why"
+    for condition, reason in ((needs_pump(), hangs), (not hasattr(os, "fork"), "a system without forks")):
+        test = pytest.mark.skipif(condition, reason=reason)(test)
+    return test
+
+
 def test_nothing_is_refused_without_a_fork(server):
     """FK-1: a process that was not forked can create any number of channels."""
     with grpc_backoff.insecure_channel(server.target) as one, grpc_backoff.insecure_channel(server.target) as other:
@@ -40,8 +49,7 @@ def test_nothing_is_refused_without_a_fork(server):
             assert EchoStub(channel).Unary(Message(text="a")).text == "a"
 
 
-@pytest.mark.skipif(needs_pump(), reason="with grpcio 1.63 a forked child can hang, whatever is set; not found out why")
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
+@needs_forks
 @pytest.mark.parametrize(
     ("phase", "support"),
     [
@@ -58,7 +66,7 @@ def test_children(server, phase, support):
     before the fork; otherwise creating one raises ForkError. If grpcio may fail in the child, one warning is logged.
     The parent is not affected.
     """
-    done = run(phase, server.target, support)
+    done = run(support, HERE / "forking.py", phase, server.target)
     inherited, made, child, dropped, mine = ast.literal_eval(done.stdout)
     assert inherited == (CLOSED if phase in ("closed", "closing") else REFUSED)
     assert made == (["new", "new"] if support == "1" or phase == "closed" else ["ForkError"] * 2)
@@ -71,23 +79,14 @@ def test_processes_that_start_afresh(server, method, support):
     """FK-1: a process started by `spawn` or `forkserver` can create channels even if its parent has one open."""
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip("a system without it")
-    assert ast.literal_eval(run(method, server.target, support).stdout) == ("new", 0)
+    assert ast.literal_eval(run(support, HERE / "forking.py", method, server.target).stdout) == ("new", 0)
 
 
-@pytest.mark.skipif(needs_pump(), reason="with grpcio 1.63 a forked child can hang, whatever is set; not found out why")
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
+@needs_forks
 @pytest.mark.parametrize(("kind", "support"), [("plain", "1"), ("ours", "1"), ("ours", "0")])
 def test_calls_that_wait(kind, support):
     """FK-1: calls that wait at a fork end in the child with CANCELLED, and go on in the parent."""
-    done = subprocess.run(
-        [sys.executable, PROGRAM.with_name("forking_calls.py"), kind],
-        env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": support},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    done = run(support, HERE / "forking_calls.py", kind)
     ended, parent = (ast.literal_eval(line) for line in done.stdout.splitlines())
     cancelled = (True, "CANCELLED")
     for each in ended:
@@ -104,8 +103,7 @@ def test_calls_that_wait(kind, support):
     assert parent == (0, [False] * len(ended))
 
 
-@pytest.mark.skipif(needs_pump(), reason="with grpcio 1.63 a forked child can hang, whatever is set; not found out why")
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
+@needs_forks
 @pytest.mark.parametrize(
     ("phase", "support", "child", "parent"),
     [
@@ -120,18 +118,8 @@ def test_subscriptions(server, phase, support, child, parent):
 
     It goes on in the parent.
     """
-    done = subprocess.run(
-        [
-            *(sys.executable, PROGRAM.with_name("forking_subscription.py"), phase),
-            server.target if phase == "open" else "127.0.0.1:1",
-        ],
-        env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": support},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    target = server.target if phase == "open" else "127.0.0.1:1"
+    done = run(support, HERE / "forking_subscription.py", phase, target)
     assert [ast.literal_eval(line) for line in done.stdout.splitlines()] == [child, (0, parent)]
 
 
@@ -160,17 +148,9 @@ print(os.waitpid(pid, 0)[1], said)
 """
 
 
-@pytest.mark.skipif(needs_pump(), reason="with grpcio 1.63 a forked child can hang, whatever is set; not found out why")
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
+@needs_forks
 @pytest.mark.parametrize(("kind", "said"), [("plain", "bytes"), ("ours", "FAILED_PRECONDITION")])
 def test_the_parents_channel(server, kind, said):
     """FK-1: with fork support, plain grpc's channel works in the child; on ours, a call raises a `grpc.RpcError`."""
-    done = subprocess.run(
-        [sys.executable, "-c", INHERITED, kind, server.target],
-        env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "1"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run("1", "-c", INHERITED, kind, server.target)
     assert done.stdout.splitlines() == [said, "0 b''"], done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import traceback
 
@@ -96,14 +95,3 @@ def test_a_reader_that_is_late_for_every_attempt(server, monkeypatch):
         assert list(call) == []
         assert call.code() is grpc.StatusCode.OK
         assert len(set(attempts)) == 2
-
-
-def test_dropped(stub, nowhere):
-    """TH-6: a running stream without references is cancelled, as in grpc."""
-    call = stub.Down(Message(text="then hang", count=1), wait_for_ready=True, timeout=20)
-    nowhere.start()
-    assert next(call).text == "then hang"
-    assert nowhere.servicer.hanging.wait(20)
-    del call
-    gc.collect()
-    assert nowhere.servicer.cancelled.wait(20)

@@ -16,6 +16,7 @@ from grpc_backoff.telemetry.identity import CallId, new_call_id
 from tests.aio.retry_service import CODE, Say, failing, peer
 from tests.aio.trying import REQUEST_STREAMS, make, trying
 from tests.aio.trying import failing as ending_badly
+from tests.both_apis.tries import fails
 from tests.echo import EchoStub, Message
 
 __all__ = ["peer"]
@@ -65,12 +66,8 @@ async def test_the_request_is_kept_for_hooks(peer, caplog):
 async def test_a_stream_of_requests_is_not_kept(method):
     """RT-6, RT-8: a hook gets no request if the call is request-streaming."""
 
-    async def unavailable(_requests, context):
-        await context.abort(CODE.UNAVAILABLE, "not now")
-        yield
-
     told = []
-    async with trying(unavailable, unavailable) as service:
+    async with trying(fails(), fails()) as service:
         target, hooks = f"127.0.0.1:{service.port}", RetryHooks(on_exhausted=told.append)
         async with aio.insecure_channel(target, retry="retry: 1, delay: 1ms", retry_hooks=hooks) as channel:
             await ending_badly(make(EchoStub(channel), method))
