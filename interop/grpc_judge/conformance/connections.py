@@ -23,8 +23,6 @@ from grpc_judge.conformance.scenario import Scenario
 from grpc_judge.conformance.terms import Range
 from grpc_judge.conformance.verdict import Measure, Unit
 
-__all__ = ["CONNECTIONS"]
-
 _TWO_GAPS = 3
 _MANY = 1000
 _SLOWEST = 4

@@ -11,26 +11,9 @@ from itertools import accumulate, pairwise
 
 from grpc_judge.conformance.evidence import Evidence
 from grpc_judge.conformance.schedule import Series
-from grpc_judge.conformance.terms import Range, Terms
+from grpc_judge.conformance.terms import Range
 from grpc_judge.conformance.verdict import Measure, Unit
 from grpc_judge.timeline import Visit
-
-__all__ = [
-    "AT_ONCE",
-    "LATE",
-    "accepted",
-    "after_loss",
-    "after_service",
-    "attempts",
-    "bounds",
-    "by_client",
-    "gaps",
-    "measured",
-    "resets_at_settings",
-    "series_of",
-    "shortest_initial",
-    "without_one_early",
-]
 
 AT_ONCE = 0.5
 """The fraction of INITIAL_BACKOFF within which something counts as immediate."""
@@ -46,16 +29,6 @@ def measured(starts: Sequence[float], evidence: Evidence) -> Iterator[Measure]:
         length = after - start
         yield Measure(what=f"gap {number}", seen=length, allowed=evidence.band(number, before), since=start)
         before = length
-
-
-def gaps(visits: Sequence[Visit], terms: Terms) -> list[Measure]:
-    """Return the gaps between connections, compared with the client's settings and not with its own schedule."""
-    return [
-        Measure(
-            what=f"gap {number}", seen=after.accepted - visit.accepted, allowed=terms.band(number), since=visit.accepted
-        )
-        for number, (visit, after) in enumerate(pairwise(visits), 1)
-    ]
 
 
 def attempts(series: Sequence[object], fewest: int, what: str = "attempts seen") -> Measure:

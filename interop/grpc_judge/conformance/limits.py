@@ -15,8 +15,6 @@ from grpc_judge.conformance.terms import CLOSE_WITHIN, Range
 from grpc_judge.conformance.verdict import Measure, Unit
 from grpc_judge.timeline import Visit
 
-__all__ = ["LIMITS"]
-
 _TWO = 2
 _SHORT = 0.8
 """A limit shorter than this, in units of MIN_CONNECT_TIMEOUT, may end before late SETTINGS arrive."""

@@ -17,8 +17,6 @@ from grpc_judge.conformance.terms import Range
 from grpc_judge.conformance.verdict import Measure, Unit
 from grpc_judge.timeline import Request
 
-__all__ = ["REQUESTS"]
-
 _REFUSING = "settings_then_goaway"
 """The behaviour under which the server does not accept calls."""
 _WAITING = 2

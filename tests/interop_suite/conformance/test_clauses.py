@@ -242,12 +242,6 @@ def test_a_client_that_hangs_for_good():
     assert set(found.values()) == {Outcome.NOT_APPLICABLE}
 
 
-def test_a_socket_that_stands_on_is_no_second_attempt():
-    """CB-1, CB-3: a socket left open past the limit fails `limit`, but does not count as an overlapping attempt."""
-    found = outcomes({Scenario.SILENT: made.silent(lasting=(1.5, 1.0, 1.5, 1.5, 1.9))})
-    assert [name for name, outcome in found.items() if outcome is Outcome.FAIL] == ["limit"]
-
-
 def test_settings_start_another_series():
     """CB-3, CB-6: after a slow server has sent its SETTINGS, the limit is that of a first attempt again."""
     visits = [made.failing(0.51, 1.0, behaviour="silent"), made.served(1.51, 4.5, behaviour="trickle")]

@@ -120,12 +120,6 @@ def test_missing_peers(monkeypatch, required, status):
     assert re.search(r"unbuilt: left out, since \S+ failed: no compiler\n", result.output)
 
 
-def test_a_peer_that_breaks_is_as_good_as_missing(monkeypatch):
-    """IO-4: if peers are required, a peer whose program breaks down makes the run fail."""
-    monkeypatch.setenv("GRPC_BACKOFF_REQUIRE_PEERS", "1")
-    assert command(monkeypatch, "--rules", *QUICK, peers=[BROKEN]).exit_code == 1
-
-
 def test_short_is_two_behaviours():
     """IO-4: `--short` plays two scenarios, a server that hangs up and an outage."""
     assert {clause.scenario.label for clause in SHORT} == {"hang_up", "outage"}
