@@ -36,6 +36,16 @@ def attempts(series: Sequence[object], fewest: int, what: str = "attempts seen")
     return Measure(what=what, seen=len(series), allowed=Range(fewest, math.inf), unit=Unit.ATTEMPTS)
 
 
+def count_connections(seen: int, allowed: Range, what: str = "connections") -> Measure:
+    """Return a number of connections, compared with the allowed range."""
+    return Measure(what=what, seen=seen, allowed=allowed, unit=Unit.CONNECTIONS)
+
+
+def count_calls(what: str, seen: int, allowed: Range) -> Measure:
+    """Return a number of calls, compared with the allowed range."""
+    return Measure(what=what, seen=seen, allowed=allowed, unit=Unit.CALLS)
+
+
 def accepted(visits: Sequence[Visit]) -> list[float]:
     """Return the times at which the connections were accepted."""
     return [visit.accepted for visit in visits]
@@ -73,12 +83,8 @@ def bounds(evidence: Evidence) -> Iterator[Measure]:
             shortest.append(evidence.band(place).low)
         lasted = visits[-1].accepted - visits[0].accepted
         most = 2 + sum(total <= lasted for total in accumulate(sorted(shortest)))
-        yield Measure(
-            what=f"connections in {lasted:.1f} s, counted against any schedule",
-            seen=len(visits),
-            allowed=Range(0, most),
-            unit=Unit.CONNECTIONS,
-        )
+        what = f"connections in {lasted:.1f} s, counted against any schedule"
+        yield count_connections(len(visits), Range(0, most), what)
 
 
 def after_service(visits: Sequence[Visit]) -> Sequence[Visit]:
