@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import grpc
 import grpc.aio
 
 from grpc_judge.clients.peer_program import CALL_ID, METHOD, CallFailed, CallOrder, Tally, keep_busy
-
-
-def credentials(order: CallOrder) -> grpc.ChannelCredentials | None:
-    """Return the credentials for TLS; None if the peer connects without TLS."""
-    return None if order.ca is None else grpc.ssl_channel_credentials(order.ca)
 
 
 async def call_all(order: CallOrder, channel: grpc.aio.Channel) -> Tally:

@@ -6,8 +6,6 @@ They repeat the library's constants on purpose, because they judge the library. 
 
 from __future__ import annotations
 
-__all__ = ["INITIAL_BACKOFF", "JITTER", "MAX_BACKOFF", "MULTIPLIER", "TRANSMISSION"]
-
 INITIAL_BACKOFF = 1.0
 MULTIPLIER = 1.6
 MAX_BACKOFF = 120.0

@@ -12,8 +12,6 @@ from grpc_judge.conformance.gaps import AT_ONCE, LATE, resets_at_settings, serie
 from grpc_judge.conformance.scenario import Scenario
 from grpc_judge.conformance.verdict import Measure, Outcome, Unit, Verdict
 
-__all__ = ["Clause", "Level", "NotApplicableError", "TooLateError", "judge", "verdict_on"]
-
 
 class Level(enum.Enum):
     """Whether a clause is a requirement or a recommendation."""

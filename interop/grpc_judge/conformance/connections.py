@@ -15,15 +15,15 @@ from grpc_judge.conformance.gaps import (
     after_loss,
     attempts,
     bounds,
+    count_calls,
+    count_connections,
     measured,
     shortest_initial,
     without_one_early,
 )
 from grpc_judge.conformance.scenario import Scenario
 from grpc_judge.conformance.terms import Range
-from grpc_judge.conformance.verdict import Measure, Unit
-
-__all__ = ["CONNECTIONS"]
+from grpc_judge.conformance.verdict import Measure
 
 _TWO_GAPS = 3
 _MANY = 1000
@@ -53,7 +53,7 @@ def _first_attempt(evidence: Evidence) -> Iterator[Measure]:
 def _resets(evidence: Evidence) -> Iterator[Measure]:
     """Check the gaps after a connection was lost. One early connection is ignored, as in `_no_flood`."""
     served = [visit for visit in evidence.visits if visit.settings_sent is not None]
-    yield _connections(len(served), Range(1, math.inf), "connections that were served")
+    yield count_connections(len(served), Range(1, math.inf), "connections that were served")
     series = after_loss(evidence)
     left = evidence.over - series[0] if series else 0.0
     own = evidence.schedule.fewest_starts(left, evidence.terms, evidence.slack)
@@ -70,7 +70,7 @@ def _no_flood(evidence: Evidence) -> Iterator[Measure]:
     """
     visits = evidence.visits
     fewest = math.floor(evidence.seconds / (_SLOWEST * shortest_initial(evidence)))
-    yield _connections(len(visits), Range(max(2, fewest), math.inf), f"connections in {evidence.lasted:.1f} s")
+    yield count_connections(len(visits), Range(max(2, fewest), math.inf), f"connections in {evidence.lasted:.1f} s")
     yield from _spaced(evidence, "settings_then_close")
 
 
@@ -104,8 +104,8 @@ def _spaced(evidence: Evidence, behaviour: str, spare: int = 0) -> Iterator[Meas
                 )
             )
     soon = sum(1 for gap in found if gap.missed_by)
-    yield _connections(len(found), Range(1, math.inf), f"connections after {behaviour}")
-    yield _connections(soon, Range(0, spare), f"connections in {evidence.lasted:.1f} s that came too soon")
+    yield count_connections(len(found), Range(1, math.inf), f"connections after {behaviour}")
+    yield count_connections(soon, Range(0, spare), f"connections in {evidence.lasted:.1f} s that came too soon")
     yield from (gap for gap in found if soon > spare or not gap.missed_by)
 
 
@@ -151,7 +151,7 @@ def _refused(evidence: Evidence) -> Iterator[Measure]:
     if evidence.timeline.refused is None:
         raise NotApplicableError("refused dials are visible only with permission to open a raw socket")
     if gone is None or gone.end is None:
-        yield _connections(len(evidence.visits), Range(2, math.inf))
+        yield count_connections(len(evidence.visits), Range(2, math.inf))
         return
     if not evidence.resets:
         raise NotApplicableError("SETTINGS did not reset its backoff, so the outage did not start a new series")
@@ -167,10 +167,10 @@ def _recovers(evidence: Evidence) -> Iterator[Measure]:
     """Check that the client reconnects within the longest possible gap, since refused dials are not always visible."""
     gone = evidence.timeline.refusing[0] if evidence.timeline.refusing else None
     if gone is None or gone.end is None:  # without a connection there was no outage
-        yield _connections(len(evidence.visits), Range(2, math.inf))
+        yield count_connections(len(evidence.visits), Range(2, math.inf))
         return
     back = [visit for visit in evidence.visits if visit.accepted >= gone.end]
-    yield _connections(len(back), Range(1, math.inf), "connections after the server's return")
+    yield count_connections(len(back), Range(1, math.inf), "connections after the server's return")
     for visit in back[:1]:
         longest = _longest_gap_after(gone.end - gone.begin, evidence)
         waited = visit.accepted - gone.end
@@ -181,7 +181,7 @@ def _recovers(evidence: Evidence) -> Iterator[Measure]:
             since=gone.end,
         )
     answered = sum(request.outcome == "ok" for visit in back for request in visit.requests)
-    yield _calls("calls answered after the server's return", answered, Range(1, math.inf))
+    yield count_calls("calls answered after the server's return", answered, Range(1, math.inf))
     yield from bounds(evidence)
 
 
@@ -198,7 +198,7 @@ def _longest_gap_after(seconds: float, evidence: Evidence) -> float:
 
 def _replaced(evidence: Evidence) -> Iterator[Measure]:
     """Check how soon lost connections are replaced. A backoff that SETTINGS did not reset may delay the replacement."""
-    yield _connections(len(evidence.visits), Range(2, math.inf))
+    yield count_connections(len(evidence.visits), Range(2, math.inf))
     losses = [visit for visit in evidence.visits if visit.ended is not None and visit.ended < evidence.over]
     longest_initial = max(evidence.terms.initial, evidence.band(1).high)
     for number, visit in enumerate(losses, 1):
@@ -219,14 +219,6 @@ def _replaced(evidence: Evidence) -> Iterator[Measure]:
                 since=visit.ended,
             )
     yield from bounds(evidence)
-
-
-def _connections(seen: int, allowed: Range, what: str = "connections") -> Measure:
-    return Measure(what=what, seen=seen, allowed=allowed, unit=Unit.CONNECTIONS)
-
-
-def _calls(what: str, seen: int, allowed: Range) -> Measure:
-    return Measure(what=what, seen=seen, allowed=allowed, unit=Unit.CALLS)
 
 
 CONNECTIONS = (

@@ -13,9 +13,6 @@ from grpc_judge.conformance.schedule import Schedule
 from grpc_judge.conformance.terms import Range, Terms
 from grpc_judge.timeline import Timeline, Visit
 
-__all__ = ["Absent", "Calls", "Evidence"]
-
-
 _NEAR = 0.02
 """How many seconds after a delay of the event loop the delayed events may still be recorded late."""
 

@@ -20,8 +20,6 @@ import numpy as np
 from grpc_judge.conformance.schedule import INTERVAL, Gaps, Schedule, Series
 from grpc_judge.conformance.terms import Range, Terms
 
-__all__ = ["LATEST", "Estimate", "Fit", "Trait", "fit"]
-
 _CONVINCING = 9.0
 """The log-likelihood that an explanation must gain for each parameter that it changes."""
 _ALONE, _BESIDE = 8.0, 3.0

@@ -11,26 +11,9 @@ from itertools import accumulate, pairwise
 
 from grpc_judge.conformance.evidence import Evidence
 from grpc_judge.conformance.schedule import Series
-from grpc_judge.conformance.terms import Range, Terms
+from grpc_judge.conformance.terms import Range
 from grpc_judge.conformance.verdict import Measure, Unit
 from grpc_judge.timeline import Visit
-
-__all__ = [
-    "AT_ONCE",
-    "LATE",
-    "accepted",
-    "after_loss",
-    "after_service",
-    "attempts",
-    "bounds",
-    "by_client",
-    "gaps",
-    "measured",
-    "resets_at_settings",
-    "series_of",
-    "shortest_initial",
-    "without_one_early",
-]
 
 AT_ONCE = 0.5
 """The fraction of INITIAL_BACKOFF within which something counts as immediate."""
@@ -48,19 +31,19 @@ def measured(starts: Sequence[float], evidence: Evidence) -> Iterator[Measure]:
         before = length
 
 
-def gaps(visits: Sequence[Visit], terms: Terms) -> list[Measure]:
-    """Return the gaps between connections, compared with the client's settings and not with its own schedule."""
-    return [
-        Measure(
-            what=f"gap {number}", seen=after.accepted - visit.accepted, allowed=terms.band(number), since=visit.accepted
-        )
-        for number, (visit, after) in enumerate(pairwise(visits), 1)
-    ]
-
-
 def attempts(series: Sequence[object], fewest: int, what: str = "attempts seen") -> Measure:
     """Return the number of attempts, compared with the required minimum (IO-2)."""
     return Measure(what=what, seen=len(series), allowed=Range(fewest, math.inf), unit=Unit.ATTEMPTS)
+
+
+def count_connections(seen: int, allowed: Range, what: str = "connections") -> Measure:
+    """Return a number of connections, compared with the allowed range."""
+    return Measure(what=what, seen=seen, allowed=allowed, unit=Unit.CONNECTIONS)
+
+
+def count_calls(what: str, seen: int, allowed: Range) -> Measure:
+    """Return a number of calls, compared with the allowed range."""
+    return Measure(what=what, seen=seen, allowed=allowed, unit=Unit.CALLS)
 
 
 def accepted(visits: Sequence[Visit]) -> list[float]:
@@ -100,12 +83,8 @@ def bounds(evidence: Evidence) -> Iterator[Measure]:
             shortest.append(evidence.band(place).low)
         lasted = visits[-1].accepted - visits[0].accepted
         most = 2 + sum(total <= lasted for total in accumulate(sorted(shortest)))
-        yield Measure(
-            what=f"connections in {lasted:.1f} s, counted against any schedule",
-            seen=len(visits),
-            allowed=Range(0, most),
-            unit=Unit.CONNECTIONS,
-        )
+        what = f"connections in {lasted:.1f} s, counted against any schedule"
+        yield count_connections(len(visits), Range(0, most), what)
 
 
 def after_service(visits: Sequence[Visit]) -> Sequence[Visit]:

@@ -9,13 +9,11 @@ from itertools import pairwise
 
 from grpc_judge.conformance.clause import Clause, NotApplicableError
 from grpc_judge.conformance.evidence import Evidence
-from grpc_judge.conformance.gaps import attempts, bounds
+from grpc_judge.conformance.gaps import attempts, bounds, count_calls, count_connections
 from grpc_judge.conformance.scenario import Scenario
 from grpc_judge.conformance.terms import CLOSE_WITHIN, Range
-from grpc_judge.conformance.verdict import Measure, Unit
+from grpc_judge.conformance.verdict import Measure
 from grpc_judge.timeline import Visit
-
-__all__ = ["LIMITS"]
 
 _TWO = 2
 _SHORT = 0.8
@@ -127,39 +125,30 @@ def _refuse_short_limit(evidence: Evidence) -> None:
 
 def _waits_for_settings(evidence: Evidence) -> Iterator[Measure]:
     _refuse_short_limit(evidence)
-    yield Measure(what="connections seen", seen=len(evidence.visits), allowed=Range(1, math.inf), unit=Unit.CONNECTIONS)
+    yield count_connections(len(evidence.visits), Range(1, math.inf), "connections seen")
     given_up = [visit for visit in evidence.visits if visit.settings_sent is None and visit.ended is not None]
-    yield Measure(
-        what="connections abandoned before SETTINGS", seen=len(given_up), allowed=Range(0, 0), unit=Unit.CONNECTIONS
-    )
+    yield count_connections(len(given_up), Range(0, 0), "connections abandoned before SETTINGS")
     answered = sum(request.outcome == "ok" for visit in evidence.visits for request in visit.requests)
-    yield Measure(what="calls answered", seen=answered, allowed=Range(1, math.inf), unit=Unit.CALLS)
+    yield count_calls("calls answered", answered, Range(1, math.inf))
 
 
 def _acknowledges(evidence: Evidence) -> Iterator[Measure]:
     _refuse_short_limit(evidence)
     served = [visit for visit in evidence.visits if visit.settings_sent is not None]
-    yield Measure(what="connections served", seen=len(served), allowed=Range(1, math.inf), unit=Unit.CONNECTIONS)
+    yield count_connections(len(served), Range(1, math.inf), "connections served")
     silent = [visit for visit in served if visit.settings_acknowledged is None]
-    yield Measure(
-        what="connections whose SETTINGS were not acknowledged",
-        seen=len(silent),
-        allowed=Range(0, 0),
-        unit=Unit.CONNECTIONS,
-    )
+    yield count_connections(len(silent), Range(0, 0), "connections whose SETTINGS were not acknowledged")
 
 
 def _one_connection(evidence: Evidence) -> Iterator[Measure]:
     """Count connections that are made while an earlier one works."""
-    yield Measure(what="connections seen", seen=len(evidence.visits), allowed=Range(1, math.inf), unit=Unit.CONNECTIONS)
+    yield count_connections(len(evidence.visits), Range(1, math.inf), "connections seen")
     beside = [
         after
         for visit, after in pairwise(evidence.visits)
         if visit.settings_sent is not None and after.accepted < _ended(visit, evidence)
     ]
-    yield Measure(
-        what="connections made while another one worked", seen=len(beside), allowed=Range(0, 0), unit=Unit.CONNECTIONS
-    )
+    yield count_connections(len(beside), Range(0, 0), "connections made while another one worked")
     yield from bounds(evidence)
 
 

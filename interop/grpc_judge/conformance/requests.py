@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 from grpc_judge.conformance.clause import Clause, NotApplicableError
 from grpc_judge.conformance.evidence import Evidence
+from grpc_judge.conformance.gaps import count_calls, count_connections
 from grpc_judge.conformance.scenario import Scenario
 from grpc_judge.conformance.terms import Range
-from grpc_judge.conformance.verdict import Measure, Unit
+from grpc_judge.conformance.verdict import Measure
 from grpc_judge.timeline import Request
-
-__all__ = ["REQUESTS"]
 
 _REFUSING = "settings_then_goaway"
 """The behaviour under which the server does not accept calls."""
@@ -69,14 +68,8 @@ def _calls(evidence: Evidence) -> _Calls:
     return _Calls(found)
 
 
-def _count(what: str, seen: int, allowed: Range) -> Measure:
-    return Measure(what=what, seen=seen, allowed=allowed, unit=Unit.CALLS)
-
-
 def _connections(evidence: Evidence, fewest: int = _ENOUGH) -> Measure:
-    return Measure(
-        what="connections", seen=len(evidence.visits), allowed=Range(fewest, math.inf), unit=Unit.CONNECTIONS
-    )
+    return count_connections(len(evidence.visits), Range(fewest, math.inf))
 
 
 def _loses_none(evidence: Evidence) -> Iterator[Measure]:
@@ -87,18 +80,18 @@ def _loses_none(evidence: Evidence) -> Iterator[Measure]:
     except NotApplicableError:  # fall back to the client's own counts
         if evidence.calls is None:
             raise
-        yield _count("calls answered", evidence.calls.ok, Range(1, math.inf))
-        yield _count("calls lost", evidence.calls.lost, Range(0, 0))
+        yield count_calls("calls answered", evidence.calls.ok, Range(1, math.inf))
+        yield count_calls("calls lost", evidence.calls.lost, Range(0, 0))
         return
     answered = [_answered(requests) for _, requests in calls.each()]
-    yield _count("calls answered", sum(answered), Range(1, math.inf))
+    yield count_calls("calls answered", sum(answered), Range(1, math.inf))
     last = calls.last_ones()
     lost = [
         call
         for call, requests in calls.each()
         if not _answered(requests) and call not in last and not any(where == _REFUSING for where, _ in requests)
     ]
-    yield _count("calls lost", len(lost) + calls.never_seen(), Range(0, 0))
+    yield count_calls("calls lost", len(lost) + calls.never_seen(), Range(0, 0))
 
 
 def _answered(requests: Sequence[tuple[str, Request]]) -> bool:
@@ -112,9 +105,9 @@ def _repeats_refused(evidence: Evidence) -> Iterator[Measure]:
     if refusing and not any(visit.requests for visit in refusing):
         raise NotApplicableError("no call was sent to the server that refuses calls")
     refused = [requests for _, requests in calls.each() if any(where == _REFUSING for where, _ in requests)]
-    yield _count("calls that a server did not process", len(refused), Range(1, math.inf))
+    yield count_calls("calls that a server did not process", len(refused), Range(1, math.inf))
     dropped = sum(1 for requests in refused if not _answered(requests))
-    yield _count("of these, calls that were not sent again", dropped, Range(0, 0))
+    yield count_calls("of these, calls that were not sent again", dropped, Range(0, 0))
 
 
 def _came_back(evidence: Evidence) -> Iterator[Measure]:
@@ -133,15 +126,15 @@ def _repeats_no_lost(evidence: Evidence) -> Iterator[Measure]:
     taken = [
         sum(1 for _, request in requests if request.outcome != "refused") for _, requests in _calls(evidence).each()
     ]
-    yield _count("calls that a server processed", len(taken), Range(1, math.inf))
-    yield _count("calls sent again although a server had processed them", sum(n > 1 for n in taken), Range(0, 0))
+    yield count_calls("calls that a server processed", len(taken), Range(1, math.inf))
+    yield count_calls("calls sent again although a server had processed them", sum(n > 1 for n in taken), Range(0, 0))
 
 
 def _waits(evidence: Evidence) -> Iterator[Measure]:
     """Allow each wait-for-ready worker one call that was lost with the broken connection before the server read it."""
     yield from _came_back(evidence)
     never = _calls(evidence).never_seen(wait_for_ready=True)
-    yield _count("calls that should have waited but never arrived", never, Range(0, _WAITING))
+    yield count_calls("calls that should have waited but never arrived", never, Range(0, _WAITING))
 
 
 def _accounts(evidence: Evidence) -> Iterator[Measure]:
@@ -150,10 +143,12 @@ def _accounts(evidence: Evidence) -> Iterator[Measure]:
     if evidence.calls is None:
         raise NotApplicableError("the client does not report its calls")
     numbered = sum(max(each) + 1 for each in calls.by_worker.values())
-    yield _count("calls that it made but did not report", max(0, numbered - evidence.calls.made), Range(0, 0))
+    yield count_calls("calls that it made but did not report", max(0, numbered - evidence.calls.made), Range(0, 0))
     answered = sum(_answered(requests) for _, requests in calls.each())
-    yield _count("answers that it reported but did not get", max(0, evidence.calls.ok - answered), Range(0, 0))
-    yield _count("calls that had not ended a second after the last one began", evidence.calls.unfinished, Range(0, 0))
+    yield count_calls("answers that it reported but did not get", max(0, evidence.calls.ok - answered), Range(0, 0))
+    yield count_calls(
+        "calls that had not ended a second after the last one began", evidence.calls.unfinished, Range(0, 0)
+    )
 
 
 REQUESTS = (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["Scenario"]
-
 
 class Scenario(enum.Enum):
     """What a server does. The value completes the sentence "The server ..." in reports."""

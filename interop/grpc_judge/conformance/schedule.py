@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from grpc_judge.conformance.terms import Range, Terms
 
-__all__ = ["INTERVAL", "Gaps", "Schedule", "Series"]
-
 INTERVAL = 1.92
 """How much lower the log-likelihood is at the ends of a 95 % interval than at its maximum."""
 

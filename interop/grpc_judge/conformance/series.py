@@ -23,8 +23,6 @@ from grpc_judge.conformance.schedule import INTERVAL, Gaps, Schedule, Series
 from grpc_judge.conformance.terms import Range, Terms
 from grpc_judge.conformance.verdict import Measure, Unit
 
-__all__ = ["SERIES"]
-
 _ONE_GAP, _TWO_GAPS = 2, 3
 """How many attempts it takes to see one gap, and two gaps."""
 _TWO = 2

@@ -6,8 +6,6 @@ from typing import Final
 
 from grpc_judge.conformance.clause import Clause, Level
 
-__all__ = ["source"]
-
 _BACKOFF: Final = "https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md"
 _OURS: Final = "https://github.com/grpc-backoff/grpc-backoff/blob/main/docs/behaviour.md"
 _SOURCES: Final = {

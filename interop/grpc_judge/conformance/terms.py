@@ -12,8 +12,6 @@ from typing import Final
 
 from grpc_judge.conformance import band
 
-__all__ = ["CLOSE_WITHIN", "PROTOCOL", "Range", "Terms"]
-
 CLOSE_WITHIN: Final = 0.25
 """How soon after its limit the socket of an attempt must be closed, in seconds (CB-3)."""
 

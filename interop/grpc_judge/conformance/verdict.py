@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from grpc_judge.conformance.terms import Range
 
-__all__ = ["Measure", "Outcome", "Unit", "Verdict"]
-
 
 class Unit(enum.Enum):
     """The unit of a measure."""

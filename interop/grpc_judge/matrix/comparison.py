@@ -59,7 +59,10 @@ class Difference:
 
 def compare(old: _Json, new: _Json) -> list[Difference]:
     """Return the differences between two runs, in the order of the older run."""
-    return list(_differences(old, new))
+    newer = {peer["name"]: peer for peer in new["peers"]}
+    found = [each for peer in old["peers"] for each in _of_peer(peer, newer.pop(peer["name"], None))]
+    added = (peer["name"] for peer in newer.values() if not peer["missing"])
+    return [*found, *(Difference(peer=name, clause="", old="not judged", new="judged") for name in added)]
 
 
 def versions_changed(old: _Json, new: _Json) -> Iterator[str]:
@@ -70,15 +73,6 @@ def versions_changed(old: _Json, new: _Json) -> Iterator[str]:
             now = newer.get(peer["name"], {}).get(name)
             if now is not None and now != version:
                 yield f"{peer['name']}: {name} {version}, now {now}"
-
-
-def _differences(old: _Json, new: _Json) -> Iterator[Difference]:
-    newer = {peer["name"]: peer for peer in new["peers"]}
-    for peer in old["peers"]:
-        yield from _of_peer(peer, newer.pop(peer["name"], None))
-    for peer in newer.values():
-        if not peer["missing"]:
-            yield Difference(peer=peer["name"], clause="", old="not judged", new="judged")
 
 
 def _of_peer(old: _Json, new: _Json | None) -> Iterator[Difference]:

@@ -242,12 +242,6 @@ def test_a_client_that_hangs_for_good():
     assert set(found.values()) == {Outcome.NOT_APPLICABLE}
 
 
-def test_a_socket_that_stands_on_is_no_second_attempt():
-    """CB-1, CB-3: a socket left open past the limit fails `limit`, but does not count as an overlapping attempt."""
-    found = outcomes({Scenario.SILENT: made.silent(lasting=(1.5, 1.0, 1.5, 1.5, 1.9))})
-    assert [name for name, outcome in found.items() if outcome is Outcome.FAIL] == ["limit"]
-
-
 def test_settings_start_another_series():
     """CB-3, CB-6: after a slow server has sent its SETTINGS, the limit is that of a first attempt again."""
     visits = [made.failing(0.51, 1.0, behaviour="silent"), made.served(1.51, 4.5, behaviour="trickle")]
@@ -392,15 +386,6 @@ def test_a_gap_that_the_judge_recorded_late_does_not_compound():
     assert not any(math.isnan(measure.seen) for measure in verdict.measures)
 
 
-def test_a_miss_within_the_lateness_of_the_judge():
-    """IO-4: a miss is inconclusive if the judge was late by at least as much, even if only by milliseconds."""
-    attempt = made.failing(0.51, 0.94, behaviour="silent")
-    for by, outcome in ((0.02, Outcome.INCONCLUSIVE), (0.005, Outcome.FAIL)):
-        late = made.evidence([attempt, made.failing(1.51, 1.0, behaviour="silent")], lags=[Lag(at=0.515, by=by)])
-        (verdict,) = judge({Scenario.TLS_SILENT: late}, CLAUSES)
-        assert verdict.outcome is outcome
-
-
 def test_verdicts_say_what_was_seen_and_allowed_and_missed():
     """IO-4: a failing verdict states the figure, what is allowed, and by how much the figure misses it."""
     seen = made.timed(multiplier=2.0) | {Scenario.SLOW_SETTINGS: made.evidence([made.served(0.51), made.served(0.52)])}
@@ -411,14 +396,23 @@ def test_verdicts_say_what_was_seen_and_allowed_and_missed():
     assert str(by_name["jitter"]) == "holds, 3 measured"
 
 
-@pytest.mark.parametrize(("by", "outcome"), [(0.09, Outcome.FAIL), (0.2, Outcome.INCONCLUSIVE)])
-def test_a_judge_that_was_late_has_no_verdict(by, outcome):
-    """IO-4: a missed limit is inconclusive if the judge recorded either end late by over a tenth of the limit."""
-    attempt = made.failing(0.51, 0.7, behaviour="silent")
-    late = made.evidence([attempt, made.failing(1.51, 1.0, behaviour="silent")], lags=[Lag(at=1.21, by=by)])
+@pytest.mark.parametrize(
+    ("lasted", "at", "by", "outcome"),
+    [
+        (0.7, 1.21, 0.2, Outcome.INCONCLUSIVE),
+        (0.7, 1.21, 0.09, Outcome.FAIL),  # less than a tenth of the limit
+        (0.7, 2.4, 0.3, Outcome.FAIL),  # neither where the attempt begins nor where it ends
+        (0.94, 0.515, 0.02, Outcome.INCONCLUSIVE),  # the attempt misses its limit by as little
+        (0.94, 0.515, 0.005, Outcome.FAIL),
+    ],
+)
+def test_a_judge_that_was_late_has_no_verdict(lasted, at, by, outcome):
+    """IO-4: a miss is inconclusive if the judge recorded either end late, by a tenth of the limit or by the miss."""
+    attempt = made.failing(0.51, lasted, behaviour="silent")
+    late = made.evidence([attempt, made.failing(1.51, 1.0, behaviour="silent")], lags=[Lag(at=at, by=by)])
     (verdict,) = judge({Scenario.TLS_SILENT: late}, CLAUSES)
     assert verdict.outcome is outcome
-    assert ("the judge was 200 ms late" in str(verdict)) is (outcome is Outcome.INCONCLUSIVE)
+    assert (f"the judge was {1000 * by:.0f} ms late" in str(verdict)) is (outcome is Outcome.INCONCLUSIVE)
 
 
 @pytest.mark.parametrize(("by", "outcome"), [(0.05, Outcome.FAIL), (0.15, Outcome.INCONCLUSIVE)])
@@ -450,14 +444,6 @@ def test_compounding_jitter_is_one_mistake():
     drifting = made.series([0.2, 0.38, 0.73, 1.39, 2.6], lasting=0.01, seconds=6.0, terms=replace(made.TERMS, cap=24.0))
     assert failing({Scenario.HANDSHAKE: drifting}) == ["accept-does-not-reset"]
     assert failing(compounding() | {Scenario.HANDSHAKE: drifting}) == ["jitter-does-not-compound"]
-
-
-def test_a_late_judge_elsewhere_changes_nothing():
-    """IO-4: the judge's lateness matters only where the measured time begins or ends."""
-    attempt = made.failing(0.51, 0.7, behaviour="silent")
-    late = made.evidence([attempt, made.failing(1.51, 1.0, behaviour="silent")], lags=[Lag(at=2.4, by=0.3)])
-    (verdict,) = judge({Scenario.TLS_SILENT: late}, CLAUSES)
-    assert verdict.outcome is Outcome.FAIL
 
 
 def test_gaps_that_a_late_judge_noted_are_left_out():

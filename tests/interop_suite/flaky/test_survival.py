@@ -554,23 +554,6 @@ async def test_half_open_clients():
             await client.leave()
 
 
-async def test_nothing_grows_from_round_to_round():
-    """IO-3: the numbers of tasks and descriptors are the same after each of three rounds of 1000 connections."""
-    process = psutil.Process()
-    async with FlakyServer([Step(AcceptClose(), times=300), Step(SettingsThenClose(), times=300), Working()]) as server:
-        counts = []
-        for _ in range(3):
-            for _ in range(20):
-                clients = await asyncio.gather(*(Client.open(server) for _ in range(50)))
-                for client in clients:
-                    await client.leave()
-            await gone(server)
-            await server.restart()
-            gc.collect()
-            counts.append((len(asyncio.all_tasks()), process.num_fds(), len(server._visitors)))
-    assert len(set(counts)) == 1
-
-
 @contextlib.contextmanager
 def no_descriptors():
     """Use up all file descriptors."""

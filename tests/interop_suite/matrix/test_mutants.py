@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from grpc_judge.checkout import cli
 from grpc_judge.clients.reference.defects import DEFECTS
-from grpc_judge.conformance import CLAUSES, Outcome, Verdict
+from grpc_judge.conformance import CLAUSES, Outcome
 from grpc_judge.matrix import mutants as mutants_module
 from tests.interop_suite.matrix.results import results, right_peer
 
@@ -56,8 +56,9 @@ def test_every_clause_has_a_defect_that_it_sees():
 def test_all_as_expected(monkeypatch, tmp_path):
     """IO-4: the exit status is 0 if each defect fails exactly its own clause, and the right client fails none."""
     file = tmp_path / "found.json"
-    result, _ = command(monkeypatch, as_expected, "--rounds", "2", "--json", str(file))
+    result, asked = command(monkeypatch, as_expected, "--rounds", "2", "--json", str(file))
     assert result.exit_code == 0, result.output
+    assert len(asked) == 1, "all rounds run side by side"
     assert "none: no clause in 2 of 2\n" in result.output
     assert "cap-half: cap in 2 of 2\n" in result.output
     assert f"{len(DEFECTS) + 1} judged, 0 wrong: none\n" in result.output
@@ -100,13 +101,6 @@ def test_a_defect_that_there_is_not(monkeypatch):
     assert result.output.startswith("Error: --defects=nothing: expected one of none, initial-half, ")
 
 
-def test_all_rounds_run_side_by_side(monkeypatch):
-    """IO-4: each round runs a separate client, whose verdicts count for its defect."""
-    result, asked = command(monkeypatch, as_expected, "--defects", "cap-half", "--rounds", "3")
-    assert result.output == "cap-half: cap in 3 of 3\n1 judged, 0 wrong: none\n"
-    assert len(asked) == 1
-
-
 def test_the_table_goes_into_a_page(monkeypatch, tmp_path):
     """IO-4: --page replaces the table of the same command; a page without a place for it is refused at once."""
     page = tmp_path / "judge.md"
@@ -118,8 +112,3 @@ def test_the_table_goes_into_a_page(monkeypatch, tmp_path):
     result, _ = command(monkeypatch, as_expected, *chosen, "--own")
     assert result.exit_code == 0
     assert "| cap-half | MAX_BACKOFF is halved | cap | 1 of 1 | |" in page.read_text()
-
-
-def test_verdicts_are_those_of_the_suite():
-    """IO-4: the hand-made results that these tests modify are real verdicts, and all of them pass."""
-    assert all(isinstance(each, Verdict) and each.outcome is Outcome.PASS for each in right_peer().verdicts)

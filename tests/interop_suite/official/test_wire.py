@@ -32,16 +32,6 @@ def test_messages(message, encoded):
     assert type(message).FromString(bytes.fromhex(encoded)) == message
 
 
-def test_gaps_that_are_not_packed():
-    """IO-1: repeated numbers are read even if they are not packed, as protobuf requires."""
-    assert ReconnectInfo.FromString(bytes.fromhex("10 e8 07 10 c0 0c")).backoff_ms == [1000, 1600]
-
-
-def test_fields_of_later_versions():
-    """IO-1: fields of later versions, which are unknown here, are ignored."""
-    assert ReconnectInfo.FromString(bytes.fromhex("08 01 7a 01 61")).passed
-
-
 async def test_paths():
     """IO-1: the service answers raw bytes on the official paths, and on no others."""
     async with (

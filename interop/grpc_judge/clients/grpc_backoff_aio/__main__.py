@@ -8,7 +8,8 @@ import grpc
 
 import grpc_backoff
 from grpc_backoff import aio
-from grpc_judge.clients.grpc_aio import call_all, credentials
+from grpc_judge.clients.grpc_aio import call_all
+from grpc_judge.clients.grpc_sync import credentials
 from grpc_judge.clients.peer_program import CallOrder, Tally, command
 
 

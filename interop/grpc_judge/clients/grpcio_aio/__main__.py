@@ -7,7 +7,8 @@ import asyncio
 import grpc
 import grpc.aio
 
-from grpc_judge.clients.grpc_aio import call_all, credentials
+from grpc_judge.clients.grpc_aio import call_all
+from grpc_judge.clients.grpc_sync import credentials
 from grpc_judge.clients.peer_program import CallOrder, Tally, command
 
 
