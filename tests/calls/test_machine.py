@@ -113,11 +113,6 @@ def test_every_pair_is_in_the_table_or_a_typed_error(phase, kind):
         assert run.state is before
 
 
-def test_done_is_final():
-    """CH-7: no input leads out of DONE."""
-    assert {phase for phase, _ in m.transitions()} == set(CallPhase) - {CallPhase.DONE}
-
-
 AT = {"target": TARGET, "method": METHOD, "call_id": CALL_ID}
 RETRIED = CallRetried(**AT, at=BEGAN, attempt=1, code="UNAVAILABLE", delay=0.5, source=WaitSource.SCHEDULE)
 STEPS = {
@@ -187,52 +182,49 @@ def test_a_call_on_a_connection():
     assert not running(None, repeatable=True).machine.handed_over
 
 
-@pytest.mark.parametrize("wait_for_ready", [False, True])
-@pytest.mark.parametrize("failing", [False, True])
-def test_no_connection_yet(wait_for_ready, failing):
-    """CH-3: a call waits in IDLE and CONNECTING; in TRANSIENT_FAILURE, a fail-fast call is returned and then fails."""
-    run = running(None, wait_for_ready=wait_for_ready, timeout=5.0)
-    fails = failing and not wait_for_ready
+@pytest.mark.parametrize(
+    ("wait_for_ready", "by_config", "failing", "resolved", "fails"),
+    [
+        pytest.param(False, False, False, True, False, id="IDLE or CONNECTING"),
+        pytest.param(False, False, True, True, True, id="fail-fast"),
+        pytest.param(True, False, False, True, False, id="wait-for-ready, IDLE or CONNECTING"),
+        pytest.param(True, False, True, True, False, id="wait-for-ready"),
+        pytest.param(True, False, True, False, False, id="wait-for-ready before the name is resolved"),
+        pytest.param(True, True, True, True, False, id="wait-for-ready by the service config"),
+        pytest.param(True, True, True, False, True, id="by the service config before the name is resolved"),
+    ],
+)
+def test_no_connection_yet(wait_for_ready, by_config, failing, resolved, fails):
+    """CH-3: a call waits in IDLE and CONNECTING; in TRANSIENT_FAILURE, a fail-fast call is returned and then fails.
+
+    The service config lets a call wait only once the name has been resolved.
+    """
+    run = running(None, wait_for_ready=wait_for_ready, by_config=by_config, timeout=5.0)
     soon = [m.FailSoon()] if fails else []
-    assert run.feed(m.NotConnected(failing)) == [m.ArmTimer(BEGAN + 5.0), m.Enqueue(), *soon]
+    assert run.feed(m.NotConnected(failing, resolved)) == [m.ArmTimer(BEGAN + 5.0), m.Enqueue(), *soon]
     assert run.phase is CallPhase.WAITING
 
 
-@pytest.mark.parametrize("policy", [None, policy_of(max_attempts=1)], ids=["no policy", "one attempt"])
-@pytest.mark.parametrize("by_config", [False, True])
-@pytest.mark.parametrize("resolved", [False, True])
-def test_a_dial_that_failed(policy, by_config, resolved):
-    """CH-3, CH-4: a failed dial ends a fail-fast call with UNAVAILABLE, whether or not the name has resolved."""
-    run = waiting(policy, by_config=by_config)
-    effects = run.feed(m.NoConnection(resolved))
-    assert effects == [m.CancelTimer(), m.FailAttempt("UNAVAILABLE"), m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+@pytest.mark.parametrize(
+    ("policy", "how", "resolved", "fails"),
+    [
+        pytest.param(None, {}, False, True, id="fail-fast before the name is resolved"),
+        pytest.param(None, {}, True, True, id="fail-fast"),
+        pytest.param(policy_of(max_attempts=1), {}, True, True, id="one attempt"),
+        pytest.param(None, {"wait_for_ready": True}, False, False, id="wait-for-ready before the name is resolved"),
+        pytest.param(None, {"wait_for_ready": True}, True, False, id="wait-for-ready"),
+        pytest.param(None, {"wait_for_ready": True, "by_config": True}, False, True, id="by config, not resolved"),
+        pytest.param(None, {"wait_for_ready": True, "by_config": True}, True, False, id="by config, resolved"),
+        pytest.param(None, {"by_config": True}, True, True, id="fail-fast by config"),
+    ],
+)
+def test_a_dial_that_failed(policy, how, resolved, fails):
+    """CH-3, CH-4: a failed dial ends a fail-fast call with UNAVAILABLE; a wait-for-ready call goes on waiting.
 
-
-def test_the_config_holds_once_the_name_is_resolved():
-    """CH-3: if only the service config sets `waitForReady`, a failed dial ends the call if the name is unresolved."""
-    run = waiting(None, wait_for_ready=True, by_config=True)
-    assert run.feed(m.NoConnection(resolved=True)) == []
-    assert run.feed(m.NoConnection(resolved=False)) == [
-        m.CancelTimer(),
-        m.FailAttempt("UNAVAILABLE"),
-        m.CancelTimer(),
-        m.Finish(Ending.ATTEMPT),
-    ]
-
-
-@pytest.mark.parametrize("resolved", [False, True])
-def test_the_call_itself_may_wait_before_the_name_resolves(resolved):
-    """CH-3: a call made with `wait_for_ready` waits even if the target's name has not resolved yet."""
-    run = waiting(None, wait_for_ready=True)
-    assert run.feed(m.NoConnection(resolved)) == []
-
-
-@pytest.mark.parametrize(("by_config", "resolved"), [(False, False), (False, True), (True, False), (True, True)])
-def test_a_call_that_comes_after_a_failed_dial(by_config, resolved):
-    """CH-3: the service config lets a new call wait in TRANSIENT_FAILURE only once the name has resolved."""
-    run = running(None, wait_for_ready=True, by_config=by_config)
-    soon = [m.FailSoon()] if by_config and not resolved else []
-    assert run.feed(m.NotConnected(failing=True, resolved=resolved)) == [m.Enqueue(), *soon]
+    If only the service config sets `waitForReady`, the call waits only once the name has been resolved.
+    """
+    ends = [m.CancelTimer(), m.FailAttempt("UNAVAILABLE"), m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+    assert waiting(policy, **how).feed(m.NoConnection(resolved)) == (ends if fails else [])
 
 
 def test_one_deadline_covers_the_wait_and_the_call():
@@ -240,18 +232,6 @@ def test_one_deadline_covers_the_wait_and_the_call():
     run = waiting(None, timeout=5.0)
     assert run.feed(m.ConnectionReady(), 3.0) == [m.CancelTimer(), m.Begin(2.0, ())]
     assert run.timer is None
-
-
-def test_the_deadline_while_waiting():
-    """CH-4: a call whose deadline expires while it waits for a connection fails with DEADLINE_EXCEEDED."""
-    run = waiting(None, wait_for_ready=True, timeout=5.0)
-    assert run.wake() == [
-        m.CancelTimer(),
-        m.FailAttempt("DEADLINE_EXCEEDED"),
-        m.CancelTimer(),
-        m.Finish(Ending.ATTEMPT),
-    ]
-    assert run.ended == BEGAN + 5.0
 
 
 @pytest.mark.parametrize("after", [5.0, 9.0])
@@ -280,20 +260,18 @@ def test_peer_that_hangs_up_behind_its_settings(wait_for_ready):
     assert run.phase is CallPhase.WAITING
 
 
-def test_a_connection_that_is_gone_as_the_call_enters():
-    """CH-3: if a connection is lost before the call can begin on it, it counts as missed, and the call waits."""
+@pytest.mark.parametrize(
+    ("failing", "again"),
+    [(False, [m.Enqueue()]), (True, [m.Enqueue(), m.FailSoon()])],
+    ids=["CH-3: it counts as missed", "SH-3: the key is in backoff"],
+)
+def test_a_connection_that_is_gone_as_the_call_enters(failing, again):
+    """CH-3, SH-3: if a connection is lost before the call can begin on it, the call waits; it misses only one."""
     run = waiting(None, timeout=5.0)
     run.feed(m.ConnectionReady(), 1.0)
-    assert run.feed(m.NotConnected()) == [m.ArmTimer(BEGAN + 5.0), m.Enqueue()]
+    assert run.feed(m.NotConnected(failing)) == [m.ArmTimer(BEGAN + 5.0), *again]
     run.feed(m.ConnectionReady(), 1.0)
     assert run.feed(m.NotConnected()) == [m.ArmTimer(BEGAN + 5.0), m.Enqueue(), m.FailSoon()]
-
-
-def test_a_connection_that_is_gone_while_others_fail():
-    """SH-3: a fail-fast call that needs a new connection fails if its key is in backoff, even if it waited before."""
-    run = waiting(None)
-    run.feed(m.ConnectionReady(), 1.0)
-    assert run.feed(m.NotConnected(failing=True)) == [m.Enqueue(), m.FailSoon()]
 
 
 def test_a_miss_is_forgotten_with_its_attempt():
@@ -374,16 +352,6 @@ def test_what_never_left_until_the_deadline(policy):
 # How often (RT-1, RT-2), and when (RT-3).
 
 
-@pytest.mark.parametrize("code", ["UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "UNAUTHENTICATED", "INTERNAL"])
-def test_off_unless_asked_for(code):
-    """RT-1, CH-7: without a policy any failure ends the call, with no hook and no event."""
-    run = running(None, wait_for_ready=True, repeatable=True)
-    assert run.fail(code, can_refresh=True, refused=True, hint=AT_ONCE) == [
-        m.CancelTimer(),
-        m.Finish(Ending.ATTEMPT),
-    ]
-
-
 @pytest.mark.parametrize("attempts", [1, 2, 3, 7])
 def test_so_many_attempts(attempts):
     """RT-1: `max_attempts` counts all attempts; when the last attempt fails, the call gives up with `CallExhausted`."""
@@ -402,11 +370,6 @@ def test_endless():
     for _ in range(1000):
         run.retry()
     assert len(run.begun) == 1001
-
-
-def test_a_message_that_is_too_large():
-    """RT-2: a message that exceeds a size limit is not retried, because it would exceed the limit again."""
-    assert running().fail("RESOURCE_EXHAUSTED", oversized=True) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
 
 
 def test_the_schedule():
@@ -431,17 +394,6 @@ def test_pushback_of_none():
     assert (told.event.delay, told.event.source) == (0.0, WaitSource.PUSHBACK)
     assert begin == m.Begin(None, (("grpc-previous-rpc-attempts", "1"),))
     assert run.phase is CallPhase.RUNNING
-
-
-def test_pushback():
-    """RT-3: a pushback replaces the schedule's wait and restarts the schedule."""
-    run = running()
-    run.retry()
-    run.fail(hint=ServerHint(0.125, WaitSource.PUSHBACK))
-    assert run.timer == run.now + 0.125
-    run.wake()
-    run.fail()
-    assert [event.delay for event in run.events] == [0.5, 0.125, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -476,13 +428,6 @@ def test_a_slow_hook_does_not_change_the_account():
     run = running(timeout=0.5)
     run.fail()
     assert run.feed(m.HookDone(), 0.4)[-1].gave_up.left == 0.5
-
-
-def test_the_server_wants_no_retry():
-    """RT-3, RT-6: if the server asks not to retry, no attempt follows, and the event gives that as the reason."""
-    run = exhausted()
-    assert [event.reason for event in run.events] == [Reason.STOPPED]
-    assert len(run.begun) == 1
 
 
 def test_jitter_comes_from_the_surroundings():
@@ -552,16 +497,14 @@ def test_a_refresh_that_renews_nothing():
     assert run.begun[-1][2] == (("grpc-previous-rpc-attempts", "1"),)
 
 
-def test_a_refresh_that_fails():
+@pytest.mark.parametrize(("later", "begun", "events"), [(False, 1, 0), (True, 2, 2)], ids=["the first", "a later one"])
+def test_a_refresh_that_fails(later, begun, events):
     """RT-4: if `refresh_credentials` fails, the call ends with the server's error, and `on_exhausted` is not called."""
-    run = refreshing(timeout=60.0)
+    run = refreshing_again(timeout=60.0) if later else refreshing(timeout=60.0)
+    if later:
+        run.wake()
     assert run.feed(m.HookDone()) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
-    assert run.events == []
-
-
-def test_nobody_renews():
-    """RT-4: without `refresh_credentials`, UNAUTHENTICATED ends the call."""
-    assert running().fail("UNAUTHENTICATED") == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+    assert (len(run.begun), len(run.events)) == (begun, events)
 
 
 def test_when_an_attempt_began():
@@ -605,14 +548,6 @@ def test_refreshed_again_after_the_wait():
     assert len(run.events) == 2
 
 
-def test_a_later_refresh_that_fails():
-    """RT-4: if the hook fails the second time, the call ends with the server's error, as after a first failure."""
-    run = refreshing_again()
-    run.wake()
-    assert run.feed(m.HookDone()) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
-    assert len(run.begun) == 2
-
-
 def test_later_refreshes_are_within_the_attempts():
     """RT-1, RT-4: each attempt with rejected credentials counts towards the policy's attempts."""
     run = refreshing()
@@ -634,14 +569,6 @@ def test_a_later_refresh_has_the_time_of_the_call(late):
     assert run.wake(late) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
 
 
-def test_no_hook_behind_a_wait_that_ends_too_late():
-    """RT-4, RT-7: if the deadline passes during the wait, no attempt follows, so the credentials are not renewed."""
-    run = refreshing_again(timeout=1.5)
-    told, _, hook = run.wake(late=0.5)
-    assert told.event.reason is Reason.DEADLINE
-    assert hook == m.CallHook(Hook.EXHAUSTED, 1.5, Reason.DEADLINE)
-
-
 @pytest.mark.parametrize("after", [5.0, 9.0])
 def test_credentials_that_come_too_late(after):
     """RT-4, RT-6, RT-7: if the hook returns after the deadline, no attempt follows, and the call gives up."""
@@ -657,21 +584,48 @@ def test_credentials_that_come_too_late(after):
 # Conflicts (RT-5), and giving up (RT-6).
 
 
+OVER = [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "how"),
+    [
+        pytest.param(None, "UNAVAILABLE", {"hint": AT_ONCE}, id="RT-1: no policy"),
+        pytest.param(None, "UNAVAILABLE", {"refused": True}, id="RT-1: no policy, refused"),
+        pytest.param(None, "ABORTED", {}, id="RT-1: no policy, no conflict"),
+        pytest.param(None, "UNAUTHENTICATED", {"can_refresh": True}, id="RT-1: no policy, no refresh"),
+        pytest.param(POLICY, "RESOURCE_EXHAUSTED", {"oversized": True}, id="RT-2: a message that is too large"),
+        pytest.param(POLICY, "CANCELLED", {"after": 0.75}, id="RT-2: cancelled by the server"),
+        pytest.param(OWN_TIME, "CANCELLED", {"after": 0.75}, id="RT-7: cancelled by the server in the attempt's time"),
+        pytest.param(POLICY, "UNAUTHENTICATED", {}, id="RT-4: nobody renews credentials"),
+        pytest.param(POLICY, "DEADLINE_EXCEEDED", {"after": 60.0}, id="RT-7: the deadline ends the only attempt"),
+    ],
+)
+def test_a_failure_that_ends_the_call(policy, code, how):
+    """RT-1 to RT-7: such a failure ends the call with the server's error, with no retry, no hook and no event."""
+    run = running(policy, repeatable=True, timeout=60.0)
+    assert run.fail(code, **how) == OVER
+    assert run.state.failed == ("" if policy is None else code)
+    assert run.events == []
+
+
+@pytest.mark.parametrize(("code", "after"), [("ABORTED", 0.0), ("DEADLINE_EXCEEDED", 1.0), ("UNAVAILABLE", 0.0)])
+def test_a_failure_of_a_committed_call(code, after):
+    """RT-5, RT-7, RT-8: a committed call ends with any failure, also with that of the attempt's own time."""
+    run = running(OWN_TIME, timeout=60.0)
+    run.feed(m.Committed())
+    assert run.fail(code, after) == OVER
+    assert run.events == []
+
+
 @pytest.mark.parametrize("code", ["ABORTED", "ALREADY_EXISTS"])
 def test_conflict(code):
     """RT-5: a conflict is not retried; `on_conflict` is called, and the call ends with the server's error."""
     run = running(timeout=60.0)
     assert run.fail(code, after=0.25) == [m.ArmTimer(BEGAN + 60.0), m.CallHook(Hook.CONFLICT, 0.25)]
     assert run.state.failed == code
-    assert run.feed(m.HookDone(TOKEN)) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+    assert run.feed(m.HookDone(TOKEN)) == OVER
     assert run.events == []
-
-
-def test_a_conflict_that_the_caller_has_seen():
-    """RT-5, RT-8: `on_conflict` is not called for a committed call."""
-    run = running()
-    run.feed(m.Committed())
-    assert run.fail("ABORTED") == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
 
 
 def test_no_conflict_where_it_is_retried():
@@ -700,6 +654,7 @@ def test_exhausted():
     )
     assert timer == m.ArmTimer(BEGAN + 60.0)
     assert hook == m.CallHook(Hook.EXHAUSTED, 1.5, Reason.ATTEMPTS)
+    assert [event.trace_id for event in run.events] == ["trace"] * 2  # RT-11
     finish = m.Finish(Ending.EXHAUSTED, GiveUp(Reason.ATTEMPTS))
     assert run.feed(m.HookDone(), 1.0) == [m.CancelTimer(), finish]
 
@@ -711,27 +666,18 @@ def test_a_hook_that_outlasts_the_deadline():
     assert run.ended == BEGAN + 5.0
 
 
-def test_events_say_which_trace():
-    """RT-11: a retry event carries the caller's trace id."""
-    run = sleeping(trace_id="trace")
-    assert [event.trace_id for event in run.events] == ["trace"]
-
-
-@pytest.mark.parametrize("observed", [False, True])
-@pytest.mark.parametrize("retries", [0, 1])
-def test_succeeded(observed, retries):
+@pytest.mark.parametrize(
+    ("policy", "retries", "observed", "reported"),
+    [(POLICY, 0, False, 0), (POLICY, 0, True, 1), (POLICY, 1, False, 1), (POLICY, 1, True, 1), (None, 0, True, 0)],
+    ids=["the first attempt", "observed", "after a retry", "after a retry, observed", "no policy"],
+)
+def test_succeeded(policy, retries, observed, reported):
     """RT-12: the answer precedes the event; success at the first attempt is reported only if there is a listener."""
-    run = running()
+    run = running(policy, repeatable=True)
     for _ in range(retries):
         run.retry()
     success = CallSucceeded(**AT, at=run.now + 1.0, attempt=1 + retries, took=1.0 + retries / 2)
-    told = [m.Emit(success)] if observed or retries else []
-    assert run.succeed(1.0, observed=observed) == [m.Finish(Ending.ATTEMPT), *told]
-
-
-def test_nobody_is_told_of_a_call_without_a_policy():
-    """RT-12: calls without a policy produce no events."""
-    assert running(None, repeatable=True).succeed(observed=True) == [m.Finish(Ending.ATTEMPT)]
+    assert run.succeed(1.0, observed=observed) == [m.Finish(Ending.ATTEMPT), *[m.Emit(success)] * reported]
 
 
 # Time (RT-7).
@@ -787,28 +733,6 @@ def test_a_call_whose_every_attempt_takes_too_long():
     assert run.feed(m.HookDone())[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.ATTEMPTS))
 
 
-def test_time_for_an_attempt_that_has_answered():
-    """RT-7, RT-8: the attempt timeout also applies after the first response, but then it ends the call."""
-    run = running(OWN_TIME, timeout=60.0)
-    run.feed(m.Committed())
-    assert run.fail("DEADLINE_EXCEEDED", after=1.0) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
-    assert run.events == []
-
-
-@pytest.mark.parametrize("policy", [POLICY, OWN_TIME], ids=["no time of its own", "own time"])
-def test_cancelled_by_the_server_in_its_time(policy):
-    """RT-2, RT-7: CANCELLED before the attempt's time is up comes from the server and ends the call."""
-    run = running(policy)
-    assert run.fail("CANCELLED", after=0.75) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
-    assert run.state.failed == "CANCELLED"
-
-
-def test_one_attempt_that_meets_the_deadline():
-    """RT-7: if the first attempt exceeds the call's deadline, the call ends as on a plain channel, with no event."""
-    run = running(timeout=5.0)
-    assert run.fail("DEADLINE_EXCEEDED", after=5.0) == [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
-
-
 @pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "CANCELLED"])
 def test_a_later_attempt_that_meets_the_deadline(code):
     """RT-6, RT-7: a call gives up if a later attempt exceeds the deadline, even if the server cancelled it."""
@@ -819,21 +743,17 @@ def test_a_later_attempt_that_meets_the_deadline(code):
     assert hook == m.CallHook(Hook.EXHAUSTED, 5.0, Reason.DEADLINE)
 
 
+@pytest.mark.parametrize("reach", [sleeping, refreshing_again], ids=["a retry", "RT-4: a hook after the wait"])
 @pytest.mark.parametrize("late", [0.5, 10.0])
-def test_woken_too_late(late):
-    """CB-12, RT-7: if the loop was blocked past the deadline, no attempt follows; the given reason is the deadline."""
-    run = sleeping(timeout=1.0)
-    told, timer, hook = run.wake(late)
+def test_woken_too_late(reach, late):
+    """CB-12, RT-7: if the loop was blocked past the deadline, no attempt or hook follows, and the call gives up."""
+    run = reach(timeout=1.25)
+    begun, due = len(run.begun), run.timer - BEGAN
+    told, timer, hook = run.wake(late + 0.25)
     assert told.event.reason is Reason.DEADLINE
-    assert (timer, hook) == (m.ArmTimer(BEGAN + 1.0), m.CallHook(Hook.EXHAUSTED, 0.5 + late, Reason.DEADLINE))
-    assert len(run.begun) == 1
+    assert (timer, hook) == (m.ArmTimer(BEGAN + 1.25), m.CallHook(Hook.EXHAUSTED, due + late + 0.25, Reason.DEADLINE))
+    assert len(run.begun) == begun
     assert run.wake()[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.DEADLINE))
-
-
-def test_woken_just_in_time():
-    """RT-7: an attempt gets the remaining time, even if that is very little."""
-    run = sleeping(timeout=1.0)
-    assert run.wake(0.25)[-1][0] == 0.25
 
 
 # Committed calls (RT-8).
@@ -872,52 +792,34 @@ def test_committed_stays():
 # The budget (RT-9).
 
 
-def test_what_costs_a_token():
-    """RT-9: a retried failure costs one token, an answer returns `token_ratio`, and other failures cost nothing."""
-    tokens = RetryTokens(RetryBudget(10, 0.5))
-    run = running(tokens=tokens)
-    run.retry()
-    assert tokens.left == 9
-    run.fail("INTERNAL")
-    assert tokens.left == 9
-    running(tokens=tokens).succeed()
-    assert tokens.left == 9.5
-
-
-def test_calls_without_a_policy_leave_the_budget_alone():
-    """RT-9: calls without a policy neither cost nor return tokens."""
-    tokens = RetryTokens(RetryBudget(4, 0.5))
-    running(tokens=tokens).fail()
-    running(None, repeatable=True, tokens=tokens).fail()
-    running(None, repeatable=True, tokens=tokens).succeed()
-    assert tokens.left == 3
-
-
-def test_a_method_that_is_never_retried_leaves_the_budget_alone():
-    """RT-9: calls whose policy allows only one attempt cost no tokens."""
-    tokens = RetryTokens(RetryBudget(4, 0.5))
-    running(policy_of(max_attempts=1), tokens=tokens).fail()
-    running(policy_of(max_attempts=1), tokens=tokens).fail(hint=STOP)
-    assert tokens.left == 4
-
-
 @pytest.mark.parametrize(
-    ("code", "hint", "left"), [("INTERNAL", STOP, 3), ("UNAVAILABLE", STOP, 3), ("INTERNAL", AT_ONCE, 4)]
+    ("policy", "given", "left"),
+    [
+        pytest.param(POLICY, [m.NonOkStatus("UNAVAILABLE")], 8, id="a retried failure"),
+        pytest.param(POLICY, [m.NonOkStatus("INTERNAL")], 9, id="another failure"),
+        pytest.param(POLICY, [m.NonOkStatus("INTERNAL", hint=STOP)], 8, id="the server wants no retry"),
+        pytest.param(POLICY, [m.NonOkStatus("UNAVAILABLE", hint=STOP)], 8, id="the same with a code that is retried"),
+        pytest.param(POLICY, [m.NonOkStatus("INTERNAL", hint=AT_ONCE)], 9, id="a pushback of another failure"),
+        pytest.param(POLICY, [m.Committed(), m.NonOkStatus("UNAVAILABLE")], 8, id="RT-8: a committed call"),
+        pytest.param(POLICY, [m.NotConnected(), m.NoConnection()], 8, id="no connection"),
+        pytest.param(POLICY, [m.OkStatus()], 9.5, id="an answer"),
+        pytest.param(None, [m.NonOkStatus("UNAVAILABLE")], 9, id="no policy"),
+        pytest.param(None, [m.OkStatus()], 9, id="an answer without a policy"),
+        pytest.param(policy_of(max_attempts=1), [m.NonOkStatus("UNAVAILABLE")], 9, id="one attempt"),
+        pytest.param(policy_of(max_attempts=1), [m.NonOkStatus("UNAVAILABLE", hint=STOP)], 9, id="one, and no retry"),
+    ],
 )
-def test_a_server_that_wants_no_retry_costs_a_token(code, hint, left):
-    """RT-9: a failure that the server asks not to retry costs one token, regardless of its code."""
-    tokens = RetryTokens(RetryBudget(4, 0.5))
-    running(tokens=tokens).fail(code, hint=hint)
+def test_what_costs_a_token(policy, given, left):
+    """RT-9: a retryable failure and one after which the server wants no retry cost one token; an answer returns some.
+
+    Calls that are never retried neither cost nor return tokens.
+    """
+    tokens = RetryTokens(RetryBudget(10, 0.5))
+    tokens.failed()
+    run = running(policy, repeatable=True, tokens=tokens)
+    for each in given:
+        run.feed(each)
     assert tokens.left == left
-
-
-def test_a_committed_failure_costs_a_token():
-    """RT-8, RT-9: a retryable failure costs a token even if the call is committed."""
-    tokens = RetryTokens(RetryBudget(4, 0.5))
-    run = running(tokens=tokens)
-    run.feed(m.Committed())
-    run.fail()
-    assert (run.phase, tokens.left) == (CallPhase.DONE, 3)
 
 
 def by_the_gRFC(tokens, calls, attempts):  # noqa: N802
@@ -943,25 +845,6 @@ def test_calls_that_share_a_budget(most, attempts):
         made.append(len(run.begun))
         assert made[-1] == attempts or run.events[-1].reason is Reason.BUDGET
     assert made == by_the_gRFC(most, 10, attempts)
-
-
-def test_a_wait_that_failed_costs_a_token():
-    """RT-9: an attempt that fails for lack of a connection costs a token."""
-    tokens = RetryTokens(RetryBudget(10, 0.5))
-    waiting(tokens=tokens).feed(m.NoConnection())
-    assert tokens.left == 9
-
-
-# The attempt number in the metadata (RT-10).
-
-
-def test_an_attempt_that_got_no_connection_counts():
-    """RT-10: the number of previous attempts includes attempts that no server saw."""
-    run = waiting()
-    run.feed(m.NoConnection())
-    run.wake()
-    run.feed(m.NotConnected())
-    assert run.feed(m.ConnectionReady()) == [m.CancelTimer(), m.Begin(None, (("grpc-previous-rpc-attempts", "1"),))]
 
 
 # Cancelled and closed calls (CH-1, CB-10).
