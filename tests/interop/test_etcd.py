@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from grpc_backoff import aio
-from grpc_judge.servers.keeper import free_port
+from grpc_judge.runner.process import free_port
 from tests import programs
 
 pytestmark = [
