@@ -25,7 +25,7 @@ from grpc_judge.runner.choice import choose
 from grpc_judge.runner.manifest import ManifestError
 from grpc_judge.runner.program import Program
 from grpc_judge.runner.until_told import one_line_for, run_to_the_end, run_until_told
-from grpc_judge.servers.server import find_servers
+from grpc_judge.servers import find_servers
 
 _MILLISECONDS = click.IntRange(min=1)
 _SECONDS = click.FloatRange(min=0, min_open=True)

@@ -23,7 +23,7 @@ from grpc_backoff.testing.front import (
     settings_then_close,
     silent,
 )
-from grpc_judge.servers.keeper import free_port
+from grpc_judge.runner.process import free_port
 from tests.both_apis.log import Log
 from tests.echo import Echo, EchoStub, Message, serving
 from tests.interop.names import NameServer

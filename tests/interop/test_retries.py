@@ -19,7 +19,7 @@ from hyperframe.frame import GoAwayFrame
 
 from grpc_backoff import CallRetried, RetryBudget, WaitSource, aio
 from grpc_backoff.testing.front import FlakyFront, healthy
-from grpc_judge.servers.keeper import free_port
+from grpc_judge.runner.process import free_port
 from tests.aio.retry_service import RetryService
 from tests.echo import EchoStub, Message, serving
 from tests.interop.processes import ServerProcess

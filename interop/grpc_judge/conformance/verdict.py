@@ -17,12 +17,11 @@ class Unit(enum.Enum):
     CONNECTIONS = "connections"
     CALLS = "calls"
     CLIENTS = "clients"
-    BACKOFFS = "backoffs"
     TIMES = "times"
 
     def show(self, value: float) -> str:
         """Format a value with the precision that suits the unit."""
-        places = {Unit.SECONDS: 3, Unit.BACKOFFS: 2, Unit.TIMES: 2}.get(self, 0)
+        places = {Unit.SECONDS: 3, Unit.TIMES: 2}.get(self, 0)
         return f"{value:.{places}f}"
 
     def count(self, value: float) -> str:

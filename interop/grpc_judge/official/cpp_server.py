@@ -13,8 +13,8 @@ from pathlib import Path
 
 from grpc_judge.official.agreement import Agreement
 from grpc_judge.official.client import SECONDS, Assignment, NotJudgedError, reconnect
+from grpc_judge.runner.process import free_port
 from grpc_judge.runner.program import ROOT, Program
-from grpc_judge.servers.keeper import free_port
 
 SERVER = Program(
     name="reconnect_interop_server in C++",

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -138,6 +139,14 @@ class ProgramProcess(Generic[Said]):
         words = (await self._complaints).decode(errors="replace").strip()[-_LAST_WORDS:]
         how = f"ended with status {self._process.returncode}" if silent else what
         return self.error(f"{self._name} {how}" + (f": {words}" if words else ""))
+
+
+def free_port() -> int:
+    """Return a port that is currently free, for programs that cannot choose one and report it."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
 
 
 def _environment() -> dict[str, str]:

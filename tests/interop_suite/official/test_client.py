@@ -15,7 +15,7 @@ from grpc_judge.generated.grpc_testing.test_pb2_grpc import (
     add_ReconnectServiceServicer_to_server,
 )
 from grpc_judge.official.client import Assignment, BothVerdicts, reconnect
-from grpc_judge.servers.keeper import free_port
+from grpc_judge.runner.process import free_port
 from tests.echo import serving as serving_echo
 from tests.interop_suite.official.test_server import Log, control, serving, start
 

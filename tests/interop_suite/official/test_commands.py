@@ -19,7 +19,7 @@ from grpc_backoff import aio
 from grpc_judge.checkout import cli
 from grpc_judge.generated.interop_v1.flaky_pb2 import GetTimelineRequest, PlayRequest
 from grpc_judge.generated.interop_v1.flaky_pb2_grpc import FlakyServerStub
-from grpc_judge.servers.keeper import free_port
+from grpc_judge.runner.process import free_port
 from tests.echo import serving as serving_echo
 
 LIMIT = 60.0

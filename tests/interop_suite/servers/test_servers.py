@@ -1,59 +1,221 @@
 """This library's channel against real servers and proxies that are killed, drained, aged, frozen and reloaded.
 
-With GRPC_BACKOFF_REQUIRE_PEERS=1, every server in `interop/grpc_judge/servers` goes through everything that can happen
-to it, and one that is missing is a failure; `make interop-short` runs what is not slow, and `make interop-full` all.
-Otherwise those that need no compiler take part, most of them in what is not slow. `make test` leaves this module out,
-because the servers need the machine for themselves. Each case takes three to fifteen seconds of real time; `--junitxml`
-keeps its figures.
+With GRPC_BACKOFF_REQUIRE_PEERS=1, everything happens to every server, and one that is missing is a failure; `make
+interop-short` runs what is not slow, and `make interop-full` all. Otherwise those that need no compiler take part, most
+of them in what is not slow. `make test` leaves this module out, because the servers need the machine for themselves.
+Each case takes three to fifteen seconds of real time; `--junitxml` keeps its figures.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import math
+
 import pytest
 
-from grpc_judge.conformance import Outcome
+from grpc_backoff import aio
 from grpc_judge.runner.build import peers_required
-from grpc_judge.runner.process import limited
-from grpc_judge.servers.case import perform
-from grpc_judge.servers.demands import judge, recovery
-from grpc_judge.servers.happenings import SHORT, Happening
-from grpc_judge.servers.server import find_servers
+from tests.interop_suite.servers.checks import (
+    TERMS,
+    Seen,
+    cancelled,
+    check_always,
+    check_none_failed,
+    check_none_lost,
+    check_noticed,
+    check_recovered,
+    check_stayed,
+    check_waited,
+    ended_by_deadline,
+    reset_by_proxy,
+)
+from tests.interop_suite.servers.processes import GRPCIO, SERVERS, running
+from tests.interop_suite.servers.traffic import PATIENCE, Traffic
 
-SERVERS = find_servers()
-UPSTREAM = next(server for server in SERVERS if server.folder.name == "grpc_python")
-LIMIT = 180.0  # seconds: two of the slowest starts and the calls in between
+pytestmark = pytest.mark.timeout(180)  # two of the slowest starts and the calls in between
+
+BEFORE, AFTER = 1.0, 1.0  # seconds of calls before anything happens, and after they are answered again
+RECOVERY = TERMS.cap + 3.0  # seconds to wait for an answer
+AGE = 1.0  # seconds: servers vary it by up to a tenth (gRFC A9)
+RELOADS = 2
+FROZEN = 6.0  # seconds
+KEEPALIVE = 1.0  # seconds that a connection may be silent before a PING, and seconds until its answer
+
+BACKOFF = [
+    ("grpc.initial_reconnect_backoff_ms", round(1000 * TERMS.initial)),
+    ("grpc.max_reconnect_backoff_ms", round(1000 * TERMS.cap)),
+    ("grpc.min_reconnect_backoff_ms", round(1000 * TERMS.min_connect_timeout)),
+]
+PINGS = [
+    ("grpc.keepalive_time_ms", round(1000 * KEEPALIVE)),
+    ("grpc.keepalive_timeout_ms", round(1000 * KEEPALIVE)),
+    ("grpc.keepalive_permit_without_calls", 1),
+]
+PLAIN = [server for server in SERVERS if not server.proxy]
+PROXIES = [server for server in SERVERS if server.proxy]
 
 
-def cases():
-    for server in SERVERS:
-        for happening in server.happenings:
-            quick = happening in SHORT and happening.for_proxies == server.proxy
-            if peers_required() or (not server.build and (quick or server is UPSTREAM)):
-                marks = [] if quick else [pytest.mark.slow]
-                yield pytest.param(server, happening, id=f"{server.folder.name}-{happening.value}", marks=marks)
+def against(servers, quick=()):
+    """Parametrise a test with these servers. It is slow with those that are not `quick`."""
+    wanted = [each for each in servers if peers_required() or (not each.build and (each in quick or each is GRPCIO))]
+    cases = [pytest.param(each, id=each.name, marks=[] if each in quick else [pytest.mark.slow]) for each in wanted]
+    return pytest.mark.parametrize("server", cases)
 
 
-@pytest.mark.parametrize(("server", "happening"), list(cases()))
-async def test_our_channel(server, happening, tmp_path, record_property):
-    """CH-2, CH-3, CH-6, CH-7, CH-8, CB-4, CB-5, CB-7: the channel meets every demand, whatever happens to a server."""
-    if server.missing and not peers_required():
-        pytest.skip(f"{server.missing} is missing")
-    async with limited(LIMIT):
-        observation = await perform(server, UPSTREAM if server.proxy else None, happening, str(tmp_path))
-    for name, value in {
-        "versions": dict(observation.versions),
-        "calls": len(observation.calls),
-        "failed": sum(not call.answered for call in observation.calls),
-        "recovered": recovery(observation),
-        "connections": observation.connections,
-        "attempts": len(observation.starts),
-    }.items():
-        record_property(name, value)
-    verdicts = judge(observation)
-    assert [f"{each.rule} {each.clause}: {each}" for each in verdicts if each.outcome is Outcome.FAIL] == []
-    assert any(each.outcome is Outcome.PASS for each in verdicts)
+@pytest.fixture
+def see(tmp_path, record_property):
+    """Return a function that calls a server while something happens to it, and returns what was seen of the channel.
+
+    `happen` is awaited with the running server and the one behind it, and returns when the server was gone and back.
+    """
+
+    async def see(server, happen, *, deadline=3.0, patience=PATIENCE, options=(), max_age_ms=None):
+        if server.missing and not peers_required():
+            pytest.skip(f"{server.missing} is missing")
+        async with contextlib.AsyncExitStack() as stack:
+            behind = await stack.enter_async_context(running(GRPCIO, tmp_path)) if server.proxy else None
+            upstream = behind.port if behind else None
+            front = await stack.enter_async_context(running(server, tmp_path, upstream=upstream, max_age_ms=max_age_ms))
+            seen = await call_while(server, front, behind, happen, deadline, patience, [*BACKOFF, *options])
+            record_property("versions", [await each.version() for each in (front, behind) if each])
+        record_property("calls", len(seen.calls))
+        record_property("failed", len(seen.failed))
+        record_property("recovered", seen.recovered)
+        record_property("connections", seen.connections)
+        record_property("attempts", len(seen.starts))
+        return seen
+
+    return see
 
 
-def test_each_thing_happens_to_some_server():
-    """IO-4: what can happen to servers also happens where nothing is compiled."""
-    assert {happening for server in SERVERS if not server.build for happening in server.happenings} == set(Happening)
+async def call_while(server, front, behind, happen, deadline, patience, options):
+    events, began = [], now()
+    async with aio.insecure_channel(f"127.0.0.1:{front.port}", options, listeners=[events.append]) as channel:
+        async with Traffic(channel, server.method, deadline, patience) as traffic:
+            await traffic.answered_since(began, RECOVERY)
+            await asyncio.sleep(BEFORE)
+            struck = now()
+            gone, back = await happen(front, behind)
+            await traffic.answered_since(back, RECOVERY)
+            await asyncio.sleep(AFTER)
+            await traffic.answered_since(now(), RECOVERY)
+            state = channel.get_state()  # read now, since an aging connection may end soon
+        return Seen(
+            calls=traffic.calls,
+            events=tuple(events),
+            began=began,
+            struck=struck,
+            gone=gone,
+            back=back,
+            over=now(),
+            state=state,
+        )
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
+async def away(seconds, come_back):
+    gone = now()
+    await asyncio.sleep(seconds)
+    await come_back()
+    return gone, now()
+
+
+async def frozen(front, _):
+    await front.freeze()
+    return await away(FROZEN, front.thaw)
+
+
+@against(SERVERS, quick=PLAIN)
+async def test_killed(server, see):
+    """CH-2, CH-3, CH-7, CB-4, CB-5, CB-7: a server is killed with SIGKILL and started again on its port."""
+
+    async def happen(front, _):
+        await front.kill()
+        return await away(1.5, front.start)
+
+    seen = await see(server, happen)
+    check_always(seen)
+    check_waited(seen)
+    check_recovered(seen)
+
+
+@against(SERVERS, quick=PLAIN)
+async def test_drained(server, see):
+    """CH-2, CH-3, CH-6, CH-7, CB-4, CB-5, CB-7: a server shuts down gracefully and is started again on its port."""
+
+    async def happen(front, _):
+        await front.drain()
+        return await away(1.0, front.start)
+
+    seen = await see(server, happen)
+    if server.graceful:
+        check_always(seen)
+        check_none_lost(seen)
+    else:
+        check_always(seen, excused=cancelled)
+    check_waited(seen)
+    check_recovered(seen)
+
+
+@against([server for server in SERVERS if server.ages])
+async def test_aged(server, see):
+    """CH-2, CH-3, CH-6, CB-5, CB-7: a server ends each connection at an age, but lets running calls continue."""
+
+    async def happen(*_):
+        await asyncio.sleep(5.0)
+        return now(), now()
+
+    seen = await see(server, happen, max_age_ms=round(1000 * AGE))
+    check_always(seen, connections=1 + math.floor((seen.over - seen.began) / (0.9 * AGE - TERMS.tolerance)))
+    check_none_failed(seen)
+
+
+@against(SERVERS)
+async def test_frozen(server, see):
+    """CH-2, CH-3, CH-7, CB-4, CB-5, CB-7: a server is stopped with SIGSTOP and resumed; the channel sets keepalive."""
+    seen = await see(server, frozen, deadline=1.0, patience=1.0, options=PINGS)
+    check_always(seen, excused=ended_by_deadline)
+    check_recovered(seen)
+
+
+@against(SERVERS)
+async def test_frozen_pinged(server, see):
+    """CH-2, CH-3, CH-7, CH-8, CB-4, CB-5, CB-7: a server is frozen; the channel also sets the timeout of PINGs."""
+    options = [*PINGS, ("grpc.http2.ping_timeout_ms", round(1000 * KEEPALIVE))]
+    seen = await see(server, frozen, deadline=1.0, patience=1.0, options=options)
+    check_always(seen, excused=ended_by_deadline)
+    check_recovered(seen)
+    check_noticed(seen, within=2 * KEEPALIVE)
+
+
+@against(PROXIES, quick=PROXIES)
+async def test_reloaded(server, see):
+    """CH-2, CH-3, CH-6, CB-5, CB-7: a proxy reloads its configuration twice."""
+
+    async def happen(front, _):
+        for _ in range(RELOADS):
+            front.reload()
+            await asyncio.sleep(2.0)
+        return now(), now()
+
+    seen = await see(server, happen)
+    check_always(seen, connections=1 + RELOADS)
+    check_none_failed(seen)
+
+
+@against(PROXIES, quick=PROXIES)
+async def test_upstream_down(server, see):
+    """CH-2, CH-3, CH-7, CB-4, CB-5, CB-7: the server behind a proxy is killed and started again; the proxy runs on."""
+
+    async def happen(_, behind):
+        await behind.kill()
+        return await away(4.5, behind.start)
+
+    seen = await see(server, happen, deadline=8.0)
+    check_always(seen, connections=1, excused=reset_by_proxy)
+    check_recovered(seen)
+    check_stayed(seen)

@@ -1,1 +1,0 @@
-"""etcd, in the version that Debian packages."""

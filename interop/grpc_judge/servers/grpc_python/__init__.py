@@ -1,1 +1,0 @@
-"""A server that is built on grpcio."""

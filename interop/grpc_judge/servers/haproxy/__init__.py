@@ -1,1 +1,0 @@
-"""HAProxy, using HTTP/2 for both its clients and its server."""

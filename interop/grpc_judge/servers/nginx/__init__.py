@@ -1,1 +1,0 @@
-"""nginx, using `grpc_pass`."""
