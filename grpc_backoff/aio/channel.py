@@ -30,15 +30,12 @@ from grpc_backoff.channel.channel import BaseChannel
 from grpc_backoff.channel.forks import CoreUse, at_fork, refuse_inherited
 from grpc_backoff.config.channel import ChannelSettings, ChannelSetup, Options, read_channel
 from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
-from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.sharing.credentials import security_of
 from grpc_backoff.sharing.key import Key, key_of
-from grpc_backoff.sharing.pool import dialled, find_place, pool_machine, resolver_of
+from grpc_backoff.sharing.pool import PoolSetup
 from grpc_backoff.telemetry.log import log_event
 
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
@@ -81,7 +78,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
     ) -> None:
         """Create the channel; see `insecure_channel`. `connector` is for `grpc_backoff.testing.scripted_channel`."""
         setup = read_channel(target, options, settings)
-        target, policy, core_options = setup.target, setup.policy, setup.core_options
+        target, core_options = setup.target, setup.core_options
         self._take(setup, credentials, asyncio=True)
         self._polling: Polling | None = Polling.shared()
         self._interceptor_channel = interceptor_channel.InterceptorChannel(
@@ -105,12 +102,12 @@ class Channel(BaseChannel, grpc.aio.Channel):
         key = self._key(setup, credentials, compression) if shares else None
         self._clock = clock = setup.clock or LoopClock(loop)
         rng = setup.rng or _chance()
-        how = target, credentials, core_options, compression, policy, setup.pool
+        pool_setup = PoolSetup(target, setup.policy, setup.pool, clock, rng, core_options, key)
         # SH-2: channels with TLS have separate pools, as in grpcio.
         shared = shared_pool(
             None if credentials is not None else key,
             loop,
-            lambda: _make_pool(*how, connector, clock, rng, loop, key),
+            lambda: _make_pool(pool_setup, credentials, compression, connector, loop),
         )
         self._pool = shared.pool
         self._listeners = Listeners(setup.listeners, loop)
@@ -377,42 +374,23 @@ def secure_channel(
 
 
 def _make_pool(
-    target: str,
+    setup: PoolSetup,
     credentials: grpc.ChannelCredentials | CredentialsSource | None,
-    options: Options,
     compression: grpc.Compression | None,
-    policy: ConnectPolicy,
-    pool_policy: PoolPolicy,
-    connector: Any,
-    clock: Clock,
-    rng: Random,
+    connector: Connector[CallConnection] | None,
     loop: asyncio.AbstractEventLoop,
-    key: Key | None,
 ) -> SharedPool:
     """Return the connections of one or more channels, with the channels' shares in them."""
-    place = find_place(target, pool_policy, options)
 
     def make_connector(endpoint: str) -> Connector[CallConnection]:
         if connector is not None:
-            made: Connector[CallConnection] = connector
-            return made
-        there, how = dialled(place, endpoint, target, options)
-        return core.CoreConnector(there, credentials, how, compression, policy, clock, loop)
+            return connector
+        target, options = setup.dialled(endpoint)
+        return core.CoreConnector(target, credentials, options, compression, setup.policy, setup.clock, loop)
 
-    machine, shares = pool_machine(target, policy, pool_policy, place), Shares()
-    pool = ConnectionPool(
-        machine,
-        policy,
-        shares,
-        connector=make_connector,
-        resolver=resolver_of(place),
-        listeners=(log_event, shares.hear),
-        clock=clock,
-        rng=rng,
-        loop=loop,
-        key=key,
-    )
-    return SharedPool(target, pool, shares, machine.channel)
+    shares = Shares()
+    pool = ConnectionPool(setup, shares, connector=make_connector, listeners=(log_event, shares.hear), loop=loop)
+    return SharedPool(pool, shares)
 
 
 def _keep_until_called(_held: object) -> None:

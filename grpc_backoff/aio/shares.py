@@ -68,12 +68,12 @@ class Shares:
 class SharedPool:
     """A pool with its shares."""
 
-    def __init__(self, target: str, pool: ConnectionPool, shares: Shares, key: ChannelKey) -> None:
-        """Start without shares; `key` identifies the channel in the pool's own events."""
-        self.target = target
+    def __init__(self, pool: ConnectionPool, shares: Shares) -> None:
+        """Start without shares."""
         self.pool = pool
         self.shares = shares
-        self.key: ChannelKey | None = key
+        self.key: ChannelKey | None = pool.key
+        """Identifies the channel in the pool's own events; None once a channel has taken it."""
 
 
 class Share:
@@ -171,7 +171,7 @@ class Share:
         else:
             now, attempt = self._pool.now(), self.status().attempt
             self.listeners.hear_of_call(
-                Closed(target=self._shared.target, channel=self.key, at=now, attempt=attempt, lived=None)
+                Closed(target=self._pool.setup.target, channel=self.key, at=now, attempt=attempt, lived=None)
             )
             self._pool.wake_watchers(changed=False)
         self._users.leave(self)

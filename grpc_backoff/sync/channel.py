@@ -21,7 +21,7 @@ from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.sharing.credentials import security_of
 from grpc_backoff.sharing.key import key_of
-from grpc_backoff.sharing.pool import dialled, find_place, pool_machine, resolver_of
+from grpc_backoff.sharing.pool import PoolSetup
 from grpc_backoff.sync import forks
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import CONDUCTOR
@@ -71,27 +71,15 @@ class Channel(BaseChannel, grpc.Channel):
         self._listeners = Listeners(setup.listeners, target)
         pending = PendingCalls(target, self._conductor.post)
         conductor = self._conductor
-
-        place = find_place(target, setup.pool, core_options)
+        pool_setup = PoolSetup(target, policy, setup.pool, clock, rng, core_options, key)
 
         def make_connector(endpoint: str) -> CoreConnector:
-            there, how = dialled(place, endpoint, target, core_options)
+            there, how = pool_setup.dialled(endpoint)
             connector = CoreConnector(there, credentials, how, compression, policy, conductor)
             connector.made = forks.note
             return connector
 
-        self._pool = ConnectionPool(
-            pool_machine(target, policy, setup.pool, place),
-            policy,
-            pending,
-            self._listeners,
-            connector=make_connector,
-            resolver=resolver_of(place),
-            conductor=conductor,
-            clock=clock,
-            rng=rng,
-            key=key,
-        )
+        self._pool = ConnectionPool(pool_setup, pending, self._listeners, connector=make_connector, conductor=conductor)
         pending.manager = self._pool
         self.picks = self._pool.picks
         """Whether each call asks which connection to take."""
