@@ -27,7 +27,7 @@ from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import CallRules, CallShell, Status
+from grpc_backoff.channel.call import CallSetup, CallShell, Status
 from grpc_backoff.channel.method import Arguments
 
 _RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
@@ -83,32 +83,11 @@ class Call(CallShell, grpc.aio.Call):
     _attempt: grpc.aio.Call | None = None
     _outcome: Outcome | None = None
 
-    def __init__(
-        self,
-        calls: Calls,
-        machine: CallRules,
-        sender: Sender,
-        request: Any,
-        arguments: Arguments,
-        limit: float | None,
-        call_id: str | None,
-    ) -> None:
-        """Start the first attempt, or wait for a connection.
-
-        Args:
-            calls: the environment that the channel's calls share.
-            machine: the rules for this call.
-            sender: makes the attempts.
-            request: the request, as `sender` takes it, or the iterator over the requests; None if the caller writes
-                the requests.
-            arguments: the other arguments of the call. The timeout is that of the whole call (RT-7).
-            limit: the service config's timeout, in seconds; see `CallShell`.
-            call_id: identifies the call in events and log lines; generated if None.
-        """
-        super().__init__(calls, machine, arguments.timeout, limit, call_id)
-        self._sender: Sender | None = sender
-        self._request = request
-        self._arguments: Arguments | None = arguments
+    def __init__(self, setup: CallSetup[Sender]) -> None:
+        """Start the first attempt, or wait for a connection."""
+        super().__init__(setup)
+        self._sender: Sender | None = setup.attempts
+        self._arguments: Arguments | None = setup.arguments
         self._awaiting: list[asyncio.Future[None]] = []
         self._callbacks: list[Callable[[Any], None]] = []
         self._stepping = True

@@ -35,6 +35,7 @@ from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.shares import Share
 from grpc_backoff.calls.machine import Metadata
+from grpc_backoff.channel.call import CallSetup
 from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
@@ -182,8 +183,10 @@ class MultiCallable(Method):
             return self._reject(request, arguments)
         if policy is None and not wait_for_ready:
             channel._share.want()  # before the call is made, while the peer answers
-        limit, call_id = self._config.timeout, self._call_id
-        return self._kind(channel._calls, machine, *frozen, arguments, limit, call_id)
+        sender, request = frozen
+        timeout, limit = arguments.timeout, self._config.timeout
+        setup = CallSetup(channel._calls, machine, sender, timeout, limit, self._call_id, request, arguments)
+        return self._kind(setup)
 
     def sends(self, request: Any) -> bool:
         """Return whether grpc sends this request; for None, or if the serializer fails, it sends an empty message."""

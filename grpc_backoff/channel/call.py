@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from contextvars import copy_context
 from sys import modules
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import grpc
 
@@ -50,6 +50,36 @@ class Status(NamedTuple):
     response: Any = None
 
 
+AttemptsT_co = TypeVar("AttemptsT_co", covariant=True)
+
+
+@record
+class CallSetup(NamedTuple, Generic[AttemptsT_co]):
+    """The arguments that start a call.
+
+    Attributes:
+        calls: the environment that the channel's calls share.
+        machine: the rules for this call.
+        attempts: makes its attempts.
+        timeout: the caller's timeout for the whole call, in seconds (RT-7), or the time remaining on the inbound call
+            that is being served (deadline propagation).
+        limit: the service config's timeout, in seconds. It also bounds the whole call, but `time_remaining` ignores it.
+        call_id: identifies the call in events and log lines; generated if None.
+        request: the request, if the call has exactly one; it is passed to hooks. On asyncio, it may also be the
+            iterator over the requests; it is None if the caller writes them.
+        arguments: the call's other arguments, on asyncio, where `attempts` are those of all calls of a method.
+    """
+
+    calls: Any
+    machine: CallRules
+    attempts: AttemptsT_co
+    timeout: float | None
+    limit: float | None
+    call_id: str | None = None
+    request: Any = None
+    arguments: Any = None
+
+
 class CallShell(Stepper[h.Input, h.Effect]):
     """The base class for calls: it holds the machine and makes the machine's inputs."""
 
@@ -58,41 +88,25 @@ class CallShell(Stepper[h.Input, h.Effect]):
     _connection: Any = None
     _error: BaseException | None = None
     _failed: FailedCall | None = None
-    _request: Any = None
     _spans: CallSpans | None = None
     _state: Any  # of the kind that its machine has
     _recorded = m.CallPhase.RUNNING
     """The phase in which the channel's records have the call."""
 
-    def __init__(
-        self,
-        calls: Any,
-        machine: CallRules,
-        timeout: float | None,
-        limit: float | None,
-        call_id: str | None,
-    ) -> None:
-        """Begin the call in the machine; no effects are executed yet.
-
-        Args:
-            calls: the environment that the channel's calls share.
-            machine: the rules for this call.
-            timeout: the caller's timeout for the whole call, in seconds (RT-7), or the time remaining on the inbound
-                call that is being served (deadline propagation).
-            limit: the service config's timeout, in seconds. It also bounds the whole call, but `time_remaining` ignores
-                it.
-            call_id: identifies the call in events and log lines; generated if None.
-        """
+    def __init__(self, setup: CallSetup[Any]) -> None:
+        """Begin the call in the machine; no effects are executed yet."""
         super().__init__()
+        calls, machine, timeout, call_id = setup.calls, setup.machine, setup.timeout, setup.call_id
         policy, trace_id = machine.policy, None
         self._calls: CallEnvironment = calls
         self._machine = machine
         self._timeout = timeout
+        self._request = setup.request
         self._context = copy_context()  # later attempts belong to the caller's trace too
         if policy is not None and OPENTELEMETRY in modules:
             self._spans, trace_id = spans_of(machine.method), current_trace_id()
         own_id = call_id or CallId() if machine.reports else ""
-        self._state, self._first = machine.begin(calls.now(), timeout, limit, call_id=own_id, trace_id=trace_id)
+        self._state, self._first = machine.begin(calls.now(), timeout, setup.limit, call_id=own_id, trace_id=trace_id)
         if policy is not None and policy.max_attempts not in _FEW:
             calls.warn_of(machine.method, policy, bounded=self._state.end is not None)
 

@@ -17,16 +17,15 @@ import logging
 import threading
 from collections.abc import Callable, Container, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import grpc
 
 from grpc_backoff import stepping
 from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import CallRules, CallShell, Status
+from grpc_backoff.channel.call import CallSetup, CallShell, Status
 from grpc_backoff.config.hooks import FailedCall
-from grpc_backoff.record import record
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import take
 from grpc_backoff.sync.core import CoreConnection
@@ -79,41 +78,15 @@ class Attempts(Protocol):
         ...
 
 
-@record
-class CallSetup(NamedTuple):
-    """The arguments that start a call.
-
-    Attributes:
-        calls: the environment that the channel's calls share.
-        machine: the rules for this call.
-        attempts: makes its attempts.
-        timeout: the caller's timeout for the whole call, in seconds (RT-7), or the time remaining on the inbound call
-            that is being served (deadline propagation).
-        limit: the service config's timeout, in seconds. It also bounds the whole call, but `time_remaining` ignores it.
-        call_id: identifies the call in events and log lines; generated if None.
-        request: the request, if the call has exactly one; it is passed to hooks.
-    """
-
-    calls: Calls
-    machine: CallRules
-    attempts: Attempts
-    timeout: float | None
-    limit: float | None
-    call_id: str | None = None
-    request: Any = None
-
-
 class _SteppedCall(CallShell):
     """The base class of blocking calls and futures: it steps the machine; subclasses execute the effects."""
 
     _calls: Calls
     exhausted_error = RetriesExhaustedError
 
-    def __init__(self, setup: CallSetup) -> None:
-        calls, machine, attempts, timeout, limit, call_id, request = setup
-        self._attempts: Attempts | None = attempts
-        self._request = request
-        super().__init__(calls, machine, timeout, limit, call_id)
+    def __init__(self, setup: CallSetup[Attempts]) -> None:
+        self._attempts: Attempts | None = setup.attempts
+        super().__init__(setup)
 
     def _step(self, given: Any) -> Sequence[h.Effect]:
         if self._state.phase is m.CallPhase.DONE:
@@ -144,7 +117,7 @@ class _SteppedCall(CallShell):
 class BlockingCall(_SteppedCall):
     """A call that blocks its caller's thread until it ends."""
 
-    def __init__(self, setup: CallSetup) -> None:
+    def __init__(self, setup: CallSetup[Attempts]) -> None:
         """Prepare the call without starting it."""
         super().__init__(setup)
         self._mailbox: SimpleQueue[h.Input] = SimpleQueue()
@@ -280,7 +253,7 @@ class FutureCall(_SteppedCall):
         error: the error of a failed call; None if the attempt itself reports the error.
     """
 
-    def __init__(self, setup: CallSetup) -> None:
+    def __init__(self, setup: CallSetup[Attempts]) -> None:
         """Prepare the call without starting it."""
         super().__init__(setup)
         self.state = call_state()

@@ -20,9 +20,10 @@ from typing import Any, Protocol
 import grpc
 
 from grpc_backoff.calls.machine import Metadata
+from grpc_backoff.channel.call import CallSetup
 from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
 from grpc_backoff.core.machine import READY
-from grpc_backoff.sync.call import BlockingCall, CallSetup, Entry, FutureCall, leave
+from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, leave
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.grpcio import channel_to_nowhere, inherited_deadline
