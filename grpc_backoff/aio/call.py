@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import abstractmethod
 from collections.abc import Callable, Container, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -28,7 +29,8 @@ from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
 from grpc_backoff.channel.call import CallSetup, CallShell, Status
-from grpc_backoff.channel.method import Arguments
+from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
+from grpc_backoff.channel.method import Arguments, Method
 
 _RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
 _BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)
@@ -44,18 +46,10 @@ CANCELLED = Cancelled()
 Outcome = grpc.aio.Call | BaseException | Cancelled
 
 
-class Sender(Protocol):
+class Sender(Method):
     """Makes the attempts of calls."""
 
-    @property
-    def serializer(self) -> Callable[[Any], bytes] | None:
-        """The serializer of requests; None if they are serialized already."""
-        ...
-
-    def of_bytes(self) -> Sender:
-        """Return a sender that takes serialized requests."""
-        ...
-
+    @abstractmethod
     def make_attempt(
         self,
         request: Any,
@@ -70,7 +64,6 @@ class Sender(Protocol):
 
         Return grpc's own call and the connection on which it was made, or None if there is no connection.
         """
-        ...
 
 
 class Call(CallShell, grpc.aio.Call):
@@ -415,7 +408,7 @@ class Call(CallShell, grpc.aio.Call):
 
     async def details(self) -> str:
         """Return the status details."""
-        return await self._ask("details", grpcio.CANCELLED_DETAILS)  # type: ignore[no-any-return]
+        return await self._ask("details", CANCELLED_DETAILS)  # type: ignore[no-any-return]
 
     async def debug_error_string(self) -> str | None:
         """Return grpc's own debugging text, if there is any."""

@@ -154,7 +154,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
         self._share.refresh(why)
 
     def _reset(self) -> None:
-        self._share.reset()
+        self._pool.reset()
 
     def stop_dialling(self) -> None:
         """Leave the connection and stop dialling at once, as a threaded channel's `close` does.
@@ -217,7 +217,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
             await self._calls.closed()
             # Release the poller in the loop's next turn: by then, a program with one channel per request has created
             # its next channel, which needs the poller too.
-            self.loop.call_soon(_keep_until_called, self._polling)
+            self.loop.call_soon(lambda _kept: None, self._polling)
             self._polling = None
 
     async def _close_elsewhere(self, grace: float | None) -> None:
@@ -246,7 +246,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
         """Return the channel's state; with `try_to_connect`, ask for a connection if there is none."""
         if not is_here(self.loop):
             return self._get_state_elsewhere(try_to_connect)
-        self._share.look()
+        self._pool.look()
         state = self._share.state
         if try_to_connect and not self.closing:
             self._share.want()
@@ -265,7 +265,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
         """Wait until the channel's state differs from `last_observed_state`."""
         self.refuse_if_closed()
         self.refuse_elsewhere()
-        self._share.look()
+        self._pool.look()
         await self._share.wait_for_state_change(State[last_observed_state.name])
 
     async def channel_ready(self) -> None:
@@ -322,14 +322,7 @@ def insecure_channel(
     """
     if interceptor_channel.is_being_made():  # this function has replaced grpc's
         return cast("Channel", interceptor_channel.genuine(target, None, options, compression, interceptors))
-    return Channel(
-        target,
-        None,
-        options,
-        compression,
-        interceptors,
-        **settings,
-    )
+    return Channel(target, None, options, compression, interceptors, **settings)
 
 
 def secure_channel(
@@ -342,35 +335,18 @@ def secure_channel(
 ) -> Channel:
     """Create a channel with credentials, as `grpc.aio.secure_channel` does.
 
-    Args:
-        target: the server's address, as in grpc. A URL, or a port above 65535, is rejected, because grpc cannot dial
-            it.
-        credentials: as in grpc; or `grpc_backoff.tls_files(...)`, whose files are watched, or a function that returns
-            `grpc.ChannelCredentials`, which a thread calls for each attempt (PO-10).
-        options: channel options; `docs/reference/options.md` lists those that affect the backoff.
-        compression: the compression for the channel's calls, as in grpc.
-        interceptors: as in grpc. They see the wait for a connection as part of the call.
-        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
-            `retry_budget` and `retry_hooks`; see `ChannelSettings`.
+    `credentials` are as in grpc; or `grpc_backoff.tls_files(...)`, whose files are watched; or a function that returns
+    `grpc.ChannelCredentials`, which a thread calls for each attempt (PO-10). The other arguments, and the other errors,
+    are those of `insecure_channel`.
 
     Raises:
-        grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
-        grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
-        grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang or crash (FK-1).
         TypeError: `credentials` are none of these.
     """
     if interceptor_channel.is_being_made():  # this function has replaced grpc's
         return cast(
             "Channel", interceptor_channel.genuine(target, cast("Any", credentials), options, compression, interceptors)
         )
-    return Channel(
-        target,
-        security_of(credentials),
-        options,
-        compression,
-        interceptors,
-        **settings,
-    )
+    return Channel(target, security_of(credentials), options, compression, interceptors, **settings)
 
 
 def _make_pool(
@@ -391,10 +367,6 @@ def _make_pool(
     shares = Shares()
     pool = ConnectionPool(setup, shares, connector=make_connector, listeners=(log_event, shares.hear), loop=loop)
     return SharedPool(pool, shares)
-
-
-def _keep_until_called(_held: object) -> None:
-    """Do nothing. Scheduling this function keeps its argument alive until it is called."""
 
 
 def _working_loop() -> asyncio.AbstractEventLoop:

@@ -29,6 +29,7 @@ import grpc.aio
 
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.channel.grpcio import exclude_service, has_plugin
 from grpc_backoff.config.credentials import CredentialsSource, Outcome
 from grpc_backoff.config.pairs import first_values
 from grpc_backoff.config.target import core_target
@@ -55,7 +56,7 @@ Options = Sequence[tuple[str, Any]]
 _MOST_DERIVED = 256
 """The maximum number of cached entries, each with the values derived from one target and its options."""
 
-grpcio.exclude_service(EXPLAIN_SERVICE)
+exclude_service(EXPLAIN_SERVICE)
 
 
 class CoreConnection(Stepper[m.Input, m.Effect]):
@@ -349,7 +350,7 @@ class CoreConnector:
         timing = attempt_options(self.policy, limit, spreads=self.spreads)
         options = (("grpc.use_local_subchannel_pool", 1), *timing, *self._options)
         # A grpcio plugin that counts calls receives this channel's target, so it must be the target that the user gave.
-        target = self._target if grpcio.has_plugin() else self._core_target
+        target = self._target if has_plugin() else self._core_target
         return grpcio.core_channel(target, self._credentials, options, self._compression)
 
     def made(self, connection: CoreConnection) -> None:

@@ -15,6 +15,7 @@ import grpc.aio
 
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.finished import fail_call, release_core
+from grpc_backoff.channel.grpcio import exclude_service
 from grpc_backoff.core.texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD
 from grpc_backoff.pool.health import Answered, Ended
 from grpc_backoff.sharing.gate import Gate
@@ -118,7 +119,7 @@ class CoreChannel(Gate):
         self._spawn(self._ask(within, tell))
 
     async def _ask(self, within: float, tell: Callable[[str], object]) -> None:
-        grpcio.exclude_service(LIVENESS_SERVICE)
+        exclude_service(LIVENESS_SERVICE)
         call: Callable[..., Any] = self.channel.unary_unary(LIVENESS_METHOD)
         try:
             code: grpc.StatusCode = await call(b"", timeout=within, wait_for_ready=False).code()
@@ -131,7 +132,7 @@ class CoreChannel(Gate):
         return self._spawn(self._listen(request, hear)).cancel
 
     async def _listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> None:
-        grpcio.exclude_service(LIVENESS_SERVICE)
+        exclude_service(LIVENESS_SERVICE)
         begin: Callable[..., Any] = self.channel.unary_stream(WATCH_METHOD)
         try:
             call = begin(request, wait_for_ready=False)

@@ -25,6 +25,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.arities import CALLS
+from grpc_backoff.aio.call import Sender
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.core_channel import CoreChannel
@@ -36,7 +37,7 @@ from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.shares import Share
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.call import CallSetup
-from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
+from grpc_backoff.channel.method import Arguments, is_stream, replaced
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
@@ -61,7 +62,7 @@ class CallingChannel(Protocol):
         ...
 
 
-class MultiCallable(Method):
+class MultiCallable(Sender):
     """One method of one channel, across any number of connections."""
 
     _channel: CallingChannel
@@ -170,13 +171,8 @@ class MultiCallable(Method):
         channel.refuse_if_closed()
         if arguments.credentials is not None and not channel._secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
-        # A wait-for-ready call is repeated if the connection breaks just as the call is assigned to it. A call that has
-        # to wait first gets a connection that was just observed, so it is spared the cost of being repeatable.
-        repeatable = wait_for_ready and (policy is not None or channel._pool.has_connection)
-        machine = self._machines[policy is not None, wait_for_ready, given is None, repeatable]
-        # Copy the metadata and serialize the request now, because the caller may reuse both before there is a
-        # connection. A plain call would already have been sent.
-        if arguments.metadata is not None:
+        machine = self._rules(policy, given, may_break=channel._pool.has_connection)
+        if arguments.metadata is not None:  # see `_freeze`
             arguments = arguments._replace(metadata=grpc.aio.Metadata(*arguments.metadata))
         frozen = self._freeze(request, arguments)
         if frozen is None:

@@ -135,10 +135,6 @@ class Share:
             self._ask()
         return connection
 
-    def look(self) -> None:
-        """Check the connections and notify the pool of those that are no longer up."""
-        self._pool.look()
-
     def _ask(self) -> None:
         self._asked = True
         self._pool.wake_watchers(changed=False)
@@ -149,10 +145,6 @@ class Share:
             asked = self._asked
             if await self._pool.next_change() and asked:
                 return
-
-    def reset(self) -> None:
-        """Reset the key's backoff (SH-6)."""
-        self._pool.reset()
 
     def refresh(self, why: str) -> None:
         """Replace every connection (PO-9)."""

@@ -16,7 +16,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.grpcio import CANCELLED_DETAILS, is_stand_in, status_of
+from grpc_backoff.aio.grpcio import is_stand_in, status_of
+from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
 
 _ALREADY_FINISHED = "RPC already finished."
 _POLL, _POLLS = 0.01, 100

@@ -15,6 +15,7 @@ import grpc
 from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.account import Account
+from grpc_backoff.calls.decision import GiveUp
 from grpc_backoff.calls.events import CallEvent, CallRetried
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.environment import CallEnvironment
@@ -211,30 +212,30 @@ class CallShell(Stepper[h.Input, h.Effect]):
 
     def _exhausted(self, effect: m.Finish) -> Any:
         """Return the error of a call that gives up: the last attempt's, with an account of all attempts (RT-6)."""
-        status, failed, gave_up = self._status(self._error), self._failed, effect.gave_up
+        status, failed = self._status(self._error), self._failed
         assert failed is not None, "the hook must run before the call ends"
-        assert failed.reason is not None, "the hook must have been given the reason"
-        assert gave_up is not None, "a call that gives up must have an account"
-        account = Account(
-            attempts=failed.attempt,
-            took=failed.took,
-            reason=failed.reason,
-            wait=gave_up.wait,
-            asked_by=gave_up.asked_by,
-            left=gave_up.left,
-        )
         by_server = CANCELLED_BY_SERVER if failed.code is grpc.StatusCode.CANCELLED else ""
-        exhausted = self.exhausted_error(
-            failed.code,
-            status.initial_metadata,
-            status.trailing_metadata,
-            "; ".join(filter(None, (failed.details, by_server, str(account)))),
-            status.debug_error_string,
-            attempts=account.attempts,
-            took=account.took,
-            reason=account.reason,
-            wait=account.wait,
-            left=account.left,
-        )
-        exhausted.__cause__ = self._error
-        return exhausted
+        details = "; ".join(filter(None, (failed.details, by_server)))
+        exhausted = account_for(status._replace(code=failed.code, details=details), failed, effect.gave_up)
+        error = self.exhausted_error(**exhausted)
+        error.__cause__ = self._error
+        return error
+
+
+def account_for(status: Status, failed: FailedCall, gave_up: GiveUp | None) -> dict[str, Any]:
+    """Return the arguments of the `RetriesExhaustedError` of a call that ends with this status (RT-6)."""
+    assert failed.reason is not None, "the hook must have been given the reason"
+    assert gave_up is not None, "a call that gives up must have an account"
+    account = Account(failed.attempt, failed.took, failed.reason, gave_up.wait, gave_up.asked_by, gave_up.left)
+    return {
+        "code": status.code,
+        "initial_metadata": status.initial_metadata,
+        "trailing_metadata": status.trailing_metadata,
+        "details": "; ".join(filter(None, (status.details, str(account)))),
+        "debug_error_string": status.debug_error_string,
+        "attempts": account.attempts,
+        "took": account.took,
+        "reason": account.reason,
+        "wait": account.wait,
+        "left": account.left,
+    }

@@ -7,19 +7,18 @@ which channels were open at the fork, and on grpcio's own support for forks.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import math
 import os
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from grpc_backoff.channel.errors import ForkError
+from grpc_backoff.channel.grpcio import cygrpc
 from grpc_backoff.record import record
 
 _LOG = logging.getLogger("grpc_backoff")
-_cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
 
 
 @record
@@ -78,7 +77,7 @@ def core_stirred() -> None:
 
 def survives_forks() -> bool:
     """Return whether grpcio's own support for forks is turned on."""
-    ask = getattr(_cygrpc, "is_fork_support_enabled", None)
+    ask = getattr(cygrpc, "is_fork_support_enabled", None)
     return ask is not None and bool(ask())
 
 

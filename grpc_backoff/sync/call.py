@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Container, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
@@ -25,13 +26,13 @@ from grpc_backoff import stepping
 from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
 from grpc_backoff.channel.call import CallSetup, CallShell, Status
+from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import take
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.errors import RetriesExhaustedError
 from grpc_backoff.sync.grpcio import (
-    CANCELLED_DETAILS,
     CLOSED_DETAILS,
     FORKED_DETAILS,
     InactiveRpcError,
@@ -102,10 +103,28 @@ class _SteppedCall(CallShell):
         if attempts is not None:
             attempts.committed()
 
-    def _not_connected(self, code: str) -> None:
-        self._error = self._calls.pending.error(grpc.StatusCode[code])
-        self._connection = None
-        self._end_span(code)
+    def _carry_out(self, effect: h.Effect) -> None:
+        match effect:
+            case m.Finish():
+                self._finish(effect)
+            case m.Begin():
+                self._begin(effect)
+            case m.Enqueue():
+                self._calls.pending.add(self)
+            case stepping.Emit(event):
+                self._emit(event)
+            case m.FailAttempt(code):
+                self._error = self._calls.pending.error(grpc.StatusCode[code])
+                self._connection = None
+                self._end_span(code)
+
+    @abstractmethod
+    def _begin(self, effect: m.Begin) -> None:
+        """Make an attempt."""
+
+    @abstractmethod
+    def _finish(self, effect: m.Finish) -> None:
+        """End the call."""
 
     def _status(self, error: Any) -> Status:
         return status_of(error)
@@ -174,28 +193,20 @@ class BlockingCall(_SteppedCall):
                     self._wake = None
                     return m.CallTimerFired()
 
-    def _carry_out(self, effect: h.Effect) -> None:  # noqa: C901 - one line for each effect
+    def _carry_out(self, effect: h.Effect) -> None:
         match effect:
-            case m.Finish():
-                self._finish(effect)
-            case m.Begin():
-                self._begin(effect)
-            case m.Enqueue():
-                self._calls.pending.add(self)
             case stepping.ArmTimer(at):
                 self._wake = at
             case stepping.CancelTimer():
                 self._wake = None
-            case stepping.Emit(event):
-                self._emit(event)
             case m.CallHook():
                 self._inputs.append(self._ask_hook(effect.hook, self._failed_call(effect)))
-            case m.FailAttempt(code):
-                self._not_connected(code)
             case m.FailSoon():
                 self._inputs.append(self._calls.pending.no_connection())
             case stepping.AbandonAttempt():
                 pass  # no attempt is running while its caller is here
+            case _:
+                super()._carry_out(effect)
 
     def _begin(self, effect: m.Begin) -> None:
         assert self._attempts is not None, "a finished call must not start an attempt"
@@ -292,32 +303,25 @@ class FutureCall(_SteppedCall):
         with self._lock:
             super()._drain()
 
-    def _carry_out(self, effect: h.Effect) -> None:  # noqa: C901 - one line for each effect
+    def _carry_out(self, effect: h.Effect) -> None:
         match effect:
-            case m.Finish():
-                self._finish(effect)
-            case m.Begin():
-                self._begin(effect)
-            case m.Enqueue():
-                self._calls.pending.add(self)
             case stepping.ArmTimer(at):
                 self._cancel_timer()
                 self._timer = self._calls.conductor.call_at(at, lambda: self.feed(m.CallTimerFired()))
             case stepping.CancelTimer():
                 self._cancel_timer()
-            case stepping.Emit(event):
-                self._emit(event)
             case m.CallHook():
                 failed = self._failed_call(effect)  # now: the call may end at its deadline before the hook begins
                 self._calls.listeners.call(lambda: self.feed(self._ask_hook(effect.hook, failed)))
-            case m.FailAttempt(code):
-                self.attempt = None
-                self._not_connected(code)
             case m.FailSoon():
                 self._calls.conductor.post(lambda: self.feed(self._calls.pending.no_connection()))
             case stepping.AbandonAttempt():
                 if self.attempt is not None:
                     self._calls.conductor.post(self.attempt.cancel)
+            case _:
+                if isinstance(effect, m.FailAttempt):
+                    self.attempt = None
+                super()._carry_out(effect)
 
     # Attempts.
 

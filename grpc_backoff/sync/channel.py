@@ -244,20 +244,11 @@ def secure_channel(
 ) -> Channel:
     """Create a channel with credentials, as `grpc.secure_channel` does.
 
-    Args:
-        target: the server's address, as in grpc. A URL, or a port above 65535, is rejected, because grpc cannot dial
-            it.
-        credentials: as in grpc; or `grpc_backoff.tls_files(...)`, whose files are watched, or a function that returns
-            `grpc.ChannelCredentials`, which a thread calls for each attempt (PO-10).
-        options: channel options; `docs/reference/options.md` lists those that affect the backoff.
-        compression: the compression for the channel's calls, as in grpc.
-        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
-            `retry_budget` and `retry_hooks`; see `ChannelSettings`.
+    `credentials` are as in grpc; or `grpc_backoff.tls_files(...)`, whose files are watched; or a function that returns
+    `grpc.ChannelCredentials`, which a thread calls for each attempt (PO-10). The other arguments, and the other errors,
+    are those of `insecure_channel`.
 
     Raises:
-        grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
-        grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
-        grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang (FK-1).
         TypeError: `credentials` are none of these.
     """
     return Channel(target, security_of(credentials), options, compression, **settings)

@@ -21,6 +21,7 @@ from typing import Any, cast
 
 import grpc
 
+from grpc_backoff.channel.grpcio import exclude_service
 from grpc_backoff.config.credentials import CredentialsSource, Outcome
 from grpc_backoff.config.pairs import first_values
 from grpc_backoff.connection.connector import Loss
@@ -44,7 +45,7 @@ from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.sharing.gate import Gate
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.sync.conductor import Conductor
-from grpc_backoff.sync.grpcio import close_channel, core_channel, exclude_service, state_check
+from grpc_backoff.sync.grpcio import close_channel, core_channel, state_check
 
 Options = Sequence[tuple[str, Any]]
 
