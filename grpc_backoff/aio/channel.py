@@ -36,7 +36,6 @@ from grpc_backoff.policy.backoff import Random
 from grpc_backoff.sharing.credentials import security_of
 from grpc_backoff.sharing.key import Key, key_of
 from grpc_backoff.sharing.pool import PoolSetup
-from grpc_backoff.telemetry.log import log_event
 
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 
@@ -365,8 +364,7 @@ def _make_pool(
         return core.CoreConnector(target, credentials, options, compression, setup.policy, setup.clock, loop)
 
     shares = Shares()
-    pool = ConnectionPool(setup, shares, connector=make_connector, listeners=(log_event, shares.hear), loop=loop)
-    return SharedPool(pool, shares)
+    return SharedPool(ConnectionPool(setup, shares, connector=make_connector, loop=loop), shares)
 
 
 def _working_loop() -> asyncio.AbstractEventLoop:

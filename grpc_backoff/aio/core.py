@@ -78,6 +78,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self._redials = 0
         self._redialled: Callable[[], None] | None = None
         self._failure: Failure | None = None
+        self._question: Any = None
         self._dialled: asyncio.Future[None] = loop.create_future()
         self._lost: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
@@ -98,7 +99,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         """
         try:
             await self._dialled
-            if self._state.phase is m.DialPhase.FAILED:
+            if self._question is not None:
                 await self._explain()
         except asyncio.CancelledError:
             await self.close(None)
@@ -204,7 +205,8 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             case m.NotifyOn(shown):
                 self.core.watch(shown)
             case m.Explain():
-                self._closing = True  # `made` asks and then closes; a task for each would cost turns of the loop
+                self._closing = True  # `made` waits for the answer and then closes: a task would cost turns of the loop
+                self._question = self._ask()
                 self._end_dial()
             case m.Made():
                 self._owner.made(self)
@@ -226,12 +228,16 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             self._dialled.set_result(None)
 
     async def _explain(self) -> None:
+        question, self._question = self._question, None  # a call that is referenced keeps the closed channel alive
+        self.feed(m.Explained((await question.code()).name, await question.details() or ""))
+
+    def _ask(self) -> grpc.aio.Call:
         """Ask why the dial failed. The call never leaves the process, and grpcio's own metrics do not count it."""
         request = MORE_THAN_THE_RETRY_BUFFER if self._owner.has_service_config else b""
-        ask: Callable[..., Any] = self.core.channel.unary_unary(EXPLAIN_METHOD)
+        ask: Callable[..., grpc.aio.Call] = self.core.channel.unary_unary(EXPLAIN_METHOD)
         question = ask(request, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
         self.core.began(question, None)
-        self.feed(m.Explained((await question.code()).name, await question.details() or ""))
+        return question
 
     def _close(self) -> None:
         self._cancel_timer()

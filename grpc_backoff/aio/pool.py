@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Container, Hashable
 from contextvars import Context
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 from weakref import ref
 
 from grpc_backoff.aio.clock import LoopClock
@@ -15,7 +15,6 @@ from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.listeners import tell
 from grpc_backoff.aio.loops import is_here, keeps_time
 from grpc_backoff.aio.manager import ConnectionManager
-from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.connector import ConnectError, Connector
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
@@ -25,6 +24,7 @@ from grpc_backoff.sharing.news import Ticking
 from grpc_backoff.sharing.pool import HANGS, WITHIN_LIMIT, Held, PoolSetup, Seat, SteppedPool
 from grpc_backoff.sharing.registry import Membership
 from grpc_backoff.sharing.resolver import Addresses
+from grpc_backoff.telemetry.log import log_event
 
 Manager = ConnectionManager[CallConnection]
 
@@ -106,16 +106,23 @@ def _settle(outcome: asyncio.Future[Any], found: Any) -> None:
         outcome.set_result(found)
 
 
+class Audience(Pending, Protocol):
+    """All channels that share a pool, as one queue of pending calls and one listener."""
+
+    def hear(self, event: ConnectionEvent) -> None:
+        """Notify the listeners of every channel."""
+        ...
+
+
 class ConnectionPool(SteppedPool[Manager]):
     """The connections of one or more channels on one event loop."""
 
     def __init__(
         self,
         setup: PoolSetup,
-        pending: Pending,
+        shares: Audience,
         *,
         connector: Callable[[str], Connector[CallConnection]],
-        listeners: tuple[Listener, ...],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         """Make the first slot; nothing happens before a connection is wanted.
@@ -123,11 +130,11 @@ class ConnectionPool(SteppedPool[Manager]):
         `connector` returns the connector for an endpoint.
         """
         self._connector = connector
-        self.listeners = listeners
+        self._shares = shares
         self._loop = loop
         self._watchers: list[asyncio.Future[bool]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        super().__init__(setup, pending)
+        super().__init__(setup, shares)
 
     # For the channel.
 
@@ -218,8 +225,9 @@ class ConnectionPool(SteppedPool[Manager]):
         return manager, connector
 
     def emit(self, event: ConnectionEvent) -> None:
-        """Notify the listeners of an event."""
-        tell(self.listeners, event, self._loop)
+        """Log an event and notify the listeners."""
+        tell((log_event,), event, self._loop)
+        self._shares.hear(event)
 
     def _show(self, _state: State) -> None:
         if self._watchers:

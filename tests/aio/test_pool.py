@@ -16,7 +16,7 @@ from grpc_backoff.pool.events import SlotClosed, SlotOpened, SlotRetiring, SlotS
 from grpc_backoff.pool.machine import Role
 from grpc_backoff.sharing.pool import PoolSetup
 from grpc_backoff.testing import Fails, FakeClock, ScriptedConnector, Succeeds
-from tests.aio.test_manager import Gate
+from tests.aio.test_manager import Slot
 
 
 class Connector(ScriptedConnector):
@@ -31,13 +31,13 @@ class Connector(ScriptedConnector):
 class Parts:
     def __init__(self, *script, **pool):
         self.clock = FakeClock()
-        self.connectors, self.gate, self.events = [], Gate(), []
+        self.connectors, self.gate = [], Slot()
+        self.events = self.gate.events
         self.script = list(script)
         self.pool = ConnectionPool(
             PoolSetup("target", CONNECT, PoolPolicy(**pool), self.clock, random.Random(1)),
             self.gate,
             connector=self.connect,
-            listeners=(self.events.append,),
             loop=asyncio.get_running_loop(),
         )
 
