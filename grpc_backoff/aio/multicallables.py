@@ -68,7 +68,6 @@ class MultiCallable(Sender):
     _channel: CallingChannel
 
     def __init__(self, channel: CallingChannel, method: str, *signature: Any, **how: Any) -> None:
-        """Take the arguments of `Method`."""
         super().__init__(channel, method, *signature, **how)
         self._loop = channel.loop
         self._owner = channel._share.key

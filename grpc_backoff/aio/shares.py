@@ -69,7 +69,6 @@ class SharedPool:
     """A pool with its shares."""
 
     def __init__(self, pool: ConnectionPool, shares: Shares) -> None:
-        """Start without shares."""
         self.pool = pool
         self.shares = shares
         self.key: ChannelKey | None = pool.key

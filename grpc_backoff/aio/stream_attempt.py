@@ -29,7 +29,6 @@ class StreamAttempt(grpc.aio.Call):
     _channel = None  # as in `Call`, because grpcio inspects the calls of all tasks
 
     def __init__(self, call: Any) -> None:
-        """Wrap a call that has just been made."""
         self.answered = False
         """Whether a response has arrived."""
         self.call = call

@@ -127,7 +127,6 @@ class Seat:
     __slots__ = ("endpoint", "number", "pool")
 
     def __init__(self, pool: SteppedPool[Any], number: int, endpoint: str) -> None:
-        """Create the seat of the slot `number`."""
         self.pool: SteppedPool[Any] | None = pool
         self.number = number
         self.endpoint = endpoint

@@ -137,7 +137,6 @@ class BlockingCall(_SteppedCall):
     """A call that blocks its caller's thread until it ends."""
 
     def __init__(self, setup: CallSetup[Attempts]) -> None:
-        """Prepare the call without starting it."""
         super().__init__(setup)
         self._mailbox: SimpleQueue[h.Input] = SimpleQueue()
         self._wake: float | None = None
@@ -265,7 +264,6 @@ class FutureCall(_SteppedCall):
     """
 
     def __init__(self, setup: CallSetup[Attempts]) -> None:
-        """Prepare the call without starting it."""
         super().__init__(setup)
         self.state = call_state()
         self.attempt: Any = None
