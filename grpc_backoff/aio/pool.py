@@ -245,11 +245,11 @@ class ConnectionPool(SteppedPool[Manager]):
         self._at_home(partial(self.hear_news, why, spot))
 
     def _resolve(self) -> None:
-        self.setup.resolve(self._tell_resolved)
+        def tell(outcome: Addresses | Failure) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self.resolved, outcome)
 
-    def _tell_resolved(self, outcome: Addresses | Failure) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self.resolved, outcome)
+        self.setup.resolve(tell)
 
     def _retire(self, held: Held[Manager]) -> None:
         held.manager.retire(held.seat.ended)

@@ -12,6 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from grpc_backoff.channel.errors import ForkError
@@ -34,6 +35,7 @@ class CoreUse(NamedTuple):
     asyncio: bool = False
 
 
+@dataclass(eq=False, slots=True)
 class Generation:
     """Identifies the time from one fork to the next; equal only to itself.
 
@@ -43,11 +45,9 @@ class Generation:
         doubtful: whether the core may have been busy at that fork, and no warning has been logged yet.
     """
 
-    def __init__(self, *, after_use: bool = False, after_asyncio: bool = False, doubtful: bool = False) -> None:
-        """Start a generation; by default, one without an earlier fork."""
-        self.after_use = after_use
-        self.after_asyncio = after_asyncio
-        self.doubtful = doubtful
+    after_use: bool = False
+    after_asyncio: bool = False
+    doubtful: bool = False
 
 
 _now = Generation()
