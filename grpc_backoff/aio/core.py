@@ -209,7 +209,8 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
                 self._question = self._ask()
                 self._end_dial()
             case m.Made():
-                self._owner.made(self)
+                self._owner.after_failure = False
+                self._owner.open.add(self)
                 self._end_dial()
             case m.Failed(failure):
                 self._owner.after_failure, self._failure = True, failure
@@ -244,7 +245,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self._closed.set_result(None)
         if not self._lost.done():
             self._lost.set_result(None)
-        self._owner.closed(self)
+        self._owner.open.discard(self)
         if not self._closing:
             self._owner.spawn(self.core.close())
 
@@ -293,7 +294,8 @@ class CoreConnector:
         self.after_failure = False
         """Whether the last attempt with an outcome failed."""
         self._attempt: CoreConnection | None = None
-        self._open: set[CoreConnection] = set()
+        self.open: set[CoreConnection] = set()
+        """The connections that calls may use."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def connect(self, limit: float) -> CoreConnection:
@@ -339,7 +341,7 @@ class CoreConnector:
 
     async def close(self, grace: float | None) -> None:
         """Give all calls up to `grace` seconds to finish, then close every channel."""
-        connections, self._open = self._open, set()
+        connections, self.open = self.open, set()
         if len(connections) == 1 and not self._tasks:  # the usual case; a task would take turns of the loop
             await connections.pop().close(grace)
         else:
@@ -347,7 +349,7 @@ class CoreConnector:
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
         """Give one channel's calls up to `grace` seconds to finish, then cancel them; connections stay open (SH-7)."""
-        await asyncio.gather(*(connection.core.end_calls(owner, grace) for connection in self._open))
+        await asyncio.gather(*(connection.core.end_calls(owner, grace) for connection in self.open))
 
     # For its connections.
 
@@ -358,15 +360,6 @@ class CoreConnector:
         # A grpcio plugin that counts calls receives this channel's target, so it must be the target that the user gave.
         target = self._target if has_plugin() else self._core_target
         return grpcio.core_channel(target, self._credentials, options, self._compression)
-
-    def made(self, connection: CoreConnection) -> None:
-        """Keep track of a connection that calls may use."""
-        self.after_failure = False
-        self._open.add(connection)
-
-    def closed(self, connection: CoreConnection) -> None:
-        """Stop tracking a connection whose channel is being closed."""
-        self._open.discard(connection)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to completion, unless the loop is closed: garbage-collected calls may end that late."""

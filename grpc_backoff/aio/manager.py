@@ -62,10 +62,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
 
     # For the channel.
 
-    def now(self) -> float:
-        """Return the time on the manager's clock, in seconds."""
-        return self._clock.now()
-
     def want(self) -> None:
         """Ask for a connection; harmless if there already is one, or if one is being made."""
         state = self._state

@@ -112,10 +112,12 @@ class MultiCallable(Sender):
         made: Any = self._on_channel(connection.core.channel)  # first: it raises if the method's name is invalid
         # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
         direct = made.__call__ if self.takes_one_request else _ending_requests(made)
-        if connection.on_end is not None:
-            direct = _with_end(direct, connection.on_end)
+        if (on_end := connection.on_end) is not None:
+            direct = _with_end(direct, lambda: on_end)
         if getattr(connection, "timed_out", None) is not None:
-            direct = _with_times(direct, connection, self._channel._calls.clock.now)
+            timed: Any = connection
+            now = self._channel._calls.clock.now
+            direct = _with_end(direct, lambda: partial(timed.call_ended, now()))
         if self._channel._pool.picks:
             self._several = {each: method for each, method in self._several.items() if not each.core.retired}
             self._several[connection] = direct
@@ -241,23 +243,14 @@ class MultiCallable(Sender):
 
 
 def _with_end(
-    method: Callable[..., grpc.aio.Call], on_end: Callable[[grpc.aio.Call], None]
+    method: Callable[..., grpc.aio.Call], begin: Callable[[], Callable[[grpc.aio.Call], None]]
 ) -> Callable[..., grpc.aio.Call]:
+    """Return a method whose calls call what `begin` returns for each of them when they have ended."""
+
     def call(request: Any, **how: Any) -> grpc.aio.Call:
+        on_end = begin()
         made = method(request, **how)
         made.add_done_callback(on_end)
-        return made
-
-    return call
-
-
-def _with_times(
-    method: Callable[..., grpc.aio.Call], connection: Any, now: Callable[[], float]
-) -> Callable[..., grpc.aio.Call]:
-    def call(request: Any, **how: Any) -> grpc.aio.Call:
-        began = now()
-        made = method(request, **how)
-        made.add_done_callback(partial(connection.call_ended, began))
         return made
 
     return call

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Container
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -76,7 +77,7 @@ class Channel(BaseChannel, grpc.Channel):
         def make_connector(endpoint: str) -> CoreConnector:
             there, how = pool_setup.dialled(endpoint)
             connector = CoreConnector(there, credentials, how, compression, policy, conductor)
-            connector.made = forks.note
+            connector.made = forks.connections.add
             return connector
 
         self._pool = ConnectionPool(pool_setup, pending, self._listeners, connector=make_connector, conductor=conductor)
@@ -93,7 +94,7 @@ class Channel(BaseChannel, grpc.Channel):
             rng=rng,
         )
         """The environment that the channel's calls share."""
-        forks.note_calls(self.calls)
+        forks.channels_calls.add(self.calls)
         self.closing = False
         if self._source is not None:
             self._source.watch(self._rotate)
@@ -161,7 +162,7 @@ class Channel(BaseChannel, grpc.Channel):
         """Stop dialling and warn that `close` was not called (CB-10); running calls continue."""
         if self.closing or self._is_inherited or sys.is_finalizing():
             return
-        self._conductor.post(_dropping(self._pool, self._listeners))
+        self._conductor.post(partial(_drop, self._pool, self._listeners))
         # This comes last, because a program may turn warnings into errors.
         warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 
@@ -200,15 +201,11 @@ class Channel(BaseChannel, grpc.Channel):
         refuse_inherited(self.target, self._generation)
 
 
-def _dropping(pool: ConnectionPool, listeners: Listeners) -> Callable[[], None]:
-    """Return a function that shuts down a channel after it was garbage-collected."""
-
-    def drop() -> None:
-        pool.close()
-        pool.retire_connections()
-        listeners.close()
-
-    return drop
+def _drop(pool: ConnectionPool, listeners: Listeners) -> None:
+    """Shut down a channel that was garbage-collected."""
+    pool.close()
+    pool.retire_connections()
+    listeners.close()
 
 
 def insecure_channel(
