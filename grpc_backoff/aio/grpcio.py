@@ -1,4 +1,4 @@
-"""All of grpcio's private names that asyncio channels use: its modules, and what its channels and calls hold.
+"""Grpcio's private names that only asyncio channels use: its modules, and what its channels and calls hold.
 
 Each was checked with grpcio 1.63 and 1.85. Only `finished.py`, which stands in for one of grpcio's own objects,
 repeats some of them.
