@@ -19,7 +19,7 @@ from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.sharing.manager import Slot, SteppedManager
+from grpc_backoff.sharing.manager import Receiver, SteppedManager
 from grpc_backoff.sharing.registry import SCHEDULES, Membership, Registry
 
 _LOG = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self,
         machine: m.Machine,
         connector: Connector[ConnectionT],
-        slot: Slot,
+        receiver: Receiver,
         *,
         clock: Clock,
         rng: Random,
@@ -58,7 +58,9 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._ended: Callable[[], None] | None = None
         self._news: list[ConnectionEvent | None] = []
         self._news_due = False
-        super().__init__(machine, slot, clock=clock, rng=rng, home=loop, key=key, schedules=schedules, beside=beside)
+        super().__init__(
+            machine, receiver, clock=clock, rng=rng, home=loop, key=key, schedules=schedules, beside=beside
+        )
 
     # For the channel.
 

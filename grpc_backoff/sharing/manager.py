@@ -38,7 +38,7 @@ class Pending(Protocol):
         ...
 
 
-class Slot(Pending, Protocol):
+class Receiver(Pending, Protocol):
     """What a manager works for: it has the pending calls, and hears of the connection. It runs no user code (TH-5a)."""
 
     def hear(self, event: ConnectionEvent) -> None:
@@ -67,7 +67,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     def __init__(
         self,
         machine: m.Machine,
-        slot: Slot,
+        receiver: Receiver,
         *,
         clock: Clock,
         rng: Random,
@@ -87,7 +87,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         self.connection: ConnectionT | None = None
         self.draining: ConnectionT | None = None
         self._machine = machine
-        self._slot = slot
+        self._receiver = receiver
         self._clock = clock
         self._rng = rng
         self._to_tell: list[ConnectionEvent | None] = []
@@ -185,20 +185,20 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         if now.phase is not m.Phase.READY:
             self.connection = None
         if now.phase is not before.phase and now.state is not before.state:
-            self._slot.changed(now.state)
+            self._receiver.changed(now.state)
         return effects
 
     def _carry_out(self, effect: m.Effect) -> None:
         match effect:  # the effects of a failed attempt first: each case takes time
             case stepping.Emit():
-                self._slot.hear(effect.event)
+                self._receiver.hear(effect.event)
             case stepping.ArmTimer():
                 self._cancel_timer()
                 self._timer = self._arm(effect.at)
             case m.TellOthers():
                 self._to_tell.append(effect.event)  # sent last: a new connection may end at once
             case m.FailCalls():
-                self._slot.fail()
+                self._receiver.fail()
             case m.StartAttempt():
                 self._start(effect.limit)
             case stepping.AbandonAttempt():
@@ -206,7 +206,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
             case stepping.CancelTimer():
                 self._cancel_timer()
             case m.ReleaseCalls():
-                self._slot.release()
+                self._receiver.release()
 
     def _drained(self) -> None:
         news, self._to_tell = self._to_tell, []
@@ -235,7 +235,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
 
     @property
     def _is_busy(self) -> bool:
-        return len(self._slot) > 0
+        return len(self._receiver) > 0
 
     def _timer_fired(self) -> None:
         self._timer = None
@@ -269,14 +269,14 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         """Handle a redial by the core (CB-16)."""
         state = self._state
         if self.replaced and state.phase is m.Phase.CLOSED:  # a retired connection still has calls, so this is reported
-            self._slot.hear(self._machine.redial(state, self._clock.now()))
+            self._receiver.hear(self._machine.redial(state, self._clock.now()))
         else:
             self.feed(m.CoreRedialled())
 
     def _take_in(self, event: ConnectionEvent | None) -> None:
         """Report an event of another manager of the key."""
         if event is not None and event.channel is not self._machine.channel:  # otherwise its listeners know it
-            self._slot.hear(replace(event, channel=self._machine.channel, elsewhere=True))
+            self._receiver.hear(replace(event, channel=self._machine.channel, elsewhere=True))
 
     def _leave(self) -> None:
         """Leave the key's schedule."""

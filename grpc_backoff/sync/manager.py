@@ -15,7 +15,7 @@ from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.connector import LiveConnection, Loss
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.sharing.manager import Slot, SteppedManager
+from grpc_backoff.sharing.manager import Receiver, SteppedManager
 from grpc_backoff.sharing.registry import SCHEDULES, Membership, Registry
 from grpc_backoff.sync.conductor import Conductor
 
@@ -53,7 +53,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self,
         machine: m.Machine,
         connector: ThreadedConnector[ConnectionT],
-        slot: Slot,
+        receiver: Receiver,
         *,
         conductor: Conductor,
         clock: Clock,
@@ -73,7 +73,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._attempt: AttemptInFlight | None = None
         self._attempts = 0
         super().__init__(
-            machine, slot, clock=clock, rng=rng, home=conductor, key=key, schedules=schedules, beside=beside
+            machine, receiver, clock=clock, rng=rng, home=conductor, key=key, schedules=schedules, beside=beside
         )
 
     # Thread-safe, like `state` and `status`.
