@@ -12,12 +12,10 @@ from typing import Any
 import grpc.aio
 
 from grpc_backoff.aio.call import Call, Outcome, Sender
-from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
-from grpc_backoff.aio.replay import Replay, Requests
+from grpc_backoff.aio.replay import Replay
 from grpc_backoff.aio.stream_attempt import StreamAttempt
-from grpc_backoff.channel.call import CallRules
-from grpc_backoff.channel.method import Arguments
+from grpc_backoff.channel.call import CallSetup
 
 _MIXED_STYLES = "The iterator and read/write APIs may not be mixed on a single RPC."
 _ALREADY_FINISHED = "RPC already finished."
@@ -112,21 +110,12 @@ class _StreamRequest(Call):
 
     _replay: Replay | None = None
 
-    def __init__(
-        self,
-        calls: Calls,
-        machine: CallRules,
-        sender: Sender,
-        request: Requests | None,
-        arguments: Arguments,
-        limit: float | None,
-        call_id: str | None,
-    ) -> None:
-        self._takes_writes = request is None
-        if not machine.handed_over:
-            self._replay = Replay(self, calls, sender.serializer, request)
-            sender, request = sender.of_bytes(), None
-        super().__init__(calls, machine, sender, request, arguments, limit, call_id)
+    def __init__(self, setup: CallSetup[Sender]) -> None:
+        self._takes_writes = setup.request is None
+        if not setup.machine.handed_over:
+            self._replay = Replay(self, setup.calls, setup.attempts.serializer, setup.request)
+            setup = setup._replace(attempts=setup.attempts.of_bytes(), request=None)
+        super().__init__(setup)
         if self._replay is not None:
             self._replay.start(self._context)
 

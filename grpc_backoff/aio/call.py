@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import abstractmethod
 from collections.abc import Callable, Container, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -27,8 +28,9 @@ from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import CallRules, CallShell, Status
-from grpc_backoff.channel.method import Arguments
+from grpc_backoff.channel.call import CallSetup, CallShell, Status
+from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
+from grpc_backoff.channel.method import Arguments, Method
 
 _RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
 _BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)
@@ -44,18 +46,10 @@ CANCELLED = Cancelled()
 Outcome = grpc.aio.Call | BaseException | Cancelled
 
 
-class Sender(Protocol):
+class Sender(Method):
     """Makes the attempts of calls."""
 
-    @property
-    def serializer(self) -> Callable[[Any], bytes] | None:
-        """The serializer of requests; None if they are serialized already."""
-        ...
-
-    def of_bytes(self) -> Sender:
-        """Return a sender that takes serialized requests."""
-        ...
-
+    @abstractmethod
     def make_attempt(
         self,
         request: Any,
@@ -70,7 +64,6 @@ class Sender(Protocol):
 
         Return grpc's own call and the connection on which it was made, or None if there is no connection.
         """
-        ...
 
 
 class Call(CallShell, grpc.aio.Call):
@@ -83,32 +76,11 @@ class Call(CallShell, grpc.aio.Call):
     _attempt: grpc.aio.Call | None = None
     _outcome: Outcome | None = None
 
-    def __init__(
-        self,
-        calls: Calls,
-        machine: CallRules,
-        sender: Sender,
-        request: Any,
-        arguments: Arguments,
-        limit: float | None,
-        call_id: str | None,
-    ) -> None:
-        """Start the first attempt, or wait for a connection.
-
-        Args:
-            calls: the environment that the channel's calls share.
-            machine: the rules for this call.
-            sender: makes the attempts.
-            request: the request, as `sender` takes it, or the iterator over the requests; None if the caller writes
-                the requests.
-            arguments: the other arguments of the call. The timeout is that of the whole call (RT-7).
-            limit: the service config's timeout, in seconds; see `CallShell`.
-            call_id: identifies the call in events and log lines; generated if None.
-        """
-        super().__init__(calls, machine, arguments.timeout, limit, call_id)
-        self._sender: Sender | None = sender
-        self._request = request
-        self._arguments: Arguments | None = arguments
+    def __init__(self, setup: CallSetup[Sender]) -> None:
+        """Start the first attempt, or wait for a connection."""
+        super().__init__(setup)
+        self._sender: Sender | None = setup.attempts
+        self._arguments: Arguments | None = setup.arguments
         self._awaiting: list[asyncio.Future[None]] = []
         self._callbacks: list[Callable[[Any], None]] = []
         self._stepping = True
@@ -436,7 +408,7 @@ class Call(CallShell, grpc.aio.Call):
 
     async def details(self) -> str:
         """Return the status details."""
-        return await self._ask("details", grpcio.CANCELLED_DETAILS)  # type: ignore[no-any-return]
+        return await self._ask("details", CANCELLED_DETAILS)  # type: ignore[no-any-return]
 
     async def debug_error_string(self) -> str | None:
         """Return grpc's own debugging text, if there is any."""

@@ -38,7 +38,6 @@ class Calls(CallEnvironment):
         loop: asyncio.AbstractEventLoop,
         rng: Random,
     ) -> None:
-        """Begin without calls."""
         super().__init__(setup, pending=pending, hooks=hooks, listeners=listeners, now=clock.now, rng=rng)
         self.emit = listeners.hear_of_call
         self.clock = clock

@@ -30,16 +30,12 @@ from grpc_backoff.channel.channel import BaseChannel
 from grpc_backoff.channel.forks import CoreUse, at_fork, refuse_inherited
 from grpc_backoff.config.channel import ChannelSettings, ChannelSetup, Options, read_channel
 from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
-from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.sharing.credentials import security_of
 from grpc_backoff.sharing.key import Key, key_of
-from grpc_backoff.sharing.pool import dialled, find_place, pool_machine, resolver_of
-from grpc_backoff.telemetry.log import log_event
+from grpc_backoff.sharing.pool import PoolSetup
 
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 
@@ -81,7 +77,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
     ) -> None:
         """Create the channel; see `insecure_channel`. `connector` is for `grpc_backoff.testing.scripted_channel`."""
         setup = read_channel(target, options, settings)
-        target, policy, core_options = setup.target, setup.policy, setup.core_options
+        target, core_options = setup.target, setup.core_options
         self._take(setup, credentials, asyncio=True)
         self._polling: Polling | None = Polling.shared()
         self._interceptor_channel = interceptor_channel.InterceptorChannel(
@@ -105,12 +101,12 @@ class Channel(BaseChannel, grpc.aio.Channel):
         key = self._key(setup, credentials, compression) if shares else None
         self._clock = clock = setup.clock or LoopClock(loop)
         rng = setup.rng or _chance()
-        how = target, credentials, core_options, compression, policy, setup.pool
+        pool_setup = PoolSetup(target, setup.policy, setup.pool, clock, rng, core_options, key)
         # SH-2: channels with TLS have separate pools, as in grpcio.
         shared = shared_pool(
             None if credentials is not None else key,
             loop,
-            lambda: _make_pool(*how, connector, clock, rng, loop, key),
+            lambda: _make_pool(pool_setup, credentials, compression, connector, loop),
         )
         self._pool = shared.pool
         self._listeners = Listeners(setup.listeners, loop)
@@ -157,7 +153,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
         self._share.refresh(why)
 
     def _reset(self) -> None:
-        self._share.reset()
+        self._pool.reset()
 
     def stop_dialling(self) -> None:
         """Leave the connection and stop dialling at once, as a threaded channel's `close` does.
@@ -220,7 +216,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
             await self._calls.closed()
             # Release the poller in the loop's next turn: by then, a program with one channel per request has created
             # its next channel, which needs the poller too.
-            self.loop.call_soon(_keep_until_called, self._polling)
+            self.loop.call_soon(lambda _kept: None, self._polling)
             self._polling = None
 
     async def _close_elsewhere(self, grace: float | None) -> None:
@@ -249,7 +245,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
         """Return the channel's state; with `try_to_connect`, ask for a connection if there is none."""
         if not is_here(self.loop):
             return self._get_state_elsewhere(try_to_connect)
-        self._share.look()
+        self._pool.look()
         state = self._share.state
         if try_to_connect and not self.closing:
             self._share.want()
@@ -268,7 +264,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
         """Wait until the channel's state differs from `last_observed_state`."""
         self.refuse_if_closed()
         self.refuse_elsewhere()
-        self._share.look()
+        self._pool.look()
         await self._share.wait_for_state_change(State[last_observed_state.name])
 
     async def channel_ready(self) -> None:
@@ -325,14 +321,7 @@ def insecure_channel(
     """
     if interceptor_channel.is_being_made():  # this function has replaced grpc's
         return cast("Channel", interceptor_channel.genuine(target, None, options, compression, interceptors))
-    return Channel(
-        target,
-        None,
-        options,
-        compression,
-        interceptors,
-        **settings,
-    )
+    return Channel(target, None, options, compression, interceptors, **settings)
 
 
 def secure_channel(
@@ -345,78 +334,37 @@ def secure_channel(
 ) -> Channel:
     """Create a channel with credentials, as `grpc.aio.secure_channel` does.
 
-    Args:
-        target: the server's address, as in grpc. A URL, or a port above 65535, is rejected, because grpc cannot dial
-            it.
-        credentials: as in grpc; or `grpc_backoff.tls_files(...)`, whose files are watched, or a function that returns
-            `grpc.ChannelCredentials`, which a thread calls for each attempt (PO-10).
-        options: channel options; `docs/reference/options.md` lists those that affect the backoff.
-        compression: the compression for the channel's calls, as in grpc.
-        interceptors: as in grpc. They see the wait for a connection as part of the call.
-        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
-            `retry_budget` and `retry_hooks`; see `ChannelSettings`.
+    `credentials` are as in grpc; or `grpc_backoff.tls_files(...)`, whose files are watched; or a function that returns
+    `grpc.ChannelCredentials`, which a thread calls for each attempt (PO-10). The other arguments, and the other errors,
+    are those of `insecure_channel`.
 
     Raises:
-        grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
-        grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
-        grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang or crash (FK-1).
         TypeError: `credentials` are none of these.
     """
     if interceptor_channel.is_being_made():  # this function has replaced grpc's
         return cast(
             "Channel", interceptor_channel.genuine(target, cast("Any", credentials), options, compression, interceptors)
         )
-    return Channel(
-        target,
-        security_of(credentials),
-        options,
-        compression,
-        interceptors,
-        **settings,
-    )
+    return Channel(target, security_of(credentials), options, compression, interceptors, **settings)
 
 
 def _make_pool(
-    target: str,
+    setup: PoolSetup,
     credentials: grpc.ChannelCredentials | CredentialsSource | None,
-    options: Options,
     compression: grpc.Compression | None,
-    policy: ConnectPolicy,
-    pool_policy: PoolPolicy,
-    connector: Any,
-    clock: Clock,
-    rng: Random,
+    connector: Connector[CallConnection] | None,
     loop: asyncio.AbstractEventLoop,
-    key: Key | None,
 ) -> SharedPool:
     """Return the connections of one or more channels, with the channels' shares in them."""
-    place = find_place(target, pool_policy, options)
 
     def make_connector(endpoint: str) -> Connector[CallConnection]:
         if connector is not None:
-            made: Connector[CallConnection] = connector
-            return made
-        there, how = dialled(place, endpoint, target, options)
-        return core.CoreConnector(there, credentials, how, compression, policy, clock, loop)
+            return connector
+        target, options = setup.dialled(endpoint)
+        return core.CoreConnector(target, credentials, options, compression, setup.policy, setup.clock, loop)
 
-    machine, shares = pool_machine(target, policy, pool_policy, place), Shares()
-    pool = ConnectionPool(
-        machine,
-        policy,
-        shares,
-        connector=make_connector,
-        resolver=resolver_of(place),
-        listeners=(log_event, shares.hear),
-        clock=clock,
-        rng=rng,
-        loop=loop,
-        key=key,
-    )
-    return SharedPool(target, pool, shares, machine.channel)
-
-
-def _keep_until_called(_held: object) -> None:
-    """Do nothing. Scheduling this function keeps its argument alive until it is called."""
+    shares = Shares()
+    return SharedPool(ConnectionPool(setup, shares, connector=make_connector, loop=loop), shares)
 
 
 def _working_loop() -> asyncio.AbstractEventLoop:

@@ -29,6 +29,7 @@ import grpc.aio
 
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.channel.grpcio import exclude_service, has_plugin
 from grpc_backoff.config.credentials import CredentialsSource, Outcome
 from grpc_backoff.config.target import core_target
 from grpc_backoff.connection.clock import Clock
@@ -54,7 +55,7 @@ Options = Sequence[tuple[str, Any]]
 _MOST_DERIVED = 256
 """The maximum number of cached entries, each with the values derived from one target and its options."""
 
-grpcio.exclude_service(EXPLAIN_SERVICE)
+exclude_service(EXPLAIN_SERVICE)
 
 
 class CoreConnection(Stepper[m.Input, m.Effect]):
@@ -76,6 +77,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self._redials = 0
         self._redialled: Callable[[], None] | None = None
         self._failure: Failure | None = None
+        self._question: Any = None
         self._dialled: asyncio.Future[None] = loop.create_future()
         self._lost: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
@@ -96,7 +98,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         """
         try:
             await self._dialled
-            if self._state.phase is m.DialPhase.FAILED:
+            if self._question is not None:
                 await self._explain()
         except asyncio.CancelledError:
             await self.close(None)
@@ -202,10 +204,12 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             case m.NotifyOn(shown):
                 self.core.watch(shown)
             case m.Explain():
-                self._closing = True  # `made` asks and then closes; a task for each would cost turns of the loop
+                self._closing = True  # `made` waits for the answer and then closes: a task would cost turns of the loop
+                self._question = self._ask()
                 self._end_dial()
             case m.Made():
-                self._owner.made(self)
+                self._owner.after_failure = False
+                self._owner.open.add(self)
                 self._end_dial()
             case m.Failed(failure):
                 self._owner.after_failure, self._failure = True, failure
@@ -224,19 +228,23 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             self._dialled.set_result(None)
 
     async def _explain(self) -> None:
+        question, self._question = self._question, None  # a call that is referenced keeps the closed channel alive
+        self.feed(m.Explained((await question.code()).name, await question.details() or ""))
+
+    def _ask(self) -> grpc.aio.Call:
         """Ask why the dial failed. The call never leaves the process, and grpcio's own metrics do not count it."""
         request = MORE_THAN_THE_RETRY_BUFFER if self._owner.has_service_config else b""
-        ask: Callable[..., Any] = self.core.channel.unary_unary(EXPLAIN_METHOD)
+        ask: Callable[..., grpc.aio.Call] = self.core.channel.unary_unary(EXPLAIN_METHOD)
         question = ask(request, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
         self.core.began(question, None)
-        self.feed(m.Explained((await question.code()).name, await question.details() or ""))
+        return question
 
     def _close(self) -> None:
         self._cancel_timer()
         self._closed.set_result(None)
         if not self._lost.done():
             self._lost.set_result(None)
-        self._owner.closed(self)
+        self._owner.open.discard(self)
         if not self._closing:
             self._owner.spawn(self.core.close())
 
@@ -285,7 +293,8 @@ class CoreConnector:
         self.after_failure = False
         """Whether the last attempt with an outcome failed."""
         self._attempt: CoreConnection | None = None
-        self._open: set[CoreConnection] = set()
+        self.open: set[CoreConnection] = set()
+        """The connections that calls may use."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def connect(self, limit: float) -> CoreConnection:
@@ -331,7 +340,7 @@ class CoreConnector:
 
     async def close(self, grace: float | None) -> None:
         """Give all calls up to `grace` seconds to finish, then close every channel."""
-        connections, self._open = self._open, set()
+        connections, self.open = self.open, set()
         if len(connections) == 1 and not self._tasks:  # the usual case; a task would take turns of the loop
             await connections.pop().close(grace)
         else:
@@ -339,7 +348,7 @@ class CoreConnector:
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
         """Give one channel's calls up to `grace` seconds to finish, then cancel them; connections stay open (SH-7)."""
-        await asyncio.gather(*(connection.core.end_calls(owner, grace) for connection in self._open))
+        await asyncio.gather(*(connection.core.end_calls(owner, grace) for connection in self.open))
 
     # For its connections.
 
@@ -348,17 +357,8 @@ class CoreConnector:
         timing = attempt_options(self.policy, limit, spreads=self.spreads)
         options = (("grpc.use_local_subchannel_pool", 1), *timing, *self._options)
         # A grpcio plugin that counts calls receives this channel's target, so it must be the target that the user gave.
-        target = self._target if grpcio.has_plugin() else self._core_target
+        target = self._target if has_plugin() else self._core_target
         return grpcio.core_channel(target, self._credentials, options, self._compression)
-
-    def made(self, connection: CoreConnection) -> None:
-        """Keep track of a connection that calls may use."""
-        self.after_failure = False
-        self._open.add(connection)
-
-    def closed(self, connection: CoreConnection) -> None:
-        """Stop tracking a connection whose channel is being closed."""
-        self._open.discard(connection)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to completion, unless the loop is closed: garbage-collected calls may end that late."""

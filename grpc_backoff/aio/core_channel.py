@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context
 from typing import Any
 
@@ -15,8 +15,10 @@ import grpc.aio
 
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.finished import fail_call, release_core
+from grpc_backoff.channel.grpcio import exclude_service
 from grpc_backoff.core.texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD
 from grpc_backoff.pool.health import Answered, Ended
+from grpc_backoff.sharing.gate import Gate
 
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
@@ -29,17 +31,15 @@ def _ignore() -> None:
     pass
 
 
-def _not_ready(_try_to_connect: bool) -> int:
-    """Return IDLE, as the integer that grpcio's core uses."""
-    return 0
-
-
-class CoreChannel:
+class CoreChannel(Gate):
     """One C-core channel, with its calls and the watch on its state.
 
     A cancelled watch would remain in the core, which would later report to a loop that may no longer exist. So watches
     are never cancelled; closing the channel ends them.
     """
+
+    running = 0
+    """How many calls are running."""
 
     def __init__(
         self,
@@ -60,10 +60,6 @@ class CoreChannel:
         """
         self.channel: grpc.aio.Channel = channel
         self.check = grpcio.state_check(channel)
-        self.held: Callable[[bool], int] | None = None
-        """What really checks the state while calls are kept from the channel (LV-1); None if they may use it."""
-        self.running = 0
-        """How many calls are running."""
         self.left = -math.inf
         """When a call on this channel last ended, in seconds on the connector's clock."""
         self.retired = False
@@ -79,7 +75,7 @@ class CoreChannel:
         self._watched: int | None = None
         self._asked = 0
         """How many watches were asked for; only the latest one calls `changed`."""
-        self._watches: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
         """Record a call that was just made on this channel, and its owner.
@@ -114,29 +110,29 @@ class CoreChannel:
         """Return the channel's state, or its last one if it is closed, as the integer that grpcio's core uses."""
         return (self.held or self.check)(False) if self.last_state is None else self.last_state
 
-    def hold(self, *, shut: bool) -> None:
-        """Keep new calls from the channel, or let them use it again.
+    def quiet(self) -> float:
+        """Return for how many seconds no call has ended; infinity if none ever has."""
+        return self._now() - self.left
 
-        They check the state anyway, so a call on a channel that is not held costs nothing more.
-        """
-        if shut and self.held is None:
-            self.held, self.check = self.check, _not_ready
-        elif not shut and self.held is not None:
-            self.check, self.held = self.held, None
+    def ask(self, within: float, tell: Callable[[str], object]) -> None:
+        """Ask whether the peer is alive; see `Gate.ask` (LV-1)."""
+        self._spawn(self._ask(within, tell))
 
-    async def ask(self, within: float) -> str:
-        """Ask whether the peer is alive, with this deadline in seconds; return the answer's status code (LV-1)."""
-        grpcio.exclude_service(LIVENESS_SERVICE)
+    async def _ask(self, within: float, tell: Callable[[str], object]) -> None:
+        exclude_service(LIVENESS_SERVICE)
         call: Callable[..., Any] = self.channel.unary_unary(LIVENESS_METHOD)
         try:
             code: grpc.StatusCode = await call(b"", timeout=within, wait_for_ready=False).code()
         except grpc.aio.UsageError:  # the channel has been closed
-            return grpc.StatusCode.CANCELLED.name
-        return code.name
+            code = grpc.StatusCode.CANCELLED
+        tell(code.name)
 
-    async def listen(self, request: bytes, hear: Callable[[Answered | Ended], None]) -> None:
-        """Pass on the messages of a health Watch, and its end (RO-1). Cancelling this cancels the call."""
-        grpcio.exclude_service(LIVENESS_SERVICE)
+    def listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> Callable[[], object]:
+        """Begin a health Watch; see `Gate.listen` (RO-1)."""
+        return self._spawn(self._listen(request, hear)).cancel
+
+    async def _listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> None:
+        exclude_service(LIVENESS_SERVICE)
         begin: Callable[..., Any] = self.channel.unary_stream(WATCH_METHOD)
         try:
             call = begin(request, wait_for_ready=False)
@@ -151,6 +147,12 @@ class CoreChannel:
             hear(Ended((await call.code()).name))
         finally:
             call.cancel()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work, context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def fail(self, details: str) -> None:
         """End every call with UNAVAILABLE, because the peer is dead (PO-2)."""
@@ -167,9 +169,7 @@ class CoreChannel:
             # There is nothing to wait for. A channel without a valid target would never notify, even when it is closed.
             self._loop.call_soon(self._tell, self._asked, context=Context())
             return
-        watch = self._loop.create_task(self._leave(state, self._asked), context=Context())
-        self._watches.add(watch)
-        watch.add_done_callback(self._watches.discard)
+        self._spawn(self._leave(state, self._asked))
 
     async def _leave(self, state: int, asked: int) -> None:
         with contextlib.suppress(grpc.aio.UsageError):  # the channel was closed before this task started
@@ -199,8 +199,8 @@ class CoreChannel:
                     call.cancel()
             if self.owners:
                 await _release_all([call for call, _ in self.calls()])
-            if self._watches:
-                await asyncio.wait(self._watches, timeout=_LAST_NOTICE)
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=_LAST_NOTICE)
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
         """Give one owner's calls up to `grace` seconds to finish, then cancel them; the channel stays open."""

@@ -1,4 +1,4 @@
-"""All of grpcio's private names that asyncio channels use: its modules, and what its channels and calls hold.
+"""Grpcio's private names that only asyncio channels use: its modules, and what its channels and calls hold.
 
 Each was checked with grpcio 1.63 and 1.85. Only `finished.py`, which stands in for one of grpcio's own objects,
 repeats some of them.
@@ -15,12 +15,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-_cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
+from grpc_backoff.channel.grpcio import cygrpc
+
 constructors: Any = importlib.import_module("grpc.aio._channel")
 """The module of grpcio's own class of channels and the functions that create them."""
-
-CANCELLED_DETAILS = "Locally cancelled by application!"
-"""The details that grpcio gives a call that was cancelled by its own program."""
 
 STATES = tuple(grpc.ChannelConnectivity)
 """The states of a channel, by the core's own numbers."""
@@ -36,11 +34,6 @@ core_call: Callable[[Any], Any] = attrgetter("_cython_call")
 
 `core_call(call).is_ok()` says whether a finished call ended with OK; the public way is a coroutine."""
 _core_of: Callable[[Any], Any] = attrgetter("_channel")
-
-try:
-    _observability: Any = importlib.import_module("grpc._observability")
-except ImportError:  # a release of grpcio that does not count calls
-    _observability = None
 
 _WRITE_FAILED = 'Failed "execute_batch"'
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -65,24 +58,9 @@ def state_check(channel: grpc.aio.Channel) -> Callable[[bool], int]:
     return check
 
 
-def has_plugin() -> bool:
-    """Return whether a plugin of grpcio counts the process's calls."""
-    return getattr(_observability, "_OBSERVABILITY_PLUGIN", None) is not None
-
-
 def unavailable(details: str) -> Any:
     """Return the status UNAVAILABLE with these details, as grpcio's calls keep it."""
-    return _cygrpc.AioRpcStatus(grpc.StatusCode.UNAVAILABLE.value[0], details, (), None)
-
-
-def exclude_service(name: str) -> None:
-    """Keep grpcio's own metrics from counting the calls of a service."""
-    try:
-        excluded = _observability._SERVICES_TO_EXCLUDE  # noqa: SLF001
-        if name.encode() not in excluded:
-            excluded.append(name.encode())
-    except AttributeError:  # a release of grpcio that does this differently, or not at all
-        return
+    return cygrpc.AioRpcStatus(grpc.StatusCode.UNAVAILABLE.value[0], details, (), None)
 
 
 def is_cancelled_here(call: Any) -> bool:

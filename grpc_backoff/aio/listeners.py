@@ -6,25 +6,20 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextvars import Context
-from typing import Any, Protocol
 
 from grpc_backoff.aio.loops import raise_soon
+from grpc_backoff.calls.events import CallEvent
 from grpc_backoff.config.arguments import Listener
+from grpc_backoff.connection.events import ConnectionEvent
 from grpc_backoff.telemetry.log import listens, log_event
 
 _LOG = logging.getLogger(__name__)
 
-
-class Event(Protocol):
-    """What a listener receives: an event of the connection, or of a retried call."""
-
-    @property
-    def target(self) -> str:
-        """The channel's target as given."""
-        ...
+Event = ConnectionEvent | CallEvent
+"""What a listener receives."""
 
 
-def tell(listeners: Iterable[Listener], event: Any, loop: asyncio.AbstractEventLoop) -> None:
+def tell(listeners: Iterable[Listener], event: Event, loop: asyncio.AbstractEventLoop) -> None:
     """Call each listener with an event. If one raises, the others still receive the event (CH-11)."""
     for listener in tuple(listeners):
         if listener is log_event and not listens(event):

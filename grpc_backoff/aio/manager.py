@@ -10,25 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from contextvars import Context
 
-from grpc_backoff.aio.listeners import Event, tell
 from grpc_backoff.aio.loops import is_here
-from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector
-from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
+from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.sharing.manager import Pending, SteppedManager
+from grpc_backoff.sharing.manager import Receiver, SteppedManager
 from grpc_backoff.sharing.registry import SCHEDULES, Membership, Registry
 
 _LOG = logging.getLogger(__name__)
-
-
-def _ignore(_state: State) -> None:
-    pass
 
 
 _MOST_NEWS = 64
@@ -42,12 +36,10 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self,
         machine: m.Machine,
         connector: Connector[ConnectionT],
-        pending: Pending,
+        receiver: Receiver,
         *,
         clock: Clock,
         rng: Random,
-        listeners: Sequence[Listener] = (),
-        changed: Callable[[State], None] = _ignore,
         loop: asyncio.AbstractEventLoop,
         key: Hashable | None = None,
         beside: Membership | None = None,
@@ -56,25 +48,21 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         """Assemble the parts; nothing happens before a connection is wanted.
 
         Managers with the same `key` share one schedule (SH-3); if `key` is None, the manager has its own schedule, or
-        that of `beside`. `changed` is called with each new state.
+        that of `beside`.
         """
-        self.listeners: list[Listener] = list(listeners)
         self._connector = connector
         self._loop = loop
         self._attempt: asyncio.Task[None] | None = None
         self._attempts = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._tell_state = changed
         self._ended: Callable[[], None] | None = None
         self._news: list[ConnectionEvent | None] = []
         self._news_due = False
-        super().__init__(machine, pending, clock=clock, rng=rng, home=loop, key=key, schedules=schedules, beside=beside)
+        super().__init__(
+            machine, receiver, clock=clock, rng=rng, home=loop, key=key, schedules=schedules, beside=beside
+        )
 
     # For the channel.
-
-    def now(self) -> float:
-        """Return the time on the manager's clock, in seconds."""
-        return self._clock.now()
 
     def want(self) -> None:
         """Ask for a connection; harmless if there already is one, or if one is being made."""
@@ -123,7 +111,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._ended = None
         self.feed(m.CloseRequested())
         self._leave()
-        self.listeners.clear()
         for task in self._tasks:
             task.cancel()
 
@@ -134,9 +121,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             await asyncio.gather(*running, return_exceptions=True)
 
     # Driving the machine.
-
-    def _changed(self, state: State) -> None:
-        self._tell_state(state)
 
     def _later(self, work: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(work)
@@ -175,10 +159,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._tasks.discard(task)
         if not self._tasks and self._ended is not None:
             self._tell_end()
-
-    def emit(self, event: Event) -> None:
-        """Notify the listeners of an event."""
-        tell(self.listeners, event, self._loop)
 
     def _arm(self, at: float) -> TimerHandle:
         return self._clock.call_at(at, self._timer_fired)

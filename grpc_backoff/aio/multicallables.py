@@ -25,6 +25,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.arities import CALLS
+from grpc_backoff.aio.call import Sender
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.core_channel import CoreChannel
@@ -35,7 +36,8 @@ from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.shares import Share
 from grpc_backoff.calls.machine import Metadata
-from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
+from grpc_backoff.channel.call import CallSetup
+from grpc_backoff.channel.method import Arguments, is_stream, replaced
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
@@ -60,13 +62,12 @@ class CallingChannel(Protocol):
         ...
 
 
-class MultiCallable(Method):
+class MultiCallable(Sender):
     """One method of one channel, across any number of connections."""
 
     _channel: CallingChannel
 
     def __init__(self, channel: CallingChannel, method: str, *signature: Any, **how: Any) -> None:
-        """Take the arguments of `Method`."""
         super().__init__(channel, method, *signature, **how)
         self._loop = channel.loop
         self._owner = channel._share.key
@@ -111,10 +112,12 @@ class MultiCallable(Method):
         made: Any = self._on_channel(connection.core.channel)  # first: it raises if the method's name is invalid
         # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
         direct = made.__call__ if self.takes_one_request else _ending_requests(made)
-        if connection.on_end is not None:
-            direct = _with_end(direct, connection.on_end)
+        if (on_end := connection.on_end) is not None:
+            direct = _with_end(direct, lambda: on_end)
         if getattr(connection, "timed_out", None) is not None:
-            direct = _with_times(direct, connection, self._channel._calls.clock.now)
+            timed: Any = connection
+            now = self._channel._calls.clock.now
+            direct = _with_end(direct, lambda: partial(timed.call_ended, now()))
         if self._channel._pool.picks:
             self._several = {each: method for each, method in self._several.items() if not each.core.retired}
             self._several[connection] = direct
@@ -169,21 +172,18 @@ class MultiCallable(Method):
         channel.refuse_if_closed()
         if arguments.credentials is not None and not channel._secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
-        # A wait-for-ready call is repeated if the connection breaks just as the call is assigned to it. A call that has
-        # to wait first gets a connection that was just observed, so it is spared the cost of being repeatable.
-        repeatable = wait_for_ready and (policy is not None or channel._pool.has_connection)
-        machine = self._machines[policy is not None, wait_for_ready, given is None, repeatable]
-        # Copy the metadata and serialize the request now, because the caller may reuse both before there is a
-        # connection. A plain call would already have been sent.
-        if arguments.metadata is not None:
+        machine = self._rules(policy, given, may_break=channel._pool.has_connection)
+        if arguments.metadata is not None:  # see `_freeze`
             arguments = arguments._replace(metadata=grpc.aio.Metadata(*arguments.metadata))
         frozen = self._freeze(request, arguments)
         if frozen is None:
             return self._reject(request, arguments)
         if policy is None and not wait_for_ready:
             channel._share.want()  # before the call is made, while the peer answers
-        limit, call_id = self._config.timeout, self._call_id
-        return self._kind(channel._calls, machine, *frozen, arguments, limit, call_id)
+        sender, request = frozen
+        timeout, limit = arguments.timeout, self._config.timeout
+        setup = CallSetup(channel._calls, machine, sender, timeout, limit, self._call_id, request, arguments)
+        return self._kind(setup)
 
     def sends(self, request: Any) -> bool:
         """Return whether grpc sends this request; for None, or if the serializer fails, it sends an empty message."""
@@ -243,23 +243,14 @@ class MultiCallable(Method):
 
 
 def _with_end(
-    method: Callable[..., grpc.aio.Call], on_end: Callable[[grpc.aio.Call], None]
+    method: Callable[..., grpc.aio.Call], begin: Callable[[], Callable[[grpc.aio.Call], None]]
 ) -> Callable[..., grpc.aio.Call]:
+    """Return a method whose calls call what `begin` returns for each of them when they have ended."""
+
     def call(request: Any, **how: Any) -> grpc.aio.Call:
+        on_end = begin()
         made = method(request, **how)
         made.add_done_callback(on_end)
-        return made
-
-    return call
-
-
-def _with_times(
-    method: Callable[..., grpc.aio.Call], connection: Any, now: Callable[[], float]
-) -> Callable[..., grpc.aio.Call]:
-    def call(request: Any, **how: Any) -> grpc.aio.Call:
-        began = now()
-        made = method(request, **how)
-        made.add_done_callback(partial(connection.call_ended, began))
         return made
 
     return call

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Container, Coroutine, Hashable
+from collections.abc import Callable, Container, Hashable
 from contextvars import Context
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 from weakref import ref
 
 from grpc_backoff.aio.clock import LoopClock
@@ -15,20 +15,16 @@ from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.listeners import tell
 from grpc_backoff.aio.loops import is_here, keeps_time
 from grpc_backoff.aio.manager import ConnectionManager
-from grpc_backoff.config.arguments import Listener
-from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.connector import ConnectError, Connector
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.connection.machine import Machine
-from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.pool.health import Answered, Ended
-from grpc_backoff.pool.machine import PoolMachine
 from grpc_backoff.sharing.manager import Pending
 from grpc_backoff.sharing.news import Ticking
-from grpc_backoff.sharing.pool import HANGS, WITHIN_LIMIT, Held, Seat, SteppedPool, endpoint_key, resolves_nothing
+from grpc_backoff.sharing.pool import HANGS, WITHIN_LIMIT, Held, PoolSetup, Seat, SteppedPool
 from grpc_backoff.sharing.registry import Membership
-from grpc_backoff.sharing.resolver import Addresses, Tell
+from grpc_backoff.sharing.resolver import Addresses
+from grpc_backoff.telemetry.log import log_event
 
 Manager = ConnectionManager[CallConnection]
 
@@ -52,7 +48,7 @@ class Resolution:
                 loop.call_soon_threadsafe(_settle, outcome, found)
 
         if pool is not None:
-            pool.resolver(tell)
+            pool.setup.resolve(tell)
         await asyncio.wait([outcome], timeout=limit * WITHIN_LIMIT)
         found = outcome.result() if outcome.done() else HANGS
         if isinstance(found, Failure):
@@ -110,39 +106,35 @@ def _settle(outcome: asyncio.Future[Any], found: Any) -> None:
         outcome.set_result(found)
 
 
+class Audience(Pending, Protocol):
+    """All channels that share a pool, as one queue of pending calls and one listener."""
+
+    def hear(self, event: ConnectionEvent) -> None:
+        """Notify the listeners of every channel."""
+        ...
+
+
 class ConnectionPool(SteppedPool[Manager]):
     """The connections of one or more channels on one event loop."""
 
     def __init__(
         self,
-        machine: PoolMachine,
-        policy: ConnectPolicy,
-        pending: Pending,
+        setup: PoolSetup,
+        shares: Audience,
         *,
         connector: Callable[[str], Connector[CallConnection]],
-        resolver: Callable[[Tell], None] = resolves_nothing,
-        listeners: tuple[Listener, ...],
-        clock: Clock,
-        rng: Random,
         loop: asyncio.AbstractEventLoop,
-        key: Hashable | None,
     ) -> None:
         """Make the first slot; nothing happens before a connection is wanted.
 
-        `connector` returns the connector for an endpoint, and `resolver` resolves the target's name. `key` is that of
-        the schedule for the whole target (SH-1).
+        `connector` returns the connector for an endpoint.
         """
         self._connector = connector
-        self.resolver = resolver
-        self.listeners = listeners
-        self._rng = rng
+        self._shares = shares
         self._loop = loop
-        self._key = key
         self._watchers: list[asyncio.Future[bool]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._streams: set[asyncio.Task[None]] = set()
-        """The tasks that read Watches."""
-        super().__init__(machine, policy, pending, clock=clock)
+        super().__init__(setup, shares)
 
     # For the channel.
 
@@ -198,8 +190,6 @@ class ConnectionPool(SteppedPool[Manager]):
     async def close_connections(self, grace: float | None) -> None:
         """Give all calls up to `grace` seconds to finish and close every connection of a closed pool."""
         connectors, managers = self._connectors(), [held.manager for held in self._held.values()]
-        if self._streams:  # they are cancelled
-            await asyncio.wait(self._streams)
         if len(connectors) == 1 and not self._tasks:  # the usual case; a task would take turns of the loop
             await connectors[0].close(grace)
         else:
@@ -227,18 +217,17 @@ class ConnectionPool(SteppedPool[Manager]):
             Proving(connector, seat) if watched else connector,
             seat,
             clock=self._clock,
-            rng=self._rng,
-            listeners=(seat.hear,),
-            changed=seat.changed,
+            rng=self.setup.rng,
             loop=self._loop,
-            key=endpoint_key(self._key, seat.endpoint),
+            key=self.setup.key_of(seat.endpoint),
             beside=beside,
         )
         return manager, connector
 
     def emit(self, event: ConnectionEvent) -> None:
-        """Notify the listeners of an event."""
-        tell(self.listeners, event, self._loop)
+        """Log an event and notify the listeners."""
+        tell((log_event,), event, self._loop)
+        self._shares.hear(event)
 
     def _show(self, _state: State) -> None:
         if self._watchers:
@@ -255,40 +244,12 @@ class ConnectionPool(SteppedPool[Manager]):
         """Handle news. May be called from any thread."""
         self._at_home(partial(self.hear_news, why, spot))
 
-    def quiet(self, connection: CallConnection) -> float:
-        """Return for how many seconds no call has ended on a connection; infinity if none ever has."""
-        return self._clock.now() - connection.core.left
-
-    def ask(self, connection: CallConnection, within: float, tell: Callable[[str], None]) -> None:
-        """Make a liveness call with this deadline, in seconds, and pass the name of its status code to `tell`."""
-
-        async def ask() -> None:
-            tell(await connection.core.ask(within))
-
-        self._spawn(ask())
-
-    def listen(
-        self, connection: CallConnection, request: bytes, hear: Callable[[Answered | Ended], None]
-    ) -> Callable[[], object]:
-        """Begin a Watch on a connection that is up; return a function that cancels it."""
-        task = self._loop.create_task(connection.core.listen(request, hear), context=Context())
-        self._streams.add(task)
-        task.add_done_callback(self._streams.discard)
-        return task.cancel
-
-    def _gate(self, connection: CallConnection) -> Any:
-        return connection.core
-
     def _resolve(self) -> None:
-        self.resolver(self._tell_resolved)
+        def tell(outcome: Addresses | Failure) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self.resolved, outcome)
 
-    def _tell_resolved(self, outcome: Addresses | Failure) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self.resolved, outcome)
-
-    def running(self, connection: CallConnection) -> int:
-        """Return how many calls a connection has."""
-        return connection.core.running
+        self.setup.resolve(tell)
 
     def _retire(self, held: Held[Manager]) -> None:
         held.manager.retire(held.seat.ended)
@@ -297,9 +258,6 @@ class ConnectionPool(SteppedPool[Manager]):
         held.manager.close()
         others = [other.connector for other in self._held.values() if other is not held]
         if not self.is_closed and held.connector not in others:  # what it is still closing
-            self._spawn(held.connector.close(None))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work, context=Context())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            task = self._loop.create_task(held.connector.close(None), context=Context())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)

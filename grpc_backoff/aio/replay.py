@@ -31,7 +31,6 @@ class Replay:
         serialize: Callable[[Any], bytes] | None,
         requests: Requests | None,
     ) -> None:
-        """Start without requests; `start` starts to read the iterator."""
         self._call = call
         self._calls = calls
         self._serialize = serialize

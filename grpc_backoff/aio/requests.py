@@ -19,7 +19,6 @@ class EndingRequests(AsyncIterator[Any]):
     """A caller's requests, up to the end of their call."""
 
     def __init__(self, requests: AsyncIterable[Any]) -> None:
-        """Store the caller's iterator, without reading from it yet."""
         self._requests = aiter(requests)
         self._reader: asyncio.Task[Any] | None = None
         self._over = False

@@ -68,12 +68,11 @@ class Shares:
 class SharedPool:
     """A pool with its shares."""
 
-    def __init__(self, target: str, pool: ConnectionPool, shares: Shares, key: ChannelKey) -> None:
-        """Start without shares; `key` identifies the channel in the pool's own events."""
-        self.target = target
+    def __init__(self, pool: ConnectionPool, shares: Shares) -> None:
         self.pool = pool
         self.shares = shares
-        self.key: ChannelKey | None = key
+        self.key: ChannelKey | None = pool.key
+        """Identifies the channel in the pool's own events; None once a channel has taken it."""
 
 
 class Share:
@@ -135,10 +134,6 @@ class Share:
             self._ask()
         return connection
 
-    def look(self) -> None:
-        """Check the connections and notify the pool of those that are no longer up."""
-        self._pool.look()
-
     def _ask(self) -> None:
         self._asked = True
         self._pool.wake_watchers(changed=False)
@@ -149,10 +144,6 @@ class Share:
             asked = self._asked
             if await self._pool.next_change() and asked:
                 return
-
-    def reset(self) -> None:
-        """Reset the key's backoff (SH-6)."""
-        self._pool.reset()
 
     def refresh(self, why: str) -> None:
         """Replace every connection (PO-9)."""
@@ -171,7 +162,7 @@ class Share:
         else:
             now, attempt = self._pool.now(), self.status().attempt
             self.listeners.hear_of_call(
-                Closed(target=self._shared.target, channel=self.key, at=now, attempt=attempt, lived=None)
+                Closed(target=self._pool.setup.target, channel=self.key, at=now, attempt=attempt, lived=None)
             )
             self._pool.wake_watchers(changed=False)
         self._users.leave(self)

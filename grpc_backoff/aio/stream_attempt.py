@@ -16,7 +16,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.grpcio import CANCELLED_DETAILS, is_stand_in, status_of
+from grpc_backoff.aio.grpcio import is_stand_in, status_of
+from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
 
 _ALREADY_FINISHED = "RPC already finished."
 _POLL, _POLLS = 0.01, 100
@@ -28,7 +29,6 @@ class StreamAttempt(grpc.aio.Call):
     _channel = None  # as in `Call`, because grpcio inspects the calls of all tasks
 
     def __init__(self, call: Any) -> None:
-        """Wrap a call that has just been made."""
         self.answered = False
         """Whether a response has arrived."""
         self.call = call

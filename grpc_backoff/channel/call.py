@@ -8,13 +8,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from contextvars import copy_context
 from sys import modules
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import grpc
 
 from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.account import Account
+from grpc_backoff.calls.decision import GiveUp
 from grpc_backoff.calls.events import CallEvent, CallRetried
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.environment import CallEnvironment
@@ -50,6 +51,36 @@ class Status(NamedTuple):
     response: Any = None
 
 
+AttemptsT_co = TypeVar("AttemptsT_co", covariant=True)
+
+
+@record
+class CallSetup(NamedTuple, Generic[AttemptsT_co]):
+    """The arguments that start a call.
+
+    Attributes:
+        calls: the environment that the channel's calls share.
+        machine: the rules for this call.
+        attempts: makes its attempts.
+        timeout: the caller's timeout for the whole call, in seconds (RT-7), or the time remaining on the inbound call
+            that is being served (deadline propagation).
+        limit: the service config's timeout, in seconds. It also bounds the whole call, but `time_remaining` ignores it.
+        call_id: identifies the call in events and log lines; generated if None.
+        request: the request, if the call has exactly one; it is passed to hooks. On asyncio, it may also be the
+            iterator over the requests; it is None if the caller writes them.
+        arguments: the call's other arguments, on asyncio, where `attempts` are those of all calls of a method.
+    """
+
+    calls: Any
+    machine: CallRules
+    attempts: AttemptsT_co
+    timeout: float | None
+    limit: float | None
+    call_id: str | None = None
+    request: Any = None
+    arguments: Any = None
+
+
 class CallShell(Stepper[h.Input, h.Effect]):
     """The base class for calls: it holds the machine and makes the machine's inputs."""
 
@@ -58,41 +89,25 @@ class CallShell(Stepper[h.Input, h.Effect]):
     _connection: Any = None
     _error: BaseException | None = None
     _failed: FailedCall | None = None
-    _request: Any = None
     _spans: CallSpans | None = None
     _state: Any  # of the kind that its machine has
     _recorded = m.CallPhase.RUNNING
     """The phase in which the channel's records have the call."""
 
-    def __init__(
-        self,
-        calls: Any,
-        machine: CallRules,
-        timeout: float | None,
-        limit: float | None,
-        call_id: str | None,
-    ) -> None:
-        """Begin the call in the machine; no effects are executed yet.
-
-        Args:
-            calls: the environment that the channel's calls share.
-            machine: the rules for this call.
-            timeout: the caller's timeout for the whole call, in seconds (RT-7), or the time remaining on the inbound
-                call that is being served (deadline propagation).
-            limit: the service config's timeout, in seconds. It also bounds the whole call, but `time_remaining` ignores
-                it.
-            call_id: identifies the call in events and log lines; generated if None.
-        """
+    def __init__(self, setup: CallSetup[Any]) -> None:
+        """Begin the call in the machine; no effects are executed yet."""
         super().__init__()
+        calls, machine, timeout, call_id = setup.calls, setup.machine, setup.timeout, setup.call_id
         policy, trace_id = machine.policy, None
         self._calls: CallEnvironment = calls
         self._machine = machine
         self._timeout = timeout
+        self._request = setup.request
         self._context = copy_context()  # later attempts belong to the caller's trace too
         if policy is not None and OPENTELEMETRY in modules:
             self._spans, trace_id = spans_of(machine.method), current_trace_id()
         own_id = call_id or CallId() if machine.reports else ""
-        self._state, self._first = machine.begin(calls.now(), timeout, limit, call_id=own_id, trace_id=trace_id)
+        self._state, self._first = machine.begin(calls.now(), timeout, setup.limit, call_id=own_id, trace_id=trace_id)
         if policy is not None and policy.max_attempts not in _FEW:
             calls.warn_of(machine.method, policy, bounded=self._state.end is not None)
 
@@ -197,30 +212,30 @@ class CallShell(Stepper[h.Input, h.Effect]):
 
     def _exhausted(self, effect: m.Finish) -> Any:
         """Return the error of a call that gives up: the last attempt's, with an account of all attempts (RT-6)."""
-        status, failed, gave_up = self._status(self._error), self._failed, effect.gave_up
+        status, failed = self._status(self._error), self._failed
         assert failed is not None, "the hook must run before the call ends"
-        assert failed.reason is not None, "the hook must have been given the reason"
-        assert gave_up is not None, "a call that gives up must have an account"
-        account = Account(
-            attempts=failed.attempt,
-            took=failed.took,
-            reason=failed.reason,
-            wait=gave_up.wait,
-            asked_by=gave_up.asked_by,
-            left=gave_up.left,
-        )
         by_server = CANCELLED_BY_SERVER if failed.code is grpc.StatusCode.CANCELLED else ""
-        exhausted = self.exhausted_error(
-            failed.code,
-            status.initial_metadata,
-            status.trailing_metadata,
-            "; ".join(filter(None, (failed.details, by_server, str(account)))),
-            status.debug_error_string,
-            attempts=account.attempts,
-            took=account.took,
-            reason=account.reason,
-            wait=account.wait,
-            left=account.left,
-        )
-        exhausted.__cause__ = self._error
-        return exhausted
+        details = "; ".join(filter(None, (failed.details, by_server)))
+        exhausted = account_for(status._replace(code=failed.code, details=details), failed, effect.gave_up)
+        error = self.exhausted_error(**exhausted)
+        error.__cause__ = self._error
+        return error
+
+
+def account_for(status: Status, failed: FailedCall, gave_up: GiveUp | None) -> dict[str, Any]:
+    """Return the arguments of the `RetriesExhaustedError` of a call that ends with this status (RT-6)."""
+    assert failed.reason is not None, "the hook must have been given the reason"
+    assert gave_up is not None, "a call that gives up must have an account"
+    account = Account(failed.attempt, failed.took, failed.reason, gave_up.wait, gave_up.asked_by, gave_up.left)
+    return {
+        "code": status.code,
+        "initial_metadata": status.initial_metadata,
+        "trailing_metadata": status.trailing_metadata,
+        "details": "; ".join(filter(None, (status.details, str(account)))),
+        "debug_error_string": status.debug_error_string,
+        "attempts": account.attempts,
+        "took": account.took,
+        "reason": account.reason,
+        "wait": account.wait,
+        "left": account.left,
+    }

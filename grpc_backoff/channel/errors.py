@@ -123,14 +123,10 @@ class ForkError(CallError, RuntimeError):
         """Return the message."""
         return str(self)
 
+    debug_error_string = details
+
     def initial_metadata(self) -> Any:
         """Return no metadata, because nothing was sent."""
         return ()
 
-    def trailing_metadata(self) -> Any:
-        """Return no metadata, because nothing was sent."""
-        return ()
-
-    def debug_error_string(self) -> str:
-        """Return the message."""
-        return str(self)
+    trailing_metadata = initial_metadata

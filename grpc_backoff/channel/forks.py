@@ -7,19 +7,19 @@ which channels were open at the fork, and on grpcio's own support for forks.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import math
 import os
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from grpc_backoff.channel.errors import ForkError
+from grpc_backoff.channel.grpcio import cygrpc
 from grpc_backoff.record import record
 
 _LOG = logging.getLogger("grpc_backoff")
-_cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
 
 
 @record
@@ -35,6 +35,7 @@ class CoreUse(NamedTuple):
     asyncio: bool = False
 
 
+@dataclass(eq=False, slots=True)
 class Generation:
     """Identifies the time from one fork to the next; equal only to itself.
 
@@ -44,11 +45,9 @@ class Generation:
         doubtful: whether the core may have been busy at that fork, and no warning has been logged yet.
     """
 
-    def __init__(self, *, after_use: bool = False, after_asyncio: bool = False, doubtful: bool = False) -> None:
-        """Start a generation; by default, one without an earlier fork."""
-        self.after_use = after_use
-        self.after_asyncio = after_asyncio
-        self.doubtful = doubtful
+    after_use: bool = False
+    after_asyncio: bool = False
+    doubtful: bool = False
 
 
 _now = Generation()
@@ -78,7 +77,7 @@ def core_stirred() -> None:
 
 def survives_forks() -> bool:
     """Return whether grpcio's own support for forks is turned on."""
-    ask = getattr(_cygrpc, "is_fork_support_enabled", None)
+    ask = getattr(cygrpc, "is_fork_support_enabled", None)
     return ask is not None and bool(ask())
 
 

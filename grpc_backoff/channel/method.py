@@ -150,8 +150,23 @@ class Method:
     def sends(self, request: Any) -> bool:
         """Return whether grpc sends this request, or reads requests from it."""
 
+    def _rules(self, policy: CallPolicy | None, wait_for_ready: bool | None, *, may_break: bool) -> CallRules:
+        """Return the rules for a call with the method's policy, or with None, and with this argument.
+
+        A wait-for-ready call is repeated if the connection breaks just as the call is assigned to it. A call that has
+        to wait first gets a connection that was just observed, so it is spared the cost of being repeatable:
+        `may_break` is whether there is a connection.
+        """
+        waits = bool(self._config.wait_for_ready if wait_for_ready is None else wait_for_ready)
+        repeatable = waits and (policy is not None or may_break)
+        return self._machines[policy is not None, waits, wait_for_ready is None, repeatable]
+
     def _freeze(self, request: Any, arguments: Arguments) -> tuple[Self, Any] | None:
-        """Return a multicallable and its request, which is serialized immediately; None if grpc rejects the call."""
+        """Return a multicallable and its request, which is serialized immediately; None if grpc rejects the call.
+
+        The caller may reuse the request, and the metadata, before there is a connection. A plain call would already
+        have been sent.
+        """
         sender, frozen = self._serialize(request)
         return None if arguments.are_rejected or not sender.sends(frozen) else (sender, frozen)
 

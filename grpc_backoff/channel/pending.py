@@ -83,8 +83,9 @@ class PendingCalls:
         return self.no_connection_error(code, details=details, status=status)
 
     def _note_resolved(self) -> None:
-        error = self.manager.status().last_error
-        self._resolved = self._resolved or (error is not None and error.stage is not Stage.RESOLVE)
+        if not self._resolved:
+            error = self.manager.status().last_error
+            self._resolved = error is not None and error.stage is not Stage.RESOLVE
 
     def _feed(self, call: AnyCall, given: Input) -> None:
         """Feed an input to a call's machine; an exception removes the call, but must not keep the others waiting."""

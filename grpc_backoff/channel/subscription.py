@@ -17,9 +17,9 @@ import grpc
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.calls import subscription as s
-from grpc_backoff.calls.account import Account
 from grpc_backoff.calls.machine import CallHook, CancelRequested, ChannelClosing, HookDone
 from grpc_backoff.calls.server_hint import read_hint
+from grpc_backoff.channel.call import Status, account_for
 from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.channel.method import Arguments, Method, replaced
 from grpc_backoff.config.hooks import FailedCall
@@ -191,23 +191,14 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
 
     def _exhausted(self, effect: s.FinishSubscription) -> Any:
         """Return the error of a subscription whose policy has set the limit, with an account of its streams (SB-4)."""
-        failed, gave_up, error = self._failed, effect.gave_up, self._error
+        failed, error = self._failed, self._error
         assert failed is not None, "the hook must have been asked before"
-        assert gave_up is not None, "a subscription that gives up must have an account"
-        assert gave_up.reason is not None, "and a reason"
-        account = Account(failed.attempt, failed.took, gave_up.reason, gave_up.wait, gave_up.asked_by, gave_up.left)
+        metadata = error.initial_metadata(), error.trailing_metadata()
+        status = Status(failed.code, failed.details, *metadata, None)
         ended = failed.code is grpc.StatusCode.OK  # an error cannot have that code
-        exhausted = self.exhausted_error(
-            grpc.StatusCode.UNAVAILABLE if ended else failed.code,
-            error.initial_metadata(),
-            error.trailing_metadata(),
-            "; ".join(filter(None, ("the server ends the stream" if ended else failed.details, str(account)))),
-            attempts=account.attempts,
-            took=account.took,
-            reason=account.reason,
-            wait=account.wait,
-            left=account.left,
-        )
+        if ended:
+            status = status._replace(code=grpc.StatusCode.UNAVAILABLE, details="the server ends the stream")
+        exhausted = self.exhausted_error(**account_for(status, failed, effect.gave_up))
         exhausted.__cause__ = None if ended else error
         return exhausted
 

@@ -427,6 +427,8 @@ class PoolMachine:
         if handler is None:
             raise IllegalTransition(f"{type(given).__name__} in phase {state.phase.name}")
         after, effects = handler(self, state, given, now)
+        if after is state:  # a timer that fires changes it: what is planned stays so, and its timer is armed
+            return after, effects
         if after.phase is not PoolPhase.CLOSED:
             after, planned = self._plan(after, now)
             effects += planned

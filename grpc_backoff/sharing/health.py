@@ -1,6 +1,7 @@
 """The shells around the machines that watch the health of a pool's connections, for both APIs (RO-1).
 
-The machine (`pool/health.py`) decides when a stream is begun. How one is read is up to the pool of each API.
+The machine (`pool/health.py`) decides when a stream is begun. How one is read is up to the connection's gate
+(`gate.py`) in each API.
 """
 
 from __future__ import annotations
@@ -8,39 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from grpc_backoff import stepping
-from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.pool import health as m
+from grpc_backoff.sharing.liveness import Keeper
 from grpc_backoff.stepping import Stepper
-
-
-class HealthKeeper(Protocol):
-    """What a Watch needs from the pool of its connection; everything runs where the pool's machine is stepped."""
-
-    def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call `callback` when the channel's clock reaches `when`, in seconds."""
-        ...
-
-    def now(self) -> float:
-        """Return the time on the channel's clock, in seconds."""
-        ...
-
-    def listen(self, connection: Any, request: bytes, hear: Callable[[m.Answered | m.Ended], None]) -> Any:
-        """Begin a stream on a connection that is up; return a function that cancels it."""
-        ...
-
-    def rest(self, number: int, connection: Any) -> None:
-        """Close the connection of a slot, because no call has used it within the idle timeout."""
-        ...
-
-    def health_changed(self, number: int, problem: str) -> None:
-        """Handle what the server of a slot says: why it is not serving; empty if it is."""
-        ...
 
 
 class HealthWatch(Stepper[m.WatchInput, m.WatchEffect]):
@@ -54,7 +31,7 @@ class HealthWatch(Stepper[m.WatchInput, m.WatchEffect]):
 
     def __init__(
         self,
-        keeper: HealthKeeper,
+        keeper: Keeper,
         number: int,
         connection: Any,
         machine: m.WatchMachine,
@@ -90,7 +67,7 @@ class HealthWatch(Stepper[m.WatchInput, m.WatchEffect]):
     def _carry_out(self, effect: m.WatchEffect) -> None:
         match effect:
             case m.BeginStream():
-                self._cancel = self._keeper.listen(self.connection, self._request, self._hear)
+                self._cancel = self.connection.core.listen(self._request, self._hear)
             case m.EndStream():
                 if self._cancel is not None:
                     self._cancel()
@@ -120,36 +97,33 @@ class HealthWatches:
         self._service = service or ""
         self._rng = rng
 
-    def prove(
-        self, keeper: HealthKeeper, number: int, connection: Any, limit: float, tell: Callable[[str], None]
-    ) -> None:
+    def prove(self, keeper: Keeper, number: int, connection: Any, limit: float, tell: Callable[[str], None]) -> None:
         """Tell why the server of a new connection is not serving; empty if it is, or if it is not known in time.
 
         `limit` is how many seconds are left for the attempt. What is told later means nothing.
         """
-        self._watch(keeper, number, connection, tell, min(m.PROOF_WITHIN, limit / 2))
+        self._begin(keeper, number, connection, tell, min(m.PROOF_WITHIN, limit / 2))
 
-    def problem(self, keeper: HealthKeeper, number: int, connection: Any) -> str | None:
-        """Watch the health of a connection that is about to serve; return why it should not, as far as is known."""
+    def watch(self, keeper: Keeper, number: int, connection: Any) -> None:
+        """Watch the health of a connection that is about to serve; the Watch that has proven it goes on."""
         tell, watch = partial(keeper.health_changed, number), self.watched.get(number)
         if watch is not None and watch.connection is connection:
             watch.tell = tell
-            return watch.state.problem
-        self._watch(keeper, number, connection, tell)
-        return None
+        else:
+            self._begin(keeper, number, connection, tell)
 
-    def _watch(
-        self,
-        keeper: HealthKeeper,
-        number: int,
-        connection: Any,
-        tell: Callable[[str], None],
-        prove_within: float = math.inf,
+    def _begin(
+        self, keeper: Keeper, number: int, connection: Any, tell: Callable[[str], None], prove_within: float = math.inf
     ) -> None:
         self.drop(number)
         made = HealthWatch(keeper, number, connection, self._machine, self._service, self._rng, tell, prove_within)
         self.watched[number] = made
         made.look()
+
+    def problem(self, number: int) -> str | None:
+        """Return why the server of a slot is not serving; empty if it is; None if that is not known."""
+        watch = self.watched.get(number)
+        return None if watch is None else watch.state.problem
 
     def drop(self, number: int) -> None:
         """Watch the health of a slot's connection no longer; harmless if it is not watched."""
@@ -159,6 +133,6 @@ class HealthWatches:
 
     def failure(self, number: int | None = None) -> Failure | None:
         """Return why a slot, or the first of all, is unhealthy; None if it is not. Any thread may call this."""
-        known = dict(self.watched) if number is None else {number: self.watched.get(number)}
-        problems = [watch.state.problem for watch in known.values() if watch is not None and watch.state.problem]
-        return Failure(Stage.HEALTH, problems[0]) if problems else None
+        problems = map(self.problem, tuple(self.watched) if number is None else (number,))
+        problem = next(filter(None, problems), None)
+        return None if problem is None else Failure(Stage.HEALTH, problem)

@@ -1,7 +1,7 @@
 """The shell around the liveness machine of one connection, for both APIs (LV-1 to LV-3).
 
 The machine (`pool/liveness.py`) decides when the peer is asked. How calls are counted, and how the question is put, is
-up to the pool of each API.
+up to the connection's gate (`gate.py`) in each API.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from grpc_backoff.stepping import Stepper
 
 
 class Keeper(Protocol):
-    """What a watch needs from the pool of its connection; everything runs where the pool's machine is stepped."""
+    """What the watches over a connection need from its pool; everything runs where the pool's machine is stepped."""
 
     def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
         """Call `callback` when the channel's clock reaches `when`, in seconds."""
@@ -27,20 +27,8 @@ class Keeper(Protocol):
         """Return the time on the channel's clock, in seconds."""
         ...
 
-    def running(self, connection: Any) -> int:
-        """Return how many calls a connection has."""
-        ...
-
-    def quiet(self, connection: Any) -> float:
-        """Return for how many seconds no call has ended on a connection; infinity if none ever has."""
-        ...
-
     def hold(self, connection: Any, *, shut: bool) -> None:
         """Make calls wait instead of using a connection, or start those that wait."""
-        ...
-
-    def ask(self, connection: Any, within: float, tell: Callable[[str], None]) -> None:
-        """Make a liveness call with this deadline, in seconds, and pass the name of its status code to `tell`."""
         ...
 
     def suspected(self, number: int, why: str, within: float) -> None:
@@ -53,6 +41,14 @@ class Keeper(Protocol):
 
     def condemn(self, number: int, why: str) -> None:
         """End a slot's connection, which is known to be dead, with its calls."""
+        ...
+
+    def rest(self, number: int, connection: Any) -> None:
+        """Close the connection of a slot, because no call has used it within the idle timeout."""
+        ...
+
+    def health_changed(self, number: int, problem: str) -> None:
+        """Handle what the server of a slot says: why it is not serving; empty if it is."""
         ...
 
 
@@ -79,10 +75,10 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
 
     def look(self) -> None:
         """Step the machine with what the connection's calls do."""
-        keeper, connection = self._keeper, self.connection
+        connection = self.connection
         self._timer = None
         if connection.alive():
-            self.feed(m.CallsCounted(keeper.running(connection), keeper.quiet(connection)))
+            self.feed(m.CallsCounted(connection.core.running, connection.core.quiet()))
         else:
             self.feed(m.Left())
 
@@ -107,12 +103,12 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
                 self._cancel_timer()
             case m.Shut():
                 keeper.hold(self.connection, shut=True)
-                if keeper.running(self.connection):  # a thread was faster
+                if self.connection.core.running:  # a thread was faster
                     self._inputs.append(m.CallWaits())
             case m.Ask(why, within):
                 if self.connection.alive():
                     keeper.suspected(self._number, why, within)
-                    keeper.ask(self.connection, within, self._replied)
+                    self.connection.core.ask(within, self._replied)
                 else:  # the core would dial again for the question
                     self._inputs.append(m.Left())
             case m.Lives(took):

@@ -38,6 +38,18 @@ class Pending(Protocol):
         ...
 
 
+class Receiver(Pending, Protocol):
+    """What a manager works for: it has the pending calls, and hears of the connection. It runs no user code (TH-5a)."""
+
+    def hear(self, event: ConnectionEvent) -> None:
+        """Handle an event."""
+        ...
+
+    def changed(self, state: State) -> None:
+        """Handle a new state of the machine; its effects follow."""
+        ...
+
+
 ConnectionT = TypeVar("ConnectionT", bound=LiveConnection)
 
 
@@ -55,7 +67,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     def __init__(
         self,
         machine: m.Machine,
-        pending: Pending,
+        receiver: Receiver,
         *,
         clock: Clock,
         rng: Random,
@@ -75,7 +87,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         self.connection: ConnectionT | None = None
         self.draining: ConnectionT | None = None
         self._machine = machine
-        self._pending = pending
+        self._receiver = receiver
         self._clock = clock
         self._rng = rng
         self._to_tell: list[ConnectionEvent | None] = []
@@ -87,10 +99,6 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     @abstractmethod
     def hear(self, news: ConnectionEvent | None) -> None:
         """Handle a change that another manager made to the schedule, and the event that caused it. Thread-safe."""
-
-    @abstractmethod
-    def emit(self, event: ConnectionEvent) -> None:
-        """Notify the listeners of an event."""
 
     @abstractmethod
     def _arm(self, at: float) -> TimerHandle:
@@ -107,10 +115,6 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     @abstractmethod
     def _is_decided(self) -> bool:
         """Return whether the attempt in flight has an outcome that has not been reported yet."""
-
-    @abstractmethod
-    def _changed(self, state: State) -> None:
-        """Report the machine's new state. This is called before the machine's effects are executed."""
 
     @abstractmethod
     def _later(self, work: Callable[[], None]) -> None:
@@ -181,20 +185,20 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         if now.phase is not m.Phase.READY:
             self.connection = None
         if now.phase is not before.phase and now.state is not before.state:
-            self._changed(now.state)
+            self._receiver.changed(now.state)
         return effects
 
     def _carry_out(self, effect: m.Effect) -> None:
         match effect:  # the effects of a failed attempt first: each case takes time
             case stepping.Emit():
-                self.emit(effect.event)
+                self._receiver.hear(effect.event)
             case stepping.ArmTimer():
                 self._cancel_timer()
                 self._timer = self._arm(effect.at)
             case m.TellOthers():
                 self._to_tell.append(effect.event)  # sent last: a new connection may end at once
             case m.FailCalls():
-                self._pending.fail()
+                self._receiver.fail()
             case m.StartAttempt():
                 self._start(effect.limit)
             case stepping.AbandonAttempt():
@@ -202,7 +206,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
             case stepping.CancelTimer():
                 self._cancel_timer()
             case m.ReleaseCalls():
-                self._pending.release()
+                self._receiver.release()
 
     def _drained(self) -> None:
         news, self._to_tell = self._to_tell, []
@@ -231,7 +235,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
 
     @property
     def _is_busy(self) -> bool:
-        return len(self._pending) > 0
+        return len(self._receiver) > 0
 
     def _timer_fired(self) -> None:
         self._timer = None
@@ -265,14 +269,14 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         """Handle a redial by the core (CB-16)."""
         state = self._state
         if self.replaced and state.phase is m.Phase.CLOSED:  # a retired connection still has calls, so this is reported
-            self.emit(self._machine.redial(state, self._clock.now()))
+            self._receiver.hear(self._machine.redial(state, self._clock.now()))
         else:
             self.feed(m.CoreRedialled())
 
     def _take_in(self, event: ConnectionEvent | None) -> None:
         """Report an event of another manager of the key."""
         if event is not None and event.channel is not self._machine.channel:  # otherwise its listeners know it
-            self.emit(replace(event, channel=self._machine.channel, elsewhere=True))
+            self._receiver.hear(replace(event, channel=self._machine.channel, elsewhere=True))
 
     def _leave(self) -> None:
         """Leave the key's schedule."""

@@ -175,7 +175,6 @@ class NewsDesk:
     """Passes on news to the pools of this process."""
 
     def __init__(self) -> None:
-        """Start without pools."""
         self.begin_anew()
 
     def begin_anew(self) -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Container, Hashable, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from grpc_backoff import stepping
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.events import (
+    ChannelKey,
     Closed,
     ConnectionEvent,
     ConnectionStatus,
@@ -33,7 +33,6 @@ from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool import events as slot_events
 from grpc_backoff.pool import liveness
 from grpc_backoff.pool import machine as p
-from grpc_backoff.pool.health import Answered, Ended
 from grpc_backoff.pool.pick import elsewhere, pick
 from grpc_backoff.record import record
 from grpc_backoff.sharing.health import HealthWatches
@@ -59,41 +58,67 @@ _FULL = 2**62
 """The load of a connection that has just ended."""
 
 
-def find_place(target: str, pool: PoolPolicy, options: Options) -> Place | None:
-    """Return what the slots of a channel dial; None if they dial the whole target, as by default."""
-    if not (pool.round_robin or pool.resolve_every or pool.health_service is not None):
-        return None
-    from grpc_backoff.config.pool import read_place  # noqa: PLC0415 - few channels need it
+@dataclass(frozen=True, slots=True)
+class PoolSetup:
+    """What a pool dials, how, and when.
 
-    return read_place(target, pool, options)
+    Attributes:
+        target: the channel's target, as given.
+        policy: when to dial.
+        pool: which connections there are.
+        clock: the channel's clock.
+        rng: the source of jitter.
+        options: the options for grpcio's core.
+        key: that of the schedule for the whole target (SH-1); None for a separate schedule.
+        place: what the slots dial; None if they dial the whole target, as by default.
+    """
 
+    target: str
+    policy: ConnectPolicy
+    pool: PoolPolicy
+    clock: Clock
+    rng: Random
+    options: Options = ()
+    key: Hashable | None = None
+    place: Place | None = field(init=False)
 
-def dialled(place: Place | None, endpoint: str, target: str, options: Options) -> tuple[str, Options]:
-    """Return the target with which the core dials an endpoint, and the options for it."""
-    if place is None:
-        return target, options
-    from grpc_backoff.config.pool import endpoint_options, endpoint_target, unwatched  # noqa: PLC0415 - as above
+    def __post_init__(self) -> None:
+        """Find out what the slots dial."""
+        place, pool = None, self.pool
+        if pool.round_robin or pool.resolve_every or pool.health_service is not None:
+            from grpc_backoff.config.pool import read_place  # noqa: PLC0415 - few channels need it
 
-    if place.policy.health_service is not None:
-        options = unwatched(options)
-    return (endpoint_target(endpoint), endpoint_options(options, place.authority)) if endpoint else (target, options)
+            place = read_place(self.target, pool, self.options)
+        object.__setattr__(self, "place", place)
 
+    def machine(self) -> p.PoolMachine:
+        """Return the machine of the pool."""
+        policy, place = self.policy, self.place
+        pool, addresses = (self.pool, None) if place is None else (place.policy, place.addresses)
+        eager = policy.reconnect is Reconnect.EAGER
+        return p.PoolMachine(self.target, pool, policy.initial_backoff, eager=eager, addresses=addresses)
 
-def pool_machine(target: str, policy: ConnectPolicy, pool: PoolPolicy, place: Place | None) -> p.PoolMachine:
-    """Return the machine of a channel's pool, whose slots dial what `place` says."""
-    eager = policy.reconnect is Reconnect.EAGER
-    if place is None:
-        return p.PoolMachine(target, pool, policy.initial_backoff, eager=eager)
-    return p.PoolMachine(target, place.policy, policy.initial_backoff, eager=eager, addresses=place.addresses)
+    def dialled(self, endpoint: str) -> tuple[str, Options]:
+        """Return the target with which the core dials an endpoint, and the options for it."""
+        place, options = self.place, self.options
+        if place is None:
+            return self.target, options
+        from grpc_backoff.config.pool import endpoint_options, endpoint_target, unwatched  # noqa: PLC0415 - as above
 
+        if place.policy.health_service is not None:
+            options = unwatched(options)
+        if not endpoint:
+            return self.target, options
+        return endpoint_target(endpoint), endpoint_options(options, place.authority)
 
-def resolver_of(place: Place | None) -> Callable[[Tell], None]:
-    """Return a function that resolves the name of a place."""
-    return resolves_nothing if place is None or place.name is None else partial(RESOLVER.resolve, *place.name)
+    def key_of(self, endpoint: str) -> Hashable | None:
+        """Return the key of the schedule of a slot: the channel's, and the endpoint (PO-1)."""
+        return self.key if self.key is None or not endpoint else (self.key, endpoint)
 
-
-def resolves_nothing(_tell: Tell) -> None:
-    """Do nothing: there is no name."""
+    def resolve(self, tell: Tell) -> None:
+        """Resolve the target's name, if it has one."""
+        if self.place is not None and self.place.name is not None:
+            RESOLVER.resolve(*self.place.name, tell)
 
 
 class Seat:
@@ -102,7 +127,6 @@ class Seat:
     __slots__ = ("endpoint", "number", "pool")
 
     def __init__(self, pool: SteppedPool[Any], number: int, endpoint: str) -> None:
-        """Create the seat of the slot `number`."""
         self.pool: SteppedPool[Any] | None = pool
         self.number = number
         self.endpoint = endpoint
@@ -151,14 +175,17 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     Attributes:
         pending: the queue of pending calls.
+        setup: what it dials, how, and when.
         healths: the watches over the health of its servers (RO-1).
         picks: whether several connections may serve at a time, so that each call has to ask for one.
     """
 
-    def __init__(self, machine: p.PoolMachine, policy: ConnectPolicy, pending: Pending, *, clock: Clock) -> None:
+    def __init__(self, setup: PoolSetup, pending: Pending) -> None:
         """Make the first slot. Subclasses call this when everything else is ready."""
         super().__init__()
+        machine, policy, clock = setup.machine(), setup.policy, setup.clock
         self.pending = pending
+        self.setup = setup
         self.picks = machine.policy.round_robin or machine.policy.max_connections > 1
         self._policy = replace(policy, reconnect=Reconnect.LAZY) if self.picks else policy
         self._machine = machine
@@ -171,7 +198,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         self._liveness = liveness.LivenessMachine(machine.policy.quiet_after, machine.policy.answer_within)
         self._watches: dict[int, ConnectionWatch] = {}
         """The watch over the connection of each slot, if there is reason for one (LV-1, LV-3)."""
-        self.healths = HealthWatches(self._policy, machine.policy.health_service, self._rng)
+        self.healths = HealthWatches(self._policy, machine.policy.health_service, setup.rng)
         self._doubted: set[str] = set()
         """The endpoints whose peer was asked whether it is alive and has not answered since (LV-3)."""
         self._grows = False
@@ -184,12 +211,6 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             self._carry_out(effect)
 
     # For subclasses to implement.
-
-    _rng: Random
-
-    @abstractmethod
-    def listen(self, connection: Any, request: bytes, hear: Callable[[Answered | Ended], None]) -> Any:
-        """Begin a Watch on a connection that is up; return a function that cancels it."""
 
     @abstractmethod
     def _make(self, seat: Seat, beside: Membership | None) -> tuple[ManagerT, Any]:
@@ -216,22 +237,6 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Handle news, which concerns only one spot if one is given; any thread may call this."""
 
     @abstractmethod
-    def quiet(self, connection: Any) -> float:
-        """Return for how many seconds no call has ended on a connection; infinity if none ever has."""
-
-    @abstractmethod
-    def ask(self, connection: Any, within: float, tell: Callable[[str], None]) -> None:
-        """Make a liveness call with this deadline, in seconds, and pass the name of its status code to `tell`."""
-
-    @abstractmethod
-    def _gate(self, connection: Any) -> Any:
-        """Return what can keep calls from a connection.
-
-        It has a method `hold`, an attribute `held`, which is not None while it is shut, and a method `fail`, which ends
-        all calls.
-        """
-
-    @abstractmethod
     def _resolve(self) -> None:
         """Resolve the target's name and feed the outcome."""
 
@@ -243,11 +248,12 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def _discard(self, held: Held[ManagerT]) -> None:
         """Stop a slot for good; if the pool is not being closed, it has no connection left."""
 
-    @abstractmethod
-    def running(self, connection: Any) -> int:
-        """Return how many calls a connection has."""
-
     # For the channel.
+
+    @property
+    def key(self) -> ChannelKey:
+        """What identifies the channel in the pool's events."""
+        return self._machine.channel
 
     @property
     def state(self) -> State:
@@ -353,7 +359,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
                         endpoint=slot.endpoint,
                         role=slot.role,
                         state=self._shown(held),
-                        calls=0 if connection is None else self.running(connection),
+                        calls=0 if connection is None else connection.core.running,
                         since=slot.since,
                         last_error=status.last_error or self.healths.failure(slot.number),
                         suspected=asked.why,
@@ -383,7 +389,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def _load(self, held: Held[ManagerT]) -> int:
         connection = held.manager.connection
-        return _FULL if connection is None else self.running(connection)
+        return _FULL if connection is None else connection.core.running
 
     def _full(self) -> None:
         """Tell the machine that the connections are full."""
@@ -391,7 +397,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def _loads(self) -> tuple[p.Load, ...]:
         return tuple(
-            p.Load(held.seat.number, self.running(connection), connection.last_used())
+            p.Load(held.seat.number, connection.core.running, connection.last_used())
             for group in self._serving
             for held in group
             if (connection := held.manager.connection) is not None
@@ -403,7 +409,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def takes_calls(self) -> bool:
         """Whether a connection may be used now: it serves, and its peer need not answer first. Thread-safe."""
         return any(
-            (connection := held.manager.connection) is not None and self._gate(connection).held is None
+            (connection := held.manager.connection) is not None and connection.core.held is None
             for group in self._serving
             for held in group
         )
@@ -418,7 +424,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             slot.role is Role.UNHEALTHY and self._held[slot.number].manager.connection is connection
             for slot in self._state.slots
         )
-        self._gate(connection).hold(shut=shut or unhealthy)
+        connection.core.hold(shut=shut or unhealthy)
         if not shut and self.takes_calls:
             self.pending.release()
 
@@ -490,7 +496,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             connection = None if held is None else held.manager.connection
             if connection is not None:
                 shut = watch is not None and watch.connection is connection and watch.state.shut
-                self._gate(connection).hold(shut=shut or slot.role is Role.UNHEALTHY)
+                connection.core.hold(shut=shut or slot.role is Role.UNHEALTHY)
 
     def health_changed(self, number: int, problem: str) -> None:
         """Handle what the server of a slot says: why it is not serving; empty if it is."""
@@ -527,8 +533,10 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             self._watch_over(number)
         NEWS.reached(self, self._spot(self._held[number].seat), spot_of(self._machine.target))
         watched, connection = self._machine.policy.health_service is not None, self._held[number].manager.connection
-        problem = self.healths.problem(self, number, connection) if watched and connection is not None else None
+        if watched and connection is not None:
+            self.healths.watch(self, number, connection)
         self.feed(p.SlotServes(number, self._held[number].manager.started))
+        problem = self.healths.problem(number)
         if problem:
             self.health_changed(number, problem)
 
@@ -632,7 +640,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         self._retire(held)
         if connection is not None:
             connection.retire()
-            self._gate(connection).fail(f"the connection was lost: {why}")
+            connection.core.fail(f"the connection was lost: {why}")
 
     def _drained(self) -> None:
         if self.picks:
@@ -670,8 +678,3 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def _timer_fired(self) -> None:
         self._timer = None
         self.feed(p.PoolTimerFired(self._loads()))
-
-
-def endpoint_key(key: Hashable | None, endpoint: str) -> Hashable | None:
-    """Return the key of the schedule of a slot: the channel's, and the endpoint (PO-1)."""
-    return key if key is None or not endpoint else (key, endpoint)

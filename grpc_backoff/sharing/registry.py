@@ -70,7 +70,6 @@ class Membership:
     __slots__ = ("_registry", "entry", "number")
 
     def __init__(self, registry: Registry, entry: Entry, number: int) -> None:
-        """Join an entry; `Registry.join` calls this."""
         self._registry = registry
         self.entry = entry
         self.number = number

@@ -24,7 +24,6 @@ class Resolver:
     """Resolves names, each in one thread at a time."""
 
     def __init__(self) -> None:
-        """Start without resolutions."""
         self.begin_anew()
 
     def begin_anew(self) -> None:

@@ -15,24 +15,24 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Container, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import grpc
 
 from grpc_backoff import stepping
 from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import CallRules, CallShell, Status
+from grpc_backoff.channel.call import CallSetup, CallShell, Status
+from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
 from grpc_backoff.config.hooks import FailedCall
-from grpc_backoff.record import record
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import take
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.errors import RetriesExhaustedError
 from grpc_backoff.sync.grpcio import (
-    CANCELLED_DETAILS,
     CLOSED_DETAILS,
     FORKED_DETAILS,
     InactiveRpcError,
@@ -79,41 +79,15 @@ class Attempts(Protocol):
         ...
 
 
-@record
-class CallSetup(NamedTuple):
-    """The arguments that start a call.
-
-    Attributes:
-        calls: the environment that the channel's calls share.
-        machine: the rules for this call.
-        attempts: makes its attempts.
-        timeout: the caller's timeout for the whole call, in seconds (RT-7), or the time remaining on the inbound call
-            that is being served (deadline propagation).
-        limit: the service config's timeout, in seconds. It also bounds the whole call, but `time_remaining` ignores it.
-        call_id: identifies the call in events and log lines; generated if None.
-        request: the request, if the call has exactly one; it is passed to hooks.
-    """
-
-    calls: Calls
-    machine: CallRules
-    attempts: Attempts
-    timeout: float | None
-    limit: float | None
-    call_id: str | None = None
-    request: Any = None
-
-
 class _SteppedCall(CallShell):
     """The base class of blocking calls and futures: it steps the machine; subclasses execute the effects."""
 
     _calls: Calls
     exhausted_error = RetriesExhaustedError
 
-    def __init__(self, setup: CallSetup) -> None:
-        calls, machine, attempts, timeout, limit, call_id, request = setup
-        self._attempts: Attempts | None = attempts
-        self._request = request
-        super().__init__(calls, machine, timeout, limit, call_id)
+    def __init__(self, setup: CallSetup[Attempts]) -> None:
+        self._attempts: Attempts | None = setup.attempts
+        super().__init__(setup)
 
     def _step(self, given: Any) -> Sequence[h.Effect]:
         if self._state.phase is m.CallPhase.DONE:
@@ -129,10 +103,28 @@ class _SteppedCall(CallShell):
         if attempts is not None:
             attempts.committed()
 
-    def _not_connected(self, code: str) -> None:
-        self._error = self._calls.pending.error(grpc.StatusCode[code])
-        self._connection = None
-        self._end_span(code)
+    def _carry_out(self, effect: h.Effect) -> None:
+        match effect:
+            case m.Finish():
+                self._finish(effect)
+            case m.Begin():
+                self._begin(effect)
+            case m.Enqueue():
+                self._calls.pending.add(self)
+            case stepping.Emit(event):
+                self._emit(event)
+            case m.FailAttempt(code):
+                self._error = self._calls.pending.error(grpc.StatusCode[code])
+                self._connection = None
+                self._end_span(code)
+
+    @abstractmethod
+    def _begin(self, effect: m.Begin) -> None:
+        """Make an attempt."""
+
+    @abstractmethod
+    def _finish(self, effect: m.Finish) -> None:
+        """End the call."""
 
     def _status(self, error: Any) -> Status:
         return status_of(error)
@@ -144,8 +136,7 @@ class _SteppedCall(CallShell):
 class BlockingCall(_SteppedCall):
     """A call that blocks its caller's thread until it ends."""
 
-    def __init__(self, setup: CallSetup) -> None:
-        """Prepare the call without starting it."""
+    def __init__(self, setup: CallSetup[Attempts]) -> None:
         super().__init__(setup)
         self._mailbox: SimpleQueue[h.Input] = SimpleQueue()
         self._wake: float | None = None
@@ -201,28 +192,20 @@ class BlockingCall(_SteppedCall):
                     self._wake = None
                     return m.CallTimerFired()
 
-    def _carry_out(self, effect: h.Effect) -> None:  # noqa: C901 - one line for each effect
+    def _carry_out(self, effect: h.Effect) -> None:
         match effect:
-            case m.Finish():
-                self._finish(effect)
-            case m.Begin():
-                self._begin(effect)
-            case m.Enqueue():
-                self._calls.pending.add(self)
             case stepping.ArmTimer(at):
                 self._wake = at
             case stepping.CancelTimer():
                 self._wake = None
-            case stepping.Emit(event):
-                self._emit(event)
             case m.CallHook():
                 self._inputs.append(self._ask_hook(effect.hook, self._failed_call(effect)))
-            case m.FailAttempt(code):
-                self._not_connected(code)
             case m.FailSoon():
                 self._inputs.append(self._calls.pending.no_connection())
             case stepping.AbandonAttempt():
                 pass  # no attempt is running while its caller is here
+            case _:
+                super()._carry_out(effect)
 
     def _begin(self, effect: m.Begin) -> None:
         assert self._attempts is not None, "a finished call must not start an attempt"
@@ -280,8 +263,7 @@ class FutureCall(_SteppedCall):
         error: the error of a failed call; None if the attempt itself reports the error.
     """
 
-    def __init__(self, setup: CallSetup) -> None:
-        """Prepare the call without starting it."""
+    def __init__(self, setup: CallSetup[Attempts]) -> None:
         super().__init__(setup)
         self.state = call_state()
         self.attempt: Any = None
@@ -319,32 +301,25 @@ class FutureCall(_SteppedCall):
         with self._lock:
             super()._drain()
 
-    def _carry_out(self, effect: h.Effect) -> None:  # noqa: C901 - one line for each effect
+    def _carry_out(self, effect: h.Effect) -> None:
         match effect:
-            case m.Finish():
-                self._finish(effect)
-            case m.Begin():
-                self._begin(effect)
-            case m.Enqueue():
-                self._calls.pending.add(self)
             case stepping.ArmTimer(at):
                 self._cancel_timer()
                 self._timer = self._calls.conductor.call_at(at, lambda: self.feed(m.CallTimerFired()))
             case stepping.CancelTimer():
                 self._cancel_timer()
-            case stepping.Emit(event):
-                self._emit(event)
             case m.CallHook():
                 failed = self._failed_call(effect)  # now: the call may end at its deadline before the hook begins
                 self._calls.listeners.call(lambda: self.feed(self._ask_hook(effect.hook, failed)))
-            case m.FailAttempt(code):
-                self.attempt = None
-                self._not_connected(code)
             case m.FailSoon():
                 self._calls.conductor.post(lambda: self.feed(self._calls.pending.no_connection()))
             case stepping.AbandonAttempt():
                 if self.attempt is not None:
                     self._calls.conductor.post(self.attempt.cancel)
+            case _:
+                if isinstance(effect, m.FailAttempt):
+                    self.attempt = None
+                super()._carry_out(effect)
 
     # Attempts.
 

@@ -25,7 +25,6 @@ class SharedTokens(RetryTokens):
     _lock: ClassVar = threading.RLock()  # one for all, so that the child of a fork can replace it
 
     def __init__(self, tokens: RetryTokens) -> None:
-        """Wrap the tokens that the channels of a target share."""
         self._tokens = tokens
 
     @property
@@ -79,7 +78,6 @@ class Calls(CallEnvironment):
         now: Callable[[], float],
         rng: Random,
     ) -> None:
-        """Begin without calls."""
         super().__init__(setup, pending=pending, hooks=hooks, listeners=listeners, now=now, rng=rng)
         self.emit = listeners.hear
         self.conductor = conductor

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Container
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -21,7 +22,7 @@ from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.sharing.credentials import security_of
 from grpc_backoff.sharing.key import key_of
-from grpc_backoff.sharing.pool import dialled, find_place, pool_machine, resolver_of
+from grpc_backoff.sharing.pool import PoolSetup
 from grpc_backoff.sync import forks
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import CONDUCTOR
@@ -71,27 +72,15 @@ class Channel(BaseChannel, grpc.Channel):
         self._listeners = Listeners(setup.listeners, target)
         pending = PendingCalls(target, self._conductor.post)
         conductor = self._conductor
-
-        place = find_place(target, setup.pool, core_options)
+        pool_setup = PoolSetup(target, policy, setup.pool, clock, rng, core_options, key)
 
         def make_connector(endpoint: str) -> CoreConnector:
-            there, how = dialled(place, endpoint, target, core_options)
+            there, how = pool_setup.dialled(endpoint)
             connector = CoreConnector(there, credentials, how, compression, policy, conductor)
-            connector.made = forks.note
+            connector.made = forks.connections.add
             return connector
 
-        self._pool = ConnectionPool(
-            pool_machine(target, policy, setup.pool, place),
-            policy,
-            pending,
-            self._listeners,
-            connector=make_connector,
-            resolver=resolver_of(place),
-            conductor=conductor,
-            clock=clock,
-            rng=rng,
-            key=key,
-        )
+        self._pool = ConnectionPool(pool_setup, pending, self._listeners, connector=make_connector, conductor=conductor)
         pending.manager = self._pool
         self.picks = self._pool.picks
         """Whether each call asks which connection to take."""
@@ -105,7 +94,7 @@ class Channel(BaseChannel, grpc.Channel):
             rng=rng,
         )
         """The environment that the channel's calls share."""
-        forks.note_calls(self.calls)
+        forks.channels_calls.add(self.calls)
         self.closing = False
         if self._source is not None:
             self._source.watch(self._rotate)
@@ -173,7 +162,7 @@ class Channel(BaseChannel, grpc.Channel):
         """Stop dialling and warn that `close` was not called (CB-10); running calls continue."""
         if self.closing or self._is_inherited or sys.is_finalizing():
             return
-        self._conductor.post(_dropping(self._pool, self._listeners))
+        self._conductor.post(partial(_drop, self._pool, self._listeners))
         # This comes last, because a program may turn warnings into errors.
         warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 
@@ -212,15 +201,11 @@ class Channel(BaseChannel, grpc.Channel):
         refuse_inherited(self.target, self._generation)
 
 
-def _dropping(pool: ConnectionPool, listeners: Listeners) -> Callable[[], None]:
-    """Return a function that shuts down a channel after it was garbage-collected."""
-
-    def drop() -> None:
-        pool.close()
-        pool.retire_connections()
-        listeners.close()
-
-    return drop
+def _drop(pool: ConnectionPool, listeners: Listeners) -> None:
+    """Shut down a channel that was garbage-collected."""
+    pool.close()
+    pool.retire_connections()
+    listeners.close()
 
 
 def insecure_channel(
@@ -256,20 +241,11 @@ def secure_channel(
 ) -> Channel:
     """Create a channel with credentials, as `grpc.secure_channel` does.
 
-    Args:
-        target: the server's address, as in grpc. A URL, or a port above 65535, is rejected, because grpc cannot dial
-            it.
-        credentials: as in grpc; or `grpc_backoff.tls_files(...)`, whose files are watched, or a function that returns
-            `grpc.ChannelCredentials`, which a thread calls for each attempt (PO-10).
-        options: channel options; `docs/reference/options.md` lists those that affect the backoff.
-        compression: the compression for the channel's calls, as in grpc.
-        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
-            `retry_budget` and `retry_hooks`; see `ChannelSettings`.
+    `credentials` are as in grpc; or `grpc_backoff.tls_files(...)`, whose files are watched; or a function that returns
+    `grpc.ChannelCredentials`, which a thread calls for each attempt (PO-10). The other arguments, and the other errors,
+    are those of `insecure_channel`.
 
     Raises:
-        grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
-        grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
-        grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang (FK-1).
         TypeError: `credentials` are none of these.
     """
     return Channel(target, security_of(credentials), options, compression, **settings)

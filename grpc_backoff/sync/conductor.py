@@ -69,7 +69,6 @@ class Timer:
     __slots__ = ("work",)
 
     def __init__(self, work: Work) -> None:
-        """Store the work."""
         self.work: Work | None = work
 
     def cancel(self) -> None:
@@ -81,7 +80,6 @@ class Conductor:
     """A thread that runs posted work in order, and scheduled work at its time."""
 
     def __init__(self) -> None:
-        """Start without a thread."""
         self.now = time.monotonic
         self._begin_anew()
 

@@ -21,6 +21,7 @@ from typing import Any, cast
 
 import grpc
 
+from grpc_backoff.channel.grpcio import exclude_service
 from grpc_backoff.config.credentials import CredentialsSource, Outcome
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure
@@ -40,9 +41,10 @@ from grpc_backoff.core.texts import (
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.pool.health import Answered, Ended
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
+from grpc_backoff.sharing.gate import Gate
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.sync.conductor import Conductor
-from grpc_backoff.sync.grpcio import close_channel, core_channel, exclude_service, state_check
+from grpc_backoff.sync.grpcio import close_channel, core_channel, state_check
 
 Options = Sequence[tuple[str, Any]]
 
@@ -75,7 +77,7 @@ class CallTimes(dict[object, float]):
             self.answered = self._now()
 
 
-class CoreConnection(Stepper[m.Input, m.Effect]):
+class CoreConnection(Stepper[m.Input, m.Effect], Gate):
     """One dial of a C-core channel, and the connection that it makes.
 
     Attributes:
@@ -98,8 +100,6 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self.calls: set[object] | CallTimes = CallTimes(self.now) if owner.times_calls else set()
         self.timed_out: Callable[[float, float], None] = _ignore
         """Called on the conductor when a call has reached its deadline: when it began, and when one was answered."""
-        self.held: Callable[[bool], int] | None = None
-        """What really checks the state while calls are kept from the connection (LV-1); None if they may use it."""
         self._condemned = ""
         self.used = -math.inf
         self.retired = False
@@ -212,18 +212,22 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
 
     # Liveness. Called on the conductor.
 
-    def hold(self, *, shut: bool) -> None:
-        """Keep new calls from the connection, or let them use it again.
+    @property
+    def core(self) -> CoreConnection:
+        """The gate of this connection, which is the connection itself."""
+        return self
 
-        They check the state anyway, so a call on a connection that is not held costs nothing more.
-        """
-        if shut and self.held is None:
-            self.held, self.check = self.check, _not_ready
-        elif not shut and self.held is not None:
-            self.check, self.held = self.held, None
+    @property
+    def running(self) -> int:
+        """How many calls are in progress."""
+        return len(self.calls)
 
-    def ask(self, within: float, tell: Callable[[str], None]) -> None:
-        """Ask whether the peer is alive; pass the answer's status code to `tell`. `within` is in seconds (LV-1)."""
+    def quiet(self) -> float:
+        """Return for how many seconds no call has ended; infinity if none ever has."""
+        return self.now() - self.used
+
+    def ask(self, within: float, tell: Callable[[str], object]) -> None:
+        """Ask whether the peer is alive; see `Gate.ask` (LV-1)."""
         exclude_service(LIVENESS_SERVICE)
         post, self.streamed = self._owner.conductor.post, True
         try:
@@ -233,8 +237,8 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             return
         call.add_done_callback(lambda ended: post(partial(tell, ended.code().name)))
 
-    def listen(self, request: bytes, hear: Callable[[Answered | Ended], None]) -> Callable[[], object]:
-        """Begin a health Watch and pass on its messages and its end (RO-1); return a function that cancels it."""
+    def listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> Callable[[], object]:
+        """Begin a health Watch; see `Gate.listen` (RO-1)."""
         exclude_service(LIVENESS_SERVICE)
         post, self.streamed = self._owner.conductor.post, True
         call = self.channel.unary_stream(WATCH_METHOD)(request, wait_for_ready=False)
@@ -253,7 +257,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
     def look(self) -> None:
         """Step the machine with what the core shows. Called on the conductor."""
         now = self.now()
-        self.feed(m.Looked(self.shown(), len(self.calls), now - self.last_used(), self.served))
+        self.feed(m.Looked(self.shown(), self.running, now - self.last_used(), self.served))
 
     def _step(self, given: m.Input) -> Sequence[m.Effect]:
         self._state, effects = self._owner.machine.step(self._state, given, self.now())
@@ -426,10 +430,6 @@ def _listen(call: Any, tell: Callable[[Answered | Ended], None]) -> None:
         for message in call:
             tell(Answered(message))
     tell(Ended(call.code().name, call.details() or ""))
-
-
-def _not_ready(_try_to_connect: bool) -> int:
-    return m.IDLE
 
 
 def _is_anothers(_try_to_connect: bool) -> int:

@@ -14,27 +14,19 @@ from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.grpcio import forget_channels
 
-_connections: WeakSet[CoreConnection] = WeakSet()
-_calls: WeakSet[Calls] = WeakSet()
+connections: WeakSet[CoreConnection] = WeakSet()
+"""The connections that calls may use."""
+channels_calls: WeakSet[Calls] = WeakSet()
+"""The calls of each channel."""
 _inherited: list[Any] = []
 """The parent's core channels. They are kept, because freeing one would involve the core."""
 
 
-def note(connection: CoreConnection) -> None:
-    """Track a connection that calls may use, as long as it exists."""
-    _connections.add(connection)
-
-
-def note_calls(calls: Calls) -> None:
-    """Track the calls of a channel, as long as it exists."""
-    _calls.add(calls)
-
-
 def _inherit() -> CoreUse:
-    for calls in tuple(_calls):
+    for calls in tuple(channels_calls):
         calls.abandon()
     _inherited.extend(forget_channels())
-    for connection in tuple(_connections):
+    for connection in tuple(connections):
         connection.leave_alone()
     return CoreUse(threaded=bool(_inherited))
 

@@ -15,16 +15,14 @@ import grpc.experimental
 
 from grpc_backoff.channel.call import Status
 from grpc_backoff.channel.forks import core_stirred
+from grpc_backoff.channel.grpcio import cygrpc
 from grpc_backoff.channel.method import NOWHERE, UNSEEN
 
 _LOG = logging.getLogger(__name__)
 
 _channel: Any = importlib.import_module("grpc._channel")
 _common: Any = importlib.import_module("grpc._common")
-_cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
 
-CANCELLED_DETAILS = "Locally cancelled by application!"
-"""The details that grpcio gives a call that was cancelled by its own program."""
 CLOSED_DETAILS = "Channel closed!"
 """The details that grpcio gives a call that was running when its channel was closed."""
 FORKED_DETAILS = "Call cancelled in fork child"
@@ -74,7 +72,7 @@ def close_channel(channel: Any, condemned: str = "") -> None:
     If its peer is dead, its calls end with UNAVAILABLE, and `condemned` says why.
     """
     if condemned:
-        channel._channel.close(_cygrpc.StatusCode.unavailable, condemned)  # noqa: SLF001
+        channel._channel.close(cygrpc.StatusCode.unavailable, condemned)  # noqa: SLF001
     channel.close()
     _open.pop(id(channel), None)
     core_stirred()
@@ -130,19 +128,8 @@ def status_of(call: Any) -> Status:
 
 def inherited_deadline() -> float | None:
     """Return the deadline of the inbound call being served, in seconds since the epoch; None if there is none."""
-    ask = getattr(_cygrpc, "get_deadline_from_context", None)
+    ask = getattr(cygrpc, "get_deadline_from_context", None)
     return None if ask is None else ask()
-
-
-def exclude_service(name: str) -> None:
-    """Keep grpcio's own metrics from counting the calls of a service."""
-    try:
-        observability: Any = importlib.import_module("grpc._observability")
-        excluded = observability._SERVICES_TO_EXCLUDE  # noqa: SLF001
-        if name.encode() not in excluded:
-            excluded.append(name.encode())
-    except (ImportError, AttributeError):  # a release of grpcio that does not count calls, or does it differently
-        return
 
 
 def running_server_calls(server: Any) -> int:
@@ -173,9 +160,9 @@ def read_first(call: Any, received: Callable[[Any], object]) -> None:
     with state.condition:
         reads = state.code is None
         if reads:
-            state.due.add(_cygrpc.OperationType.receive_message)
-            reads = call._call.operate((_cygrpc.ReceiveMessageOperation(0),), handled)  # noqa: SLF001
+            state.due.add(cygrpc.OperationType.receive_message)
+            reads = call._call.operate((cygrpc.ReceiveMessageOperation(0),), handled)  # noqa: SLF001
             if not reads:
-                state.due.remove(_cygrpc.OperationType.receive_message)
+                state.due.remove(cygrpc.OperationType.receive_message)
     if not reads:
         received(None)

@@ -14,8 +14,8 @@ import grpc
 
 from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import Status
-from grpc_backoff.sync.call import CallSetup, Entry, FutureCall, leave
+from grpc_backoff.channel.call import CallSetup, Status
+from grpc_backoff.sync.call import Attempts, Entry, FutureCall, leave
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.grpcio import InactiveRpcError, read_first, status_of
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
@@ -24,7 +24,7 @@ from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 class _HedgedCall(FutureCall):
     """A call with one response: the first copy that ends with OK is chosen."""
 
-    def __init__(self, setup: CallSetup) -> None:
+    def __init__(self, setup: CallSetup[Attempts]) -> None:
         super().__init__(setup)
         self._copies: dict[int, Any] = {}
         self._places: tuple[CoreConnection, ...] = ()
@@ -97,7 +97,7 @@ class _HedgedCall(FutureCall):
 class _HedgedStream(_HedgedCall):
     """A call with a stream of responses: the first copy that receives a message, or the end with OK, is chosen."""
 
-    def __init__(self, setup: CallSetup) -> None:
+    def __init__(self, setup: CallSetup[Attempts]) -> None:
         super().__init__(setup)
         self._received: dict[int, Any] = {}
         self._ahead: list[Any] = []
@@ -134,7 +134,7 @@ class _HedgedStream(_HedgedCall):
         return self._ahead.pop() if self._ahead else next(attempt)
 
 
-def make_hedged(setup: CallSetup, style: str, *, stream: bool) -> Any:
+def make_hedged(setup: CallSetup[Attempts], style: str, *, stream: bool) -> Any:
     """Make a hedged call; `style` is the name of a method of grpc's multicallable."""
     if stream:
         streamed = _HedgedStream(setup)

@@ -13,9 +13,9 @@ from typing import Any, Protocol, TypeVar
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.connector import LiveConnection, Loss
-from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
+from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.sharing.manager import Pending, SteppedManager
+from grpc_backoff.sharing.manager import Receiver, SteppedManager
 from grpc_backoff.sharing.registry import SCHEDULES, Membership, Registry
 from grpc_backoff.sync.conductor import Conductor
 
@@ -46,18 +46,6 @@ class ThreadedConnector(Protocol[ConnectionT_co]):
         ...
 
 
-class Receiver(Protocol):
-    """Receives events. It must not run any user code in these methods (TH-5a)."""
-
-    def hear(self, event: Any) -> None:
-        """Handle an event."""
-        ...
-
-    def changed(self, state: State) -> None:
-        """Handle a new state of the channel."""
-        ...
-
-
 class ConnectionManager(SteppedManager[ConnectionT]):
     """Manages one target's connection: makes it when wanted, polls it, and replaces it as the machine decides."""
 
@@ -65,8 +53,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self,
         machine: m.Machine,
         connector: ThreadedConnector[ConnectionT],
-        pending: Pending,
-        listeners: Receiver,
+        receiver: Receiver,
         *,
         conductor: Conductor,
         clock: Clock,
@@ -81,13 +68,12 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         manager has a separate schedule, or that of `beside`.
         """
         self._connector = connector
-        self._listeners = listeners
         self._conductor = conductor
         self._joined = False
         self._attempt: AttemptInFlight | None = None
         self._attempts = 0
         super().__init__(
-            machine, pending, clock=clock, rng=rng, home=conductor, key=key, schedules=schedules, beside=beside
+            machine, receiver, clock=clock, rng=rng, home=conductor, key=key, schedules=schedules, beside=beside
         )
 
     # Thread-safe, like `state` and `status`.
@@ -145,15 +131,8 @@ class ConnectionManager(SteppedManager[ConnectionT]):
 
     # Driving the machine.
 
-    def _changed(self, state: State) -> None:
-        self._listeners.changed(state)
-
     def _later(self, work: Callable[[], None]) -> None:
         self._conductor.post(work)
-
-    def emit(self, event: ConnectionEvent) -> None:
-        """Notify the listeners of an event."""
-        self._listeners.hear(event)
 
     def _arm(self, at: float) -> TimerHandle:
         # A clock supplied by the program may call back on any thread.

@@ -20,9 +20,10 @@ from typing import Any, Protocol
 import grpc
 
 from grpc_backoff.calls.machine import Metadata
+from grpc_backoff.channel.call import CallSetup
 from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
 from grpc_backoff.core.machine import READY
-from grpc_backoff.sync.call import BlockingCall, CallSetup, Entry, FutureCall, leave
+from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, leave
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.grpcio import channel_to_nowhere, inherited_deadline
@@ -120,9 +121,8 @@ class MultiCallable(Method):
 
     def _make_call(self, style: str, request: Any, arguments: Arguments, *, blocking: bool) -> Any:
         """Make a call that may have to wait or be repeated; `style` is the name of a method of grpc's multicallable."""
-        channel, given = self._channel, arguments.wait_for_ready
+        channel = self._channel
         channel.refuse()
-        wait_for_ready = bool(self._config.wait_for_ready if given is None else given)
         # The end of a single-threaded stream is known only when its reader reaches it, so such a stream waits for its
         # connection but is not repeated.
         single = not blocking and channel.single_threaded and self.arity == "unary_stream"
@@ -130,13 +130,8 @@ class MultiCallable(Method):
         alone = single or (blocking and self._hedged and channel.calls.conductor.is_here())
         policy = None if alone else self._policy
         hedged = policy is not None and self._hedged
-        # A wait-for-ready call is repeated if the connection breaks just as the call is assigned to it. A call that has
-        # to wait first gets a connection that was just observed, so it is spared the cost of being repeatable.
-        repeatable = wait_for_ready and not single and (policy is not None or channel.has_connection())
-        machine = self._machines[policy is not None, wait_for_ready, given is None, repeatable]
-        # Copy the metadata and serialize the request now, because the caller may reuse both before there is a
-        # connection. A plain call would already have been sent.
-        if arguments.metadata is not None:
+        machine = self._rules(policy, arguments.wait_for_ready, may_break=not single and channel.has_connection())
+        if arguments.metadata is not None:  # see `_freeze`
             arguments = arguments._replace(metadata=tuple(arguments.metadata))
         frozen = self._freeze(request, arguments)
         if frozen is None:

@@ -10,21 +10,18 @@ from collections.abc import Callable, Container, Hashable
 from functools import partial
 from typing import Any
 
-from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.connection.machine import Machine
-from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.pool.health import Answered, Ended
-from grpc_backoff.pool.machine import PoolMachine
 from grpc_backoff.sharing.manager import Pending
 from grpc_backoff.sharing.news import Ticking
-from grpc_backoff.sharing.pool import HANGS, WITHIN_LIMIT, Held, Seat, SteppedPool, endpoint_key, resolves_nothing
+from grpc_backoff.sharing.pool import HANGS, WITHIN_LIMIT, Held, PoolSetup, Seat, SteppedPool
 from grpc_backoff.sharing.registry import Membership
-from grpc_backoff.sharing.resolver import Addresses, Tell
+from grpc_backoff.sharing.resolver import Addresses
 from grpc_backoff.sync.conductor import Conductor, Timer
 from grpc_backoff.sync.core import CoreConnection, CoreConnector
-from grpc_backoff.sync.manager import ConnectionManager, Receiver
+from grpc_backoff.sync.listeners import Listeners
+from grpc_backoff.sync.manager import ConnectionManager
 
 Manager = ConnectionManager[CoreConnection]
 
@@ -48,7 +45,7 @@ class Resolution:
         self._timer = self._conductor.call_at(
             self._conductor.now() + limit * WITHIN_LIMIT, lambda: self._ended(tell, HANGS)
         )
-        self._pool.resolver(lambda outcome: self._conductor.post(lambda: self._ended(tell, outcome)))
+        self._pool.setup.resolve(lambda outcome: self._conductor.post(lambda: self._ended(tell, outcome)))
         return self
 
     def _ended(self, tell: Callable[[Any], None], outcome: Addresses | Failure) -> None:
@@ -142,30 +139,21 @@ class ConnectionPool(SteppedPool[Manager]):
 
     def __init__(
         self,
-        machine: PoolMachine,
-        policy: ConnectPolicy,
+        setup: PoolSetup,
         pending: Pending,
-        listeners: Receiver,
+        listeners: Listeners,
         *,
         connector: Callable[[str], CoreConnector],
-        resolver: Callable[[Tell], None] = resolves_nothing,
         conductor: Conductor,
-        clock: Clock,
-        rng: Random,
-        key: Hashable | None,
     ) -> None:
         """Make the first slot; nothing happens before a connection is wanted. Thread-safe.
 
-        `connector` returns the connector for an endpoint, and `resolver` resolves the target's name. `key` is that of
-        the schedule for the whole target (SH-1).
+        `connector` returns the connector for an endpoint.
         """
         self._connector = connector
-        self.resolver = resolver
         self._listeners = listeners
         self._conductor = conductor
-        self._rng = rng
-        self._key = key
-        super().__init__(machine, policy, pending, clock=clock)
+        super().__init__(setup, pending)
 
     # For the channel.
 
@@ -206,11 +194,10 @@ class ConnectionPool(SteppedPool[Manager]):
             Machine(self._machine.target, self._policy, self._machine.channel),
             Proving(connector, seat) if watched else connector,
             seat,
-            seat,
             conductor=self._conductor,
             clock=self._clock,
-            rng=self._rng,
-            key=endpoint_key(self._key, seat.endpoint),
+            rng=self.setup.rng,
+            key=self.setup.key_of(seat.endpoint),
             beside=beside,
         )
         connector.lost, connector.redialled = manager.look, manager.redialled
@@ -235,33 +222,12 @@ class ConnectionPool(SteppedPool[Manager]):
         """Handle news. Thread-safe."""
         self._conductor.post(partial(self.hear_news, why, spot))
 
-    def quiet(self, connection: CoreConnection) -> float:
-        """Return for how many seconds no call has ended on a connection; infinity if none ever has."""
-        return connection.now() - connection.used
-
-    def ask(self, connection: CoreConnection, within: float, tell: Callable[[str], None]) -> None:
-        """Make a liveness call with this deadline, in seconds, and pass the name of its status code to `tell`."""
-        connection.ask(within, tell)
-
-    def listen(
-        self, connection: CoreConnection, request: bytes, hear: Callable[[Answered | Ended], None]
-    ) -> Callable[[], object]:
-        """Begin a Watch on a connection that is up; return a function that cancels it."""
-        return connection.listen(request, hear)
-
-    def _gate(self, connection: CoreConnection) -> Any:
-        return connection
-
     def _timer_fired(self) -> None:
         if self._timer is not None:  # not cancelled after it had been posted
             super()._timer_fired()
 
     def _resolve(self) -> None:
-        self.resolver(lambda outcome: self._conductor.post(lambda: self.resolved(outcome)))
-
-    def running(self, connection: CoreConnection) -> int:
-        """Return how many calls a connection has."""
-        return len(connection.calls)
+        self.setup.resolve(lambda outcome: self._conductor.post(lambda: self.resolved(outcome)))
 
     def _full(self) -> None:
         self._conductor.post(super()._full)

@@ -33,7 +33,6 @@ class Pump:
     """A thread that waits for the core."""
 
     def __init__(self) -> None:
-        """Start waiting."""
         self._channel: Any = core_channel("127.0.0.1:0", None, [("grpc.enable_channelz", 0)], None)
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="grpc-backoff-pump", daemon=True)

@@ -53,7 +53,6 @@ class Subscription(SubscriptionShell):
     _closed_details = CLOSED_DETAILS
 
     def __init__(self, *how: Any) -> None:
-        """Check the arguments; see `SubscriptionShell`."""
         self._changed = threading.Condition()  # its lock is reentrant: a finalizer may close the subscription
         self._reader = threading.Lock()
         self._wake: float | None = None

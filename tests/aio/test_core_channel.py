@@ -147,7 +147,7 @@ async def test_closing_ends_calls_and_watches(grace):
         assert call.cancelled()
         assert core.last_state == m.READY
         assert core.check(False) == m.SHUTDOWN
-        assert not core._watches
+        assert not core._tasks
 
 
 async def test_a_cancelled_close_still_closes():
@@ -168,7 +168,7 @@ async def test_a_state_that_lasts_is_watched_once():
     async with connected() as (core, _):
         core.watch(m.READY)
         core.watch(m.READY)
-        assert len(core._watches) == 1
+        assert len(core._tasks) == 1
 
 
 async def test_only_the_end_of_the_latest_state_is_told():

@@ -8,7 +8,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff.aio.grpcio import CANCELLED_DETAILS, core_call, is_cancelled_here, is_stand_in, status_of
+from grpc_backoff.aio.grpcio import core_call, is_cancelled_here, is_stand_in, status_of
+from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
 from tests.aio.trying import CODE
 from tests.echo import EchoStub, Message
 from tests.sync.service import INITIAL, TRAILING, Echo, place

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, CoreRedial, Disconnected, State
+from grpc_backoff.aio.listeners import tell
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.connection.events import Stage
 from grpc_backoff.connection.machine import Machine
@@ -38,20 +39,33 @@ class Gate:
         self.log.append("fail")
 
 
+class Slot(Gate):
+    """A gate that also passes on the manager's events to listeners, and keeps its states."""
+
+    def __init__(self):
+        super().__init__()
+        self.events, self.states = [], []
+        self.listeners = [self.events.append]
+
+    def hear(self, event):
+        tell(self.listeners, event, asyncio.get_running_loop())
+
+    def changed(self, state):
+        self.states.append(state)
+
+
 class Parts:
     def __init__(self, *script, **policy):
         self.clock = FakeClock()
         self.connector = ScriptedConnector(self.clock, script)
-        self.gate = Gate()
-        self.events, self.states = [], []
+        self.gate = Slot()
+        self.events, self.states = self.gate.events, self.gate.states
         self.manager = ConnectionManager(
             Machine("target", replace(CONNECT, **policy)),
             self.connector,
             self.gate,
             clock=self.clock,
             rng=random.Random(1),
-            listeners=[self.events.append],
-            changed=self.states.append,
             loop=asyncio.get_running_loop(),
         )
 
@@ -178,7 +192,7 @@ async def test_listeners_may_raise_and_call_back(error):
         if isinstance(event, AttemptFailed):
             parts.manager.reset()
 
-    parts.manager.listeners[:0] = [bad, eager]
+    parts.gate.listeners[:0] = [bad, eager]
     parts.manager.want()
     await parts.clock.advance(0.1)
 
@@ -227,7 +241,7 @@ async def test_listeners_and_tasks_do_not_live_in_a_callers_context():
     carried = ContextVar("carried", default=None)
     parts = Parts(Fails(), Succeeds())
     seen, dialled = [], []
-    parts.manager.listeners.append(lambda event: seen.append(carried.get()))
+    parts.gate.listeners.append(lambda event: seen.append(carried.get()))
     connect = parts.connector.connect
 
     async def look_around(limit, **how):
@@ -324,7 +338,7 @@ async def test_news_at_once():
     manager = ConnectionManager(
         Machine("target", CONNECT),
         ScriptedConnector(clock, [Succeeds()]),
-        Gate(),
+        Slot(),
         clock=clock,
         rng=random.Random(1),
         loop=asyncio.get_running_loop(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,33 +14,36 @@ from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.pool.events import SlotClosed, SlotOpened, SlotRetiring, SlotServing
 from grpc_backoff.pool.machine import Role
-from grpc_backoff.sharing.pool import pool_machine
+from grpc_backoff.sharing.pool import PoolSetup
 from grpc_backoff.testing import Fails, FakeClock, ScriptedConnector, Succeeds
-from tests.aio.test_manager import Gate
+from tests.aio.test_manager import Slot
+
+
+class Connector(ScriptedConnector):
+    """A scripted connector whose connections have as many calls as the test says."""
+
+    async def connect(self, limit):
+        connection = await super().connect(limit)
+        connection.core = SimpleNamespace(running=0, held=None)
+        return connection
 
 
 class Parts:
     def __init__(self, *script, **pool):
         self.clock = FakeClock()
-        self.connectors, self.gate, self.events = [], Gate(), []
+        self.connectors, self.gate = [], Slot()
+        self.events = self.gate.events
         self.script = list(script)
         self.pool = ConnectionPool(
-            pool_machine("target", CONNECT, PoolPolicy(**pool), None),
-            CONNECT,
+            PoolSetup("target", CONNECT, PoolPolicy(**pool), self.clock, random.Random(1)),
             self.gate,
             connector=self.connect,
-            listeners=(self.events.append,),
-            clock=self.clock,
-            rng=random.Random(1),
             loop=asyncio.get_running_loop(),
-            key=None,
         )
-        self.calls = {}
-        self.pool.running = lambda connection: self.calls.get(connection, 0)
 
     def connect(self, _endpoint):
         script = self.script.pop(0) if self.script else ()
-        self.connectors.append(ScriptedConnector(self.clock, script))
+        self.connectors.append(Connector(self.clock, script))
         return self.connectors[-1]
 
     def kinds(self, *of):
@@ -157,15 +161,17 @@ async def test_close_during_a_replacement():
 async def test_more_connections_for_more_calls():
     """PO-8: a pool whose calls have to pick opens one more connection when all are full and uses the least used."""
     parts = Parts([Succeeds()], [Succeeds()], max_connections=2, streams_per_connection=3)
-    calls = parts.calls
+    connections = []
     parts.pool.want()
     await parts.clock.advance(5)
     for _ in range(4):
         connection = parts.pool.live_connection()
-        calls[connection] = calls.get(connection, 0) + 1
+        connection.core.running += 1
+        connections.append(connection)
     await parts.clock.advance(1)
     for _ in range(4):
         connection = parts.pool.live_connection()
-        calls[connection] = calls.get(connection, 0) + 1
-    assert sorted(calls.values()) == [4, 4]
+        connection.core.running += 1
+        connections.append(connection)
+    assert sorted(each.core.running for each in set(connections)) == [4, 4]
     await parts.close()

@@ -21,6 +21,7 @@ from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.calls.machine import CallMachine
+from grpc_backoff.channel.call import CallSetup
 from grpc_backoff.channel.method import Arguments
 from grpc_backoff.config.channel import read_channel
 from grpc_backoff.connection.events import State
@@ -201,7 +202,7 @@ def on_a_clock_in_hand(clock, policy=None, hooks=None, **how):
     )
     machine = CallMachine("target", "/method", policy, **how)
     arguments = Arguments(64.0, None, None, None, None)
-    return CALLS["unary_unary"](calls, machine, NeverSends(), b"", arguments, None, None)
+    return CALLS["unary_unary"](CallSetup(calls, machine, NeverSends(), arguments.timeout, None, None, b"", arguments))
 
 
 async def test_waits_by_the_channels_clock():

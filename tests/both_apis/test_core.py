@@ -171,7 +171,9 @@ def test_connected(dialler, secure):
         assert dialler.do(connection.loss) is None
         dialler.close()
         assert dialler.do(
-            lambda: connection.core.check(False) == SHUTDOWN if hasattr(connection, "core") else not connection.alive()
+            lambda: (
+                not connection.alive() if hasattr(connection, "channel") else connection.core.check(False) == SHUTDOWN
+            )
         )
     assert dialled() == []
 

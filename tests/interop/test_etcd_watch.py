@@ -15,11 +15,11 @@ from pathlib import Path
 
 import grpc
 import pytest
-from grpc_judge.servers.keeper import free_port
 
 import grpc_backoff
 from grpc_backoff import Gap, aio
 from grpc_backoff.testing.front import FlakyFront, healthy
+from grpc_judge.runner.process import free_port
 from tests import programs
 
 pytestmark = [

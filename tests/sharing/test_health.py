@@ -15,7 +15,7 @@ SAYS_NO = "the server reports NOT_SERVING"
 
 
 class Keeper:
-    """A keeper of one connection, which is also that connection and its timer."""
+    """A keeper of one connection, which is also that connection, its gate and its timer."""
 
     def __init__(self):
         self.time, self.up, self.used = 100.0, True, 100.0
@@ -39,8 +39,9 @@ class Keeper:
     def now(self):
         return self.time
 
-    def listen(self, connection, request, hear):
-        assert connection is self
+    core = property(lambda self: self)
+
+    def listen(self, request, hear):
         self.requests.append(request)
         self.hear = hear
         return lambda: self.done.append("cancelled")

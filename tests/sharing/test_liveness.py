@@ -11,9 +11,10 @@ from grpc_backoff.sharing.liveness import ConnectionWatch
 
 
 class Keeper:
-    """A keeper of one connection, which is also that connection."""
+    """A keeper of one connection, which is also that connection and its gate."""
 
     def __init__(self):
+        self.counts = []  # of calls, when it is asked for the first few times
         self.time, self.calls, self.up, self.done, self.tell, self.timers = 100.0, 0, True, [], None, []
 
     def alive(self):
@@ -29,16 +30,16 @@ class Keeper:
     def now(self):
         return self.time
 
-    def running(self, _connection):
-        return self.calls
+    core = property(lambda self: self)
+    running = property(lambda self: self.counts.pop(0) if self.counts else self.calls)
 
-    def quiet(self, _connection):
+    def quiet(self):
         return math.inf
 
     def hold(self, _connection, *, shut):
         self.done.append("shut" if shut else "open")
 
-    def ask(self, _connection, within, tell):
+    def ask(self, within, tell):
         self.tell = tell
 
     def suspected(self, number, why, within):
@@ -114,8 +115,7 @@ def test_a_thread_that_was_faster():
     """LV-1: a call that enters a connection while it is being shut has its peer asked."""
     keeper = Keeper()
     made = watch(keeper)
-    counts = iter([0, 1])
-    keeper.running = lambda _connection: next(counts)
+    keeper.counts = [0, 1]
     look(keeper)
     assert keeper.done == ["shut", "suspected"]
     assert made.state.phase is LivenessPhase.ASKING

@@ -27,7 +27,7 @@ class Manager(SteppedManager):
         self.done, self.states, self.due, self.amid = [], [], [], lambda: None
         super().__init__(
             m.Machine("target", CONNECT),
-            [],
+            self,
             clock=FakeClock(),
             rng=random.Random(1),
             home=Home(),
@@ -45,9 +45,12 @@ class Manager(SteppedManager):
             self.done.append(type(effect))
             self.amid()
 
-    emit = want = _arm = _start = _abandon = _is_decided = None  # the effects are only recorded
+    def __len__(self):
+        return 0
 
-    def _changed(self, state):
+    release = fail = want = _arm = _start = _abandon = _is_decided = None  # the effects are only recorded
+
+    def changed(self, state):
         self.states.append(state)
 
     def _later(self, work):

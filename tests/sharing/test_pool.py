@@ -9,7 +9,11 @@ import pytest
 from grpc_backoff import Closed, Connected, Reconnect, State
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
-from grpc_backoff.sharing.pool import Seat, endpoint_key, pool_machine
+from grpc_backoff.sharing.pool import PoolSetup, Seat
+
+
+def setup(policy=CONNECT, **how):
+    return PoolSetup("target", policy, PoolPolicy(), clock=None, rng=None, **how)
 
 
 class Pool:
@@ -40,13 +44,13 @@ def test_a_seat_without_a_pool():
 
 def test_the_key_of_an_endpoint():
     """PO-1: the schedule of an endpoint is that of the channel's key and the endpoint; without a key, it is its own."""
-    assert endpoint_key("key", "") == "key"
-    assert endpoint_key(None, "a") is None
-    assert len({endpoint_key("key", "a"), endpoint_key("key", "b"), endpoint_key("other", "a")}) == 3
+    assert setup(key="key").key_of("") == "key"
+    assert setup().key_of("a") is None
+    assert len({setup(key="key").key_of("a"), setup(key="key").key_of("b"), setup(key="other").key_of("a")}) == 3
 
 
 @pytest.mark.parametrize("reconnect", Reconnect)
 def test_the_machine_of_a_policy(reconnect):
     """PO-3: the machine's numbers come from the connect policy."""
-    machine = pool_machine("target", replace(CONNECT, reconnect=reconnect), PoolPolicy(), None)
+    machine = setup(replace(CONNECT, reconnect=reconnect)).machine()
     assert (machine.initial_backoff, machine.eager) == (1.0, reconnect is Reconnect.EAGER)

@@ -57,17 +57,18 @@ class Connector:
         self.abandoned += 1
 
 
-class Waiting(list):
+class Slot(list):
+    """A list of pending calls, which also records what it hears, and on which threads."""
+
+    def __init__(self):
+        super().__init__()
+        self.events, self.states, self.threads = [], [], set()
+
     def release(self):
         self.released = True
 
     def fail(self):
         self.failed = True
-
-
-class Observer:
-    def __init__(self):
-        self.events, self.states, self.threads = [], [], set()
 
     def hear(self, event):
         self.events.append(event)
@@ -82,12 +83,11 @@ class Observer:
 class Parts:
     def __init__(self, conductor, key=None, schedules=None, **policy):
         self.conductor = conductor
-        self.connector, self.waiting, self.observer = Connector(), Waiting(), Observer()
+        self.connector, self.slot = Connector(), Slot()
         self.manager = ConnectionManager(
             Machine("target", connect_policy(**policy)),
             self.connector,
-            self.waiting,
-            self.observer,
+            self.slot,
             conductor=conductor,
             clock=conductor,
             rng=Random(1),
@@ -129,10 +129,10 @@ def test_connects(parts):
     parts.end(connection)
     assert parts.manager.state is State.READY
     assert parts.manager.connection is connection
-    assert parts.waiting.released
-    assert parts.observer.kinds() == [e.AttemptStarted, e.Connected]
-    assert parts.observer.states == [State.CONNECTING, State.READY]
-    assert parts.observer.threads == {parts.conductor._thread}
+    assert parts.slot.released
+    assert parts.slot.kinds() == [e.AttemptStarted, e.Connected]
+    assert parts.slot.states == [State.CONNECTING, State.READY]
+    assert parts.slot.threads == {parts.conductor._thread}
     assert parts.manager.status().made == 1
 
 
@@ -142,10 +142,10 @@ def test_fails_and_goes_on(parts):
     parts.end(REFUSED)
     assert parts.manager.state is State.TRANSIENT_FAILURE
     assert parts.manager.status().last_error == REFUSED
-    assert parts.waiting.failed
+    assert parts.slot.failed
     parts.end(Connection())
     assert parts.manager.state is State.READY
-    assert parts.observer.kinds() == [e.AttemptStarted, e.AttemptFailed, e.AttemptStarted, e.Connected]
+    assert parts.slot.kinds() == [e.AttemptStarted, e.AttemptFailed, e.AttemptStarted, e.Connected]
 
 
 def test_the_limit(parts):
@@ -168,7 +168,7 @@ def test_a_loss_is_seen(parts):
     connection.ended = Loss("broken")
     assert parts.manager.state is State.IDLE  # asking for the state notices the loss at once
     parts.do(parts.manager.look)
-    until(lambda: parts.observer.kinds()[-1] is e.Disconnected)
+    until(lambda: parts.slot.kinds()[-1] is e.Disconnected)
     assert connection.retired
     assert parts.manager.connection is None
 
@@ -180,10 +180,10 @@ def test_a_loss_that_is_being_found_out(parts):
     parts.end(connection)
     connection.known, connection.ended = False, Loss("broken", graceful=True)
     parts.do(parts.manager.look)
-    assert parts.observer.kinds()[-1] is e.Connected
+    assert parts.slot.kinds()[-1] is e.Connected
     connection.known = True
     parts.do(parts.manager.look)
-    until(lambda: parts.observer.kinds()[-1] is e.Disconnected)
+    until(lambda: parts.slot.kinds()[-1] is e.Disconnected)
 
 
 def test_a_loss_is_handled_once(parts):
@@ -193,7 +193,7 @@ def test_a_loss_is_handled_once(parts):
     parts.end(connection)
     for _ in range(2):
         parts.do(lambda: parts.manager.rest(connection))
-    assert parts.observer.kinds().count(e.Disconnected) == 1
+    assert parts.slot.kinds().count(e.Disconnected) == 1
 
 
 def test_over_as_it_is_made(parts):
@@ -202,7 +202,7 @@ def test_over_as_it_is_made(parts):
     connection.ended = Loss("hung up")
     parts.do(parts.manager.want)
     parts.end(connection)
-    assert parts.observer.kinds() == [e.AttemptStarted, e.Connected, e.Disconnected]
+    assert parts.slot.kinds() == [e.AttemptStarted, e.Connected, e.Disconnected]
     assert parts.manager.connection is None
 
 
@@ -210,7 +210,7 @@ def test_a_connector_that_raises(parts, caplog):
     """CB-4: an exception from the connector counts as a failed attempt and is logged."""
     parts.connector.connect = lambda limit, tell: 1 / 0
     parts.do(parts.manager.want)
-    until(lambda: e.AttemptFailed in parts.observer.kinds())
+    until(lambda: e.AttemptFailed in parts.slot.kinds())
     assert "ZeroDivisionError" in parts.manager.status().last_error.reason
     assert "an attempt to connect raised" in caplog.text
 
@@ -230,7 +230,7 @@ def test_redialled(parts):
     """CB-16: a redial by the core is reported as `CoreRedial`."""
     parts.do(parts.manager.want)
     parts.do(parts.manager.redialled)
-    assert parts.observer.kinds()[-1] is e.CoreRedial
+    assert parts.slot.kinds()[-1] is e.CoreRedial
 
 
 @pytest.mark.parametrize("phase", ["idle", "connecting", "ready", "backoff"])
@@ -245,14 +245,14 @@ def test_close(conductor, phase):
         parts.end(REFUSED)
     parts.do(parts.manager.close)
     parts.do(parts.manager.close)
-    assert parts.observer.kinds()[-1] is e.Closed
+    assert parts.slot.kinds()[-1] is e.Closed
     assert parts.connector.abandoned == (phase == "connecting")
     assert parts.manager.state is State.SHUTDOWN
-    said = len(parts.observer.events)
+    said = len(parts.slot.events)
     parts.do(parts.manager.want)
     parts.do(parts.manager.reset)
     until(lambda: conductor._thread is None)
-    assert len(parts.observer.events) == said
+    assert len(parts.slot.events) == said
 
 
 def test_one_schedule(conductor):
@@ -268,7 +268,7 @@ def test_one_schedule(conductor):
     dialler, sleeper = (one, other) if one.connector.attempts else (other, one)
     dialler.end(Connection())
     until(lambda: sleeper.connector.attempts)  # SH-4: the success lets the others dial at once
-    assert e.Connected in sleeper.observer.kinds()
-    assert [event.elsewhere for event in sleeper.observer.events if isinstance(event, e.Connected)] == [True]
+    assert e.Connected in sleeper.slot.kinds()
+    assert [event.elsewhere for event in sleeper.slot.events if isinstance(event, e.Connected)] == [True]
     for parts in (one, other):
         parts.do(parts.manager.close)

@@ -1,0 +1,54 @@
+"""Where calls enter a connection, for both APIs: it is shut while the peer has to answer first (LV-1)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from grpc_backoff.pool.health import Answered, Ended
+
+
+class Gate(ABC):
+    """What a pool needs from the core channel of a connection, besides its calls.
+
+    Attributes:
+        check: returns the channel's state, as the integer that grpcio's core uses; given True, it makes the core dial.
+            Calls use the channel only if it returns READY, so a gate that is not shut costs them nothing more.
+        held: what really checks the state while the gate is shut; None if calls may enter.
+    """
+
+    check: Callable[[bool], int]
+    held: Callable[[bool], int] | None = None
+
+    @property
+    @abstractmethod
+    def running(self) -> int:
+        """How many calls are running."""
+
+    @abstractmethod
+    def quiet(self) -> float:
+        """Return for how many seconds no call has ended; infinity if none ever has."""
+
+    def hold(self, *, shut: bool) -> None:
+        """Keep new calls out, or let them in again."""
+        if shut and self.held is None:
+            self.held, self.check = self.check, _not_ready
+        elif not shut and self.held is not None:
+            self.check, self.held = self.held, None
+
+    @abstractmethod
+    def fail(self, details: str) -> None:
+        """End every call with UNAVAILABLE, because the peer is dead (PO-2)."""
+
+    @abstractmethod
+    def ask(self, within: float, tell: Callable[[str], object]) -> None:
+        """Make a liveness call with this deadline, in seconds, and pass the name of its status code to `tell`."""
+
+    @abstractmethod
+    def listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> Callable[[], object]:
+        """Begin a health Watch and pass on its messages and its end (RO-1); return a function that cancels it."""
+
+
+def _not_ready(_try_to_connect: bool) -> int:
+    """Return IDLE, as the integer that grpcio's core uses."""
+    return 0
