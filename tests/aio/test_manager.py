@@ -236,6 +236,21 @@ async def test_close_leaves_nothing(script):
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+async def test_a_listener_that_is_cancelled_does_not_wedge_the_channel():
+    """CH-11: a listener that raises CancelledError, which is not an `Exception`, does not stop the channel."""
+    parts = Parts(Fails(), Succeeds())
+
+    def cancelled(event):
+        raise asyncio.CancelledError
+
+    parts.gate.listeners.insert(0, cancelled)
+    parts.manager.want()
+    await parts.clock.advance(2)
+
+    assert parts.manager.state is State.READY
+    parts.manager.close()
+
+
 async def test_listeners_and_tasks_do_not_live_in_a_callers_context():
     """CB-10: listeners and attempts run in a context of their own, which does not keep a caller's context alive."""
     carried = ContextVar("carried", default=None)
