@@ -22,7 +22,7 @@ from contextvars import Context
 from queue import Empty, SimpleQueue
 from typing import Protocol, TypeVar
 
-from grpc_backoff.sync.pump import Pump, needs_pump
+from grpc_backoff.sync.pump import Pump, Standby, needs_pump
 
 _LOG = logging.getLogger(__name__)
 
@@ -95,6 +95,8 @@ class Conductor:
         self._next_look = 0.0
         self._users: dict[object, None] = {}
         self._stopping = False
+        self.standby = Standby()
+        """Keeps grpcio's core running between attempts. Used only on the conductor's thread."""
 
     def is_closed(self) -> bool:
         """Return False, because to the schedules of keys, the conductor is never closed."""
@@ -152,8 +154,12 @@ class Conductor:
                 return
             # A daemon thread, so that the interpreter's exit does not wait for channels that were not closed.
             self._thread = threading.Thread(target=self._run, name="grpc-backoff", daemon=True)
-            # Use a new context, because the thread outlives the call that happened to start it.
-            Context().run(self._thread.start)
+            try:
+                # Use a new context, because the thread outlives the call that happened to start it.
+                Context().run(self._thread.start)
+            except RuntimeError:  # the process has too many threads; the next piece of work tries again
+                self._thread = None
+                raise
 
     def _run(self) -> None:
         pump = Pump() if needs_pump() else None

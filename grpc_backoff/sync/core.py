@@ -271,8 +271,10 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
             case m.NotifyOn():
                 self._owner.conductor.watch(self)  # which looks from time to time, whatever the state
             case m.Explain():
+                self._owner.conductor.standby.hold(self._owner)  # before this channel is closed
                 self.feed(self._explain())
             case m.Made():
+                self._owner.conductor.standby.drop(self._owner)
                 self._owner.open.add(self)
                 self._owner.made(self)
                 self._tell(self)
@@ -413,6 +415,7 @@ class CoreConnector:
 
     def close(self) -> list[threading.Thread]:
         """Close every connection with its calls; return the threads that are still closing them."""
+        self.conductor.standby.drop(self)
         return [thread for thread in [connection.close() for connection in tuple(self.open)] if thread is not None]
 
 

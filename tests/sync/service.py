@@ -27,7 +27,7 @@ TRAILING = (("last", "2"), ("last-bin", b"\xfe\x00"))
 
 
 def dialled():
-    """Return the core's open channels, except the one that never dials, which older versions of grpcio need."""
+    """Return the core's open channels, except those that only keep the core running."""
     return [channel for target, channel in open_channels() if not target.endswith(":0")]
 
 

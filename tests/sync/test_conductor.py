@@ -102,6 +102,21 @@ def test_nothing_is_lost_as_it_ends(conductor):
         assert done.wait(20)
 
 
+def test_a_thread_that_cannot_start(conductor, monkeypatch):
+    """TH-5: if the process has too many threads, the poster gets the error; later work starts the thread."""
+    done = []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _fail)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            conductor.post(lambda: done.append("early"))
+    conductor.post(lambda: done.append("late"))
+    until(lambda: done == ["early", "late"])
+
+
+def _fail(_thread):
+    raise RuntimeError("can't start new thread")
+
+
 def test_looks(conductor):
     """TH-5: a watched object is polled five times a second until it is unwatched."""
 

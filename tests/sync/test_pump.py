@@ -7,7 +7,8 @@ import threading
 import grpc
 import pytest
 
-from grpc_backoff.sync.pump import Pump, needs_pump
+from grpc_backoff.sync.grpcio import open_channels
+from grpc_backoff.sync.pump import Pump, Standby, needs_pump
 from tests.sync.service import until
 
 
@@ -26,3 +27,17 @@ def test_it_ends():
     assert any(thread.name == "grpc-backoff-pump" for thread in threading.enumerate())
     pump.stop()
     until(lambda: not any(thread.name == "grpc-backoff-pump" for thread in threading.enumerate()), within=5)
+
+
+def test_standby():
+    """TH-5: the standby's channel is open as long as anybody holds it; dropping it twice is harmless."""
+    standby, one, two = Standby(), object(), object()
+    before = len(open_channels())
+    opened = []
+    for step, holder in ((standby.hold, one), (standby.hold, two), (standby.hold, one), (standby.drop, one)):
+        step(holder)
+        opened.append(len(open_channels()) - before)
+    for holder in (two, one, two):
+        standby.drop(holder)
+        opened.append(len(open_channels()) - before)
+    assert opened == [1, 1, 1, 1, 0, 0, 0]
