@@ -204,10 +204,7 @@ def test_resolution(seconds, resolution):
         ({"seconds": 0}, "Outage.seconds=0: expected a finite number of seconds above 0"),
         ({"seconds": math.inf}, "Outage.seconds=inf: expected a finite number of seconds above 0"),
         ({"attempt_lasts": -1}, "Outage.attempt_lasts=-1: expected a number of seconds from 0 to inf"),
-        (
-            {"attempt_lasts": math.nan},
-            "Outage.attempt_lasts=nan: expected a number of seconds from 0 to inf",
-        ),
+        ({"attempt_lasts": math.nan}, "Outage.attempt_lasts=nan: expected a number of seconds from 0 to inf"),
     ],
 )
 def test_no_outage(given, message):

@@ -43,10 +43,7 @@ def test_without_dashes(script):
         (["nowhere.py"], "there is no file nowhere.py, and no command nowhere.py on the PATH"),
         (["empty"], "the directory empty has no __main__.py"),
         (["-m", "nowhere"], "no module named 'nowhere'"),
-        (
-            ["-m", "nowhere.at.all"],
-            "no module named 'nowhere.at.all'",
-        ),
+        (["-m", "nowhere.at.all"], "no module named 'nowhere.at.all'"),
         (["-m", "email"], "the package email has no module __main__"),
     ],
 )

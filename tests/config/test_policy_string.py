@@ -154,11 +154,7 @@ def test_no_delay(text, remarks):
         ),
         ("retries: 5", "retries", "unknown setting 'retries': did you mean 'retry'?"),
         ("Delay: 5s", "Delay", "unknown setting 'Delay': did you mean 'delay'?"),
-        (
-            "preset: standart",
-            "preset",
-            "preset='standart': expected the name of a policy; did you mean 'standard'?",
-        ),
+        ("preset: standart", "preset", "preset='standart': expected the name of a policy; did you mean 'standard'?"),
         ("jitter: scaled(0.5, 1.5, delay: 1s", "policy", None),
         ("delay: 1s, jitter: true", "jitter", None),
         ("codes: UNAVAILABLE, ABORTD", "policy", None),

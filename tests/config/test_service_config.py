@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,16 +29,10 @@ from grpc_backoff.policy.jitter import Full, NoJitter, Proportional
 from grpc_backoff.policy.presets import RETRY
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
+from tests.config.native import NATIVE, taken_by_grpc
 from tests.policy.values import retry_policies, unhurried
 
-GIVEN = {
-    "maxAttempts": 4,
-    "initialBackoff": "0.1s",
-    "maxBackoff": "1s",
-    "backoffMultiplier": 2,
-    "retryableStatusCodes": ["UNAVAILABLE"],
-}
-NATIVE = RetryPolicy(
+POLICY = RetryPolicy(
     server_delay_jitter=0.0,
     backoff=BackoffPolicy(Exponential(0.1, 2.0), 1.0, Proportional(0.2)),
     max_attempts=4,
@@ -49,12 +42,12 @@ NATIVE = RetryPolicy(
 
 def test_from():
     """BP-5: a retryPolicy becomes an exponential backoff with the jitter of gRPC's cores."""
-    assert from_service_config(GIVEN) == NATIVE
+    assert from_service_config(NATIVE) == POLICY
 
 
 def test_to():
     """BP-5: a policy that gRPC supports converts to JSON without loss."""
-    assert to_service_config(NATIVE) == Conversion({**GIVEN, "backoffMultiplier": 2.0}, ())
+    assert to_service_config(POLICY) == Conversion({**NATIVE, "backoffMultiplier": 2.0}, ())
 
 
 @pytest.mark.parametrize(
@@ -155,15 +148,15 @@ MISFITS = [
 @pytest.mark.parametrize(("change", "misfit"), MISFITS, ids=[misfit for _, misfit in MISFITS])
 def test_misfit(change, misfit):
     """BP-5: each part of a policy that does not fit is reported, and only those parts."""
-    conversion = to_service_config(replace(NATIVE, **change))
+    conversion = to_service_config(replace(POLICY, **change))
 
     assert conversion.misfits == (misfit,)
-    assert from_service_config(conversion.retry_policy).codes == NATIVE.codes
+    assert from_service_config(conversion.retry_policy).codes == POLICY.codes
 
 
 def test_two_misfits_of_decorrelated():
     """BP-5: for decorrelated backoff, both its growth and its jitter are reported."""
-    policy = replace(NATIVE, backoff=BackoffPolicy(Decorrelated(0.1), 1.0, NoJitter()))
+    policy = replace(POLICY, backoff=BackoffPolicy(Decorrelated(0.1), 1.0, NoJitter()))
     conversion = to_service_config(policy)
 
     assert conversion.misfits == (
@@ -175,7 +168,7 @@ def test_two_misfits_of_decorrelated():
 
 def test_fixed_fits():
     """BP-5: a fixed backoff converts to an exponential one with a multiplier of 1."""
-    policy = replace(NATIVE, backoff=BackoffPolicy(Fixed(0.25), 1.0, Proportional(0.2)))
+    policy = replace(POLICY, backoff=BackoffPolicy(Fixed(0.25), 1.0, Proportional(0.2)))
     conversion = to_service_config(policy)
 
     assert conversion.misfits == ()
@@ -185,7 +178,7 @@ def test_fixed_fits():
 @pytest.mark.parametrize(("first", "most"), [(0.001, 315576000000.0), (0.001, 0.001)])
 def test_shortest_and_longest_fit(first, most):
     """BP-5: waits from one millisecond to 10,000 years fit."""
-    policy = replace(NATIVE, backoff=BackoffPolicy(Exponential(first, 2.0), most, Proportional(0.2)))
+    policy = replace(POLICY, backoff=BackoffPolicy(Exponential(first, 2.0), most, Proportional(0.2)))
     conversion = to_service_config(policy)
 
     assert conversion.misfits == ()
@@ -256,7 +249,7 @@ def test_round_trip(attempts, initial, most, multiplier, codes):
 )
 def test_spellings(change, expected):
     """BP-5: codes may be numbers or in any case, and whole numbers may be written as 3.0."""
-    assert from_service_config({**GIVEN, **change}) == replace(NATIVE, **expected)
+    assert from_service_config({**NATIVE, **change}) == replace(POLICY, **expected)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +265,7 @@ def test_spellings(change, expected):
 def test_bad(key, value):
     """BP-5: a missing or wrong value is rejected with its key."""
     with pytest.raises(OptionError) as caught:
-        from_service_config({**GIVEN, key: value})
+        from_service_config({**NATIVE, key: value})
 
     assert str(caught.value).startswith(f"retryPolicy.{key}={value!r}: expected ")
 
@@ -281,7 +274,7 @@ def test_bad(key, value):
 def test_bad_code(code):
     """BP-5: every code in the list is checked."""
     with pytest.raises(OptionError, match=r"^retryPolicy\.retryableStatusCodes=.*: expected 'CANCELLED', "):
-        from_service_config({**GIVEN, "retryableStatusCodes": ["ABORTED", code]})
+        from_service_config({**NATIVE, "retryableStatusCodes": ["ABORTED", code]})
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 5])
@@ -298,21 +291,11 @@ def accepted_by_grpc(retry_policy):
     return taken_by_grpc(json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": retry_policy}]}))
 
 
-def taken_by_grpc(service_config):
-    """Return whether grpc accepts a service config; if not, every call on the channel fails with that error."""
-    channel = grpc.insecure_channel("ipv4:127.0.0.1:1", options=[("grpc.service_config", service_config)])
-    with channel, pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary("/a.B/C")(b"", timeout=10)  # nothing listens on this port
-    refused = caught.value.details().startswith("Failed to create channel")
-    assert refused or caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    return not refused
-
-
 TAKEN = [policy for policy in map(to_service_config, RETRY.values()) if policy.retry_policy]
 
 
 @pytest.mark.parametrize(
-    "conversion", [*TAKEN, *(to_service_config(replace(NATIVE, **change)) for change, _ in MISFITS)]
+    "conversion", [*TAKEN, *(to_service_config(replace(POLICY, **change)) for change, _ in MISFITS)]
 )
 def test_grpc_takes_it(conversion):
     """BP-5: grpc accepts the converted policies."""
@@ -334,7 +317,7 @@ def test_grpc_takes_it(conversion):
 )
 def test_grpc_refuses_it_too(key, value):
     """BP-5: grpc also rejects the values that are rejected here."""
-    retry_policy = {**GIVEN, "retryableStatusCodes": ["ABORTED"], key: value}
+    retry_policy = {**NATIVE, "retryableStatusCodes": ["ABORTED"], key: value}
     if value is None:
         del retry_policy[key]
 
@@ -558,10 +541,10 @@ def test_first_of_several():
 
 def test_one_value():
     """CH-8, RT-9, RT-10: a service config sets a method's `waitForReady`, timeout and retries, and a single budget."""
-    entry = {"name": [{"service": "a.B"}], "waitForReady": True, "timeout": "2s", "retryPolicy": GIVEN}
+    entry = {"name": [{"service": "a.B"}], "waitForReady": True, "timeout": "2s", "retryPolicy": NATIVE}
     config = read(options(entry, retryThrottling={"maxTokens": 10, "tokenRatio": 0.1}))
 
-    assert config.of("/a.B/C") == MethodConfig(wait_for_ready=True, timeout=2.0, retry=NATIVE)
+    assert config.of("/a.B/C") == MethodConfig(wait_for_ready=True, timeout=2.0, retry=POLICY)
     assert config.of("/d.E/F") == MethodConfig()
     assert config.budget == RetryBudget(10, 0.1)
 
@@ -569,7 +552,7 @@ def test_one_value():
 @pytest.mark.parametrize("more", [(), (("grpc.enable_retries", 0),)])
 def test_what_is_not_taken_over(more):
     """RT-10: the config's other settings apply even if its retries are left to the core, or would not take place."""
-    retry = GIVEN if more else {**GIVEN, "maxAttempts": 1}
+    retry = NATIVE if more else {**NATIVE, "maxAttempts": 1}
     given = options({"name": [{}], "waitForReady": True, "timeout": "2s", "retryPolicy": retry}) + more
     config, left = read_service_config(given, dict(reversed(given)))
 
@@ -607,7 +590,7 @@ def test_hedging():
         ({"maxAttempts": 2, "hedgingDelay": 5}, {}, r"hedgingPolicy\.hedgingDelay=5"),
         ({"maxAttempts": 2, "nonFatalStatusCodes": ["NO_CODE"]}, {}, r"hedgingPolicy\.nonFatalStatusCodes"),
         ([], {}, r"hedgingPolicy=\[\]: expected an object"),
-        ({"maxAttempts": 2}, {"retryPolicy": GIVEN}, "either retried or hedged"),
+        ({"maxAttempts": 2}, {"retryPolicy": NATIVE}, "either retried or hedged"),
     ],
 )
 def test_invalid_hedging(policy, entry, problem):

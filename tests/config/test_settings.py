@@ -35,6 +35,7 @@ from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Steps
+from tests.config.native import NATIVE
 
 STANDARD = RETRY["standard"]
 BACKOFF = {"preset", "delay", "max_delay", "multiplier", "jitter"}
@@ -218,13 +219,6 @@ WRONG = {
     "watch_network": (2, lambda wrong: PoolPolicy(watch_network=wrong), None),
     "max_tokens": (1001, lambda wrong: RetryBudget(wrong, 0.1), "maxTokens"),
     "token_ratio": (0, lambda wrong: RetryBudget(10, wrong), "tokenRatio"),
-}
-NATIVE = {
-    "maxAttempts": 4,
-    "initialBackoff": "0.1s",
-    "maxBackoff": "1s",
-    "backoffMultiplier": 2,
-    "retryableStatusCodes": ["UNAVAILABLE"],
 }
 AS_WRITTEN = re.compile(", (or|as) a string such as .*")
 

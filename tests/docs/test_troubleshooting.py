@@ -95,13 +95,7 @@ def expired():
         (lambda: serving(server_credentials()), None, [], Stage.SETTINGS, "Socket closed|Connection reset by peer"),
         (lambda: fronted(accept_close), None, [], Stage.SETTINGS, "Socket closed|Connection reset by peer"),
         (lambda: fronted(http1_answer), None, [], Stage.SETTINGS, "Trying to connect an http1.x server"),
-        (
-            lambda: fronted(silent),
-            None,
-            SHORT,
-            Stage.SETTINGS,
-            "no SETTINGS frame within the attempt's time limit",
-        ),
+        (lambda: fronted(silent), None, SHORT, Stage.SETTINGS, "no SETTINGS frame within the attempt's time limit"),
         (lambda: fronted(settings_then_close()), None, [], Stage.ESTABLISHED, "the connection was lost"),
     ],
 )

@@ -139,10 +139,7 @@ def test_reconnect_words():
             {"stable_after": math.nan},
             "ConnectPolicy.stable_after=nan: expected a finite, non-negative number of seconds",
         ),
-        (
-            {"idle_timeout": -1},
-            "ConnectPolicy.idle_timeout=-1: expected a number of seconds from 0 to inf (never)",
-        ),
+        ({"idle_timeout": -1}, "ConnectPolicy.idle_timeout=-1: expected a number of seconds from 0 to inf (never)"),
         (
             {"backoff": BackoffPolicy(Fixed(0.0), 1.0, Full())},
             (

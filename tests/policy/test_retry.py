@@ -68,10 +68,7 @@ def test_status_codes():
     [
         ({"max_attempts": 0}, 'max_attempts=0: expected a whole number of at least 1 (or "unlimited")'),
         ({"max_attempts": 2.0}, 'max_attempts=2.0: expected a whole number of at least 1 (or "unlimited")'),
-        (
-            {"max_attempts": True},
-            'max_attempts=True: expected a whole number of at least 1 (or "unlimited")',
-        ),
+        ({"max_attempts": True}, 'max_attempts=True: expected a whole number of at least 1 (or "unlimited")'),
         ({"codes": ()}, "codes=(): expected a list of at least one status code"),
         ({"codes": None}, "codes=None: expected a list of at least one status code"),
         ({"timeout": 0}, f"timeout=0: expected {SECONDS}"),
@@ -82,10 +79,7 @@ def test_status_codes():
             {"server_delay_jitter": math.nan},
             "server_delay_jitter=nan: expected a finite, non-negative number of seconds",
         ),
-        (
-            {"server_delay_jitter": None},
-            "server_delay_jitter=None: expected a finite, non-negative number of seconds",
-        ),
+        ({"server_delay_jitter": None}, "server_delay_jitter=None: expected a finite, non-negative number of seconds"),
     ],
 )
 def test_impossible(change, message):

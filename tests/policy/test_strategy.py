@@ -99,18 +99,9 @@ def test_never_grows(n):
         (lambda: Exponential(math.nan, 2), f"Exponential.base=nan: expected {SECONDS}"),
         (lambda: Exponential(1, 0.5), f"Exponential.multiplier=0.5: expected {GROWTH}"),
         (lambda: Exponential(1, math.inf), f"Exponential.multiplier=inf: expected {GROWTH}"),
-        (
-            lambda: Exponential(1, 2, -1),
-            "Exponential.max_exponent=-1: expected a whole number of at least 0",
-        ),
-        (
-            lambda: Exponential(1, 2, 1.5),
-            "Exponential.max_exponent=1.5: expected a whole number of at least 0",
-        ),
-        (
-            lambda: Exponential(1, 2, True),
-            "Exponential.max_exponent=True: expected a whole number of at least 0",
-        ),
+        (lambda: Exponential(1, 2, -1), "Exponential.max_exponent=-1: expected a whole number of at least 0"),
+        (lambda: Exponential(1, 2, 1.5), "Exponential.max_exponent=1.5: expected a whole number of at least 0"),
+        (lambda: Exponential(1, 2, True), "Exponential.max_exponent=True: expected a whole number of at least 0"),
         (lambda: Steps((), 2), "Steps.waits=(): expected a list of at least one wait"),
         (lambda: Steps("1s", 2), "Steps.waits='1s': expected a list of at least one wait"),
         (lambda: Steps((1, 0), 2), f"Steps.waits[1]=0: expected {SECONDS}"),
