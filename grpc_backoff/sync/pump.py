@@ -34,7 +34,7 @@ def needs_pump() -> bool:
 
 
 class Standby:
-    """A channel of the core that never connects and is open as long as somebody holds it. Used by one thread."""
+    """A channel of the core that never connects and is open as long as it is held. Used by one thread."""
 
     def __init__(self) -> None:
         """Start without a channel."""
