@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import grpc
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -11,11 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from grpc_backoff import aio
 from tests.aio.trying import CALLS, finish, make, trying
-
-
-async def unavailable(_requests, context):
-    await context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
-    yield
+from tests.both_apis.tries import fails
 
 
 @pytest.fixture
@@ -35,7 +30,7 @@ def attempts(spans):
 @CALLS
 async def test_each_attempt_is_a_span(spans, method, style):
     """RT-11: an attempt is a child of the call's span, and the wait between attempts is an event in it (gRFC A72)."""
-    async with trying(unavailable) as service:
+    async with trying(fails()) as service:
         with trace.get_tracer("test").start_as_current_span("call") as call:
             await finish(make(service.stub, method, style=style))
     first, second = attempts(spans)
@@ -96,7 +91,7 @@ async def test_a_tracer_that_raises_fails_no_call(spans, monkeypatch):
     def broken(*_args, **_kwargs):
         raise RuntimeError("no tracer")
 
-    async with trying(unavailable) as service:
+    async with trying(fails()) as service:
         with trace.get_tracer("test").start_as_current_span("call"):
             monkeypatch.setattr(trace, "get_tracer", broken)
             assert await finish(make(service.stub, "Unary")) == "ab"
