@@ -163,8 +163,9 @@ class Place:
     def kill(self, grace=None):
         if self._server is not None:
             self.servicer.end()
-            assert self._server.stop(grace).wait(20), "it has not stopped"
+            stopped = self._server.stop(grace).wait(20)
             self._server = None
+            assert stopped, "it has not stopped"
 
     def close(self):
         """Kill the server and let others have the port."""
