@@ -415,7 +415,6 @@ class CoreConnector:
 
     def close(self) -> list[threading.Thread]:
         """Close every connection with its calls; return the threads that are still closing them."""
-        self.conductor.standby.drop(self)
         return [thread for thread in [connection.close() for connection in tuple(self.open)] if thread is not None]
 
 

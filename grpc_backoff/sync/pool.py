@@ -246,3 +246,4 @@ class ConnectionPool(SteppedPool[Manager]):
 
     def _discard(self, held: Held[Manager]) -> None:
         held.manager.close()
+        self._conductor.standby.drop(held.connector)

@@ -2,8 +2,9 @@
 
 The core shuts down when its last channel is closed, and a channel that waits for its next attempt has none. Starting
 the core again takes longer than many attempts, and aborts the process if it has no file descriptor left. So a channel
-that never connects stays open from the first failed attempt of a channel until it is connected, but no longer: with
-grpcio's support for forks, a child that was forked during a response stream exited while it was open.
+that never connects stays open from a connector's first failed attempt until it has a connection or dials no more. It is
+not open for longer, because with grpcio's support for forks, children that were forked during a response stream exited
+if it was.
 
 From 1.80 on, grpcio's core performs its input and output on its own threads. In earlier versions it does so only while
 some thread waits for it. Without such a thread, no connection is established, and the end of one goes unnoticed. For

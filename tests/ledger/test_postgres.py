@@ -650,6 +650,21 @@ async def test_whether_operations_wait_is_read_from_an_index(url):
     assert "Seq Scan" not in plan
 
 
+async def test_a_sweep_that_helps_is_not_in_vain(url, monkeypatch):
+    """LG-11: while VACUUM runs, other tuples die; a sweep is in vain only if most of those that it found are left."""
+    monkeypatch.setattr(postgres_module, "_UNTIDY", 5)
+    found = iter([(100, False), (40, False), (100, False), (60, False)])
+    async with await Ledger.open(url) as ledger:
+
+        async def untidiness(_work, _access):
+            return [next(found)]
+
+        monkeypatch.setattr(ledger.store, "_run", untidiness)
+        left = [await ledger.store.sweep() for _ in range(2)]
+        monkeypatch.undo()
+    assert left == [False, True]
+
+
 @pytest.fixture
 async def looked(url):
     """A store that has looked for the first due operation, of which there was none."""

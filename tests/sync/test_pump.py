@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import grpc
 import pytest
 
+import grpc_backoff
 from grpc_backoff.sync.grpcio import open_channels
 from grpc_backoff.sync.pump import Pump, Standby, needs_pump
-from tests.sync.service import until
+from tests.echo import EchoStub, Message
+from tests.sync.service import place, until
 
 
 @pytest.mark.parametrize(
@@ -41,3 +44,28 @@ def test_standby():
         standby.drop(holder)
         opened.append(len(open_channels()) - before)
     assert opened == [1, 1, 1, 1, 0, 0, 0]
+
+
+@pytest.mark.skipif(needs_pump(), reason="the pump has such a channel of its own")
+@pytest.mark.parametrize("ending", ["connected", "closed", "dropped"])
+@pytest.mark.filterwarnings("ignore:unclosed channel:ResourceWarning")
+def test_the_core_stays_running_while_a_channel_fails(ending):
+    """TH-5: a channel holds the standby from its first failed attempt until it is connected, closed or dropped."""
+    with place(up=False) as server:
+        channel = grpc_backoff.insecure_channel(server.target, [("grpc.initial_reconnect_backoff_ms", 100)])
+        with pytest.raises(grpc.RpcError):
+            EchoStub(channel).Unary(Message(text="a"), timeout=20)
+        until(standby_is_open)
+        if ending == "connected":
+            server.start()
+            EchoStub(channel).Unary(Message(text="a"), timeout=20, wait_for_ready=True)
+            until(lambda: not standby_is_open())
+        if ending != "dropped":
+            channel.close()
+        del channel
+        gc.collect()
+        until(lambda: not standby_is_open())
+
+
+def standby_is_open():
+    return any(target == "127.0.0.1:0" for target, _ in open_channels())
