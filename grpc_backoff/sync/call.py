@@ -275,16 +275,16 @@ class FutureCall(_SteppedCall):
         self._broken: BaseException | None = None
 
     def start(self) -> None:
-        """Start the first attempt, or wait for a connection; an error while making the first attempt is raised."""
-        with self._lock:
+        """Start the first attempt, or wait for a connection; an error while doing that is raised."""
+        with self._lock:  # no other thread steps the machine meanwhile
             self._stepping = True
             try:
                 self._begin(self._first)
             finally:
                 self._stepping = False
             self._drain()
-        if self._broken is not None:
-            raise self._broken
+            if self._broken is not None:
+                raise self._broken
         if self._due:
             self._calls.listeners.call(self._call_back)
 
@@ -403,7 +403,9 @@ class FutureCall(_SteppedCall):
         with self.state.condition:
             attempt, self.attempt, self._error = self.attempt, None, error
         self._finish(m.Finish(m.Ending.BROKEN))
-        if attempt is not None:
+        if attempt is None:
+            self._broken = error
+        else:
             self._calls.conductor.post(attempt.cancel)
 
     def _settle(self, outcome: Any, ended: Status | None = None) -> None:

@@ -5,6 +5,7 @@ Behaviour that they share with asyncio calls is tested in `tests/both_apis`.
 
 from __future__ import annotations
 
+import operator
 import threading
 
 import grpc
@@ -12,7 +13,9 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import CallRetried, RetriesExhaustedError
+from grpc_backoff.sync import channel as channel_module
 from grpc_backoff.sync import multicallables
+from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.pump import needs_pump
 from tests.echo import EchoStub, Message
 from tests.sync.service import place, until
@@ -91,6 +94,26 @@ def test_futures_and_streams_need_no_threads():
         assert ours() == needed
         for call in (*futures, *streams):
             call.cancel()
+
+
+@pytest.mark.parametrize("retry", [None, "hedge: 60s, attempts: 2"])
+@pytest.mark.parametrize("style", ["Unary", "Unary.future", "Down"])
+def test_a_conductor_that_cannot_start(server, monkeypatch, style, retry):
+    """TH-5: if the process has too many threads, a call of any style raises RuntimeError, and the next call works."""
+    conductor = Conductor()
+    monkeypatch.setattr(channel_module, "CONDUCTOR", conductor)
+    with grpc_backoff.insecure_channel(server.target, retry=retry) as channel:
+        begin = operator.attrgetter(style)(EchoStub(channel))
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", _fail)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                begin(Message(text="a"), timeout=20)
+        assert EchoStub(channel).Unary(Message(text="a"), timeout=20).text == "a"
+    conductor.stop()
+
+
+def _fail(_thread):
+    raise RuntimeError("can't start new thread")
 
 
 def ours():
