@@ -361,7 +361,7 @@ def _make_pool(
         if connector is not None:
             return connector
         target, options = setup.dialled(endpoint)
-        return core.CoreConnector(target, credentials, options, compression, setup.policy, setup.clock, loop)
+        return core.CoreConnector(target, credentials, options, compression, setup.policy, clock=setup.clock, loop=loop)
 
     shares = Shares()
     return SharedPool(ConnectionPool(setup, shares, connector=make_connector, loop=loop), shares)

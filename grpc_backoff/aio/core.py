@@ -21,7 +21,6 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
-from functools import lru_cache
 from typing import Any
 
 import grpc
@@ -31,29 +30,21 @@ from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.channel.grpcio import exclude_service, has_plugin
 from grpc_backoff.config.credentials import CredentialsSource, Outcome
-from grpc_backoff.config.target import core_target
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.core import machine as m
 from grpc_backoff.core.limits import EXPLAIN_TIMEOUT
-from grpc_backoff.core.options import attempt_options, first_values, resolver_configures, spreads_calls
 from grpc_backoff.core.texts import (
     EXPLAIN_METHOD,
     EXPLAIN_SERVICE,
-    MORE_THAN_THE_RETRY_BUFFER,
     TIMED_OUT,
     Link,
     is_answer,
 )
-from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.sharing.connector import BaseConnector
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.stepping import Stepper
-
-Options = Sequence[tuple[str, Any]]
-
-_MOST_DERIVED = 256
-"""The maximum number of cached entries, each with the values derived from one target and its options."""
 
 exclude_service(EXPLAIN_SERVICE)
 
@@ -233,9 +224,8 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
 
     def _ask(self) -> grpc.aio.Call:
         """Ask why the dial failed. The call never leaves the process, and grpcio's own metrics do not count it."""
-        request = MORE_THAN_THE_RETRY_BUFFER if self._owner.has_service_config else b""
         ask: Callable[..., grpc.aio.Call] = self.core.channel.unary_unary(EXPLAIN_METHOD)
-        question = ask(request, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
+        question = ask(self._owner.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
         self.core.began(question, None)
         return question
 
@@ -249,52 +239,17 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             self._owner.spawn(self.core.close())
 
 
-@lru_cache(_MOST_DERIVED)
-def _derived(target: str, options: Options) -> tuple[str, bool, bool]:
-    """Return the target for the core, the result of `spreads_calls`, and whether there is a service config.
-
-    They are cached, because a program may create a channel with the same target and options for each request.
-    """
-    named = first_values(options)
-    dialled = target if resolver_configures(target, named) else core_target(target)
-    return dialled, spreads_calls(target, named), "grpc.service_config" in named
-
-
-class CoreConnector:
+class CoreConnector(BaseConnector[CoreConnection]):
     """Creates one C-core channel for each attempt."""
 
-    def __init__(
-        self,
-        target: str,
-        credentials: grpc.ChannelCredentials | CredentialsSource | None,
-        options: Options,
-        compression: grpc.Compression | None,
-        policy: ConnectPolicy,
-        clock: Clock,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        """Make every attempt's channel with these arguments; `options` are grpcio's own."""
-        self._source = None if isinstance(credentials, grpc.ChannelCredentials) else credentials
-        self._credentials = credentials if isinstance(credentials, grpc.ChannelCredentials) else None
-        self._options = tuple(options)
-        self._compression = compression
-        self.policy = policy
+    def __init__(self, *how: Any, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        """Take the arguments of `BaseConnector`, and the channel's clock and event loop."""
+        super().__init__(*how, notifies=True)
         self.clock = clock
         self.loop = loop
-        self.machine = m.DialMachine(policy.idle_timeout, policy.stable_after, notifies=True)
-        self._target = target
-        try:
-            derived = _derived(target, self._options)
-        except TypeError:  # the value of an option is not hashable
-            derived = _derived.__wrapped__(target, self._options)
-        self._core_target, self.spreads, self.has_service_config = derived
-        self.last_life = math.inf
-        """How many seconds the last connection lasted."""
         self.after_failure = False
         """Whether the last attempt with an outcome failed."""
         self._attempt: CoreConnection | None = None
-        self.open: set[CoreConnection] = set()
-        """The connections that calls may use."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def connect(self, limit: float) -> CoreConnection:
@@ -331,7 +286,7 @@ class CoreConnector:
         outcome = read.result() if read.done() else too_slow(most)
         if isinstance(outcome, Failure):
             raise ConnectError(outcome)
-        self._credentials = outcome
+        self.credentials = outcome
         return loop.time() - began
 
     def decided(self) -> bool:
@@ -354,11 +309,10 @@ class CoreConnector:
 
     def make_channel(self, limit: float) -> grpc.aio.Channel:
         """Return a channel that makes one attempt with a time limit of `limit` seconds."""
-        timing = attempt_options(self.policy, limit, spreads=self.spreads)
-        options = (("grpc.use_local_subchannel_pool", 1), *timing, *self._options)
+        options = self._options_for(limit)
         # A grpcio plugin that counts calls receives this channel's target, so it must be the target that the user gave.
         target = self._target if has_plugin() else self._core_target
-        return grpcio.core_channel(target, self._credentials, options, self._compression)
+        return grpcio.core_channel(target, self.credentials, options, self._compression)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to completion, unless the loop is closed: garbage-collected calls may end that late."""

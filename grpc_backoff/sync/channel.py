@@ -76,7 +76,7 @@ class Channel(BaseChannel, grpc.Channel):
 
         def make_connector(endpoint: str) -> CoreConnector:
             there, how = pool_setup.dialled(endpoint)
-            connector = CoreConnector(there, credentials, how, compression, policy, conductor)
+            connector = CoreConnector(there, credentials, how, compression, policy, conductor=conductor)
             connector.made = forks.connections.add
             return connector
 

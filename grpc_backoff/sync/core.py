@@ -27,26 +27,22 @@ from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.core import machine as m
 from grpc_backoff.core.limits import EXPLAIN_TIMEOUT
-from grpc_backoff.core.options import attempt_options, first_values, resolver_configures, spreads_calls
 from grpc_backoff.core.texts import (
     EXPLAIN_METHOD,
     EXPLAIN_SERVICE,
     LIVENESS_METHOD,
     LIVENESS_SERVICE,
-    MORE_THAN_THE_RETRY_BUFFER,
     WATCH_METHOD,
     Link,
     is_answer,
 )
-from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.pool.health import Answered, Ended
+from grpc_backoff.sharing.connector import BaseConnector
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.sharing.gate import Gate
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.grpcio import close_channel, core_channel, state_check
-
-Options = Sequence[tuple[str, Any]]
 
 exclude_service(EXPLAIN_SERVICE)
 
@@ -290,10 +286,9 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
 
     def _explain(self) -> m.Explained:
         """Ask why the dial failed. The call fails at once and never leaves the process."""
-        request = MORE_THAN_THE_RETRY_BUFFER if self._owner.has_service_config else b""
         ask = self.channel.unary_unary(EXPLAIN_METHOD)
         try:
-            ask(request, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
+            ask(self._owner.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
         except grpc.RpcError as error:
             return m.Explained(error.code().name, error.details() or "")
         return m.Explained("OK", "")
@@ -351,38 +346,18 @@ class ReadingAttempt:
             self._dial.abandon()
 
 
-class CoreConnector:
+class CoreConnector(BaseConnector[CoreConnection]):
     """Creates one C-core channel for each attempt."""
 
-    def __init__(
-        self,
-        target: str,
-        credentials: grpc.ChannelCredentials | CredentialsSource | None,
-        options: Options,
-        compression: grpc.Compression | None,
-        policy: ConnectPolicy,
-        conductor: Conductor,
-    ) -> None:
-        """Make every attempt's channel with these arguments; `options` are grpcio's own."""
-        self._source = None if isinstance(credentials, grpc.ChannelCredentials) else credentials
-        self.credentials = credentials if isinstance(credentials, grpc.ChannelCredentials) else None
-        """The credentials for the next attempt."""
-        self._how = target, tuple(options), compression
-        self.policy = policy
+    def __init__(self, *how: Any, conductor: Conductor) -> None:
+        """Take the arguments of `BaseConnector`, and the conductor."""
+        super().__init__(*how)
         self.conductor = conductor
-        self.machine = m.DialMachine(policy.idle_timeout, policy.stable_after)
-        named = first_values(self._how[1])
-        self.spreads = spreads_calls(target, named)
-        """Whether the core makes several connections by itself (PO-5)."""
-        self.has_service_config = "grpc.service_config" in named
-        self.fail_fast = False if resolver_configures(target, named) else None
+        self.fail_fast = False if self._resolver_configures else None
         """The value of `wait_for_ready` that makes grpcio's own calls fail-fast; False costs grpcio microseconds per
         call."""
         self.times_calls = False
         """Whether connections note when their calls begin (LV-2)."""
-        self.last_life = math.inf
-        """How many seconds the last connection lasted."""
-        self.open: set[CoreConnection] = set()
         self.made: Callable[[CoreConnection], None] = _ignore
         """Called on the conductor with each new connection."""
         self.lost: Callable[[], None] = _ignore
@@ -402,11 +377,7 @@ class CoreConnector:
 
     def make_channel(self, limit: float) -> Any:
         """Return a channel that makes one attempt with a time limit of `limit` seconds."""
-        target, options, compression = self._how
-        timing = attempt_options(self.policy, limit, spreads=self.spreads)
-        return core_channel(
-            target, self.credentials, (("grpc.use_local_subchannel_pool", 1), *timing, *options), compression
-        )
+        return core_channel(self._target, self.credentials, self._options_for(limit), self._compression)
 
     def retire(self) -> None:
         """Close every connection when its last call ends."""

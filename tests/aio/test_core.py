@@ -39,7 +39,7 @@ NO_SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 
 def connector(target, *, options=(), credentials=None):
     loop = asyncio.get_running_loop()
-    return core.CoreConnector(target, credentials, options, None, CONNECT, LoopClock(loop), loop)
+    return core.CoreConnector(target, credentials, options, None, CONNECT, clock=LoopClock(loop), loop=loop)
 
 
 async def test_it_passes_the_checks_of_any_connector():
@@ -139,7 +139,7 @@ async def test_idle_connections_end_by_the_cores_own_rule():
         loop = asyncio.get_running_loop()
         policy = replace(CONNECT, idle_timeout=2.0)
         options = [("grpc.client_idle_timeout_ms", 2000)]
-        dialler = core.CoreConnector(front.target, None, options, None, policy, LoopClock(loop), loop)
+        dialler = core.CoreConnector(front.target, None, options, None, policy, clock=LoopClock(loop), loop=loop)
         connection = await dialler.connect(5.0)
         call = connection.core.channel.unary_unary("/echo.v1.Echo/Unary")(b"", timeout=0.1)
         connection.core.began(call, connection)

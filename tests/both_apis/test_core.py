@@ -45,7 +45,7 @@ class Asyncio:
 
     async def _dial(self, target, credentials, options, limit):
         loop = asyncio.get_running_loop()
-        self.made = AsyncioConnector(target, credentials, options, None, CONNECT, LoopClock(loop), loop)
+        self.made = AsyncioConnector(target, credentials, options, None, CONNECT, clock=LoopClock(loop), loop=loop)
         try:
             return await self.made.connect(limit)
         except ConnectError as error:
@@ -69,7 +69,7 @@ class Threads:
 
     def dial(self, target, *, credentials=None, options=(), limit=20.0):
         """Make one attempt; return its connection or its failure."""
-        self.made = ThreadedConnector(target, credentials, options, None, CONNECT, self._conductor)
+        self.made = ThreadedConnector(target, credentials, options, None, CONNECT, conductor=self._conductor)
         told = []
         self.do(lambda: self.made.connect(limit, told.append))
         until(lambda: told)

@@ -25,7 +25,7 @@ def conductor():
 
 
 def connector(conductor, target, **policy):
-    return CoreConnector(target, None, (), None, connect_policy(**policy), conductor)
+    return CoreConnector(target, None, (), None, connect_policy(**policy), conductor=conductor)
 
 
 def run(conductor, work):

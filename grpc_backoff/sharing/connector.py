@@ -1,0 +1,82 @@
+"""What the connectors of both APIs have in common: with what each attempt's channel of grpcio's core is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+import grpc
+
+from grpc_backoff.config.credentials import CredentialsSource
+from grpc_backoff.config.target import core_target
+from grpc_backoff.core.machine import DialMachine
+from grpc_backoff.core.options import attempt_options, first_values, resolver_configures, spreads_calls
+from grpc_backoff.core.texts import MORE_THAN_THE_RETRY_BUFFER
+from grpc_backoff.policy.connect import ConnectPolicy
+
+Options = Sequence[tuple[str, Any]]
+ConnectionT = TypeVar("ConnectionT")
+
+_MOST_DERIVED = 256
+"""The maximum number of cached entries, each with the values derived from one target and its options."""
+
+
+@lru_cache(_MOST_DERIVED)
+def _derived(target: str, options: Options) -> tuple[bool, str, bool, bytes]:
+    """Return what a connector derives from its target and options.
+
+    It is the result of `resolver_configures`, the target for the core, the result of `spreads_calls`, and `question`.
+    These are cached, because a program may create a channel with the same target and options for each request.
+    """
+    named = first_values(options)
+    configures = resolver_configures(target, named)
+    dialled = target if configures else core_target(target)
+    question = MORE_THAN_THE_RETRY_BUFFER if "grpc.service_config" in named else b""
+    return configures, dialled, spreads_calls(target, named), question
+
+
+class BaseConnector(Generic[ConnectionT]):
+    """Makes the attempts to connect to one target.
+
+    Attributes:
+        policy: the channel's connect policy.
+        machine: the rules for each dial.
+        credentials: those for the next attempt.
+        spreads: whether the core makes several connections by itself (PO-5).
+        question: the request with which the core is asked why a dial failed.
+        last_life: how many seconds the last connection lasted.
+        open: the connections that calls may use.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        credentials: grpc.ChannelCredentials | CredentialsSource | None,
+        options: Options,
+        compression: grpc.Compression | None,
+        policy: ConnectPolicy,
+        *,
+        notifies: bool = False,
+    ) -> None:
+        """Make every attempt's channel with these arguments; `options` are grpcio's own."""
+        self._source = None if isinstance(credentials, grpc.ChannelCredentials) else credentials
+        self.credentials = credentials if isinstance(credentials, grpc.ChannelCredentials) else None
+        self._target = target
+        self._options = tuple(options)
+        self._compression = compression
+        self.policy = policy
+        self.machine = DialMachine(policy.idle_timeout, policy.stable_after, notifies=notifies)
+        try:
+            derived = _derived(target, self._options)
+        except TypeError:  # the value of an option is not hashable
+            derived = _derived.__wrapped__(target, self._options)
+        self._resolver_configures, self._core_target, self.spreads, self.question = derived
+        self.last_life = math.inf
+        self.open: set[ConnectionT] = set()
+
+    def _options_for(self, limit: float) -> Options:
+        """Return the options of a channel that makes one attempt with a time limit of `limit` seconds."""
+        timing = attempt_options(self.policy, limit, spreads=self.spreads)
+        return (("grpc.use_local_subchannel_pool", 1), *timing, *self._options)
