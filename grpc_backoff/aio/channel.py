@@ -35,7 +35,7 @@ from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.sharing.credentials import security_of
 from grpc_backoff.sharing.key import Key, key_of
-from grpc_backoff.sharing.pool import PoolSetup
+from grpc_backoff.sharing.setup import PoolSetup
 
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 
@@ -63,6 +63,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
     """
 
     _multicallables = MULTICALLABLES
+    _share: Share
 
     def __init__(
         self,
@@ -148,12 +149,6 @@ class Channel(BaseChannel, grpc.aio.Channel):
     def connection_status(self) -> ConnectionStatus:
         """Return the channel's status: state, attempt, last error, and seconds until the next attempt (CH-11)."""
         return self._share.full_status()
-
-    def _refresh(self, why: str) -> None:
-        self._share.refresh(why)
-
-    def _reset(self) -> None:
-        self._pool.reset()
 
     def stop_dialling(self) -> None:
         """Leave the connection and stop dialling at once, as a threaded channel's `close` does.

@@ -1,19 +1,17 @@
 """The asyncio shell around the connection machine: it executes the machine's effects and feeds the machine inputs.
 
 The shell makes no decisions: the machine decides when to dial, the connector how to dial, and the queue of pending
-calls what happens to them. Everything here runs on one event loop, except that `hear`, `reset` and `status` may be
-called from any thread.
+calls what happens to them. Everything here runs on one event loop, except that `hear` and `status` may be called from
+any thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Hashable
 from contextvars import Context
 
-from grpc_backoff.aio.loops import is_here
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.connector import ConnectError, ConnectionT, Connector
@@ -81,14 +79,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         if loss is not None:
             self._lost(connection, loss)
         return None
-
-    def reset(self) -> None:
-        """Reset the backoff and, if sleeping, dial at once (CB-9). May be called from any thread, in any state."""
-        if is_here(self._loop):
-            self.feed(m.ResetRequested())
-        else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and the channel with it
-                self._loop.call_soon_threadsafe(self.feed, m.ResetRequested())
 
     def retire(self, ended: Callable[[], None]) -> None:
         """Stop dialling, let running calls continue, and call `ended` when no connection is left (PO-2)."""

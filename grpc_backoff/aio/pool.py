@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Container
 from contextvars import Context
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 from weakref import ref
 
 from grpc_backoff.aio.clock import LoopClock
@@ -19,11 +19,12 @@ from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.connector import ConnectError, Connector
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.connection.machine import Machine
-from grpc_backoff.sharing.manager import Pending
+from grpc_backoff.sharing.manager import Audience
 from grpc_backoff.sharing.news import Ticking
-from grpc_backoff.sharing.pool import HANGS, WITHIN_LIMIT, Held, PoolSetup, Seat, SteppedPool
+from grpc_backoff.sharing.pool import Held, Seat, SteppedPool
 from grpc_backoff.sharing.registry import Membership
-from grpc_backoff.sharing.resolver import Addresses
+from grpc_backoff.sharing.resolver import HANGS, WITHIN_LIMIT, Addresses
+from grpc_backoff.sharing.setup import PoolSetup
 from grpc_backoff.telemetry.log import log_event
 
 Manager = ConnectionManager[CallConnection]
@@ -106,14 +107,6 @@ def _settle(outcome: asyncio.Future[Any], found: Any) -> None:
         outcome.set_result(found)
 
 
-class Audience(Pending, Protocol):
-    """All channels that share a pool, as one queue of pending calls and one listener."""
-
-    def hear(self, event: ConnectionEvent) -> None:
-        """Notify the listeners of every channel."""
-        ...
-
-
 class ConnectionPool(SteppedPool[Manager]):
     """The connections of one or more channels on one event loop."""
 
@@ -143,14 +136,14 @@ class ConnectionPool(SteppedPool[Manager]):
         only = self._only
         if only is not None and not self.picks:
             connection = only.live_connection()
-            return None if self._watches and connection is not None and connection.core.held else connection
+            return None if self.liveness.watched and connection is not None and connection.core.held else connection
         for _ in range(1 + len(self._held)):
             manager = self._pick(avoid)
             connection = None if manager is None else manager.live_connection()
-            if manager is None or (connection is not None and not (self._watches and connection.core.held)):
+            if manager is None or (connection is not None and not (self.liveness.watched and connection.core.held)):
                 return connection
             if connection is not None:
-                self._ask_first(connection)
+                self.liveness.call_waits(connection)
         return None
 
     def look(self) -> None:
@@ -174,14 +167,6 @@ class ConnectionPool(SteppedPool[Manager]):
         for watcher in watchers:
             if not watcher.done():
                 watcher.set_result(changed)
-
-    def reset(self) -> None:
-        """Reset the backoff of every slot (CB-9, PO-4). May be called from any thread, in any state."""
-        self._at_home(super().reset)
-
-    def refresh(self, why: str) -> None:
-        """Replace every connection (PO-9). May be called from any thread, in any state."""
-        self._at_home(partial(super().refresh, why))
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
         """Give one channel's calls up to `grace` seconds to finish, then cancel them; connections stay open (SH-7)."""
@@ -239,17 +224,6 @@ class ConnectionPool(SteppedPool[Manager]):
 
     def _home(self) -> Ticking | None:
         return self._loop if keeps_time(self._loop) and isinstance(self._clock, LoopClock) else None
-
-    def tell_news(self, why: str, spot: Hashable = None) -> None:
-        """Handle news. May be called from any thread."""
-        self._at_home(partial(self.hear_news, why, spot))
-
-    def _resolve(self) -> None:
-        def tell(outcome: Addresses | Failure) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self.resolved, outcome)
-
-        self.setup.resolve(tell)
 
     def _retire(self, held: Held[Manager]) -> None:
         held.manager.retire(held.seat.ended)

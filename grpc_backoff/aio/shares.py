@@ -150,6 +150,11 @@ class Share:
         if not self._closed:
             self._pool.refresh(why)
 
+    def reset(self) -> None:
+        """Reset the backoff of every slot (CB-9, PO-4)."""
+        if not self._closed:
+            self._pool.reset()
+
     # Leaving.
 
     def leave(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -26,6 +25,8 @@ class BaseChannel:
     _multicallables: ClassVar[Mapping[str, Any]]
     """Multicallable classes, by the name of the method that creates each."""
     _listeners: Any
+    _share: Any
+    """The channel's part in a pool of connections, or the whole pool."""
     closing = True  # until the constructor has finished
 
     def _take(
@@ -62,16 +63,15 @@ class BaseChannel:
         any number of times; two replacements start at least INITIAL_BACKOFF apart. Without a connection, and after
         `close`, it does nothing.
         """
-        if not self._is_inherited:
-            self._refresh(_REFRESHED)
+        self._refresh(_REFRESHED)
 
     def _rotate(self) -> None:
         """Replace every connection, because the files of the credentials have changed (PO-10)."""
         self._refresh(_ROTATED)
 
-    @abstractmethod
     def _refresh(self, why: str) -> None:
-        """Replace the channel's connections."""
+        if not self.closing and not self._is_inherited:
+            self._share.refresh(why)
 
     def reset_connect_backoff(self) -> None:
         """Reset the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
@@ -79,12 +79,8 @@ class BaseChannel:
         Use this when the program learns from another source that the network or the server is back. It may be called in
         any state, from any thread, any number of times; after `close` it does nothing.
         """
-        if not self._is_inherited:
-            self._reset()
-
-    @abstractmethod
-    def _reset(self) -> None:
-        """Reset the backoff of the channel's connections."""
+        if not self.closing and not self._is_inherited:
+            self._share.reset()
 
     def add_listener(self, listener: Listener) -> None:
         """Register a listener, to be called with every later event from the connection and from retried calls.

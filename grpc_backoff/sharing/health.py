@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from grpc_backoff import stepping
@@ -16,6 +15,7 @@ from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.pool import health as m
+from grpc_backoff.pool.machine import HealthChanged
 from grpc_backoff.sharing.liveness import Keeper
 from grpc_backoff.stepping import Stepper
 
@@ -106,7 +106,11 @@ class HealthWatches:
 
     def watch(self, keeper: Keeper, number: int, connection: Any) -> None:
         """Watch the health of a connection that is about to serve; the Watch that has proven it goes on."""
-        tell, watch = partial(keeper.health_changed, number), self.watched.get(number)
+
+        def tell(problem: str) -> None:
+            keeper.feed(HealthChanged(number, problem))
+
+        watch = self.watched.get(number)
         if watch is not None and watch.connection is connection:
             watch.tell = tell
         else:

@@ -1,4 +1,4 @@
-"""The shell around the liveness machine of one connection, for both APIs (LV-1 to LV-3).
+"""The shells around the liveness machines of a pool's connections, for both APIs (LV-1 to LV-3).
 
 The machine (`pool/liveness.py`) decides when the peer is asked. How calls are counted, and how the question is put, is
 up to the connection's gate (`gate.py`) in each API.
@@ -12,7 +12,10 @@ from typing import Any, Protocol
 from grpc_backoff import stepping
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.core.texts import shows_life
+from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool import liveness as m
+from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked
+from grpc_backoff.pool.machine import Condemned, PoolInput
 from grpc_backoff.stepping import Stepper
 
 
@@ -31,24 +34,16 @@ class Keeper(Protocol):
         """Make calls wait instead of using a connection, or start those that wait."""
         ...
 
-    def suspected(self, number: int, why: str, within: float) -> None:
-        """Report that the peer of a slot's connection is being asked."""
+    def report(self, kind: Any, **fields: Any) -> None:
+        """Emit an event of this kind, which is about no attempt."""
         ...
 
-    def lives(self, number: int, why: str, took: float) -> None:
-        """Report that the peer of a slot's connection has answered."""
-        ...
-
-    def condemn(self, number: int, why: str) -> None:
-        """End a slot's connection, which is known to be dead, with its calls."""
+    def feed(self, given: PoolInput) -> None:
+        """Step the pool's machine."""
         ...
 
     def rest(self, number: int, connection: Any) -> None:
         """Close the connection of a slot, because no call has used it within the idle timeout."""
-        ...
-
-    def health_changed(self, number: int, problem: str) -> None:
-        """Handle what the server of a slot says: why it is not serving; empty if it is."""
         ...
 
 
@@ -61,15 +56,17 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
     """
 
     def __init__(
-        self, keeper: Keeper, number: int, connection: Any, machine: m.LivenessMachine, *, doubted: bool
+        self, keeper: Keeper, number: int, endpoint: str, connection: Any, machine: m.LivenessMachine, doubted: set[str]
     ) -> None:
-        """Watch a connection that the slot `number` has; `doubted` is as in `LivenessMachine.begin`."""
+        """Watch the connection of a slot; `doubted` has the endpoints whose peers were asked and have not answered."""
         super().__init__()
         self.connection = connection
         self._keeper = keeper
         self._number = number
+        self._endpoint = endpoint
         self._machine = machine
-        self.state, effects = machine.begin(keeper.now(), doubted=doubted)
+        self._doubted = doubted
+        self.state, effects = machine.begin(keeper.now(), doubted=endpoint in doubted)
         for effect in effects:
             self._carry_out(effect)
 
@@ -107,13 +104,59 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
                     self._inputs.append(m.CallWaits())
             case m.Ask(why, within):
                 if self.connection.alive():
-                    keeper.suspected(self._number, why, within)
+                    keeper.report(LivenessAsked, endpoint=self._endpoint, slot=self._number, why=why, within=within)
+                    self._doubted.add(self._endpoint)
                     self.connection.core.ask(within, self._replied)
                 else:  # the core would dial again for the question
                     self._inputs.append(m.Left())
             case m.Lives(took):
-                keeper.lives(self._number, self.state.why, took)
+                self._doubted.discard(self._endpoint)
+                why = self.state.why
+                keeper.report(LivenessAnswered, endpoint=self._endpoint, slot=self._number, why=why, took=took)
             case m.Reopen():
                 keeper.hold(self.connection, shut=False)
             case m.Condemn(why):
-                keeper.condemn(self._number, why)
+                keeper.feed(Condemned(self._number, why))
+
+
+class LivenessWatches:
+    """The watches over a pool's connections, at most one for each slot.
+
+    Attributes:
+        watched: the watches, by the number of the slot.
+        doubted: the endpoints whose peer was asked whether it is alive and has not answered since (LV-3).
+    """
+
+    def __init__(self, policy: PoolPolicy) -> None:
+        self.watched: dict[int, ConnectionWatch] = {}
+        self.doubted: set[str] = set()
+        self._machine = m.LivenessMachine(policy.quiet_after, policy.answer_within)
+
+    def watch(self, keeper: Keeper, number: int, endpoint: str, connection: Any) -> ConnectionWatch | None:
+        """Return the watch over a slot's connection, which may be new; None if the slot has none."""
+        watch = self.watched.get(number)
+        if connection is None or (watch is not None and watch.connection is connection):
+            return watch
+        self.drop(number)
+        made = ConnectionWatch(keeper, number, endpoint, connection, self._machine, self.doubted)
+        self.watched[number] = made
+        if self._machine.quiet_after and hasattr(connection, "timed_out"):  # a script's connection has not
+            connection.timed_out = made.timed_out
+        return made
+
+    def drop(self, number: int) -> None:
+        """Watch a slot's connection no longer; harmless if it is not watched."""
+        watch = self.watched.pop(number, None)
+        if watch is not None:
+            watch.feed(m.Left())
+
+    def call_waits(self, connection: Any = None) -> None:
+        """Ask the peer of a connection that a call has picked, but may not use yet; by default, ask all such peers."""
+        for watch in tuple(self.watched.values()):
+            if connection is None or watch.connection is connection:
+                watch.feed(m.CallWaits())
+
+    def state(self, number: int) -> m.LivenessState:
+        """Return what is known about the peer of a slot's connection. Any thread may call this."""
+        watch = self.watched.get(number)
+        return m.LivenessState() if watch is None else watch.state

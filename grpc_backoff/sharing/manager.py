@@ -38,12 +38,16 @@ class Pending(Protocol):
         ...
 
 
-class Receiver(Pending, Protocol):
-    """What a manager works for: it has the pending calls, and hears of the connection. It runs no user code (TH-5a)."""
+class Audience(Pending, Protocol):
+    """What a pool works for: it has the pending calls, and hears of the connections."""
 
     def hear(self, event: ConnectionEvent) -> None:
         """Handle an event."""
         ...
+
+
+class Receiver(Audience, Protocol):
+    """What a manager works for. It runs no user code (TH-5a)."""
 
     def changed(self, state: State) -> None:
         """Handle a new state of the machine; its effects follow."""

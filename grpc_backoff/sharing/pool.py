@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Container, Hashable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from dataclasses import replace
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from grpc_backoff import stepping
 from grpc_backoff.connection import machine as m
-from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.events import (
     ChannelKey,
     Closed,
@@ -24,101 +25,29 @@ from grpc_backoff.connection.events import (
     Failure,
     Role,
     SlotStatus,
-    Stage,
     State,
 )
-from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-from grpc_backoff.policy.pool import PoolPolicy
-from grpc_backoff.pool import events as slot_events
-from grpc_backoff.pool import liveness
+from grpc_backoff.policy.connect import Reconnect
 from grpc_backoff.pool import machine as p
+from grpc_backoff.pool.events import NameResolution
+from grpc_backoff.pool.liveness import News
 from grpc_backoff.pool.pick import elsewhere, pick
 from grpc_backoff.record import record
 from grpc_backoff.sharing.health import HealthWatches
-from grpc_backoff.sharing.liveness import ConnectionWatch
+from grpc_backoff.sharing.liveness import ConnectionWatch, LivenessWatches
 from grpc_backoff.sharing.manager import Pending, SteppedManager
 from grpc_backoff.sharing.news import NEWS, Sleeper, Ticking, spot_of
 from grpc_backoff.sharing.registry import Membership
-from grpc_backoff.sharing.resolver import RESOLVER, Addresses, Tell
+from grpc_backoff.sharing.resolver import Addresses
+from grpc_backoff.sharing.setup import PoolSetup
 from grpc_backoff.stepping import Stepper
 
-if TYPE_CHECKING:
-    from grpc_backoff.config.pool import Place
-
-Options = Sequence[tuple[Any, Any]]
 ManagerT = TypeVar("ManagerT", bound=SteppedManager[Any])
 
 _CLOSED = p.PoolPhase.CLOSED
 _TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
-WITHIN_LIMIT = 0.99
-"""The part of an attempt's time limit after which a resolution counts as hanging, so that its stage is known."""
-HANGS = Failure(Stage.RESOLVE, "the name was not resolved within the attempt's time limit")
 _FULL = 2**62
 """The load of a connection that has just ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolSetup:
-    """What a pool dials, how, and when.
-
-    Attributes:
-        target: the channel's target, as given.
-        policy: when to dial.
-        pool: which connections there are.
-        clock: the channel's clock.
-        rng: the source of jitter.
-        options: the options for grpcio's core.
-        key: that of the schedule for the whole target (SH-1); None for a separate schedule.
-        place: what the slots dial; None if they dial the whole target, as by default.
-    """
-
-    target: str
-    policy: ConnectPolicy
-    pool: PoolPolicy
-    clock: Clock
-    rng: Random
-    options: Options = ()
-    key: Hashable | None = None
-    place: Place | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Find out what the slots dial."""
-        place, pool = None, self.pool
-        if pool.round_robin or pool.resolve_every or pool.health_service is not None:
-            from grpc_backoff.config.pool import read_place  # noqa: PLC0415 - few channels need it
-
-            place = read_place(self.target, pool, self.options)
-        object.__setattr__(self, "place", place)
-
-    def machine(self) -> p.PoolMachine:
-        """Return the machine of the pool."""
-        policy, place = self.policy, self.place
-        pool, addresses = (self.pool, None) if place is None else (place.policy, place.addresses)
-        eager = policy.reconnect is Reconnect.EAGER
-        return p.PoolMachine(self.target, pool, policy.initial_backoff, eager=eager, addresses=addresses)
-
-    def dialled(self, endpoint: str) -> tuple[str, Options]:
-        """Return the target with which the core dials an endpoint, and the options for it."""
-        place, options = self.place, self.options
-        if place is None:
-            return self.target, options
-        from grpc_backoff.config.pool import endpoint_options, endpoint_target, unwatched  # noqa: PLC0415 - as above
-
-        if place.policy.health_service is not None:
-            options = unwatched(options)
-        if not endpoint:
-            return self.target, options
-        return endpoint_target(endpoint), endpoint_options(options, place.authority)
-
-    def key_of(self, endpoint: str) -> Hashable | None:
-        """Return the key of the schedule of a slot: the channel's, and the endpoint (PO-1)."""
-        return self.key if self.key is None or not endpoint else (self.key, endpoint)
-
-    def resolve(self, tell: Tell) -> None:
-        """Resolve the target's name, if it has one."""
-        if self.place is not None and self.place.name is not None:
-            RESOLVER.resolve(*self.place.name, tell)
 
 
 class Seat:
@@ -176,6 +105,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     Attributes:
         pending: the queue of pending calls.
         setup: what it dials, how, and when.
+        liveness: the watches over its connections, if there is reason for them (LV-1, LV-3).
         healths: the watches over the health of its servers (RO-1).
         picks: whether several connections may serve at a time, so that each call has to ask for one.
     """
@@ -195,12 +125,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """The manager of the only slot; None if there are several."""
         self._serving: tuple[tuple[Held[ManagerT], ...], ...] = ()
         self._turns = itertools.count()
-        self._liveness = liveness.LivenessMachine(machine.policy.quiet_after, machine.policy.answer_within)
-        self._watches: dict[int, ConnectionWatch] = {}
-        """The watch over the connection of each slot, if there is reason for one (LV-1, LV-3)."""
+        self.liveness = LivenessWatches(machine.policy)
         self.healths = HealthWatches(self._policy, machine.policy.health_service, setup.rng)
-        self._doubted: set[str] = set()
-        """The endpoints whose peer was asked whether it is alive and has not answered since (LV-3)."""
         self._grows = False
         self._sleeper: Sleeper | None = None
         self._final = False
@@ -233,12 +159,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Return the event loop, or the conductor; None if the channel's clock is not the machine's."""
 
     @abstractmethod
-    def tell_news(self, why: str, spot: Hashable = None) -> None:
-        """Handle news, which concerns only one spot if one is given; any thread may call this."""
-
-    @abstractmethod
-    def _resolve(self) -> None:
-        """Resolve the target's name and feed the outcome."""
+    def _at_home(self, work: Callable[[], None]) -> None:
+        """Run `work` soon, on the event loop or thread that the pool belongs to; any thread may call this."""
 
     @abstractmethod
     def _retire(self, held: Held[ManagerT]) -> None:
@@ -282,16 +204,15 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         only = self._only
         for manager in [held.manager for held in self._live()] if only is None else (only,):
             manager.want()
-        for watch in tuple(self._watches.values()):
-            watch.feed(liveness.CallWaits())
+        self.liveness.call_waits()
 
     def refresh(self, why: str) -> None:
-        """Replace every connection (PO-9)."""
-        self.feed(p.Refresh(why))
+        """Replace every connection (PO-9). May be called from any thread, in any state."""
+        self._at_home(partial(self.feed, p.Refresh(why)))
 
-    def condemn(self, number: int, why: str) -> None:
-        """End a slot's connection, which is known to be dead, with its calls (PO-2)."""
-        self.feed(p.Condemned(number, why))
+    def tell_news(self, why: str, spot: Hashable = None) -> None:
+        """Handle news, which concerns only one spot if one is given; any thread may call this."""
+        self._at_home(partial(self.hear_news, why, spot))
 
     def hear_news(self, why: str, spot: Hashable = None, *, woke: bool = False) -> None:
         """Look after every connection and dial soon where an attempt is only planned (LV-4).
@@ -301,14 +222,17 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         for each in self._live():
             if spot is None or self._spot(each.seat) == spot:
                 each.manager.feed(m.NewsArrived())
-        if spot is None and (self._liveness.quiet_after or woke):
+        if spot is None and (self._machine.policy.quiet_after or woke):
             for held in tuple(self._held.values()):
                 watch = self._watch_over(held.seat.number)
                 if watch is not None:
-                    watch.feed(liveness.News(why, woke))
+                    watch.feed(News(why, woke))
 
     def reset(self) -> None:
-        """Reset the backoff of every slot (PO-4)."""
+        """Reset the backoff of every slot (CB-9, PO-4). May be called from any thread, in any state."""
+        self._at_home(self._reset)
+
+    def _reset(self) -> None:
         for held in self._live():
             held.manager.feed(m.ResetRequested())
 
@@ -352,8 +276,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             held = self._held.get(slot.number)
             if held is not None:
                 status, connection = held.manager.status(), held.manager.connection or held.manager.draining
-                watch = self._watches.get(slot.number)
-                asked = liveness.LivenessState() if watch is None else watch.state
+                asked = self.liveness.state(slot.number)
                 rows.append(
                     SlotStatus(
                         endpoint=slot.endpoint,
@@ -428,55 +351,16 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         if not shut and self.takes_calls:
             self.pending.release()
 
-    def suspected(self, number: int, why: str, within: float) -> None:
-        """Report that the peer of a slot's connection is being asked."""
-        self._tell_liveness(slot_events.LivenessAsked, number, why, within=within)
-        self._doubted.add(self._held[number].seat.endpoint)
-
-    def lives(self, number: int, why: str, took: float) -> None:
-        """Report that the peer of a slot's connection has answered."""
-        self._doubted.discard(self._held[number].seat.endpoint)
-        self._tell_liveness(slot_events.LivenessAnswered, number, why, took=took)
-
-    def _tell_liveness(self, kind: Any, number: int, why: str, **more: float) -> None:
-        endpoint, machine = self._held[number].seat.endpoint, self._machine
-        self.emit(
-            kind(
-                target=machine.target,
-                channel=machine.channel,
-                at=self.now(),
-                attempt=0,
-                endpoint=endpoint,
-                slot=number,
-                why=why,
-                **more,
-            )
-        )
+    def report(self, kind: Any, **fields: Any) -> None:
+        """Emit an event of this kind, which is about no attempt."""
+        machine = self._machine
+        self.emit(kind(target=machine.target, channel=machine.channel, at=self.now(), attempt=0, **fields))
 
     def _watch_over(self, number: int) -> ConnectionWatch | None:
         """Return the watch over a slot's connection; None if the slot has no connection."""
-        held, watch = self._held[number], self._watches.get(number)
+        held = self._held[number]
         connection = held.manager.connection or held.manager.draining
-        if connection is None or (watch is not None and watch.connection is connection):
-            return watch
-        if watch is not None:
-            watch.feed(liveness.Left())
-        doubted = held.seat.endpoint in self._doubted
-        made = self._watches[number] = ConnectionWatch(self, number, connection, self._liveness, doubted=doubted)
-        if self._liveness.quiet_after and hasattr(connection, "timed_out"):  # a script's connection has not
-            connection.timed_out = made.timed_out
-        return made
-
-    def _ask_first(self, connection: Any) -> None:
-        """Ask the peer of a connection that a call has picked, but may not use yet."""
-        for watch in tuple(self._watches.values()):
-            if watch.connection is connection:
-                watch.feed(liveness.CallWaits())
-
-    def _watch_no_more(self, number: int) -> None:
-        watch = self._watches.pop(number, None)
-        if watch is not None:
-            watch.feed(liveness.Left())
+        return self.liveness.watch(self, number, held.seat.endpoint, connection)
 
     # Health (RO-1).
 
@@ -492,15 +376,11 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def _set_gates(self) -> None:
         """Keep calls from unhealthy connections, even calls whose method remembers its connection."""
         for slot in self._state.live:
-            held, watch = self._held.get(slot.number), self._watches.get(slot.number)
+            held, watch = self._held.get(slot.number), self.liveness.watched.get(slot.number)
             connection = None if held is None else held.manager.connection
             if connection is not None:
                 shut = watch is not None and watch.connection is connection and watch.state.shut
                 connection.core.hold(shut=shut or slot.role is Role.UNHEALTHY)
-
-    def health_changed(self, number: int, problem: str) -> None:
-        """Handle what the server of a slot says: why it is not serving; empty if it is."""
-        self.feed(p.HealthChanged(number, problem))
 
     # Names.
 
@@ -513,23 +393,14 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         if self.is_closed:
             return
         found, failure = ((), outcome) if isinstance(outcome, Failure) else (outcome, None)
-        self.emit(
-            slot_events.NameResolution(
-                target=self._machine.target,
-                channel=self._machine.channel,
-                at=self._clock.now(),
-                attempt=0,
-                addresses=found,
-                failure=failure,
-            )
-        )
+        self.report(NameResolution, addresses=found, failure=failure)
         self.feed(p.NameResolved(found) if failure is None else p.ResolutionFailed())
 
     # From the slots.
 
     def serves(self, number: int) -> None:
         """Handle a new connection of a slot; if its endpoint is doubted, calls wait until its peer has answered."""
-        if self._liveness.quiet_after or self._held[number].seat.endpoint in self._doubted:
+        if self._machine.policy.quiet_after or self._held[number].seat.endpoint in self.liveness.doubted:
             self._watch_over(number)
         NEWS.reached(self, self._spot(self._held[number].seat), spot_of(self._machine.target))
         watched, connection = self._machine.policy.health_service is not None, self._held[number].manager.connection
@@ -538,7 +409,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         self.feed(p.SlotServes(number, self._held[number].manager.started))
         problem = self.healths.problem(number)
         if problem:
-            self.health_changed(number, problem)
+            self.feed(p.HealthChanged(number, problem))
 
     def failed(self, seat: Seat) -> None:
         """Handle a failed attempt of a slot; if another pool gets there, the next one starts soon (LV-4)."""
@@ -552,9 +423,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Handle the new state of a slot."""
         if state is State.CONNECTING:  # what is reached during an attempt may be too late for it
             NEWS.seeks(self, self._spot(self._held[number].seat))
-        watch = self._watches.get(number)
+        watch = self.liveness.watched.get(number)
         if watch is not None and not watch.connection.alive():
-            self._watch_no_more(number)
+            self.liveness.drop(number)
         if state is not State.READY:
             self.healths.drop(number)
         unused_since = self._clock.now() - self._policy.idle_timeout  # CB-14
@@ -603,7 +474,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
                 if self.healths.watched:
                     self._set_gates()
             case m.ReleaseCalls():
-                if not self._doubted or self.takes_calls:
+                if not self.liveness.doubted or self.takes_calls:
                     self.pending.release()
             case m.FailCalls():
                 self.pending.fail()
@@ -624,7 +495,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             case p.TellSlot():
                 held[effect.slot].manager.feed(m.NewsArrived())
             case p.Resolve():
-                self._resolve()
+                self.setup.resolve(lambda outcome: self._at_home(partial(self.resolved, outcome)))
             case stepping.ArmTimer():
                 self._cancel_timer()
                 self._timer = self.at(effect.at, self._timer_fired)
@@ -659,7 +530,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def _close_slot(self, number: int) -> None:
         held = self._held[number]
-        self._watch_no_more(number)
+        self.liveness.drop(number)
         self.healths.drop(number)
         self._final = sum(other.seat.pool is not None for other in self._held.values()) == 1
         self._discard(held)

@@ -18,6 +18,9 @@ from grpc_backoff.connection.events import Failure, Stage
 Addresses = tuple[str, ...]
 Tell = Callable[[Addresses | Failure], object]
 """Receives the addresses of a name, or why there are none, in any thread."""
+WITHIN_LIMIT = 0.99
+"""The part of an attempt's time limit after which a resolution counts as hanging, so that its stage is known."""
+HANGS = Failure(Stage.RESOLVE, "the name was not resolved within the attempt's time limit")
 
 
 class Resolver:

@@ -22,7 +22,7 @@ from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.sharing.credentials import security_of
 from grpc_backoff.sharing.key import key_of
-from grpc_backoff.sharing.pool import PoolSetup
+from grpc_backoff.sharing.setup import PoolSetup
 from grpc_backoff.sync import forks
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import CONDUCTOR
@@ -80,7 +80,9 @@ class Channel(BaseChannel, grpc.Channel):
             connector.made = forks.connections.add
             return connector
 
-        self._pool = ConnectionPool(pool_setup, pending, self._listeners, connector=make_connector, conductor=conductor)
+        self._share = self._pool = ConnectionPool(
+            pool_setup, pending, self._listeners, connector=make_connector, conductor=conductor
+        )
         pending.manager = self._pool
         self.picks = self._pool.picks
         """Whether each call asks which connection to take."""
@@ -102,14 +104,6 @@ class Channel(BaseChannel, grpc.Channel):
     def connection_status(self) -> ConnectionStatus:
         """Return the channel's status: state, attempt, last error, and seconds until the next attempt (CH-11)."""
         return replace(self._pool.status(), connections=self._pool.slots())
-
-    def _refresh(self, why: str) -> None:
-        if not self.closing:
-            self._conductor.post(lambda: self._pool.refresh(why))
-
-    def _reset(self) -> None:
-        if not self.closing:
-            self._conductor.post(self._pool.reset)
 
     # grpc.Channel
 

@@ -111,10 +111,6 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         if connection is not None and loss is not None:
             self._lost(connection, loss)
 
-    def reset(self) -> None:
-        """Reset the backoff and, if sleeping, dial at once (CB-9)."""
-        self.feed(m.ResetRequested())
-
     def retire(self) -> None:
         """Stop dialling; the connection is closed when the running calls have ended (PO-2)."""
         connection = self.draining = self.connection

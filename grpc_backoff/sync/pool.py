@@ -6,7 +6,7 @@ Everything runs on the conductor (`conductor.py`), except methods that are marke
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Container
 from functools import partial
 from typing import Any
 
@@ -15,9 +15,10 @@ from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, Stat
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.sharing.manager import Pending
 from grpc_backoff.sharing.news import Ticking
-from grpc_backoff.sharing.pool import HANGS, WITHIN_LIMIT, Held, PoolSetup, Seat, SteppedPool
+from grpc_backoff.sharing.pool import Held, Seat, SteppedPool
 from grpc_backoff.sharing.registry import Membership
-from grpc_backoff.sharing.resolver import Addresses
+from grpc_backoff.sharing.resolver import HANGS, WITHIN_LIMIT, Addresses
+from grpc_backoff.sharing.setup import PoolSetup
 from grpc_backoff.sync.conductor import Conductor, Timer
 from grpc_backoff.sync.core import CoreConnection, CoreConnector
 from grpc_backoff.sync.listeners import Listeners
@@ -171,7 +172,7 @@ class ConnectionPool(SteppedPool[Manager]):
             if manager is None or (connection is not None and connection.held is None):
                 return connection
             if connection is not None:
-                self._conductor.post(partial(self._ask_first, connection))
+                self._conductor.post(partial(self.liveness.call_waits, connection))
         return None
 
     def close_connections(self) -> list[threading.Thread]:
@@ -188,7 +189,7 @@ class ConnectionPool(SteppedPool[Manager]):
     def _make(self, seat: Seat, beside: Membership | None) -> tuple[Manager, Any]:
         resolves = self.resolves(seat.endpoint)
         connector: Any = Resolution(self, self._conductor) if resolves else self._connector(seat.endpoint)
-        connector.times_calls = self._liveness.quiet_after > 0
+        connector.times_calls = self._machine.policy.quiet_after > 0
         watched = self._machine.policy.health_service is not None and not resolves
         manager: Manager = ConnectionManager(
             Machine(self._machine.target, self._policy, self._machine.channel),
@@ -218,16 +219,12 @@ class ConnectionPool(SteppedPool[Manager]):
     def _home(self) -> Ticking | None:
         return self._conductor if self._clock is self._conductor else None
 
-    def tell_news(self, why: str, spot: Hashable = None) -> None:
-        """Handle news. Thread-safe."""
-        self._conductor.post(partial(self.hear_news, why, spot))
+    def _at_home(self, work: Callable[[], None]) -> None:
+        self._conductor.post(work)
 
     def _timer_fired(self) -> None:
         if self._timer is not None:  # not cancelled after it had been posted
             super()._timer_fired()
-
-    def _resolve(self) -> None:
-        self.setup.resolve(lambda outcome: self._conductor.post(lambda: self.resolved(outcome)))
 
     def _full(self) -> None:
         self._conductor.post(super()._full)

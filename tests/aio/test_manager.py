@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-import threading
 import weakref
 from contextvars import ContextVar
 from dataclasses import replace
@@ -16,7 +15,7 @@ from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, CoreR
 from grpc_backoff.aio.listeners import tell
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.connection.events import Stage
-from grpc_backoff.connection.machine import Machine
+from grpc_backoff.connection.machine import Machine, ResetRequested
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.sharing.registry import Registry
 from grpc_backoff.testing import Fails, FakeClock, Hangs, ScriptedConnector, Succeeds
@@ -190,7 +189,7 @@ async def test_listeners_may_raise_and_call_back(error):
 
     def eager(event):
         if isinstance(event, AttemptFailed):
-            parts.manager.reset()
+            parts.manager.feed(ResetRequested())
 
     parts.gate.listeners[:0] = [bad, eager]
     parts.manager.want()
@@ -198,20 +197,6 @@ async def test_listeners_may_raise_and_call_back(error):
 
     assert parts.starts() == [0.0, 0.0]
     assert parts.manager.state is State.READY
-    parts.manager.close()
-
-
-async def test_reset_from_another_thread():
-    """CB-9: a reset from another thread makes a sleeping manager dial."""
-    parts = Parts(Fails(), Succeeds())
-    parts.manager.want()
-    await parts.clock.advance(0.5)
-    thread = threading.Thread(target=parts.manager.reset)
-    thread.start()
-    await asyncio.to_thread(thread.join)
-    await parts.clock.advance(0)
-
-    assert parts.starts() == [0.0, 0.5]
     parts.manager.close()
 
 
@@ -225,7 +210,7 @@ async def test_close_leaves_nothing(script):
     heard = len(parts.events)
     await parts.manager.closed()
     parts.manager.want()
-    parts.manager.reset()
+    parts.manager.feed(ResetRequested())
     await parts.clock.advance(1000)
 
     assert parts.clock.armed() == []

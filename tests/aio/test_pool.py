@@ -14,7 +14,7 @@ from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.pool.events import SlotClosed, SlotOpened, SlotRetiring, SlotServing
 from grpc_backoff.pool.machine import Role
-from grpc_backoff.sharing.pool import PoolSetup
+from grpc_backoff.sharing.setup import PoolSetup
 from grpc_backoff.testing import Fails, FakeClock, ScriptedConnector, Succeeds
 from tests.aio.test_manager import Slot
 

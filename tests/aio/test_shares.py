@@ -372,6 +372,20 @@ async def test_a_reset_reaches_other_channels():
             assert reset.elsewhere
 
 
+async def test_a_closed_channel_resets_nothing():
+    """CB-9, SH-7: after `close`, a channel's reset does not affect another one that goes on using the connections."""
+    async with FlakyFront(accept_close) as front, aio.insecure_channel(front.target, SLOW) as other:
+        channel = aio.insecure_channel(front.target, SLOW)
+        await state(other, FAILING)
+        assert channel._pool is other._pool
+        await channel.close()
+        channel.reset_connect_backoff()
+        await asyncio.sleep(0.1)
+        assert len(front.visits) == 1
+        other.reset_connect_backoff()
+        await until(lambda: len(front.visits) == 2)
+
+
 def held():
     """Count what channels could leave behind: managers, shares, core channels, threads and file descriptors."""
     gc.collect()

@@ -35,7 +35,7 @@ def options(quiet, within=0.5):
 def is_paused(channel):
     """Return whether calls on the channel's only connection have to wait for an answer, because of a pause."""
     pool = channel.own._pool
-    paused = [watch.state.phase for watch in tuple(pool._watches.values())] == [LivenessPhase.PAUSED]
+    paused = [watch.state.phase for watch in tuple(pool.liveness.watched.values())] == [LivenessPhase.PAUSED]
     return paused and not pool.takes_calls  # which is False for a moment before the first call, too
 
 
@@ -308,7 +308,7 @@ def test_off_by_default(ours, log):
         assert channel.unary(timeout=20) == "a"
         for _ in range(3):
             assert channel.begin(texts=["hang"], timeout=0.1).outcome().code is CODE.DEADLINE_EXCEEDED
-        assert channel.own._pool._watches == {}
+        assert channel.own._pool.liveness.watched == {}
         assert not log.of(LivenessAsked)
         assert server.health.metadata == []
 

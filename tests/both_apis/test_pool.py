@@ -16,6 +16,7 @@ import pytest
 
 from grpc_backoff import AttemptStarted, Closed, Connected, Disconnected, OptionError
 from grpc_backoff.pool.events import NameResolution, SlotClosed, SlotOpened, SlotRetiring, SlotServing
+from grpc_backoff.pool.machine import Condemned
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close
 from tests.both_apis.log import Log
 from tests.both_apis.test_restarts import CODE
@@ -353,7 +354,7 @@ def test_condemned(ours, cancellable, retry):
         call = channel.begin(cancellable, ["hang"], retry=retry, timeout=20)
         assert service.hanging.wait(20)
         service.hanging.clear()
-        condemn = partial(channel.own._pool.condemn, 0, "no answer")
+        condemn = partial(channel.own._pool.feed, Condemned(0, "no answer"))
         if ours.name == "threads":
             channel.own._conductor.post(condemn)
         else:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked
 from grpc_backoff.pool.liveness import CallWaits, LivenessMachine, LivenessPhase, News
 from grpc_backoff.sharing.liveness import ConnectionWatch
 
@@ -42,18 +43,15 @@ class Keeper:
     def ask(self, within, tell):
         self.tell = tell
 
-    def suspected(self, number, why, within):
-        self.done.append("suspected")
+    def report(self, kind, **fields):
+        self.done.append(kind)
 
-    def lives(self, number, why, took):
-        self.done.append("lives")
-
-    def condemn(self, number, why):
-        self.done.append(why)
+    def feed(self, given):
+        self.done.append(given.why)
 
 
 def watch(keeper, *, doubted=False):
-    return ConnectionWatch(keeper, 0, keeper, LivenessMachine(0.2, 5.0), doubted=doubted)
+    return ConnectionWatch(keeper, 0, "a", keeper, LivenessMachine(0.2, 5.0), {"a"} if doubted else set())
 
 
 def look(keeper):
@@ -64,10 +62,10 @@ def look(keeper):
 @pytest.mark.parametrize(
     ("code", "outcome"),
     [
-        ("OK", "lives"),
-        ("UNIMPLEMENTED", "lives"),
-        ("UNAUTHENTICATED", "lives"),
-        ("UNAVAILABLE", "lives"),
+        ("OK", LivenessAnswered),
+        ("UNIMPLEMENTED", LivenessAnswered),
+        ("UNAUTHENTICATED", LivenessAnswered),
+        ("UNAVAILABLE", LivenessAnswered),
         ("DEADLINE_EXCEEDED", "no answer for 5 s"),
         ("CANCELLED", "no answer for 5 s"),
     ],
@@ -79,8 +77,8 @@ def test_what_the_answer_shows(code, outcome):
     made = watch(keeper)
     look(keeper)
     keeper.tell(code)
-    assert keeper.done[:2] == ["suspected", outcome]
-    assert made.state.answered is (outcome == "lives")
+    assert keeper.done[:2] == [LivenessAsked, outcome]
+    assert made.state.answered is (outcome == LivenessAnswered)
 
 
 def test_a_connection_that_has_left_ready():
@@ -95,7 +93,7 @@ def test_a_connection_that_has_left_ready():
     made.feed(News("x"))
     keeper.up = False
     keeper.tell("UNAVAILABLE")
-    assert (keeper.done, made.state.phase) == (["suspected"], LivenessPhase.ENDED)
+    assert (keeper.done, made.state.phase) == ([LivenessAsked], LivenessPhase.ENDED)
 
 
 def test_a_pause():
@@ -107,7 +105,7 @@ def test_a_pause():
     made.feed(CallWaits())
     made.feed(CallWaits())
     keeper.tell("OK")
-    assert keeper.done == ["shut", "suspected", "lives", "open"]
+    assert keeper.done == ["shut", LivenessAsked, LivenessAnswered, "open"]
     assert len(keeper.timers) == 1
 
 
@@ -117,5 +115,5 @@ def test_a_thread_that_was_faster():
     made = watch(keeper)
     keeper.counts = [0, 1]
     look(keeper)
-    assert keeper.done == ["shut", "suspected"]
+    assert keeper.done == ["shut", LivenessAsked]
     assert made.state.phase is LivenessPhase.ASKING

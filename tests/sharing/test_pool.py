@@ -9,7 +9,8 @@ import pytest
 from grpc_backoff import Closed, Connected, Reconnect, State
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
-from grpc_backoff.sharing.pool import PoolSetup, Seat
+from grpc_backoff.sharing.pool import Seat
+from grpc_backoff.sharing.setup import PoolSetup
 
 
 def setup(policy=CONNECT, **how):

@@ -10,7 +10,7 @@ import pytest
 from grpc_backoff.connection import events as e
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure, Stage, State
-from grpc_backoff.connection.machine import Machine
+from grpc_backoff.connection.machine import Machine, ResetRequested
 from grpc_backoff.sharing.registry import Registry
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.manager import ConnectionManager
@@ -216,12 +216,12 @@ def test_a_connector_that_raises(parts, caplog):
 
 
 def test_reset(parts):
-    """CB-9: after `reset`, a manager in backoff dials at once."""
+    """CB-9: after a reset, a manager in backoff dials at once."""
     slow = Parts(parts.conductor, initial=100.0)
     slow.do(slow.manager.want)
     slow.end(REFUSED)
     assert slow.connector.attempts == []
-    slow.do(slow.manager.reset)
+    slow.do(lambda: slow.manager.feed(ResetRequested()))
     assert len(slow.connector.attempts) == 1
     slow.do(slow.manager.close)
 
@@ -250,7 +250,7 @@ def test_close(conductor, phase):
     assert parts.manager.state is State.SHUTDOWN
     said = len(parts.slot.events)
     parts.do(parts.manager.want)
-    parts.do(parts.manager.reset)
+    parts.do(lambda: parts.manager.feed(ResetRequested()))
     until(lambda: conductor._thread is None)
     assert len(parts.slot.events) == said
 

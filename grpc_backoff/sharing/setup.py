@@ -1,0 +1,82 @@
+"""What the pool of a channel dials, how, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from grpc_backoff.connection.clock import Clock
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
+from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.pool.machine import PoolMachine
+from grpc_backoff.sharing.resolver import RESOLVER, Tell
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.pool import Place
+
+Options = Sequence[tuple[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSetup:
+    """What a pool dials, how, and when.
+
+    Attributes:
+        target: the channel's target, as given.
+        policy: when to dial.
+        pool: which connections there are.
+        clock: the channel's clock.
+        rng: the source of jitter.
+        options: the options for grpcio's core.
+        key: that of the schedule for the whole target (SH-1); None for a separate schedule.
+        place: what the slots dial; None if they dial the whole target, as by default.
+    """
+
+    target: str
+    policy: ConnectPolicy
+    pool: PoolPolicy
+    clock: Clock
+    rng: Random
+    options: Options = ()
+    key: Hashable | None = None
+    place: Place | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find out what the slots dial."""
+        place, pool = None, self.pool
+        if pool.round_robin or pool.resolve_every or pool.health_service is not None:
+            from grpc_backoff.config.pool import read_place  # noqa: PLC0415 - few channels need it
+
+            place = read_place(self.target, pool, self.options)
+        object.__setattr__(self, "place", place)
+
+    def machine(self) -> PoolMachine:
+        """Return the machine of the pool."""
+        policy, place = self.policy, self.place
+        pool, addresses = (self.pool, None) if place is None else (place.policy, place.addresses)
+        eager = policy.reconnect is Reconnect.EAGER
+        return PoolMachine(self.target, pool, policy.initial_backoff, eager=eager, addresses=addresses)
+
+    def dialled(self, endpoint: str) -> tuple[str, Options]:
+        """Return the target with which the core dials an endpoint, and the options for it."""
+        place, options = self.place, self.options
+        if place is None:
+            return self.target, options
+        from grpc_backoff.config.pool import endpoint_options, endpoint_target, unwatched  # noqa: PLC0415 - as above
+
+        if place.policy.health_service is not None:
+            options = unwatched(options)
+        if not endpoint:
+            return self.target, options
+        return endpoint_target(endpoint), endpoint_options(options, place.authority)
+
+    def key_of(self, endpoint: str) -> Hashable | None:
+        """Return the key of the schedule of a slot: the channel's, and the endpoint (PO-1)."""
+        return self.key if self.key is None or not endpoint else (self.key, endpoint)
+
+    def resolve(self, tell: Tell) -> None:
+        """Resolve the target's name, if it has one."""
+        if self.place is not None and self.place.name is not None:
+            RESOLVER.resolve(*self.place.name, tell)
