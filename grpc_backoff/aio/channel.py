@@ -18,6 +18,7 @@ from grpc_backoff.aio import core, interceptor_channel
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.grpcio import core_channel
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time, refuse_elsewhere
@@ -314,9 +315,7 @@ def insecure_channel(
         grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
         grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang or crash (FK-1).
     """
-    if interceptor_channel.is_being_made():  # this function has replaced grpc's
-        return cast("Channel", interceptor_channel.genuine(target, None, options, compression, interceptors))
-    return Channel(target, None, options, compression, interceptors, **settings)
+    return _made(target, None, options, compression, interceptors, settings)
 
 
 def secure_channel(
@@ -336,11 +335,21 @@ def secure_channel(
     Raises:
         TypeError: `credentials` are none of these.
     """
-    if interceptor_channel.is_being_made():  # this function has replaced grpc's
-        return cast(
-            "Channel", interceptor_channel.genuine(target, cast("Any", credentials), options, compression, interceptors)
-        )
-    return Channel(target, security_of(credentials), options, compression, interceptors, **settings)
+    return _made(target, security_of(credentials), options, compression, interceptors, settings)
+
+
+def _made(
+    target: str,
+    credentials: grpc.ChannelCredentials | CredentialsSource | None,
+    options: Options | None,
+    compression: grpc.Compression | None,
+    interceptors: Interceptors | None,
+    settings: ChannelSettings,
+) -> Channel:
+    if interceptor_channel.is_being_made():  # the function that was called has replaced grpc's
+        chain = interceptor_channel.added_here(interceptors)
+        return cast("Channel", core_channel(target, cast("Any", credentials), options or (), compression, chain))
+    return Channel(target, credentials, options, compression, interceptors, **settings)
 
 
 def _make_pool(

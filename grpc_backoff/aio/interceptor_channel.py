@@ -158,21 +158,14 @@ def made_within() -> Iterator[None]:
         _making.within = False
 
 
-def genuine(
-    target: str,
-    credentials: grpc.ChannelCredentials | None,
-    options: Any,
-    compression: grpc.Compression | None,
-    interceptors: Interceptors | None,
-) -> grpc.aio.Channel:
-    """Return grpc's own channel, because the creation of an interceptor channel has led back to this library.
+def added_here(interceptors: Interceptors | None) -> list[grpc.aio.ClientInterceptor]:
+    """Return those interceptors that the interceptor channel being created has passed on.
 
     If this library's function is wrapped, the wrapper has already added its interceptors to the channel's, and adds
-    them here a second time; these copies are left out.
+    them a second time when the creation of the interceptor channel leads back here; these copies are left out.
     """
     known = {id(one) for one in _making.chain or ()}
-    chain = [one for one in interceptors or () if id(one) in known]
-    return core_channel(target, credentials, options or (), compression, chain)
+    return [one for one in interceptors or () if id(one) in known]
 
 
 def channel_to_nowhere(credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
