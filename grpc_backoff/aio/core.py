@@ -169,19 +169,20 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
 
     # Driving the machine.
 
-    def look(self) -> None:
-        """Step the machine with what the core shows."""
-        self._look(left=False)
-
-    def _left(self) -> None:
-        self._look(left=True)
-
-    def _look(self, *, left: bool) -> None:
+    def look(self, *, left: bool = False) -> None:
+        """Step the machine with what the core shows; `left` is as in `Looked`."""
         core = self.core
         if self._owner.loop.is_closed():
             return  # garbage-collected calls may end that late
         unused = self._owner.clock.now() - self.last_used()
         self.feed(m.Looked(core.shown(), core.running, unused, self._served, left))
+
+    def _left(self) -> None:
+        self.look(left=True)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.look()
 
     def _step(self, given: m.Input) -> Sequence[m.Effect]:
         self._state, effects = self._owner.machine.step(self._state, given, self._owner.loop.time())
@@ -191,7 +192,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         match effect:
             case m.LookAt(at):
                 self._cancel_timer()
-                self._timer = self._owner.loop.call_at(at, self.look, context=Context())
+                self._timer = self._owner.loop.call_at(at, self._timer_fired, context=Context())
             case m.NotifyOn(shown):
                 self.core.watch(shown)
             case m.Explain():

@@ -22,8 +22,6 @@ Event = ConnectionEvent | CallEvent
 def tell(listeners: Iterable[Listener], event: Event, loop: asyncio.AbstractEventLoop) -> None:
     """Call each listener with an event. If one raises, the others still receive the event (CH-11)."""
     for listener in tuple(listeners):
-        if listener is log_event and not listens(event):
-            continue
         try:
             Context().run(listener, event)
         except (KeyboardInterrupt, SystemExit) as error:
@@ -47,7 +45,7 @@ class Listeners:
     def hear_of_call(self, event: Event) -> None:
         """Log an event of a call and notify the channel's listeners."""
         if not self._closed:
-            tell((log_event, *self.given), event, self._loop)
+            tell((log_event, *self.given) if listens(event) else self.given, event, self._loop)
 
     def close(self) -> None:
         """Stop notifying and logging (CB-10)."""

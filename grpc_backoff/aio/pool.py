@@ -25,7 +25,7 @@ from grpc_backoff.sharing.pool import Held, Seat, SteppedPool
 from grpc_backoff.sharing.registry import Membership
 from grpc_backoff.sharing.resolver import HANGS, WITHIN_LIMIT, Addresses
 from grpc_backoff.sharing.setup import PoolSetup
-from grpc_backoff.telemetry.log import log_event
+from grpc_backoff.telemetry.log import listens, log_event
 
 Manager = ConnectionManager[CallConnection]
 
@@ -211,7 +211,8 @@ class ConnectionPool(SteppedPool[Manager]):
 
     def emit(self, event: ConnectionEvent) -> None:
         """Log an event and notify the listeners."""
-        tell((log_event,), event, self._loop)
+        if listens(event):
+            tell((log_event,), event, self._loop)
         self._shares.hear(event)
 
     def _show(self, _state: State) -> None:

@@ -242,6 +242,8 @@ class DialMachine:
     # The attempt.
 
     def _look_at_dial(self, state: DialState, given: Looked, now: float) -> Step:
+        if given.shown == TRANSIENT_FAILURE:
+            return state._replace(phase=DialPhase.FAILED), [Explain()]
         begun = state.begun or given.left or given.shown != IDLE or now - state.started >= limits.BEGINS_WITHIN
         state = state._replace(begun=begun)
         if given.shown == READY:
@@ -249,8 +251,6 @@ class DialMachine:
             until = now + min(state.observe, max(0.0, state.started + state.limit - now) / 2)
             state = state._replace(phase=DialPhase.OBSERVING, since=now, until=until)
             return state, [*([NotifyOn(READY)] if self.notifies else []), self._until(state, now)]
-        if given.shown == TRANSIENT_FAILURE:
-            return state._replace(phase=DialPhase.FAILED), [Explain()]
         if given.shown == IDLE and begun:  # it connected and lost the connection again between two looks
             return self._made(state._replace(since=now))
         return state, self._look_again(state, given.shown, now)
