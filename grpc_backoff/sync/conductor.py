@@ -81,9 +81,10 @@ class Conductor:
 
     def __init__(self) -> None:
         self.now = time.monotonic
-        self._begin_anew()
+        self.begin_anew()
 
-    def _begin_anew(self) -> None:
+    def begin_anew(self) -> None:
+        """Start over in the child of a fork, because the thread and all posted work belong to the parent."""
         # Both are reentrant, because a finalizer may post work wherever the garbage collector happens to run.
         self._work: SimpleQueue[Work | None] = SimpleQueue()
         self._lock = threading.RLock()
@@ -229,7 +230,7 @@ class Conductor:
                 return False
         return True
 
-    # The end of the process, and forks.
+    # The end of the process.
 
     def stop(self) -> None:
         """End the thread for good, because no thread may still run while the interpreter is torn down."""
@@ -238,10 +239,6 @@ class Conductor:
         if thread is not None and thread is not threading.current_thread():
             self._work.put(None)
             thread.join(_ENDS_WITHIN)
-
-    def after_fork(self) -> None:
-        """Start over in the child of a fork, because the thread and all posted work belong to the parent."""
-        self._begin_anew()
 
 
 def _do(work: Work | None) -> None:
@@ -258,4 +255,4 @@ CONDUCTOR = Conductor()
 
 atexit.register(CONDUCTOR.stop)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=CONDUCTOR.after_fork)
+    os.register_at_fork(after_in_child=CONDUCTOR.begin_anew)
