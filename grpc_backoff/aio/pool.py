@@ -44,12 +44,8 @@ class Resolution:
         loop, pool = asyncio.get_running_loop(), self._pool()
         outcome: asyncio.Future[Addresses | Failure] = loop.create_future()
 
-        def tell(found: Addresses | Failure) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_settle, outcome, found)
-
         if pool is not None:
-            pool.setup.resolve(tell)
+            pool.setup.resolve(lambda found: loop.call_soon_threadsafe(_settle, outcome, found))
         await asyncio.wait([outcome], timeout=limit * WITHIN_LIMIT)
         found = outcome.result() if outcome.done() else HANGS
         if isinstance(found, Failure):

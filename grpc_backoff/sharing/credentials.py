@@ -8,12 +8,12 @@ Internal: programs import from `grpc_backoff`.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import os
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Hashable
 from weakref import WeakMethod
 
@@ -29,6 +29,7 @@ from grpc_backoff.config.credentials import (
     load_files,
 )
 from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.sharing.finder import Finder
 
 _LOG = logging.getLogger(__name__)
 
@@ -63,38 +64,25 @@ def too_slow(seconds: float) -> Failure:
     return Failure(Stage.CREDENTIALS, f"no credentials after {seconds:g} s")
 
 
-class _Reader:
-    """Reads in a thread, at most one at a time."""
+_READER: Finder[grpc.ChannelCredentials] = Finder("grpc-backoff-credentials", Stage.CREDENTIALS)
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: list[Tell] = []
+
+class _Source:
+    """What both kinds of sources have in common."""
 
     def read(self, tell: Tell) -> None:
-        with self._lock:
-            self._waiting.append(tell)
-            if len(self._waiting) > 1:
-                return
-        # This thread is never joined, because the program's function may never return.
-        threading.Thread(target=self._run, name="grpc-backoff-credentials", daemon=True).start()
+        """Read the credentials; see `CredentialsSource.read`."""
+        _READER.ask(self, self._outcome, tell)
 
-    def _run(self) -> None:
-        outcome = self._outcome()
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        for tell in waiting:
-            with contextlib.suppress(RuntimeError):  # its event loop is closed
-                tell(outcome)
-
+    @abstractmethod
     def _outcome(self) -> Outcome:
-        raise NotImplementedError
+        """Return the credentials, or why there are none; this may block."""
 
 
-class Function(_Reader):
+class Function(_Source):
     """A function of the program that returns credentials."""
 
     def __init__(self, function: Callable[[], object]) -> None:
-        super().__init__()
         self.identity: Hashable = function if isinstance(function, Hashable) else id(function)
         self._function = function
 
@@ -115,11 +103,10 @@ class Function(_Reader):
         return Failure(Stage.CREDENTIALS, f"the function for credentials returned {kind}, not grpc.ChannelCredentials")
 
 
-class Files(_Reader):
+class Files(_Source):
     """Files that hold credentials. What was last usable is kept while the files are not."""
 
     def __init__(self, files: TLSFiles) -> None:
-        super().__init__()
         self.identity: Hashable = files
         self.check_every = files.check_every
         self.changed: WeakMethod[Changed] | None = None
@@ -184,10 +171,11 @@ class FileWatch:
     def add(self, files: Files) -> None:
         """Start to check files, in a thread that is started if none is running."""
         with self._lock:
-            self._due[files] = time.monotonic() + files.check_every
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="grpc-backoff-files", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="grpc-backoff-files", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._due[files] = time.monotonic() + files.check_every
         self._news.set()
 
     def remove(self, files: Files) -> None:

@@ -11,7 +11,7 @@ from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool.machine import PoolMachine
-from grpc_backoff.sharing.resolver import RESOLVER, Tell
+from grpc_backoff.sharing.resolver import Tell, resolve
 
 if TYPE_CHECKING:
     from grpc_backoff.config.pool import Place
@@ -79,4 +79,4 @@ class PoolSetup:
     def resolve(self, tell: Tell) -> None:
         """Resolve the target's name, if it has one."""
         if self.place is not None and self.place.name is not None:
-            RESOLVER.resolve(*self.place.name, tell)
+            resolve(*self.place.name, tell)

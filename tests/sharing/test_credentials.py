@@ -11,7 +11,7 @@ import trustme
 
 from grpc_backoff import Failure, Stage, tls_files
 from grpc_backoff.config.credentials import TLSFiles
-from grpc_backoff.sharing.credentials import Files, Function, security_of, time_to_read
+from grpc_backoff.sharing.credentials import Files, FileWatch, Function, security_of, time_to_read
 from tests.sync.service import until
 
 CREDENTIALS = grpc.ssl_channel_credentials()
@@ -66,6 +66,24 @@ def test_one_thread():
     assert [told.get(timeout=20) for _ in range(3)] == [CREDENTIALS] * 3
     assert len(threads) == 1
     assert threads[0] is not threading.current_thread()
+
+
+def test_a_thread_that_cannot_start(monkeypatch):
+    """PO-10: if the process has too many threads, an attempt fails, and files are not watched; later ones succeed."""
+
+    def fail(_thread):
+        raise RuntimeError("can't start new thread")
+
+    source, watch, files = Function(lambda: CREDENTIALS), FileWatch(), Files(tls_files("ca.pem"))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        assert outcome(source) == Failure(Stage.CREDENTIALS, "no thread could be started")
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            watch.add(files)
+    assert outcome(source) is CREDENTIALS
+    watch.add(files)
+    assert watch._thread.is_alive()
+    watch.remove(files)
 
 
 def closed(_outcome):

@@ -9,7 +9,8 @@ import threading
 import pytest
 
 from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.sharing.resolver import Resolver, look_up
+from grpc_backoff.sharing.finder import Finder
+from grpc_backoff.sharing.resolver import look_up
 from tests.sync.service import until
 
 
@@ -29,12 +30,16 @@ def asked(monkeypatch):
     names[0].set()
 
 
+def resolve(resolver, name, tell):
+    resolver.ask(name, lambda: look_up(name, 1), tell)
+
+
 def test_one_thread_for_a_name(asked):
     """PO-7: a name is resolved once for all who ask meanwhile, in a daemon thread; another name has its own."""
-    resolver, told = Resolver(), []
+    resolver, told = Finder("resolver", Stage.RESOLVE), []
     for _ in range(10):
-        resolver.resolve("name", 1, told.append)
-    resolver.resolve("other", 1, told.append)
+        resolve(resolver, "name", told.append)
+    resolve(resolver, "other", told.append)
     until(lambda: len(asked) == 3)
     assert {name for name, _ in asked[1:]} == {"name", "other"}
     assert all(thread.daemon and thread is not threading.current_thread() for _, thread in asked[1:])
@@ -42,7 +47,7 @@ def test_one_thread_for_a_name(asked):
     asked[0].set()
     until(lambda: len(told) == 11)
     assert set(told) == {("127.0.0.1:1",)}
-    resolver.resolve("name", 1, told.append)
+    resolve(resolver, "name", told.append)
     until(lambda: len(told) == 12)
     assert len(asked) == 4
 
@@ -50,13 +55,13 @@ def test_one_thread_for_a_name(asked):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 def test_a_fork_during_a_resolution(asked):
     """PO-12, FK-1: the child resolves the name itself, although the parent's thread does not exist there."""
-    resolver = Resolver()
-    resolver.resolve("name", 1, lambda _: None)
+    resolver = Finder("resolver", Stage.RESOLVE)
+    resolve(resolver, "name", lambda _: None)
     until(lambda: len(asked) == 2)
     resolver.begin_anew()
     told = []
     asked[0].set()
-    resolver.resolve("name", 1, told.append)
+    resolve(resolver, "name", told.append)
     until(lambda: told == [("127.0.0.1:1",)])
 
 
