@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 from weakref import WeakValueDictionary
 
 from grpc_backoff.policy.budget import RetryBudget
+
+Guard = Callable[[], AbstractContextManager[Any]]
+"""Returns the lock under which tokens are counted."""
 
 _THOUSANDTHS = 1000  # whole numbers, so that ten successes at 0.1 make exactly one token
 _DIGITS = 6  # rounds off floating-point error: 1.001 * 1000 is not quite 1001
@@ -13,8 +19,9 @@ _DIGITS = 6  # rounds off floating-point error: 1.001 * 1000 is not quite 1001
 class RetryTokens:
     """One target's tokens, shared by all channels to the target in this process that have the same budget."""
 
-    def __init__(self, budget: RetryBudget) -> None:
+    def __init__(self, budget: RetryBudget, guard: Guard = nullcontext) -> None:
         """Start with a full budget."""
+        self._guard = guard
         self._most = _thousandths(budget.max_tokens)
         self._refund = _thousandths(budget.token_ratio)
         self._left = self._most
@@ -31,11 +38,13 @@ class RetryTokens:
 
     def failed(self) -> None:
         """Take a token for a failure that is retryable, or that the server asks not to retry."""
-        self._left = max(0, self._left - _THOUSANDTHS)
+        with self._guard():
+            self._left = max(0, self._left - _THOUSANDTHS)
 
     def succeeded(self) -> None:
         """Add the tokens for a success."""
-        self._left = min(self._most, self._left + self._refund)
+        with self._guard():
+            self._left = min(self._most, self._left + self._refund)
 
 
 def _thousandths(tokens: float) -> int:
@@ -45,9 +54,9 @@ def _thousandths(tokens: float) -> int:
 _shared: WeakValueDictionary[tuple[str, RetryBudget], RetryTokens] = WeakValueDictionary()
 
 
-def tokens_of(target: str, budget: RetryBudget) -> RetryTokens:
+def tokens_of(target: str, budget: RetryBudget, guard: Guard = nullcontext) -> RetryTokens:
     """Return a target's tokens, which are discarded with the last channel that uses them."""
     tokens = _shared.get((target, budget))
     if tokens is None:
-        tokens = _shared[target, budget] = RetryTokens(budget)
+        tokens = _shared[target, budget] = RetryTokens(budget, guard)
     return tokens

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from grpc_backoff.calls.budget import RetryTokens, tokens_of
 from grpc_backoff.calls.machine import ChannelClosing
@@ -32,6 +34,8 @@ class CallEnvironment:
     """
 
     emit: Callable[[Any], None]
+    _counting: ClassVar = threading.RLock()
+    """Held while tokens are counted, because channels of several threads and event loops share them."""
 
     def __init__(
         self, setup: ChannelSetup, *, pending: Any, hooks: Any, listeners: Any, now: Callable[[], float], rng: Random
@@ -42,7 +46,8 @@ class CallEnvironment:
         self.listeners = listeners
         self.now = now
         self.rng = rng
-        self.tokens: RetryTokens | None = tokens_of(setup.target, policies.budget) if policies.budget else None
+        budget, guard = policies.budget, lambda: CallEnvironment._counting  # which may be replaced
+        self.tokens: RetryTokens | None = tokens_of(setup.target, budget, guard) if budget else None
         self.replay_limit = policies.replay_limit
         self.stands_in = policies.stand_in()
         self.wall_clock = time.time
@@ -76,3 +81,11 @@ class CallEnvironment:
         self.closing = True
         for call in tuple(self._between):
             call.feed(ChannelClosing())
+
+
+def _begin_anew() -> None:
+    CallEnvironment._counting = threading.RLock()  # noqa: SLF001 - another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from decimal import Decimal
 from fractions import Fraction
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from grpc_backoff import aio
 from grpc_backoff.calls.budget import RetryTokens, tokens_of
+from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.policy.budget import RetryBudget
 from tests.policy.values import unhurried
 
@@ -181,3 +183,16 @@ async def test_channels():
         assert one._calls.tokens is same._calls.tokens is tokens_of("localhost:1", BUDGET)
         assert other._calls.tokens is tokens_of("localhost:2", BUDGET)
         assert without._calls.tokens is None
+
+
+async def test_threads_take_turns():
+    """RT-9: channels of several threads or event loops count a target's tokens under one lock."""
+    async with aio.insecure_channel("localhost:4", retry="standard", retry_budget=BUDGET) as channel:
+        tokens = channel._calls.tokens
+        thread = threading.Thread(target=tokens.failed)
+        with CallEnvironment._counting:
+            thread.start()
+            thread.join(0.05)
+            assert tokens.left == 10.0
+        thread.join(20)
+        assert tokens.left == 9.0
