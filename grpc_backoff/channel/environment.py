@@ -34,6 +34,7 @@ class CallEnvironment:
     """
 
     emit: Callable[[Any], None]
+    _doubted: frozenset[tuple[str, str]] = frozenset()
     _counting: ClassVar = threading.RLock()
     """Held while tokens are counted, because channels of several threads and event loops share them."""
 
@@ -53,7 +54,6 @@ class CallEnvironment:
         self.wall_clock = time.time
         self.closing = False
         self._between: dict[Any, None] = {}  # calls of one API
-        self._doubted: set[tuple[str, str]] = set()
 
     @property
     def observed(self) -> bool:
@@ -64,7 +64,7 @@ class CallEnvironment:
         """Warn, once per method, about a policy whose calls could be retried endlessly (RT-1)."""
         found = [(method, doubt) for doubt in doubts(policy, bounded=bounded)]
         new = [doubt for doubt in found if doubt not in self._doubted]
-        self._doubted.update(new)
+        self._doubted = self._doubted.union(new)
         if new:
             warn_of([f"retries of {method}: {'; '.join(doubt for _, doubt in new)}"])
 

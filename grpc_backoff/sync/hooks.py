@@ -39,14 +39,15 @@ class Hooks:
         self._target = target
         self._now = now
         self._renewing = threading.RLock()
-        self._in_renewal = threading.local()
+        self._renewer: int | None = None
+        """The thread that is renewing the credentials."""
         self._renewed: Metadata | None = None
         self._renewed_at = -math.inf
         self._renewals = 0
 
     def can_refresh(self) -> bool:
         """Return whether credentials can be renewed (RT-4); always False for calls that the hook itself makes."""
-        return self._hooks.refresh_credentials is not None and not getattr(self._in_renewal, "running", False)
+        return self._hooks.refresh_credentials is not None and self._renewer != threading.get_ident()
 
     def ask(self, hook: Hook, failed: FailedCall, began: float, context: Context) -> Metadata | None:
         """Run a hook and return the renewed metadata; None if it renewed nothing or raised.
@@ -76,11 +77,11 @@ class Hooks:
             waited = self._renewals != seen
             if waited or (self._renewed is not None and began < self._renewed_at):
                 return self._renewed
-            self._in_renewal.running = True
+            self._renewer = threading.get_ident()
             try:
                 self._renewed = self._call(self._hooks.refresh_credentials, failed, context, renewed_metadata)
             finally:
-                self._in_renewal.running = False
+                self._renewer = None
             self._renewed_at = self._now()
             self._renewals += 1
             return self._renewed

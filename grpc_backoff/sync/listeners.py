@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context
+from queue import SimpleQueue
 from typing import Any
 
 import grpc
@@ -41,7 +41,7 @@ class Listeners:
         self.given: list[Listener] = list(given)
         self._target = target
         self._subscriptions: list[_Subscription] = []
-        self._news: deque[Callable[[], None]] = deque()
+        self._news: SimpleQueue[Callable[[], None]] = SimpleQueue()  # a deque would take five times the memory
         self._telling = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -68,7 +68,7 @@ class Listeners:
 
     def wait(self, within: float) -> None:
         """Wait until everything that is queued has been delivered, for `within` seconds at most."""
-        if self._news or self._telling.locked():
+        if not self._news.empty() or self._telling.locked():
             delivered = threading.Event()
             self._tell(delivered.set)
             if threading.current_thread() is not self._thread:  # a thread cannot wait for itself
@@ -93,7 +93,7 @@ class Listeners:
     # The thread.
 
     def _tell(self, news: Callable[[], None]) -> None:
-        self._news.append(news)
+        self._news.put(news)
         if self._telling.acquire(blocking=False):  # no thread is delivering at the moment
             self._thread = threading.Thread(target=self._run, name="grpc-backoff-listeners", daemon=True)
             try:
@@ -104,13 +104,13 @@ class Listeners:
     def _run(self) -> None:
         while True:
             try:
-                while self._news:
-                    self._news.popleft()()
+                while not self._news.empty():
+                    self._news.get()()
             finally:
                 self._telling.release()
             # Something may have been queued between the last check and the release. The first thread to notice delivers
             # it.
-            if not self._news or not self._telling.acquire(blocking=False):
+            if self._news.empty() or not self._telling.acquire(blocking=False):
                 return
 
     def _tell_event(self, event: Any) -> None:
