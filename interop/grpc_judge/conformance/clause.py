@@ -1,10 +1,19 @@
-"""Clauses: requirements on clients, each with a rule, a scenario and a function that measures the client there."""
+"""Clauses: requirements on clients, each with a rule, a scenario and a function that measures the client there.
+
+To add one, write a function and decorate it with `clause`. Its docstring says what the clause requires::
+
+    @clause("CB-1", Scenario.SLOW_SETTINGS)
+    def one_connection(evidence: Evidence) -> Iterator[Measure]:
+        \"\"\"A client opens only one connection to a server that works.\"\"\"
+        yield count_connections(len(evidence.visits), Range(1, 1))
+"""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from grpc_judge.conformance.evidence import Absent, Evidence
 from grpc_judge.conformance.fit import fit
@@ -20,6 +29,15 @@ class Level(enum.Enum):
     """What gRPC's documents and HTTP/2 require of every client."""
     RECOMMENDED = "recommended"
     """A rule of this project for a case that the protocol leaves open. No other client claims to follow it."""
+
+
+_BACKOFF: Final = "https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md"
+_OURS: Final = "https://github.com/grpc-backoff/grpc-backoff/blob/main/docs/behaviour.md"
+_SOURCES: Final = {
+    "CH-3": "https://github.com/grpc/grpc/blob/master/doc/wait-for-ready.md",
+    "CH-6": "https://www.rfc-editor.org/rfc/rfc9113.html#section-6.8",
+    "CH-7": "https://github.com/grpc/proposal/blob/master/A6-client-retries.md#transparent-retries",
+}
 
 
 class NotApplicableError(Exception):
@@ -51,6 +69,11 @@ class Clause:
     measure: Callable[[Evidence], Iterable[Measure]]
     level: Level = Level.PROTOCOL
 
+    @property
+    def source(self) -> str:
+        """The address of the document that it follows: gRPC's protocol unless it is a recommendation."""
+        return _OURS if self.level is Level.RECOMMENDED else _SOURCES.get(self.rule, _BACKOFF)
+
     def judge(self, evidence: Evidence | Absent) -> Verdict:
         """Return the verdict on this evidence."""
         if isinstance(evidence, Absent):
@@ -58,6 +81,22 @@ class Clause:
             return Verdict(clause=self.name, rule=self.rule, outcome=outcome, reason=evidence.reason)
         verdict = verdict_on(self.name, self.rule, lambda: self.measure(evidence))
         return _inconclusive(verdict, evidence) or verdict
+
+
+def clause(
+    rule: str, scenario: Scenario, level: Level = Level.PROTOCOL
+) -> Callable[[Callable[[Evidence], Iterable[Measure]]], Clause]:
+    """Return a decorator that makes a clause of a function, which `Clause.measure` describes.
+
+    The clause has the function's name, with hyphens. The first line of the docstring says what it requires.
+    """
+
+    def made(measure: Callable[[Evidence], Iterable[Measure]]) -> Clause:
+        says = (measure.__doc__ or "").partition("\n")[0]
+        name = measure.__name__.replace("_", "-")
+        return Clause(name=name, rule=rule, scenario=scenario, says=says, measure=measure, level=level)
+
+    return made
 
 
 def verdict_on(name: str, rule: str, measure: Callable[[], Iterable[Measure]]) -> Verdict:

@@ -129,6 +129,11 @@ class Evidence:
         return tuple(visit for visit in self.timeline.visits if visit.accepted < self.over)
 
     @property
+    def served(self) -> tuple[Visit, ...]:
+        """Those of `visits` that received SETTINGS."""
+        return tuple(visit for visit in self.visits if visit.settings_sent is not None)
+
+    @property
     def over(self) -> float:
         """When the client stopped making calls. Connections that are still open then end because it stops."""
         return self.wanted + self.seconds if self.settled is None else self.settled

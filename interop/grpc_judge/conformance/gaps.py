@@ -120,8 +120,7 @@ def _gap(start: float, after: float, evidence: Evidence) -> float:
 
 def after_loss(evidence: Evidence) -> list[float]:
     """Return the start times of the attempts after the loss of a served connection, without one early attempt."""
-    served = [visit for visit in evidence.visits if visit.settings_sent is not None]
-    return without_one_early(accepted(after_service(evidence.visits)), evidence) if served else []
+    return without_one_early(accepted(after_service(evidence.visits)), evidence) if evidence.served else []
 
 
 def resets_at_settings(evidence: Evidence) -> bool:
