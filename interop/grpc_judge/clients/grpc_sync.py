@@ -1,21 +1,24 @@
-"""Makes the calls for peers whose channel is a threaded `grpc.Channel`."""
+"""Makes the calls for peers whose channel is a threaded `grpc.Channel`, and opens channels."""
 
 from __future__ import annotations
 
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 import grpc
 
 from grpc_judge.clients.peer_program import CALL_ID, GRACE, METHOD, CallOrder, Tally
 
 
-def credentials(order: CallOrder) -> grpc.ChannelCredentials | None:
-    """Return the credentials for TLS; None if the peer connects without TLS."""
-    return None if order.ca is None else grpc.ssl_channel_credentials(order.ca)
+def opened(order: CallOrder, api: Any, options: Sequence[tuple[str, Any]]) -> Any:
+    """Open a channel of `api`, a module such as `grpc.aio`, with these options and with TLS if the order has a CA."""
+    if order.ca is None:
+        return api.insecure_channel(order.target, options)
+    return api.secure_channel(order.target, grpc.ssl_channel_credentials(order.ca), options)
 
 
 class _Workers:

@@ -11,10 +11,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from grpc_judge.clients.peer import Peer, Setting
-from grpc_judge.clients.peer_process import WORKERS, Account, PeerError
+from grpc_judge.clients.peer_process import WORKERS, Account
 from grpc_judge.conformance import Calls
 from grpc_judge.runner.process import ProgramProcess
 
@@ -75,10 +75,8 @@ def plain_peer(
     )
 
 
-class PlainProcess(ProgramProcess[None]):
+class PlainProcess(ProgramProcess):
     """One run of such a program. It starts at `begin` and is ended when it has been observed long enough."""
-
-    error = PeerError
 
     def __init__(
         self,
@@ -113,7 +111,7 @@ class PlainProcess(ProgramProcess[None]):
         """Start the program.
 
         Raises:
-            PeerError: it cannot be run.
+            ProgramError: it cannot be run.
         """
         await super().__aenter__()
         self._running.push_async_exit(super().__aexit__)
@@ -122,7 +120,7 @@ class PlainProcess(ProgramProcess[None]):
         """Observe the program for its time; the report is empty.
 
         Raises:
-            PeerError: the program did not connect, or ended too soon.
+            ProgramError: the program did not connect, or ended too soon.
         """
         connected = asyncio.ensure_future(self._connected())
         try:
@@ -135,11 +133,3 @@ class PlainProcess(ProgramProcess[None]):
         if self._reading.done():
             raise await self._fault("ended too soon")
         return Account(Calls(), {})
-
-    async def _read(self) -> None:
-        assert self._process.stdout is not None
-        while await self._process.stdout.read(1 << 16):
-            pass  # whatever it prints is not for the judge
-
-    def _heard(self, said: Mapping[str, Any]) -> None:
-        raise NotImplementedError  # `_read` parses nothing

@@ -31,7 +31,7 @@ from grpc_judge.matrix.view import MatrixView
 from grpc_judge.runner.build import build_all, peers_required
 from grpc_judge.runner.choice import choose, split
 from grpc_judge.runner.manifest import ManifestError
-from grpc_judge.runner.process import ProgramError, limited
+from grpc_judge.runner.process import ProgramError
 from grpc_judge.runner.until_told import run_to_the_end
 from grpc_judge.runner.written import write
 
@@ -263,9 +263,12 @@ async def _perform_all(schedule: Sequence[Wave], view: MatrixView, record: _Reco
 
 
 async def _perform(trial: Trial, trust: Trust, start: Start, record: _Record) -> None:
+    limit = trial.seconds + _OVERHEAD
     try:
-        async with limited(trial.seconds + _OVERHEAD):
+        async with asyncio.timeout(limit):
             evidence, versions = await trial.perform(trust, start)
+    except TimeoutError:
+        record(trial, Absent(f"the trial was not over after {limit:g} s", fault=True), {})
     except ProgramError as error:
         record(trial, Absent(str(error), fault=True), {})
     else:

@@ -15,7 +15,7 @@ from typing import Any, Self
 import trustme
 
 from grpc_judge.clients.peer import Peer
-from grpc_judge.clients.peer_process import Account, PeerError, PeerProcess
+from grpc_judge.clients.peer_process import Account, PeerProcess
 from grpc_judge.clients.plain import PlainPeer, PlainProcess
 from grpc_judge.conformance import Calls, Evidence
 from grpc_judge.conformance.gaps import by_client
@@ -23,6 +23,7 @@ from grpc_judge.flaky import FlakyServer, Tls
 from grpc_judge.flaky.dials import watch_dials
 from grpc_judge.matrix.lag import LagWatch
 from grpc_judge.matrix.scenarios import Pace, Staging
+from grpc_judge.runner.process import ProgramError
 from grpc_judge.timeline import Timeline
 
 
@@ -107,7 +108,7 @@ class Trial:
         Concurrent trials wait for each other at `start`, so that none is timed while another is loading.
 
         Raises:
-            PeerError: the peer violated its contract.
+            ProgramError: the peer violated its contract.
         """
         async with AsyncExitStack() as stack:
             loop = asyncio.get_running_loop()
@@ -184,7 +185,7 @@ class Trial:
                     await stack.enter_async_context(process)
                 for process in processes:
                     await process.ready()
-        except PeerError:
+        except ProgramError:
             await start.wait()
             raise
         await start.wait()
@@ -230,12 +231,9 @@ def _merged(timelines: Sequence[Timeline]) -> Timeline:
 
 
 def _total(calls: Sequence[Calls]) -> Calls:
-    failed: Counter[str] = Counter()
-    for each in calls:
-        failed.update(each.failed)
     return Calls(
         made=sum(each.made for each in calls),
         ok=sum(each.ok for each in calls),
-        failed=dict(failed),
+        failed=dict(sum((Counter(each.failed) for each in calls), Counter())),
         unfinished=sum(each.unfinished for each in calls),
     )

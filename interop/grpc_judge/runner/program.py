@@ -22,10 +22,6 @@ _TELLING = re.compile(r"\berror\b|\bfatal\b|not found|no such file", re.IGNORECA
 """What compilers and package managers say in the line that tells why they failed; other tools print more after it."""
 
 
-class BuildError(Exception):
-    """A program could not be built. The message contains the line of the build's output that gives the cause."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """A program, as its manifest describes it.
@@ -60,21 +56,21 @@ class Program:
         return [part.replace("{python}", sys.executable).replace("{here}", str(self.folder)) for part in command]
 
 
-async def build(program: Program) -> None:
-    """Run the program's build commands in its folder.
+async def build(program: Program) -> str:
+    """Run the program's build commands in its folder; return why one could not be run or failed, or an empty string.
 
-    Raises:
-        BuildError: a command could not be run, failed, or took too long.
+    Of a command that failed, the line of its output is returned that gives the cause.
     """
     for command in program.build:
         try:
             status, output = await finish(program.filled(command), program.folder, _BUILD_LIMIT)
         except OSError as error:
-            raise BuildError(f"{command[0]} could not be run: {error}") from error
+            return f"{command[0]} could not be run: {error}"
         if status is None:
-            raise BuildError(f"{command[0]} took longer than {_BUILD_LIMIT:g} s")
+            return f"{command[0]} took longer than {_BUILD_LIMIT:g} s"
         if status:
-            raise BuildError(f"{command[0]} failed: {_cause(output)}")
+            return f"{command[0]} failed: {_cause(output)}"
+    return ""
 
 
 def _cause(output: str) -> str:

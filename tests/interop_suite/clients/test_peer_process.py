@@ -10,8 +10,9 @@ import pytest
 
 from grpc_judge.clients import peer_process as process
 from grpc_judge.clients.peer import Peer, Setting
-from grpc_judge.clients.peer_process import PeerError, PeerProcess
+from grpc_judge.clients.peer_process import PeerProcess
 from grpc_judge.conformance import Calls
+from grpc_judge.runner.process import ProgramError
 from grpc_judge.runner.program import ROOT
 
 READY = 'import sys; print(\'{"event": "ready"}\', flush=True); sys.stdin.readline(); '
@@ -36,7 +37,7 @@ async def whole(program, **told):
 
 async def outcome(program):
     """Return the error message for a program that breaks the contract."""
-    with pytest.raises(PeerError) as caught:
+    with pytest.raises(ProgramError) as caught:
         await whole(program)
     return str(caught.value)
 
@@ -106,7 +107,7 @@ async def gone(words):
 async def test_a_program_that_is_not_there():
     """IO-4: a command that cannot be run is reported with the system's reason."""
     peer = Peer(name="made up", folder=ROOT, command=("/no/such/program",), configurable=frozenset())
-    with pytest.raises(PeerError, match=r"^made up cannot be run: .*No such file or directory"):
+    with pytest.raises(ProgramError, match=r"^made up cannot be run: .*No such file or directory"):
         await PeerProcess(peer, "127.0.0.1:1", 0.1, {}, None).__aenter__()
 
 
