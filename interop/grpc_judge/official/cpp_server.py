@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 from grpc_judge.official.agreement import Agreement
 from grpc_judge.official.client import SECONDS, Assignment, NotJudgedError, reconnect
-from grpc_judge.runner.process import free_port
-from grpc_judge.runner.program import ROOT, Program
+from grpc_judge.runner.process import ProgramProcess, free_port
+from grpc_judge.runner.program import Program
 
 SERVER = Program(
     name="reconnect_interop_server in C++",
@@ -37,38 +38,25 @@ async def be_judged(server: Program = SERVER, seconds: float = SECONDS, maximum:
         maximum: MAX_BACKOFF, in seconds; None for the protocol's.
 
     Raises:
-        OSError: the server program does not exist or could not be run.
+        ProgramError: the server program could not be run.
     """
     title = f"grpc_backoff, before {server.name}"
     async with _running(server) as (control, retry):
         request = Assignment(control_port=control, retry_port=retry, maximum=maximum, seconds=seconds)
         try:
-            outcome = await reconnect(request)
+            return replace(await reconnect(request), title=title)
         except NotJudgedError as error:
             return Agreement(title=title, ours=None, theirs=None, why=str(error))
-    return Agreement(title=title, ours=outcome.verdict, theirs=outcome.passed_there)
 
 
 @contextlib.asynccontextmanager
 async def _running(server: Program) -> AsyncIterator[tuple[int, int]]:
     """Run the server on two free ports; yield the ports once the control port accepts connections."""
     control, retry = free_port(), free_port()  # it cannot choose them itself
-    process = await asyncio.create_subprocess_exec(
-        *server.filled(server.command),
-        f"--control_port={control}",
-        f"--retry_port={retry}",
-        cwd=ROOT,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,  # it logs every connection from a new port
-    )
-    try:
+    ports = (f"--control_port={control}", f"--retry_port={retry}")
+    async with ProgramProcess(server.name, [*server.filled(server.command), *ports]):
         await _until_listening(control)
         yield control, retry
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 async def _until_listening(port: int) -> None:

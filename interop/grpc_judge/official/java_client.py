@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from grpc_judge.official.agreement import Agreement
-from grpc_judge.official.server import ReconnectServer, Settings
+from grpc_judge.official.server import ReconnectServer
 from grpc_judge.official.verdict import OfficialVerdict
 from grpc_judge.runner.program import ROOT, Program, finish
 
@@ -47,7 +47,7 @@ async def judge_client(client: Program, patience: float = _PATIENCE) -> Agreemen
         OSError: the client could not be run.
     """
     verdicts: list[OfficialVerdict] = []
-    async with ReconnectServer(Settings(), verdicts.append) as server:
+    async with ReconnectServer(verdicts.append) as server:
         ports = (f"--server_control_port={server.control_port}", f"--server_retry_port={server.retry_port}")
         status, words = await finish([*client.filled(client.command), *ports], ROOT, patience)
     return Agreement(
