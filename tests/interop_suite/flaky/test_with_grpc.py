@@ -13,11 +13,11 @@ import grpc
 import grpc.aio
 import pytest
 from grpclib.client import Channel, UnaryUnaryMethod
-from grpclib.encoding.base import CodecBase
 from h2.errors import ErrorCodes
 
 import grpc_judge.flaky
 from grpc_judge import flaky
+from grpc_judge.clients.grpclib_aio.__main__ import Bytes
 from grpc_judge.timeline import Ending
 from tests.echo import EchoStub, Message
 from tests.interop_suite.flaky.clients import ROOT, TLS, WITHIN
@@ -200,18 +200,6 @@ async def test_an_outage_and_recovery():
         assert [visit.ending for visit in timeline.visits[:3]] == [Ending.CLOSED, Ending.CLOSED, Ending.RESET]
         (window,) = timeline.refusing
         assert 0.3 <= window.begin <= window.end <= timeline.visits[1].accepted
-
-
-class Bytes(CodecBase):
-    """A grpclib codec that passes bytes through."""
-
-    __content_subtype__ = "proto"
-
-    def encode(self, message, message_type):
-        return message
-
-    def decode(self, data, message_type):
-        return data
 
 
 async def test_grpclib():
