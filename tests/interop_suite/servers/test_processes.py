@@ -24,6 +24,13 @@ async def test_a_program_that_fails(tmp_path):
             pass
 
 
+async def test_a_program_that_is_not_there(tmp_path):
+    """IO-4: a program that cannot be run is reported with the system's reason."""
+    with pytest.raises(FileNotFoundError, match="/no/such/program"):
+        async with running(Server(name="made up", folder=HERE, command=("/no/such/program",)), tmp_path):
+            pass
+
+
 async def test_a_program_that_does_not_start(monkeypatch, tmp_path):
     """IO-4: a program that does not serve in time is reported and killed."""
     monkeypatch.setattr(processes, "STARTUP", 0.2)
