@@ -19,6 +19,7 @@ from grpc_judge.conformance.gaps import (
     count_connections,
     measured,
     shortest_initial,
+    span,
     without_one_early,
 )
 from grpc_judge.conformance.scenario import Scenario
@@ -48,14 +49,8 @@ def _spaced(evidence: Evidence, behaviour: str, spare: int = 0) -> Iterator[Meas
         if visit.accepted >= due - terms.tolerance:  # an early connection does not delay the next
             due = max(due, visit.accepted - each) + each
         if visit.behaviour == behaviour:
-            found.append(
-                Measure(
-                    what=f"gap {number}",
-                    seen=after.accepted - visit.accepted,
-                    allowed=Range(max(0.0, due - visit.accepted - terms.tolerance), math.inf),
-                    since=visit.accepted,
-                )
-            )
+            allowed = Range(max(0.0, due - visit.accepted - terms.tolerance), math.inf)
+            found.append(span(f"gap {number}", visit.accepted, after.accepted, allowed))
     soon = sum(1 for gap in found if gap.missed_by)
     yield count_connections(len(found), Range(1, math.inf), f"connections after {behaviour}")
     yield count_connections(soon, Range(0, spare), f"connections in {evidence.lasted:.1f} s that came too soon")
@@ -72,18 +67,12 @@ def _after(evidence: Evidence, *behaviours: str) -> Iterator[Measure]:
         visit = evidence.visits[place]
         if place < len(found):
             gap = found[place]
-            lasted = evidence.timeline.taken if visit.ended is None else visit.ended
-            high = max(gap.allowed.high, lasted - visit.accepted + evidence.terms.tolerance)
+            high = max(gap.allowed.high, evidence.end_of(visit) - visit.accepted + evidence.terms.tolerance)
             yield replace(gap, allowed=Range(gap.allowed.low, high))
         else:
             longest = evidence.band(place + 1).high + evidence.terms.min_connect_timeout
-            waited = evidence.over - visit.accepted
-            yield Measure(
-                what=f"from attempt {place + 1}, which was the last, to the end of the trial",
-                seen=waited,
-                allowed=Range(0.0, longest),
-                since=visit.accepted,
-            )
+            what = f"from attempt {place + 1}, which was the last, to the end of the trial"
+            yield span(what, visit.accepted, evidence.over, Range(0.0, longest))
 
 
 def _longest_gap_after(seconds: float, evidence: Evidence) -> float:
@@ -153,13 +142,7 @@ def recovery(evidence: Evidence) -> Iterator[Measure]:
     yield count_connections(len(back), Range(1, math.inf), "connections after the server's return")
     for visit in back[:1]:
         longest = _longest_gap_after(gone.end - gone.begin, evidence)
-        waited = visit.accepted - gone.end
-        yield Measure(
-            what="from the server's return to the next attempt",
-            seen=waited,
-            allowed=Range(0.0, longest),
-            since=gone.end,
-        )
+        yield span("from the server's return to the next attempt", gone.end, visit.accepted, Range(0.0, longest))
     answered = sum(request.outcome == "ok" for visit in back for request in visit.requests)
     yield count_calls("calls answered after the server's return", answered, Range(1, math.inf))
     yield from bounds(evidence)
@@ -176,10 +159,7 @@ def first_attempt(evidence: Evidence) -> Iterator[Measure]:
                 f"it dialled {visit.accepted - evidence.began:.2f} s after its start; allowed is {allowed.high:g} s "
                 "after its first call, whose time is known only of a client with a manifest"
             )
-        waited = visit.accepted - evidence.wanted
-        yield Measure(
-            what="from the first call to the first attempt", seen=waited, allowed=allowed, since=evidence.wanted
-        )
+        yield span("from the first call to the first attempt", evidence.wanted, visit.accepted, allowed)
 
 
 @clause("CB-7", Scenario.RESTART, Level.RECOMMENDED)
@@ -200,14 +180,10 @@ def lost_is_replaced(evidence: Evidence) -> Iterator[Measure]:
             continue
         at_once = longest_initial if young else _at_once(evidence).high
         allowed = at_once if evidence.resets else max(at_once, evidence.band(number).high - lived)
-        waited = (follow[0] if follow else evidence.over) - visit.ended
-        if follow or waited > allowed:
-            yield Measure(
-                what=f"from the end of connection {visit.number} to the next attempt",
-                seen=waited,
-                allowed=Range(-math.inf, allowed),
-                since=visit.ended,
-            )
+        until = follow[0] if follow else evidence.over
+        if follow or until - visit.ended > allowed:
+            what = f"from the end of connection {visit.number} to the next attempt"
+            yield span(what, visit.ended, until, Range(-math.inf, allowed))
     yield from bounds(evidence)
 
 

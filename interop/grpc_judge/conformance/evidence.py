@@ -133,6 +133,10 @@ class Evidence:
         """Those of `visits` that received SETTINGS."""
         return tuple(visit for visit in self.visits if visit.settings_sent is not None)
 
+    def end_of(self, visit: Visit) -> float:
+        """Return when a connection ended; for one that is still open, when the record was taken."""
+        return self.timeline.taken if visit.ended is None else visit.ended
+
     @property
     def over(self) -> float:
         """When the client stopped making calls. Connections that are still open then end because it stops."""

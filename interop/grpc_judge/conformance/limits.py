@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from grpc_judge.conformance.clause import NotApplicableError, clause
 from grpc_judge.conformance.evidence import Evidence
-from grpc_judge.conformance.gaps import attempts, bounds, count_calls, count_connections
+from grpc_judge.conformance.gaps import attempts, bounds, count_calls, count_connections, span
 from grpc_judge.conformance.scenario import Scenario
 from grpc_judge.conformance.terms import CLOSE_WITHIN, Range
 from grpc_judge.conformance.verdict import Measure
@@ -34,9 +34,9 @@ def _limits(evidence: Evidence, behaviour: str) -> Iterator[Measure]:
             max(terms.min_connect_timeout, backoff.low) - terms.tolerance,
             max(terms.min_connect_timeout, backoff.high) + CLOSE_WITHIN + terms.tolerance,
         )
-        lasted = _ended(visit, evidence) - visit.accepted
-        if _ended(visit, evidence) < evidence.over or lasted > allowed.high:
-            yield Measure(what=f"attempt {number} lasted", seen=lasted, allowed=allowed, since=visit.accepted)
+        lasted = span(f"attempt {number} lasted", visit.accepted, evidence.end_of(visit), allowed)
+        if evidence.end_of(visit) < evidence.over or lasted.seen > allowed.high:
+            yield lasted
 
 
 def _placed(visits: Iterable[Visit]) -> Iterator[tuple[int, Visit]]:
@@ -52,10 +52,6 @@ def _placed(visits: Iterable[Visit]) -> Iterator[tuple[int, Visit]]:
 def _backoff(place: int, evidence: Evidence) -> Range:
     """Return the allowed gap after an attempt at this position in its series, without tolerance."""
     return replace(evidence, terms=replace(evidence.terms, tolerance=0.0)).band(place)
-
-
-def _ended(visit: Visit, evidence: Evidence) -> float:
-    return evidence.timeline.taken if visit.ended is None else visit.ended
 
 
 def _refuse_short_limit(evidence: Evidence) -> None:
@@ -87,7 +83,7 @@ def one_at_a_time(evidence: Evidence) -> Iterator[Measure]:
         limit = visit.accepted + max(evidence.terms.min_connect_timeout, _backoff(place, evidence).low)
         yield Measure(
             what=f"attempt {number} overlapped with the next one for",
-            seen=max(0.0, min(_ended(visit, evidence), limit) - after.accepted),
+            seen=max(0.0, min(evidence.end_of(visit), limit) - after.accepted),
             allowed=Range(0.0, evidence.terms.tolerance),
             since=after.accepted,
         )
@@ -100,11 +96,11 @@ def no_pause_after_the_limit(evidence: Evidence) -> Iterator[Measure]:
     Measure the time from the end of an attempt, or of its backoff if that is later, to the next attempt.
     """
     yield attempts(evidence.visits, 1)
-    ended = [visit for visit in evidence.visits if _ended(visit, evidence) < evidence.over]
+    ended = [visit for visit in evidence.visits if evidence.end_of(visit) < evidence.over]
     if evidence.visits and (not ended or len(evidence.visits) < _TWO):
         raise NotApplicableError("no attempt was abandoned")
     for number, ((place, visit), (_, after)) in enumerate(pairwise(_placed(evidence.visits)), 1):
-        end = max(_ended(visit, evidence), visit.accepted + _backoff(place, evidence).high)
+        end = max(evidence.end_of(visit), visit.accepted + _backoff(place, evidence).high)
         yield Measure(
             what=f"from the end of attempt {number} to the next one",
             seen=max(0.0, after.accepted - end),
@@ -131,9 +127,9 @@ def trickle_limit(evidence: Evidence) -> Iterator[Measure]:
     Check that trickling bytes do not prolong an attempt beyond a silent one; `limit` judges silent attempts.
     """
     silent = [
-        _ended(visit, evidence) - visit.accepted
+        evidence.end_of(visit) - visit.accepted
         for visit in evidence.visits
-        if visit.behaviour == "silent" and _ended(visit, evidence) < evidence.over
+        if visit.behaviour == "silent" and evidence.end_of(visit) < evidence.over
     ]
     for each in _limits(evidence, "trickle"):
         if each.since is None:
@@ -169,7 +165,7 @@ def one_connection(evidence: Evidence) -> Iterator[Measure]:
     beside = [
         after
         for visit, after in pairwise(evidence.visits)
-        if visit.settings_sent is not None and after.accepted < _ended(visit, evidence)
+        if visit.settings_sent is not None and after.accepted < evidence.end_of(visit)
     ]
     yield count_connections(len(beside), Range(0, 0), "connections made while another one worked")
     yield from bounds(evidence)
