@@ -9,8 +9,7 @@ import click
 from rich.console import Console
 
 from grpc_judge.official.agreement import Agreement, show_agreement
-from grpc_judge.official.cpp_server import SERVER, be_judged
-from grpc_judge.official.java_client import CLIENTS, judge_client
+from grpc_judge.official.programs import CLIENTS, SERVER, be_judged, judge_client
 from grpc_judge.runner.build import build_all, peers_required
 from grpc_judge.runner.process import ProgramError
 from grpc_judge.runner.program import Program

@@ -1,7 +1,10 @@
-"""Runs gRPC's own reconnect-test server, written in C++, to judge this project's client (IO-1).
+"""Runs gRPC's own reconnect-test programs, unchanged: its client for Java, and its server in C++ (IO-1).
 
-This is the unchanged `reconnect_interop_server` that all gRPC languages are tested with. `cpp/build.sh` builds it from
-the source package of the distribution's libgrpc++.
+The client is `io.grpc.testing.integration.ReconnectTestClient`, with each of its two transports; `java/pom.xml`
+downloads it. It always runs for 540 s, and its exit status reflects the answer of our server.
+
+The server is the `reconnect_interop_server` that all gRPC languages are tested with, and judges this project's client.
+`cpp/build.sh` builds it from the source package of the distribution's libgrpc++.
 """
 
 from __future__ import annotations
@@ -14,19 +17,64 @@ from pathlib import Path
 
 from grpc_judge.official.agreement import Agreement
 from grpc_judge.official.client import SECONDS, Assignment, NotJudgedError, reconnect
+from grpc_judge.official.server import ReconnectServer
+from grpc_judge.official.verdict import OfficialVerdict
 from grpc_judge.runner.process import ProgramProcess, free_port
-from grpc_judge.runner.program import Program
+from grpc_judge.runner.program import ROOT, Program, finish
+
+_FOLDER = Path(__file__).parent
+_PATIENCE = 600.0
+"""How long a client may take in total, in seconds: a minute more than its test."""
+_STARTUP = 10.0
+_LAST_WORDS = 400
+
+
+def _client(transport: str, *flags: str) -> Program:
+    return Program(
+        name=f"ReconnectTestClient in Java, over {transport}",
+        folder=_FOLDER / "java",
+        command=(
+            "java",
+            "-Xmx128m",
+            "-cp",
+            "{here}/target/libraries/*",
+            "io.grpc.testing.integration.ReconnectTestClient",
+            *flags,
+        ),
+        programs=("java", "mvn"),
+        build=(("mvn", "-q", "-B", "package"),),
+    )
+
+
+CLIENTS = (_client("Netty"), _client("OkHttp", "--use_okhttp=true"))
+"""The official clients, which share a folder and a build."""
 
 SERVER = Program(
     name="reconnect_interop_server in C++",
-    folder=Path(__file__).parent / "cpp",
+    folder=_FOLDER / "cpp",
     command=("{here}/build/reconnect_server",),
     programs=("apt-get", "dpkg-query", "g++", "grpc_cpp_plugin", "pkg-config", "protoc"),
     build=(("sh", "build.sh"),),
 )
 """The official server program."""
 
-_STARTUP = 10.0
+
+async def judge_client(client: Program, patience: float = _PATIENCE) -> Agreement:
+    """Run a client against a new server of ours and return both verdicts.
+
+    Raises:
+        OSError: the client could not be run.
+    """
+    verdicts: list[OfficialVerdict] = []
+    async with ReconnectServer(verdicts.append) as server:
+        ports = (f"--server_control_port={server.control_port}", f"--server_retry_port={server.retry_port}")
+        status, words = await finish([*client.filled(client.command), *ports], ROOT, patience)
+    return Agreement(
+        title=client.name,
+        ours=verdicts[0] if verdicts else None,
+        theirs=None if status is None else status == 0,
+        why=words[-_LAST_WORDS:],
+    )
 
 
 async def be_judged(server: Program = SERVER, seconds: float = SECONDS, maximum: float | None = None) -> Agreement:
