@@ -20,9 +20,8 @@ from grpc_judge.official import server as official_server
 from grpc_judge.official.agreement import show
 from grpc_judge.official.command import official
 from grpc_judge.runner.build import build_all, peers_required
-from grpc_judge.runner.choice import choose
 from grpc_judge.runner.manifest import ManifestError
-from grpc_judge.runner.program import Program
+from grpc_judge.runner.program import Program, choose
 from grpc_judge.runner.until_told import one_line_for, run_to_the_end, run_until_told
 from grpc_judge.servers import find_servers
 

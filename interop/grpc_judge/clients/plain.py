@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from grpc_judge.clients.peer import Peer, Setting
@@ -92,17 +90,10 @@ class PlainProcess(ProgramProcess):
         super().__init__(peer.name, command, folder=peer.folder)
         self._seconds = seconds
         self._connected = connected
-        self._running = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         """Start nothing yet: the program makes calls as soon as it runs."""
         return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        """End the program if it is running."""
-        await self._running.aclose()
 
     async def ready(self) -> None:
         """Return at once, because the program reports nothing."""
@@ -113,8 +104,7 @@ class PlainProcess(ProgramProcess):
         Raises:
             ProgramError: it cannot be run.
         """
-        await super().__aenter__()
-        self._running.push_async_exit(super().__aexit__)
+        await self._start()
 
     async def account(self) -> Account:
         """Observe the program for its time; the report is empty.

@@ -29,9 +29,9 @@ from grpc_judge.matrix.schedule import AT_ONCE, Wave, waves
 from grpc_judge.matrix.trial import Start, Trial, Trust
 from grpc_judge.matrix.view import MatrixView
 from grpc_judge.runner.build import build_all, peers_required
-from grpc_judge.runner.choice import choose, split
 from grpc_judge.runner.manifest import ManifestError
 from grpc_judge.runner.process import ProgramError
+from grpc_judge.runner.program import choose, split
 from grpc_judge.runner.until_told import run_to_the_end
 from grpc_judge.runner.written import write
 

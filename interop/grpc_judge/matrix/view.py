@@ -77,18 +77,10 @@ class MatrixView:
         if not self.console.is_terminal:
             yield print_line
             return
-        with self._bar() as bar:
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=self.console, transient=True) as bar:
             task = bar.add_task("", total=len(waves))
             yield lambda wave: bar.update(task, description=line(wave), advance=1)
-
-    def _bar(self) -> Progress:
-        return Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=self.console,
-            transient=True,
-        )
 
     def show_each(self, results: Results, allowed: Collection[str] = ()) -> None:
         """Print every verdict on each client, with what to read about those that do not hold."""

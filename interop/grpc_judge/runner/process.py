@@ -35,6 +35,7 @@ class ProgramProcess:
         self._name = name
         self._command = list(command)
         self._folder = folder
+        self._started = False
 
     async def __aenter__(self) -> Self:
         """Start the program.
@@ -42,8 +43,20 @@ class ProgramProcess:
         Raises:
             ProgramError: the program cannot be run.
         """
+        await self._start()
+        return self
+
+    async def _start(self) -> None:
         try:
-            self._process = await self._start()
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                cwd=self._folder,
+                env=_environment(),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,  # it may start other processes, which must be ended too
+            )
         except OSError as error:
             raise ProgramError(f"{self._name} cannot be run: {error}") from error
         assert self._process.stdout is not None
@@ -51,23 +64,14 @@ class ProgramProcess:
         self._complaints = asyncio.create_task(self._process.stderr.read())
         self._ended = asyncio.create_task(self._end_what_is_left())
         self._reading = asyncio.create_task(self._read(self._process.stdout))
-        return self
-
-    async def _start(self) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *self._command,
-            cwd=self._folder,
-            env=_environment(),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # it may start other processes, which must be ended too
-        )
+        self._started = True
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
         """End the program if it is still running."""
+        if not self._started:
+            return
         await self._stop(0.0)
         await asyncio.gather(self._reading, self._complaints, return_exceptions=True)
 

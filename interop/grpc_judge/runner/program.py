@@ -1,4 +1,4 @@
-"""The programs of clients and servers: their requirements, how they are built, and how they are run."""
+"""The programs of clients and servers: their requirements, and how they are chosen, built and run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+AnyProgram = TypeVar("AnyProgram", bound="Program")
 
 ROOT = Path(__file__).parents[2]
 """The working directory of all commands: the folder that contains this package."""
@@ -45,6 +48,11 @@ class Program:
     only_by_name: bool = False
 
     @property
+    def names(self) -> set[str]:
+        """What it may be called on the command line; several programs may share the first word of their names."""
+        return {self.name, self.folder.name, self.name.partition(" ")[0]}
+
+    @property
     def missing(self) -> str:
         """A description of the required modules and programs that are missing; empty if there are none."""
         lacking = [f"the Python module {name}" for name in self.modules if not importlib.util.find_spec(name)]
@@ -54,6 +62,26 @@ class Program:
     def filled(self, command: Sequence[str]) -> list[str]:
         """Return one of the program's commands, with `{python}` and `{here}` replaced by their values."""
         return [part.replace("{python}", sys.executable).replace("{here}", str(self.folder)) for part in command]
+
+
+def choose(programs: Sequence[AnyProgram], flag: str, given: Iterable[str]) -> list[AnyProgram]:
+    """Return the programs with the names in the values of this option; all but those `only_by_name` if there are none.
+
+    Raises:
+        ValueError: a program does not exist.
+    """
+    wanted = split(given)
+    for name in sorted(wanted):
+        if not any(name in program.names for program in programs):
+            raise ValueError(f"{flag}={name}: expected one of {', '.join(program.name for program in programs)}")
+    if not wanted:
+        return [program for program in programs if not program.only_by_name]
+    return [program for program in programs if wanted & program.names]
+
+
+def split(given: Iterable[str]) -> set[str]:
+    """Return the names in the values of an option. Each value may contain several, separated by commas."""
+    return {name.strip() for each in given for name in each.split(",") if name.strip()}
 
 
 async def build(program: Program) -> str:
