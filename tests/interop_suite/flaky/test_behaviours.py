@@ -41,19 +41,6 @@ async def the_visit(server):
     return visit
 
 
-async def test_refuse():
-    """IO-3: with `refuse`, the kernel refuses connections for as long as the script says. Waits 0.5 s."""
-    began = time.monotonic()
-    async with serving([flaky.Step(flaky.Refuse(), lasting=0.5), flaky.Working()]) as server:
-        with pytest.raises(ConnectionRefusedError):
-            await Client.open(server)
-        async with await Client.open_late(server) as client:
-            assert time.monotonic() - began >= 0.5 - EARLY
-            await client.until(SettingsFrame)
-        (window,) = server.timeline().refusing
-        assert window.end - window.begin >= 0.5 - EARLY
-
-
 async def test_refuse_kill():
     """IO-3: `refuse` closes open connections only with `kill`. Waits 2 s."""
     first = flaky.Step(flaky.Working(), lasting=1)
