@@ -45,23 +45,6 @@ async def test_as_the_protocol_has_it():
     assert [gap.allowed.low for gap in outcome.ours.gaps[:3]] == pytest.approx([0.7, 1.18, 1.948])
 
 
-async def test_a_client_on_other_terms_than_the_server_fails():
-    """IO-1: a client fails if its INITIAL_BACKOFF differs from the server's. Takes 3 s of real time."""
-    async with serving() as server:
-        outcome = await reconnect(request_to(server, seconds=3, initial=0.7, maximum=1.0))
-    assert not outcome.theirs
-    assert not outcome.passed
-
-
-async def test_two_clients_one_after_the_other():
-    """IO-1: two clients that ask at the same time are judged one after the other. Takes 5 s of real time."""
-    async with serving(log := Log()) as server:
-        both = [reconnect(request_to(server, seconds=2.5, initial=0.25, maximum=cap)) for cap in (0.25, 0.5)]
-        outcomes = await asyncio.wait_for(asyncio.gather(*both), 60)
-    assert [outcome.passed for outcome in outcomes] == [True, True]
-    assert sorted(verdict.gaps[-1].allowed.high for verdict in log) == pytest.approx([0.4, 0.7])
-
-
 async def test_a_client_that_is_told_to_stop_calls_stop():
     """IO-1: a cancelled client calls Stop, so the next one need not wait for the turn's time limit."""
     async with serving(log := Log()) as server, control(server) as judge:
