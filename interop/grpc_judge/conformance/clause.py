@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from grpc_judge.conformance.evidence import Absent, Evidence
@@ -75,12 +76,19 @@ class Clause:
         return _OURS if self.level is Level.RECOMMENDED else _SOURCES.get(self.rule, _BACKOFF)
 
     def judge(self, evidence: Evidence | Absent) -> Verdict:
-        """Return the verdict on this evidence."""
+        """Return the verdict on this evidence: a pass if there is at least one measure, and all are in their ranges."""
+        verdict = partial(Verdict, clause=self.name, rule=self.rule)
         if isinstance(evidence, Absent):
-            outcome = Outcome.FAIL if evidence.fault else Outcome.NOT_APPLICABLE
-            return Verdict(clause=self.name, rule=self.rule, outcome=outcome, reason=evidence.reason)
-        verdict = verdict_on(self.name, self.rule, lambda: self.measure(evidence))
-        return _inconclusive(verdict, evidence) or verdict
+            return verdict(outcome=Outcome.FAIL if evidence.fault else Outcome.NOT_APPLICABLE, reason=evidence.reason)
+        try:
+            measures = tuple(self.measure(evidence))
+        except NotApplicableError as error:
+            return verdict(outcome=Outcome.NOT_APPLICABLE, reason=str(error))
+        except TooLateError as error:
+            return verdict(outcome=Outcome.INCONCLUSIVE, reason=str(error))
+        holds = len(measures) > 0 and not any(each.missed_by for each in measures)
+        found = verdict(outcome=Outcome.PASS if holds else Outcome.FAIL, measures=measures)
+        return _inconclusive(found, evidence) or found
 
 
 def clause(
@@ -97,18 +105,6 @@ def clause(
         return Clause(name=name, rule=rule, scenario=scenario, says=says, measure=measure, level=level)
 
     return made
-
-
-def verdict_on(name: str, rule: str, measure: Callable[[], Iterable[Measure]]) -> Verdict:
-    """Return the verdict on these measures: a pass if there is at least one, and all are inside their ranges."""
-    try:
-        measures = tuple(measure())
-    except NotApplicableError as error:
-        return Verdict(clause=name, rule=rule, outcome=Outcome.NOT_APPLICABLE, reason=str(error))
-    except TooLateError as error:
-        return Verdict(clause=name, rule=rule, outcome=Outcome.INCONCLUSIVE, reason=str(error))
-    holds = len(measures) > 0 and not any(each.missed_by for each in measures)
-    return Verdict(clause=name, rule=rule, outcome=Outcome.PASS if holds else Outcome.FAIL, measures=measures)
 
 
 def _inconclusive(verdict: Verdict, evidence: Evidence) -> Verdict | None:

@@ -33,11 +33,6 @@ class Calls:
     failed: Mapping[str, int] = field(default_factory=dict)
     unfinished: int = 0
 
-    @property
-    def lost(self) -> int:
-        """How many calls were made but not answered."""
-        return self.made - self.ok
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:

@@ -100,7 +100,7 @@ def rolling_restart(evidence: Evidence) -> Iterator[Measure]:
         if evidence.calls is None:
             raise
         yield count_calls("calls answered", evidence.calls.ok, Range(1, math.inf))
-        yield count_calls("calls lost", evidence.calls.lost, Range(0, 0))
+        yield count_calls("calls lost", evidence.calls.made - evidence.calls.ok, Range(0, 0))
         return
     answered = [_answered(requests) for _, requests in calls.each()]
     yield count_calls("calls answered", sum(answered), Range(1, math.inf))

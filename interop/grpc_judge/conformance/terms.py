@@ -68,11 +68,7 @@ class Terms:
     @property
     def first_capped(self) -> int:
         """The number of the first gap that reaches MAX_BACKOFF."""
-        return next(n for n in itertools.count(1) if self.capped(n))
-
-    def capped(self, n: int) -> bool:
-        """Return whether the n-th gap has reached MAX_BACKOFF."""
-        return self.nominal(n) >= self.cap
+        return next(n for n in itertools.count(1) if self.nominal(n) >= self.cap)
 
     def band(self, n: int) -> Range:
         """Return the allowed range of the n-th gap: the official [0.8 E - tolerance, 1.2 E + tolerance] (IO-2).
@@ -105,7 +101,7 @@ class Terms:
     def longest_gap_after(self, seconds: float) -> Range:
         """Return the range of the longest gap that may be in progress when a series is this many seconds old."""
         n, earliest = 1, 0.0
-        while not self.capped(n):
+        while self.nominal(n) < self.cap:
             earliest += self.band(n).low
             if earliest > seconds:
                 break

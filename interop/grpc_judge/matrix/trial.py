@@ -113,7 +113,8 @@ class Trial:
         async with AsyncExitStack() as stack:
             loop = asyncio.get_running_loop()
             epoch = loop.time()
-            servers = [await stack.enter_async_context(self._server(number, epoch, trust)) for number in self._clients]
+            labels = [f"client {number}" for number in range(1, self.clients + 1)] if self.clients > 1 else [""]
+            servers = [await stack.enter_async_context(self._server(label, epoch, trust)) for label in labels]
             peers = await self._assemble(servers, trust, start, stack)
             dials = stack.enter_context(watch_dials(servers[0].port)) if self.staging.counts_refused else None
             began = wanted = loop.time() - epoch
@@ -153,15 +154,10 @@ class Trial:
         finally:
             await _end(either)
 
-    @property
-    def _clients(self) -> range:
-        return range(1, self.clients + 1)
-
-    def _server(self, number: int, epoch: float, trust: Trust) -> FlakyServer:
+    def _server(self, label: str, epoch: float, trust: Trust) -> FlakyServer:
         script = self.staging.script(self.staging.terms_for(self.pace))
-        client = f"client {number}" if self.clients > 1 else ""
         tls = trust.tls if self.staging.trusted else trust.untrusted
-        return FlakyServer(script, tls if self.staging.tls else None, client=client, epoch=epoch)
+        return FlakyServer(script, tls if self.staging.tls else None, client=label, epoch=epoch)
 
     def _process(self, server: FlakyServer, trust: Trust) -> PeerProcess | PlainProcess:
         settings, ca = self.staging.settings_for(self.peer, self.pace), trust.ca if self.staging.tls else None

@@ -77,20 +77,15 @@ async def judge_client(client: Program, patience: float = _PATIENCE) -> Agreemen
     )
 
 
-async def be_judged(server: Program = SERVER, seconds: float = SECONDS, maximum: float | None = None) -> Agreement:
-    """Have the server judge this project's client and return both verdicts.
-
-    Args:
-        server: the server program.
-        seconds: how long the test lasts.
-        maximum: MAX_BACKOFF, in seconds; None for the protocol's.
+async def be_judged(server: Program = SERVER, seconds: float = SECONDS) -> Agreement:
+    """Have the server judge this project's client for these seconds and return both verdicts.
 
     Raises:
         ProgramError: the server program could not be run.
     """
     title = f"grpc_backoff, before {server.name}"
     async with _running(server) as (control, retry):
-        request = Assignment(control_port=control, retry_port=retry, maximum=maximum, seconds=seconds)
+        request = Assignment(control_port=control, retry_port=retry, seconds=seconds)
         try:
             return replace(await reconnect(request), title=title)
         except NotJudgedError as error:
