@@ -20,7 +20,6 @@ from grpc_judge.official import server as official_server
 from grpc_judge.official.agreement import show
 from grpc_judge.official.command import official
 from grpc_judge.runner.build import build_all, peers_required
-from grpc_judge.runner.manifest import ManifestError
 from grpc_judge.runner.program import Program, choose
 from grpc_judge.runner.until_told import one_line_for, run_to_the_end, run_until_told
 from grpc_judge.servers import find_servers
@@ -42,10 +41,8 @@ def build(context: click.Context, names: tuple[str, ...]) -> None:
     Programs that are missing on this machine or cannot be built are listed. They are an error only if the environment
     has GRPC_BACKOFF_REQUIRE_PEERS=1.
     """
-    try:
+    with one_line_for(ValueError):
         programs: list[Program] = [*choose(find_peers(), "--peers", names), *([] if names else find_servers())]
-    except (ManifestError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
     built = run_to_the_end(build_all(programs, click.echo))
     context.exit(1 if peers_required() and any(each.missing for each in built) else 0)
 
