@@ -135,5 +135,5 @@ def test_the_table_goes_into_a_page(monkeypatch, tmp_path):
     before, _, rows = page.read_text().partition(f"\n<!-- begin: {place}\n")
     rows, _, after = rows.partition(f"<!-- end: {place}\n")
     assert (before, after) == ("before", "after\n")
-    assert rows.splitlines()[-1] == "| cap-half | MAX_BACKOFF is halved | cap | 1 of 1 | |"
+    assert rows.strip().splitlines()[-1] == "| cap-half | MAX_BACKOFF is halved | cap | 1 of 1 | |"
     assert "an old table" not in rows
