@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc.aio
@@ -11,9 +11,11 @@ from grpc_judge.clients.grpc_sync import opened
 from grpc_judge.clients.peer_program import CALL_ID, METHOD, CallFailed, CallOrder, Tally, keep_busy
 
 
-async def call_all(order: CallOrder, api: Any, options: Sequence[tuple[str, Any]]) -> Tally:
-    """Open a channel of `api`, which is `grpc.aio` or like it, and keep it busy with calls until the time is up."""
-    channel = opened(order, api, options)
+async def call_all(
+    order: CallOrder, options: Sequence[tuple[str, Any]], insecure: Callable[..., Any], secure: Callable[..., Any]
+) -> Tally:
+    """Open a channel as `grpc_sync.opened` does, and keep it busy with calls until the time is up."""
+    channel = opened(order, options, insecure, secure)
     method = channel.unary_unary(METHOD)
 
     async def call(wait_for_ready: bool, number: str) -> None:

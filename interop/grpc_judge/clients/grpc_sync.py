@@ -14,11 +14,16 @@ import grpc
 from grpc_judge.clients.peer_program import CALL_ID, GRACE, METHOD, CallOrder, Tally
 
 
-def opened(order: CallOrder, api: Any, options: Sequence[tuple[str, Any]]) -> Any:
-    """Open a channel of `api`, a module such as `grpc.aio`, with these options and with TLS if the order has a CA."""
+def opened(
+    order: CallOrder, options: Sequence[tuple[str, Any]], insecure: Callable[..., Any], secure: Callable[..., Any]
+) -> Any:
+    """Open a channel with these options by one of these functions: by `secure`, which uses TLS, if the order has a CA.
+
+    They are functions and not their module, which may load them late: a program must have loaded when it is ready.
+    """
     if order.ca is None:
-        return api.insecure_channel(order.target, options)
-    return api.secure_channel(order.target, grpc.ssl_channel_credentials(order.ca), options)
+        return insecure(order.target, options)
+    return secure(order.target, grpc.ssl_channel_credentials(order.ca), options)
 
 
 class _Workers:

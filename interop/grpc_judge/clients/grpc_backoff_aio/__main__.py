@@ -15,7 +15,7 @@ from grpc_judge.clients.peer_program import CallOrder, command
 @command
 def main(order: CallOrder) -> None:
     """Keep one channel busy with calls."""
-    tally = asyncio.run(call_all(order, aio, order.own_options))
+    tally = asyncio.run(call_all(order, order.own_options, aio.insecure_channel, aio.secure_channel))
     tally.say_done(grpc_backoff=grpc_backoff.__version__, grpcio=grpc.__version__)
 
 

@@ -14,7 +14,8 @@ from grpc_judge.clients.peer_program import CallOrder, command
 @command
 def main(order: CallOrder) -> None:
     """Keep one channel busy with calls."""
-    asyncio.run(call_all(order, grpc.aio, order.core_options)).say_done(grpcio=grpc.__version__)
+    tally = asyncio.run(call_all(order, order.core_options, grpc.aio.insecure_channel, grpc.aio.secure_channel))
+    tally.say_done(grpcio=grpc.__version__)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from grpc_judge.clients.peer_program import CallOrder, command
 @command
 def main(order: CallOrder) -> None:
     """Keep one channel busy with calls."""
-    call_all(order, opened(order, grpc, order.core_options)).say_done(grpcio=grpc.__version__)
+    channel = opened(order, order.core_options, grpc.insecure_channel, grpc.secure_channel)
+    call_all(order, channel).say_done(grpcio=grpc.__version__)
 
 
 if __name__ == "__main__":
