@@ -17,13 +17,10 @@ from grpc_judge.matrix.mutants import mutants
 from grpc_judge.matrix.verify import verify
 from grpc_judge.official import client as official_client
 from grpc_judge.official import server as official_server
+from grpc_judge.official.agreement import show
 from grpc_judge.official.command import official
-from grpc_judge.official.report import show
-from grpc_judge.official.verdict import OfficialVerdict
 from grpc_judge.runner.build import build_all, peers_required
-from grpc_judge.runner.choice import choose
-from grpc_judge.runner.manifest import ManifestError
-from grpc_judge.runner.program import Program
+from grpc_judge.runner.program import Program, choose
 from grpc_judge.runner.until_told import one_line_for, run_to_the_end, run_until_told
 from grpc_judge.servers import find_servers
 
@@ -44,10 +41,8 @@ def build(context: click.Context, names: tuple[str, ...]) -> None:
     Programs that are missing on this machine or cannot be built are listed. They are an error only if the environment
     has GRPC_BACKOFF_REQUIRE_PEERS=1.
     """
-    try:
+    with one_line_for(ValueError):
         programs: list[Program] = [*choose(find_peers(), "--peers", names), *([] if names else find_servers())]
-    except (ManifestError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
     built = run_to_the_end(build_all(programs, click.echo))
     context.exit(1 if peers_required() and any(each.missing for each in built) else 0)
 
@@ -69,25 +64,22 @@ def server(control_port: int, retry_port: int, host: str, initial_backoff_ms: in
     It prints its ports on one line, and then every client's gaps and verdict. If --initial_backoff_ms is shorter than
     the protocol's, the clients must have the same setting. Clients report their own maximum backoff.
     """
-    settings = official_server.Settings(
-        host=host,
-        control_port=control_port,
-        retry_port=retry_port,
-        initial_backoff=initial_backoff_ms / 1000,
-        turn_limit=turn_limit,
-    )
-    with one_line_for(OSError, RuntimeError, ValueError):
-        run_until_told(_serve(settings))
-
-
-async def _serve(settings: official_server.Settings) -> None:
     console = Console()
+    with one_line_for(OSError, RuntimeError, ValueError):
+        serving = official_server.ReconnectServer(
+            lambda verdict: show(verdict, console),
+            host=host,
+            control_port=control_port,
+            retry_port=retry_port,
+            initial_backoff=initial_backoff_ms / 1000,
+            turn_limit=turn_limit,
+        )
+        run_until_told(_serve(serving))
 
-    def judged(verdict: OfficialVerdict) -> None:
-        show(verdict, console)
 
-    async with official_server.ReconnectServer(settings, judged) as running:
-        click.echo(f"control_port={running.control_port} retry_port={running.retry_port}")
+async def _serve(server: official_server.ReconnectServer) -> None:
+    async with server:
+        click.echo(f"control_port={server.control_port} retry_port={server.retry_port}")
         await asyncio.Event().wait()
 
 
@@ -126,8 +118,8 @@ def client(
         outcome = run_until_told(official_client.reconnect(request, begun))
     if outcome is None:
         raise click.Abort
-    show(outcome.verdict, Console())
-    click.echo(f"the server says: {'passed' if outcome.passed_there else 'failed'}")
+    show(outcome.ours, Console())
+    click.echo(f"the server says: {'passed' if outcome.theirs else 'failed'}")
     context.exit(0 if outcome.passed else 1)
 
 

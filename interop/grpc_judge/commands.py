@@ -7,7 +7,7 @@ from typing import BinaryIO, TextIO
 
 import click
 
-from grpc_judge.conformance import PROTOCOL, source
+from grpc_judge.conformance import PROTOCOL
 from grpc_judge.flaky import FlakyServer, Tls, Working, read_script, write_script
 from grpc_judge.flaky.behaviours import BY_NAME
 from grpc_judge.flaky.control import controlled
@@ -45,7 +45,7 @@ def explain(wanted: tuple[str, ...]) -> None:
         staging = STAGINGS[clause.scenario]
         click.echo(
             f"  {clause.says}\n"
-            f"  source   {source(clause)}\n"
+            f"  source   {clause.source}\n"
             f"  seen by  a server that {clause.scenario.value}\n"
             f"  script   {write_script(staging.script(PROTOCOL))}"
         )

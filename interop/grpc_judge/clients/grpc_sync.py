@@ -1,21 +1,29 @@
-"""Makes the calls for peers whose channel is a threaded `grpc.Channel`."""
+"""Makes the calls for peers whose channel is a threaded `grpc.Channel`, and opens channels."""
 
 from __future__ import annotations
 
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 import grpc
 
 from grpc_judge.clients.peer_program import CALL_ID, GRACE, METHOD, CallOrder, Tally
 
 
-def credentials(order: CallOrder) -> grpc.ChannelCredentials | None:
-    """Return the credentials for TLS; None if the peer connects without TLS."""
-    return None if order.ca is None else grpc.ssl_channel_credentials(order.ca)
+def opened(
+    order: CallOrder, options: Sequence[tuple[str, Any]], insecure: Callable[..., Any], secure: Callable[..., Any]
+) -> Any:
+    """Open a channel with these options by one of these functions: by `secure`, which uses TLS, if the order has a CA.
+
+    They are functions and not their module, which may load them late: a program must have loaded when it is ready.
+    """
+    if order.ca is None:
+        return insecure(order.target, options)
+    return secure(order.target, grpc.ssl_channel_credentials(order.ca), options)
 
 
 class _Workers:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from grpc_judge.clients.peer import Peer, Setting
 from grpc_judge.conformance import Calls
-from grpc_judge.runner.process import ProgramError, ProgramProcess
+from grpc_judge.runner.process import ProgramProcess
 
 WORKERS = 4
 """How many calls a client is asked to make concurrently."""
@@ -20,10 +22,6 @@ _STARTUP = 60.0
 _WINDING_DOWN = 30.0
 """How long a peer may take to exit after the time for calls, in seconds."""
 _PAUSE_MS = 20
-
-
-class PeerError(ProgramError):
-    """A peer violated its contract. The message says how and includes the peer's last output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +37,8 @@ class Account:
     versions: Mapping[str, str]
 
 
-class PeerProcess(ProgramProcess[Account]):
+class PeerProcess(ProgramProcess):
     """One run of a peer's program. It starts when the context is entered and has ended when the context is left."""
-
-    error = PeerError
 
     def __init__(
         self, peer: Peer, target: str, seconds: float, settings: Mapping[Setting, int], ca: Path | None
@@ -55,14 +51,27 @@ class PeerProcess(ProgramProcess[Account]):
             told["ca"] = str(ca)
         arguments = [part for name, value in told.items() for part in (f"--{name}", str(value))]
         super().__init__(peer.name, [*peer.filled(peer.command), *arguments])
+        self._ready = asyncio.Event()
+        self._account: Account | None = None
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        """End the program if it is still running. One that has given its account may end by itself."""
+        await self._stop(_WINDING_DOWN if self._reading.done() else 0.0)
+        await super().__aexit__(exc_type, exc_val, exc_tb)
 
     async def ready(self) -> None:
         """Wait until the peer is ready to start.
 
         Raises:
-            PeerError: the peer exited or took too long.
+            ProgramError: the peer exited or took too long.
         """
-        await self._be_ready(_STARTUP)
+        ready = asyncio.create_task(self._ready.wait())
+        await asyncio.wait({ready, self._reading}, timeout=_STARTUP, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if not self._ready.is_set():
+            raise await self._fault(f"was not ready within {_STARTUP:g} s")
 
     async def begin(self) -> None:
         """Send the start signal, after which the peer makes its first call."""
@@ -73,27 +82,30 @@ class PeerProcess(ProgramProcess[Account]):
         """Wait until the peer has exited and return its report.
 
         Raises:
-            PeerError: the peer exited without a report, or did not exit.
+            ProgramError: the peer exited without a report, or did not exit.
         """
         await asyncio.wait({self._reading}, timeout=self._seconds + _WINDING_DOWN)
         if not self._reading.done():
             raise await self._fault(f"went on for {_WINDING_DOWN:g} s after its time")
         if self._reading.exception() is not None:
             raise await self._fault("said what is no account of its calls")
-        account = self._reading.result()
-        if account is None:
+        if self._account is None:
             raise await self._fault("gave no account of its calls")
-        return account
+        return self._account
 
-    async def _end(self) -> None:
-        await self._stop(_WINDING_DOWN if self._reading.done() else 0.0)
+    async def _read(self, output: asyncio.StreamReader) -> None:
+        async for line in output:
+            said = _parse(line)
+            if said.get("event") == "ready":
+                self._ready.set()
+            elif said.get("event") == "done":
+                calls = Calls(made=said["made"], ok=said["ok"], failed=said["failed"], unfinished=said["unfinished"])
+                self._account = Account(calls, said["versions"])
 
-    def _heard(self, said: Mapping[str, Any]) -> Account | None:
-        if said.get("event") == "ready":
-            self._ready.set()
-        return _account(said) if said.get("event") == "done" else None
 
-
-def _account(said: Mapping[str, Any]) -> Account:
-    calls = Calls(made=said["made"], ok=said["ok"], failed=said["failed"], unfinished=said["unfinished"])
-    return Account(calls, said["versions"])
+def _parse(line: bytes) -> Mapping[str, Any]:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return {}  # other output, such as a runtime's greeting
+    return said if isinstance(said, dict) else {}

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -64,8 +65,9 @@ class CallOrder:
 
     @property
     def own_options(self) -> list[tuple[str, float]]:
-        """Channel options for the settings that only this project's channels have."""
-        return [] if self.stable_after_ms is None else [("grpc_backoff.stable_after", self.stable_after_ms / 1000)]
+        """Channel options that apply these settings to this project's channels."""
+        own = [] if self.stable_after_ms is None else [("grpc_backoff.stable_after", self.stable_after_ms / 1000)]
+        return [*self.core_options, *own]
 
 
 class CallFailed(Exception):  # noqa: N818 - an outcome, not an error of the program
@@ -142,31 +144,9 @@ def command(run: Callable[[CallOrder], None]) -> click.Command:
     @click.option("--min-connect-timeout-ms", type=int)
     @click.option("--stable-after-ms", type=int)
     @click.option("--defect", hidden=True)
-    def peer(
-        target: str,
-        seconds: float,
-        workers: int,
-        pause_ms: int,
-        ca: Path | None,
-        initial_ms: int | None,
-        max_ms: int | None,
-        min_connect_timeout_ms: int | None,
-        stable_after_ms: int | None,
-        defect: str | None,
-    ) -> None:
+    def peer(pause_ms: int, ca: Path | None, **given: Any) -> None:
         """Keep one channel busy with calls and report how they ended."""
-        order = CallOrder(
-            target=target,
-            seconds=seconds,
-            workers=workers,
-            pause=pause_ms / 1000,
-            ca=None if ca is None else ca.read_bytes(),
-            initial_ms=initial_ms,
-            max_ms=max_ms,
-            min_connect_timeout_ms=min_connect_timeout_ms,
-            stable_after_ms=stable_after_ms,
-            defect=defect,
-        )
+        order = CallOrder(pause=pause_ms / 1000, ca=None if ca is None else ca.read_bytes(), **given)
         _wait_for_start()
         run(order)
 

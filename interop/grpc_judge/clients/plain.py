@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from grpc_judge.clients.peer import Peer, Setting
-from grpc_judge.clients.peer_process import WORKERS, Account, PeerError
+from grpc_judge.clients.peer_process import WORKERS, Account
 from grpc_judge.conformance import Calls
 from grpc_judge.runner.process import ProgramProcess
 
@@ -75,10 +73,8 @@ def plain_peer(
     )
 
 
-class PlainProcess(ProgramProcess[None]):
+class PlainProcess(ProgramProcess):
     """One run of such a program. It starts at `begin` and is ended when it has been observed long enough."""
-
-    error = PeerError
 
     def __init__(
         self,
@@ -94,17 +90,10 @@ class PlainProcess(ProgramProcess[None]):
         super().__init__(peer.name, command, folder=peer.folder)
         self._seconds = seconds
         self._connected = connected
-        self._running = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         """Start nothing yet: the program makes calls as soon as it runs."""
         return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        """End the program if it is running."""
-        await self._running.aclose()
 
     async def ready(self) -> None:
         """Return at once, because the program reports nothing."""
@@ -113,16 +102,15 @@ class PlainProcess(ProgramProcess[None]):
         """Start the program.
 
         Raises:
-            PeerError: it cannot be run.
+            ProgramError: it cannot be run.
         """
-        await super().__aenter__()
-        self._running.push_async_exit(super().__aexit__)
+        await self._start()
 
     async def account(self) -> Account:
         """Observe the program for its time; the report is empty.
 
         Raises:
-            PeerError: the program did not connect, or ended too soon.
+            ProgramError: the program did not connect, or ended too soon.
         """
         connected = asyncio.ensure_future(self._connected())
         try:
@@ -135,11 +123,3 @@ class PlainProcess(ProgramProcess[None]):
         if self._reading.done():
             raise await self._fault("ended too soon")
         return Account(Calls(), {})
-
-    async def _read(self) -> None:
-        assert self._process.stdout is not None
-        while await self._process.stdout.read(1 << 16):
-            pass  # whatever it prints is not for the judge
-
-    def _heard(self, said: Mapping[str, Any]) -> None:
-        raise NotImplementedError  # `_read` parses nothing

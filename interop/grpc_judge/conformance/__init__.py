@@ -10,14 +10,10 @@ the records of servers (`grpc_judge.timeline`); nothing opens a socket or reads 
 
 from __future__ import annotations
 
+from grpc_judge.conformance import connections, limits, requests, series
 from grpc_judge.conformance.clause import Clause, Level, judge
-from grpc_judge.conformance.connections import CONNECTIONS
 from grpc_judge.conformance.evidence import Absent, Calls, Evidence
-from grpc_judge.conformance.limits import LIMITS
-from grpc_judge.conformance.requests import REQUESTS
 from grpc_judge.conformance.scenario import Scenario
-from grpc_judge.conformance.series import SERIES
-from grpc_judge.conformance.sources import source
 from grpc_judge.conformance.terms import CLOSE_WITHIN, PROTOCOL, Range, Terms
 from grpc_judge.conformance.verdict import Measure, Outcome, Unit, Verdict
 
@@ -38,10 +34,13 @@ __all__ = [
     "Unit",
     "Verdict",
     "judge",
-    "source",
 ]
 
+_MODULES = (series, limits, connections, requests)
 CLAUSES = tuple(
-    sorted((*SERIES, *LIMITS, *CONNECTIONS, *REQUESTS), key=lambda clause: (clause.rule[:2], int(clause.rule[3:])))
+    sorted(
+        (each for module in _MODULES for each in vars(module).values() if isinstance(each, Clause)),
+        key=lambda clause: (clause.rule[:2], int(clause.rule[3:])),
+    )
 )
 """All clauses, ordered by rule."""

@@ -1,10 +1,20 @@
-"""Clauses: requirements on clients, each with a rule, a scenario and a function that measures the client there."""
+"""Clauses: requirements on clients, each with a rule, a scenario and a function that measures the client there.
+
+To add one, write a function and decorate it with `clause`. Its docstring says what the clause requires::
+
+    @clause("CB-1", Scenario.SLOW_SETTINGS)
+    def one_connection(evidence: Evidence) -> Iterator[Measure]:
+        \"\"\"A client opens only one connection to a server that works.\"\"\"
+        yield count_connections(len(evidence.visits), Range(1, 1))
+"""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
 from grpc_judge.conformance.evidence import Absent, Evidence
 from grpc_judge.conformance.fit import fit
@@ -20,6 +30,15 @@ class Level(enum.Enum):
     """What gRPC's documents and HTTP/2 require of every client."""
     RECOMMENDED = "recommended"
     """A rule of this project for a case that the protocol leaves open. No other client claims to follow it."""
+
+
+_BACKOFF: Final = "https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md"
+_OURS: Final = "https://github.com/grpc-backoff/grpc-backoff/blob/main/docs/behaviour.md"
+_SOURCES: Final = {
+    "CH-3": "https://github.com/grpc/grpc/blob/master/doc/wait-for-ready.md",
+    "CH-6": "https://www.rfc-editor.org/rfc/rfc9113.html#section-6.8",
+    "CH-7": "https://github.com/grpc/proposal/blob/master/A6-client-retries.md#transparent-retries",
+}
 
 
 class NotApplicableError(Exception):
@@ -51,25 +70,41 @@ class Clause:
     measure: Callable[[Evidence], Iterable[Measure]]
     level: Level = Level.PROTOCOL
 
+    @property
+    def source(self) -> str:
+        """The address of the document that it follows: gRPC's protocol unless it is a recommendation."""
+        return _OURS if self.level is Level.RECOMMENDED else _SOURCES.get(self.rule, _BACKOFF)
+
     def judge(self, evidence: Evidence | Absent) -> Verdict:
-        """Return the verdict on this evidence."""
+        """Return the verdict on this evidence: a pass if there is at least one measure, and all are in their ranges."""
+        verdict = partial(Verdict, clause=self.name, rule=self.rule)
         if isinstance(evidence, Absent):
-            outcome = Outcome.FAIL if evidence.fault else Outcome.NOT_APPLICABLE
-            return Verdict(clause=self.name, rule=self.rule, outcome=outcome, reason=evidence.reason)
-        verdict = verdict_on(self.name, self.rule, lambda: self.measure(evidence))
-        return _inconclusive(verdict, evidence) or verdict
+            return verdict(outcome=Outcome.FAIL if evidence.fault else Outcome.NOT_APPLICABLE, reason=evidence.reason)
+        try:
+            measures = tuple(self.measure(evidence))
+        except NotApplicableError as error:
+            return verdict(outcome=Outcome.NOT_APPLICABLE, reason=str(error))
+        except TooLateError as error:
+            return verdict(outcome=Outcome.INCONCLUSIVE, reason=str(error))
+        holds = len(measures) > 0 and not any(each.missed_by for each in measures)
+        found = verdict(outcome=Outcome.PASS if holds else Outcome.FAIL, measures=measures)
+        return _inconclusive(found, evidence) or found
 
 
-def verdict_on(name: str, rule: str, measure: Callable[[], Iterable[Measure]]) -> Verdict:
-    """Return the verdict on these measures: a pass if there is at least one, and all are inside their ranges."""
-    try:
-        measures = tuple(measure())
-    except NotApplicableError as error:
-        return Verdict(clause=name, rule=rule, outcome=Outcome.NOT_APPLICABLE, reason=str(error))
-    except TooLateError as error:
-        return Verdict(clause=name, rule=rule, outcome=Outcome.INCONCLUSIVE, reason=str(error))
-    holds = len(measures) > 0 and not any(each.missed_by for each in measures)
-    return Verdict(clause=name, rule=rule, outcome=Outcome.PASS if holds else Outcome.FAIL, measures=measures)
+def clause(
+    rule: str, scenario: Scenario, level: Level = Level.PROTOCOL
+) -> Callable[[Callable[[Evidence], Iterable[Measure]]], Clause]:
+    """Return a decorator that makes a clause of a function, which `Clause.measure` describes.
+
+    The clause has the function's name, with hyphens. The first line of the docstring says what it requires.
+    """
+
+    def made(measure: Callable[[Evidence], Iterable[Measure]]) -> Clause:
+        says = (measure.__doc__ or "").partition("\n")[0]
+        name = measure.__name__.replace("_", "-")
+        return Clause(name=name, rule=rule, scenario=scenario, says=says, measure=measure, level=level)
+
+    return made
 
 
 def _inconclusive(verdict: Verdict, evidence: Evidence) -> Verdict | None:

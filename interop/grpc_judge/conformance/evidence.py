@@ -33,11 +33,6 @@ class Calls:
     failed: Mapping[str, int] = field(default_factory=dict)
     unfinished: int = 0
 
-    @property
-    def lost(self) -> int:
-        """How many calls were made but not answered."""
-        return self.made - self.ok
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
@@ -127,6 +122,15 @@ class Evidence:
     def visits(self) -> tuple[Visit, ...]:
         """The connections that the server accepted while the client made calls, in order."""
         return tuple(visit for visit in self.timeline.visits if visit.accepted < self.over)
+
+    @property
+    def served(self) -> tuple[Visit, ...]:
+        """Those of `visits` that received SETTINGS."""
+        return tuple(visit for visit in self.visits if visit.settings_sent is not None)
+
+    def end_of(self, visit: Visit) -> float:
+        """Return when a connection ended; for one that is still open, when the record was taken."""
+        return self.timeline.taken if visit.ended is None else visit.ended
 
     @property
     def over(self) -> float:

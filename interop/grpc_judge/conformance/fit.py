@@ -190,13 +190,8 @@ def _explanations(choices: Iterable[Sequence[Trait]], told: Schedule, gaps: Gaps
 
 def _with_late_timers(told: Schedule, gaps: Gaps) -> list[_Explanation]:
     """Return the best explanations for a client that does what its settings say, or all but one, but is late."""
-    late = _explanations(_SINGLE, _with_timer(told, gaps), gaps)
-    return [replace(each, worth=each.worth - _TIMER) for each in late]
-
-
-def _with_timer(told: Schedule, gaps: Gaps) -> Schedule:
-    """Return the schedule that the settings give, with the likeliest late timer."""
-    return _likeliest([told.changed(**timer) for timer in _TIMERS], gaps)
+    timer = _likeliest([told.changed(**timer) for timer in _TIMERS], gaps)
+    return [replace(each, worth=each.worth - _TIMER) for each in _explanations(_SINGLE, timer, gaps)]
 
 
 def _likeliest(schedules: Sequence[Schedule], gaps: Gaps) -> Schedule:

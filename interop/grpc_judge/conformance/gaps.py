@@ -26,9 +26,13 @@ def measured(starts: Sequence[float], evidence: Evidence) -> Iterator[Measure]:
     """Yield each gap in a series of attempts, with its allowed range."""
     before = None
     for number, (start, after) in enumerate(pairwise(starts), 1):
-        length = after - start
-        yield Measure(what=f"gap {number}", seen=length, allowed=evidence.band(number, before), since=start)
-        before = length
+        yield span(f"gap {number}", start, after, evidence.band(number, before))
+        before = after - start
+
+
+def span(what: str, since: float, until: float, allowed: Range) -> Measure:
+    """Return the time from one moment to another, compared with the allowed range."""
+    return Measure(what=what, seen=until - since, allowed=allowed, since=since)
 
 
 def attempts(series: Sequence[object], fewest: int, what: str = "attempts seen") -> Measure:
@@ -120,8 +124,7 @@ def _gap(start: float, after: float, evidence: Evidence) -> float:
 
 def after_loss(evidence: Evidence) -> list[float]:
     """Return the start times of the attempts after the loss of a served connection, without one early attempt."""
-    served = [visit for visit in evidence.visits if visit.settings_sent is not None]
-    return without_one_early(accepted(after_service(evidence.visits)), evidence) if served else []
+    return without_one_early(accepted(after_service(evidence.visits)), evidence) if evidence.served else []
 
 
 def resets_at_settings(evidence: Evidence) -> bool:

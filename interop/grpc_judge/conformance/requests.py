@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from grpc_judge.conformance.clause import Clause, NotApplicableError
+from grpc_judge.conformance.clause import NotApplicableError, clause
 from grpc_judge.conformance.evidence import Evidence
 from grpc_judge.conformance.gaps import count_calls, count_connections
 from grpc_judge.conformance.scenario import Scenario
@@ -72,42 +72,8 @@ def _connections(evidence: Evidence, fewest: int = _ENOUGH) -> Measure:
     return count_connections(len(evidence.visits), Range(fewest, math.inf))
 
 
-def _loses_none(evidence: Evidence) -> Iterator[Measure]:
-    """Count unanswered calls, except those that a server did not accept and the last one of each worker."""
-    yield _connections(evidence)
-    try:
-        calls = _calls(evidence)
-    except NotApplicableError:  # fall back to the client's own counts
-        if evidence.calls is None:
-            raise
-        yield count_calls("calls answered", evidence.calls.ok, Range(1, math.inf))
-        yield count_calls("calls lost", evidence.calls.lost, Range(0, 0))
-        return
-    answered = [_answered(requests) for _, requests in calls.each()]
-    yield count_calls("calls answered", sum(answered), Range(1, math.inf))
-    last = calls.last_ones()
-    lost = [
-        call
-        for call, requests in calls.each()
-        if not _answered(requests) and call not in last and not any(where == _REFUSING for where, _ in requests)
-    ]
-    yield count_calls("calls lost", len(lost) + calls.never_seen(), Range(0, 0))
-
-
 def _answered(requests: Sequence[tuple[str, Request]]) -> bool:
     return any(request.outcome == "ok" for _, request in requests)
-
-
-def _repeats_refused(evidence: Evidence) -> Iterator[Measure]:
-    yield _connections(evidence)
-    calls = _calls(evidence)
-    refusing = [visit for visit in evidence.visits if visit.behaviour == _REFUSING]
-    if refusing and not any(visit.requests for visit in refusing):
-        raise NotApplicableError("no call was sent to the server that refuses calls")
-    refused = [requests for _, requests in calls.each() if any(where == _REFUSING for where, _ in requests)]
-    yield count_calls("calls that a server did not process", len(refused), Range(1, math.inf))
-    dropped = sum(1 for requests in refused if not _answered(requests))
-    yield count_calls("of these, calls that were not sent again", dropped, Range(0, 0))
 
 
 def _came_back(evidence: Evidence) -> Iterator[Measure]:
@@ -121,7 +87,49 @@ def _came_back(evidence: Evidence) -> Iterator[Measure]:
         raise NotApplicableError("the client did not reconnect after the outage")
 
 
-def _repeats_no_lost(evidence: Evidence) -> Iterator[Measure]:
+@clause("CH-6", Scenario.RESTART)
+def rolling_restart(evidence: Evidence) -> Iterator[Measure]:
+    """No call is lost when a server sends GOAWAY and is replaced gracefully.
+
+    Count unanswered calls, except those that a server did not accept and the last one of each worker.
+    """
+    yield _connections(evidence)
+    try:
+        calls = _calls(evidence)
+    except NotApplicableError:  # fall back to the client's own counts
+        if evidence.calls is None:
+            raise
+        yield count_calls("calls answered", evidence.calls.ok, Range(1, math.inf))
+        yield count_calls("calls lost", evidence.calls.made - evidence.calls.ok, Range(0, 0))
+        return
+    answered = [_answered(requests) for _, requests in calls.each()]
+    yield count_calls("calls answered", sum(answered), Range(1, math.inf))
+    last = calls.last_ones()
+    lost = [
+        call
+        for call, requests in calls.each()
+        if not _answered(requests) and call not in last and not any(where == _REFUSING for where, _ in requests)
+    ]
+    yield count_calls("calls lost", len(lost) + calls.never_seen(), Range(0, 0))
+
+
+@clause("CH-7", Scenario.RESTART)
+def refused_is_repeated(evidence: Evidence) -> Iterator[Measure]:
+    """A call that the server did not process, according to its GOAWAY, is sent again."""
+    yield _connections(evidence)
+    calls = _calls(evidence)
+    refusing = [visit for visit in evidence.visits if visit.behaviour == _REFUSING]
+    if refusing and not any(visit.requests for visit in refusing):
+        raise NotApplicableError("no call was sent to the server that refuses calls")
+    refused = [requests for _, requests in calls.each() if any(where == _REFUSING for where, _ in requests)]
+    yield count_calls("calls that a server did not process", len(refused), Range(1, math.inf))
+    dropped = sum(1 for requests in refused if not _answered(requests))
+    yield count_calls("of these, calls that were not sent again", dropped, Range(0, 0))
+
+
+@clause("CH-7", Scenario.OUTAGE)
+def lost_is_not_repeated(evidence: Evidence) -> Iterator[Measure]:
+    """A call that the server may have processed is not sent again."""
     yield from _came_back(evidence)
     taken = [
         sum(1 for _, request in requests if request.outcome != "refused") for _, requests in _calls(evidence).each()
@@ -130,14 +138,20 @@ def _repeats_no_lost(evidence: Evidence) -> Iterator[Measure]:
     yield count_calls("calls sent again although a server had processed them", sum(n > 1 for n in taken), Range(0, 0))
 
 
-def _waits(evidence: Evidence) -> Iterator[Measure]:
-    """Allow each wait-for-ready worker one call that was lost with the broken connection before the server read it."""
+@clause("CH-3", Scenario.OUTAGE)
+def waits_for_ready(evidence: Evidence) -> Iterator[Measure]:
+    """A wait-for-ready call survives failed attempts to connect.
+
+    Allow each wait-for-ready worker one call that was lost with the broken connection before the server read it.
+    """
     yield from _came_back(evidence)
     never = _calls(evidence).never_seen(wait_for_ready=True)
     yield count_calls("calls that should have waited but never arrived", never, Range(0, _WAITING))
 
 
-def _accounts(evidence: Evidence) -> Iterator[Measure]:
+@clause("CH-7", Scenario.OUTAGE)
+def accounts_for_calls(evidence: Evidence) -> Iterator[Measure]:
+    """Every call ends with an answer or an error, and the client reports every call."""
     yield from _came_back(evidence)
     calls = _calls(evidence)
     if evidence.calls is None:
@@ -149,43 +163,3 @@ def _accounts(evidence: Evidence) -> Iterator[Measure]:
     yield count_calls(
         "calls that had not ended a second after the last one began", evidence.calls.unfinished, Range(0, 0)
     )
-
-
-REQUESTS = (
-    Clause(
-        name="rolling-restart",
-        rule="CH-6",
-        scenario=Scenario.RESTART,
-        says="No call is lost when a server sends GOAWAY and is replaced gracefully.",
-        measure=_loses_none,
-    ),
-    Clause(
-        name="refused-is-repeated",
-        rule="CH-7",
-        scenario=Scenario.RESTART,
-        says="A call that the server did not process, according to its GOAWAY, is sent again.",
-        measure=_repeats_refused,
-    ),
-    Clause(
-        name="lost-is-not-repeated",
-        rule="CH-7",
-        scenario=Scenario.OUTAGE,
-        says="A call that the server may have processed is not sent again.",
-        measure=_repeats_no_lost,
-    ),
-    Clause(
-        name="waits-for-ready",
-        rule="CH-3",
-        scenario=Scenario.OUTAGE,
-        says="A wait-for-ready call survives failed attempts to connect.",
-        measure=_waits,
-    ),
-    Clause(
-        name="accounts-for-calls",
-        rule="CH-7",
-        scenario=Scenario.OUTAGE,
-        says="Every call ends with an answer or an error, and the client reports every call.",
-        measure=_accounts,
-    ),
-)
-"""The clauses in the order in which they are reported."""

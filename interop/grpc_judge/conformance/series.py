@@ -7,14 +7,13 @@ that fitted schedule and not with the settings, so one wrong parameter fails onl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 
-from grpc_judge.conformance.clause import Clause, NotApplicableError, TooLateError
+from grpc_judge.conformance.clause import NotApplicableError, TooLateError, clause
 from grpc_judge.conformance.evidence import Evidence
 from grpc_judge.conformance.fit import LATEST, Fit, Trait
 from grpc_judge.conformance.gaps import accepted, after_service, attempts, bounds, by_client, measured, series_of
@@ -35,23 +34,16 @@ _SHOWN = 0.1
 """The narrowest range of jitter that can tell clients apart, as a fraction of a gap."""
 
 
-def _keeps_trying(evidence: Evidence) -> Iterator[Measure]:
-    own = evidence.schedule.fewest_starts(evidence.seconds, evidence.terms, evidence.slack)
-    yield attempts(evidence.visits, min(own, evidence.terms.fewest_starts(evidence.seconds)))
-
-
-def _trait(trait: Trait, fewest: int = _TWO_GAPS) -> Callable[[Evidence], Iterable[Measure]]:
-    """Return a function that measures one trait of the schedule."""
-
-    def measure(evidence: Evidence) -> Iterator[Measure]:
-        yield attempts(evidence.visits, fewest)
-        if evidence.own is not None and len(evidence.visits) >= fewest:
-            _refuse_late(evidence.own, fewest - 1)
-            if trait not in evidence.own.wrong:
-                _refuse_unseen(trait, evidence.own, evidence)
-            yield from _NUMBERS[trait](evidence.own, evidence.terms)
-
-    return measure
+def _trait(
+    evidence: Evidence, trait: Trait, numbers: Callable[[Fit, Terms], Iterable[Measure]], fewest: int = _TWO_GAPS
+) -> Iterator[Measure]:
+    """Measure the numbers that make up one trait of the schedule."""
+    yield attempts(evidence.visits, fewest)
+    if evidence.own is not None and len(evidence.visits) >= fewest:
+        _refuse_late(evidence.own, fewest - 1)
+        if trait not in evidence.own.wrong:
+            _refuse_unseen(trait, evidence.own, evidence)
+        yield from numbers(evidence.own, evidence.terms)
 
 
 def _refuse_late(own: Fit, fewest: int) -> None:
@@ -179,18 +171,59 @@ def _compounding(own: Fit, _terms: Terms) -> Iterator[Measure]:
     )
 
 
-_NUMBERS: Final[Mapping[Trait, Callable[[Fit, Terms], Iterator[Measure]]]] = {
-    Trait.INITIAL: _initial,
-    Trait.GROWTH: _growth,
-    Trait.CAP: _cap,
-    Trait.JITTER: _jitter,
-    Trait.COMPOUNDING: _compounding,
-}
-"""The parameters that make up each trait."""
+def _every_gap(evidence: Evidence) -> Iterator[Measure]:
+    yield attempts(evidence.visits, _TWO_GAPS)
+    visits = evidence.visits[: evidence.terms.most_starts(evidence.seconds) + 1]
+    for visit, gap in zip(visits, measured(accepted(visits), evidence), strict=False):
+        lasted = (evidence.over if visit.ended is None else visit.ended) - visit.accepted
+        # An attempt that outlasts its backoff is followed by the next at once. A slow client's TLS handshake may take
+        # that long.
+        yield replace(gap, allowed=Range(gap.allowed.low, max(gap.allowed.high, lasted + evidence.terms.tolerance)))
 
 
-def _start_to_start(evidence: Evidence) -> Iterator[Measure]:
-    """Estimate how much of an attempt's duration is added to the next gap: none if gaps count from its start."""
+@clause("CB-4", Scenario.STEADY)
+def keeps_trying(evidence: Evidence) -> Iterator[Measure]:
+    """Every failed attempt is followed by another, however many have failed."""
+    own = evidence.schedule.fewest_starts(evidence.seconds, evidence.terms, evidence.slack)
+    yield attempts(evidence.visits, min(own, evidence.terms.fewest_starts(evidence.seconds)))
+
+
+@clause("CB-2", Scenario.HANG_UP)
+def first_gap(evidence: Evidence) -> Iterable[Measure]:
+    """The second attempt starts INITIAL_BACKOFF after the first, plus or minus jitter."""
+    return _trait(evidence, Trait.INITIAL, _initial, _ONE_GAP)
+
+
+@clause("CB-5", Scenario.HANG_UP)
+def growth(evidence: Evidence) -> Iterable[Measure]:
+    """Each gap below MAX_BACKOFF is MULTIPLIER times the previous one, apart from jitter."""
+    return _trait(evidence, Trait.GROWTH, _growth)
+
+
+@clause("CB-5", Scenario.HANG_UP)
+def cap(evidence: Evidence) -> Iterable[Measure]:
+    """Gaps stop growing at MAX_BACKOFF, apart from jitter."""
+    return _trait(evidence, Trait.CAP, _cap)
+
+
+@clause("CB-5", Scenario.HANG_UP)
+def jitter(evidence: Evidence) -> Iterable[Measure]:
+    """Gaps vary at random by up to a fifth in either direction."""
+    return _trait(evidence, Trait.JITTER, _jitter)
+
+
+@clause("CB-5", Scenario.HANG_UP)
+def jitter_does_not_compound(evidence: Evidence) -> Iterable[Measure]:
+    """The jitter of one gap does not carry over into the next."""
+    return _trait(evidence, Trait.COMPOUNDING, _compounding)
+
+
+@clause("CB-4", Scenario.SLOW_FAILURE)
+def start_to_start(evidence: Evidence) -> Iterator[Measure]:
+    """Gaps are measured from start to start, so the time that an attempt takes to fail does not lengthen them.
+
+    Estimate how much of an attempt's duration is added to the next gap: none if gaps count from its start.
+    """
     yield attempts(evidence.visits, _TWO_GAPS)
     if len(evidence.visits) < _TWO_GAPS:
         return
@@ -219,18 +252,24 @@ def _start_to_start(evidence: Evidence) -> Iterator[Measure]:
         yield from measured(accepted(evidence.visits), evidence)
 
 
-def _every_gap(evidence: Evidence) -> Iterator[Measure]:
-    yield attempts(evidence.visits, _TWO_GAPS)
-    visits = evidence.visits[: evidence.terms.most_starts(evidence.seconds) + 1]
-    for visit, gap in zip(visits, measured(accepted(visits), evidence), strict=False):
-        lasted = (evidence.over if visit.ended is None else visit.ended) - visit.accepted
-        # An attempt that outlasts its backoff is followed by the next at once. A slow client's TLS handshake may take
-        # that long.
-        yield replace(gap, allowed=Range(gap.allowed.low, max(gap.allowed.high, lasted + evidence.terms.tolerance)))
+@clause("CB-6", Scenario.HANDSHAKE)
+def accept_does_not_reset(evidence: Evidence) -> Iterable[Measure]:
+    """Neither an accepted connection nor a completed TLS handshake resets the backoff."""
+    return _every_gap(evidence)
 
 
-def _dispersion(evidence: Evidence) -> Iterator[Measure]:
-    """Compare the clients' gaps, except the first, which may have no jitter."""
+@clause("CB-4", Scenario.TLS_FAILURE)
+def tls_failure_backs_off(evidence: Evidence) -> Iterable[Measure]:
+    """A TLS handshake that fails, for whatever reason, counts as a failed attempt, so the backoff grows."""
+    return _every_gap(evidence)
+
+
+@clause("CB-11", Scenario.HERD)
+def clients_disperse(evidence: Evidence) -> Iterator[Measure]:
+    """Two clients that lose the same server at the same moment do not dial in step.
+
+    Compare the clients' gaps, except the first, which may have no jitter.
+    """
     clients = by_client(evidence.visits)
     yield Measure(what="clients seen", seen=len(clients), allowed=Range(_TWO, _TWO), unit=Unit.CLIENTS)
     if len(clients) != _TWO:
@@ -250,78 +289,3 @@ def _dispersion(evidence: Evidence) -> Iterator[Measure]:
         allowed=Range(1.0, math.inf),
         unit=Unit.TIMES,
     )
-
-
-SERIES = (
-    Clause(
-        name="keeps-trying",
-        rule="CB-4",
-        scenario=Scenario.STEADY,
-        says="Every failed attempt is followed by another, however many have failed.",
-        measure=_keeps_trying,
-    ),
-    Clause(
-        name="first-gap",
-        rule="CB-2",
-        scenario=Scenario.HANG_UP,
-        says="The second attempt starts INITIAL_BACKOFF after the first, plus or minus jitter.",
-        measure=_trait(Trait.INITIAL, _ONE_GAP),
-    ),
-    Clause(
-        name="growth",
-        rule="CB-5",
-        scenario=Scenario.HANG_UP,
-        says="Each gap below MAX_BACKOFF is MULTIPLIER times the previous one, apart from jitter.",
-        measure=_trait(Trait.GROWTH),
-    ),
-    Clause(
-        name="cap",
-        rule="CB-5",
-        scenario=Scenario.HANG_UP,
-        says="Gaps stop growing at MAX_BACKOFF, apart from jitter.",
-        measure=_trait(Trait.CAP),
-    ),
-    Clause(
-        name="jitter",
-        rule="CB-5",
-        scenario=Scenario.HANG_UP,
-        says="Gaps vary at random by up to a fifth in either direction.",
-        measure=_trait(Trait.JITTER),
-    ),
-    Clause(
-        name="jitter-does-not-compound",
-        rule="CB-5",
-        scenario=Scenario.HANG_UP,
-        says="The jitter of one gap does not carry over into the next.",
-        measure=_trait(Trait.COMPOUNDING),
-    ),
-    Clause(
-        name="start-to-start",
-        rule="CB-4",
-        scenario=Scenario.SLOW_FAILURE,
-        says="Gaps are measured from start to start, so the time that an attempt takes to fail does not lengthen them.",
-        measure=_start_to_start,
-    ),
-    Clause(
-        name="accept-does-not-reset",
-        rule="CB-6",
-        scenario=Scenario.HANDSHAKE,
-        says="Neither an accepted connection nor a completed TLS handshake resets the backoff.",
-        measure=_every_gap,
-    ),
-    Clause(
-        name="tls-failure-backs-off",
-        rule="CB-4",
-        scenario=Scenario.TLS_FAILURE,
-        says="A TLS handshake that fails, for whatever reason, counts as a failed attempt, so the backoff grows.",
-        measure=_every_gap,
-    ),
-    Clause(
-        name="clients-disperse",
-        rule="CB-11",
-        scenario=Scenario.HERD,
-        says="Two clients that lose the same server at the same moment do not dial in step.",
-        measure=_dispersion,
-    ),
-)
-"""The clauses in the order in which they are reported."""

@@ -10,8 +10,6 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from grpc_judge.conformance import band
-
 CLOSE_WITHIN: Final = 0.25
 """How soon after its limit the socket of an attempt must be closed, in seconds (CB-3)."""
 
@@ -70,11 +68,7 @@ class Terms:
     @property
     def first_capped(self) -> int:
         """The number of the first gap that reaches MAX_BACKOFF."""
-        return next(n for n in itertools.count(1) if self.capped(n))
-
-    def capped(self, n: int) -> bool:
-        """Return whether the n-th gap has reached MAX_BACKOFF."""
-        return self.nominal(n) >= self.cap
+        return next(n for n in itertools.count(1) if self.nominal(n) >= self.cap)
 
     def band(self, n: int) -> Range:
         """Return the allowed range of the n-th gap: the official [0.8 E - tolerance, 1.2 E + tolerance] (IO-2).
@@ -82,10 +76,7 @@ class Terms:
         The range also applies to the first gap. The protocol's text does not jitter that gap, but allows algorithms
         that are no more aggressive than its own; C-core and Java do jitter it (CB-2).
         """
-        return self.around(self.nominal(n))
-
-    def around(self, gap: float) -> Range:
-        """Return the allowed range around a gap: the jitter on both sides plus the tolerance."""
+        gap = self.nominal(n)
         spread = self.jitter * gap + self.tolerance
         return Range(max(0.0, gap - spread), gap + spread)
 
@@ -93,19 +84,12 @@ class Terms:
         """Return how long the n-th attempt in a series may last (CB-3), without tolerance."""
         return max(self.min_connect_timeout, (1 + self.jitter) * self.nominal(n))
 
-    def fewest_starts(self, seconds: float, *, lasting: float = 0.0) -> int:
-        """Return the number of attempts that the slowest conforming client starts in this time.
-
-        Args:
-            seconds: the time, counted from the first start.
-            lasting: how long each attempt takes to fail.
-        """
+    def fewest_starts(self, seconds: float) -> int:
+        """Return the number of attempts that the slowest conforming client starts in this time."""
         starts, elapsed = 1, 0.0
-        while True:
-            elapsed += max(self.band(starts).high, lasting + self.tolerance)
-            if elapsed > seconds:
-                return starts
+        while (elapsed := elapsed + self.band(starts).high) <= seconds:
             starts += 1
+        return starts
 
     def most_starts(self, seconds: float) -> int:
         """Return the number of attempts that the fastest conforming client starts in this time."""
@@ -117,7 +101,7 @@ class Terms:
     def longest_gap_after(self, seconds: float) -> Range:
         """Return the range of the longest gap that may be in progress when a series is this many seconds old."""
         n, earliest = 1, 0.0
-        while not self.capped(n):
+        while self.nominal(n) < self.cap:
             earliest += self.band(n).low
             if earliest > seconds:
                 break
@@ -125,12 +109,8 @@ class Terms:
         return self.band(n)
 
 
-PROTOCOL: Final = Terms(
-    initial=band.INITIAL_BACKOFF,
-    multiplier=band.MULTIPLIER,
-    cap=band.MAX_BACKOFF,
-    jitter=band.JITTER,
-    min_connect_timeout=20.0,
-    tolerance=band.TRANSMISSION,
-)
-"""The protocol's defaults with the tolerance of the official test, for clients that were not configured."""
+PROTOCOL: Final = Terms(initial=1.0, multiplier=1.6, cap=120.0, jitter=0.2, min_connect_timeout=20.0, tolerance=0.1)
+"""The protocol's defaults with the tolerance of the official test, for clients that were not configured.
+
+They repeat the library's constants on purpose, because they judge the library.
+"""

@@ -37,8 +37,29 @@ class Refuse(Entry):
     kill: bool = False
 
 
+class _BelowTls(Behaviour):
+    """A behaviour that, on a server with TLS, comes before the handshake, unless it has a field `tls` that is set."""
+
+    __slots__ = ()
+
+    @property
+    def handshake(self) -> Handshake:
+        """TLS with ALPN `h2`, or none, depending on `tls`."""
+        return Handshake.H2 if getattr(self, "tls", False) else Handshake.NONE
+
+
+class _Serving(Behaviour):
+    """A behaviour that echoes requests, after its `latency` if it has that field."""
+
+    __slots__ = ()
+
+    def service(self) -> Service:
+        """Return a service that echoes requests."""
+        return Echo(getattr(self, "latency", 0.0))
+
+
 @dataclass(frozen=True, slots=True)
-class AcceptClose(Behaviour):
+class AcceptClose(_BelowTls):
     """Accept the connection and close it.
 
     Attributes:
@@ -50,11 +71,6 @@ class AcceptClose(Behaviour):
     after: float = 0.0
     tls: bool = False
 
-    @property
-    def handshake(self) -> Handshake:
-        """TLS with ALPN `h2`, or none, depending on `tls`."""
-        return Handshake.H2 if self.tls else Handshake.NONE
-
     async def serve(self, connection: Connection) -> None:
         """Wait and close."""
         await asyncio.sleep(self.after)
@@ -62,7 +78,7 @@ class AcceptClose(Behaviour):
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptReset(Behaviour):
+class AcceptReset(_BelowTls):
     """Accept the connection and reset it with RST, by means of SO_LINGER 0.
 
     Attributes:
@@ -72,11 +88,6 @@ class AcceptReset(Behaviour):
     name: ClassVar[str] = "accept_reset"
     after: float = 0.0
 
-    @property
-    def handshake(self) -> Handshake:
-        """No handshake, because the accepted TCP connection is reset."""
-        return Handshake.NONE
-
     async def serve(self, connection: Connection) -> None:
         """Wait and reset."""
         await asyncio.sleep(self.after)
@@ -84,7 +95,7 @@ class AcceptReset(Behaviour):
 
 
 @dataclass(frozen=True, slots=True)
-class Silent(Behaviour):
+class Silent(_BelowTls):
     """Accept the connection and send nothing, not even SETTINGS, until the client leaves.
 
     Attributes:
@@ -94,26 +105,16 @@ class Silent(Behaviour):
     name: ClassVar[str] = "silent"
     tls: bool = True
 
-    @property
-    def handshake(self) -> Handshake:
-        """TLS with ALPN `h2`, or none, depending on `tls`."""
-        return Handshake.H2 if self.tls else Handshake.NONE
-
     async def serve(self, connection: Connection) -> None:
         """Send nothing until the client leaves."""
         await front.silent(connection)
 
 
 @dataclass(frozen=True, slots=True)
-class TlsGarbage(Behaviour):
+class TlsGarbage(_BelowTls):
     """Answer the client's first bytes with bytes that are neither TLS nor HTTP/2 and wait until it leaves."""
 
     name: ClassVar[str] = "tls_garbage"
-
-    @property
-    def handshake(self) -> Handshake:
-        """No handshake, because the garbage is sent in place of the ServerHello."""
-        return Handshake.NONE
 
     async def serve(self, connection: Connection) -> None:
         """Wait for the client's first bytes, answer with garbage, and wait until the client leaves."""
@@ -143,7 +144,7 @@ class Http1Answer(Behaviour):
 
 
 @dataclass(frozen=True, slots=True)
-class SlowSettings(Behaviour):
+class SlowSettings(_Serving):
     """Delay SETTINGS and everything after it; then work.
 
     Attributes:
@@ -153,10 +154,6 @@ class SlowSettings(Behaviour):
     name: ClassVar[str] = "slow_settings"
     delay: float = 1.0
 
-    def service(self) -> Service:
-        """Return a service that echoes requests."""
-        return Echo()
-
     async def serve(self, connection: Connection) -> None:
         """Wait, send SETTINGS, and serve."""
         await asyncio.sleep(self.delay)
@@ -165,7 +162,7 @@ class SlowSettings(Behaviour):
 
 
 @dataclass(frozen=True, slots=True)
-class Trickle(Behaviour):
+class Trickle(_Serving):
     """Send SETTINGS one byte at a time; then work.
 
     Attributes:
@@ -174,10 +171,6 @@ class Trickle(Behaviour):
 
     name: ClassVar[str] = "trickle"
     lasts: float = 1.0
-
-    def service(self) -> Service:
-        """Return a service that echoes requests."""
-        return Echo()
 
     async def serve(self, connection: Connection) -> None:
         """Send SETTINGS byte by byte, then serve."""
@@ -255,7 +248,7 @@ _HALF_MESSAGE = struct.pack(">?I", False, 1024) + bytes(512)
 
 
 @dataclass(frozen=True, slots=True)
-class Working(Behaviour):
+class Working(_Serving):
     """Work: answer every unary call with its own message and status OK.
 
     Attributes:
@@ -268,10 +261,6 @@ class Working(Behaviour):
     latency: float = 0.0
     lives: float = 0.0
 
-    def service(self) -> Service:
-        """Return a service that echoes requests."""
-        return Echo(self.latency)
-
     async def serve(self, connection: Connection) -> None:
         """Send SETTINGS and serve until the connection ends."""
         connection.send_settings()
@@ -282,7 +271,7 @@ class Working(Behaviour):
 
 
 @dataclass(frozen=True, slots=True)
-class RollingRestart(Behaviour):
+class RollingRestart(_Serving):
     """Work, then shut down gracefully as in a rolling restart: send GOAWAY(NO_ERROR) and let running calls finish.
 
     Attributes:
@@ -295,10 +284,6 @@ class RollingRestart(Behaviour):
     after: float = 1.0
     grace: float = 10.0
     latency: float = 0.0
-
-    def service(self) -> Service:
-        """Return a service that echoes requests."""
-        return Echo(self.latency)
 
     async def serve(self, connection: Connection) -> None:
         """Send SETTINGS, serve for a while, then drain and close."""
@@ -348,7 +333,7 @@ class ResetAfterData(_ResetCalls):
 
 
 @dataclass(frozen=True, slots=True)
-class PingFlood(Behaviour):
+class PingFlood(_Serving):
     """Work and send PINGs continuously, as many as the client reads.
 
     Attributes:
@@ -359,10 +344,6 @@ class PingFlood(Behaviour):
     name: ClassVar[str] = "ping_flood"
     burst: int = 10
     every: float = 0.01
-
-    def service(self) -> Service:
-        """Return a service that echoes requests."""
-        return Echo()
 
     async def serve(self, connection: Connection) -> None:
         """Send SETTINGS, then send PINGs and serve until the connection ends."""
@@ -377,7 +358,7 @@ class PingFlood(Behaviour):
 
 
 @dataclass(frozen=True, slots=True)
-class MaxStreams(Behaviour):
+class MaxStreams(_Serving):
     """Work, with SETTINGS that limit the number of concurrent requests. Requests above the limit are refused.
 
     Attributes:
@@ -391,10 +372,6 @@ class MaxStreams(Behaviour):
     def max_streams(self) -> int:
         """The limit to announce in the server's SETTINGS."""
         return self.limit
-
-    def service(self) -> Service:
-        """Return a service that echoes requests."""
-        return Echo()
 
 
 BY_NAME: dict[str, type[Entry]] = {

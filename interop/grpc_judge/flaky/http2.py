@@ -98,7 +98,7 @@ class Http2:
 
     def speak(self) -> None:
         """Stop holding output back. The caller must have sent the bytes of `settings`."""
-        self._record.settings_sent()
+        self._record.note("settings_sent")
         self._speaking = True
         self._wire.write(bytes(self._held))
         self._held.clear()
@@ -201,9 +201,9 @@ class Http2:
     def _handle(self, event: Event) -> None:
         match event:
             case RemoteSettingsChanged():
-                self._record.prefaced()
+                self._record.note("preface")
             case SettingsAcknowledged():
-                self._record.settings_acknowledged()
+                self._record.note("settings_acknowledged")
             case PingAckReceived():
                 self._pong.set()
             case RequestReceived(stream_id=stream, headers=headers):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from google.protobuf.message import Message
+
 from grpc_judge.generated.interop_v1 import flaky_pb2 as pb
 from grpc_judge.timeline import Ending, Request, Timeline, Visit, Window
 
@@ -19,50 +23,36 @@ def from_message(message: pb.Timeline) -> Timeline:
     """Convert a message to a timeline."""
     return Timeline(
         visits=tuple(_visit_from(visit) for visit in message.visits),
-        refusing=tuple(Window(begin=window.begin, end=_moment(window, "end")) for window in message.refusing),
+        refusing=tuple(Window(**_values(window)) for window in message.refusing),
         taken=message.taken,
     )
 
 
 def _visit_to(visit: Visit) -> pb.Visit:
-    return pb.Visit(
-        number=visit.number,
-        client=visit.client,
-        behaviour=visit.behaviour,
-        accepted=visit.accepted,
-        first_bytes=visit.first_bytes,
-        preface=visit.preface,
-        settings_sent=visit.settings_sent,
-        requests=[_request_to(request) for request in visit.requests],
-        ended=visit.ended,
-        ending=f"ENDING_{visit.ending.name}",
-    )
+    requests = [
+        pb.Request(**_shared(each, pb.Request, outcome=f"OUTCOME_{each.outcome.upper()}")) for each in visit.requests
+    ]
+    return pb.Visit(**_shared(visit, pb.Visit, requests=requests, ending=f"ENDING_{visit.ending.name}"))
 
 
 def _visit_from(visit: pb.Visit) -> Visit:
-    return Visit(
-        number=visit.number,
-        client=visit.client,
-        behaviour=visit.behaviour,
-        accepted=visit.accepted,
-        first_bytes=_moment(visit, "first_bytes"),
-        preface=_moment(visit, "preface"),
-        settings_sent=_moment(visit, "settings_sent"),
-        requests=tuple(_request_from(request) for request in visit.requests),
-        ended=_moment(visit, "ended"),
-        ending=Ending[pb.Ending.Name(visit.ending).removeprefix("ENDING_")],
+    requests = tuple(
+        Request(**_values(each) | {"outcome": pb.Outcome.Name(each.outcome).removeprefix("OUTCOME_").lower()})
+        for each in visit.requests
     )
+    ending = Ending[pb.Ending.Name(visit.ending).removeprefix("ENDING_")]
+    return Visit(**_values(visit) | {"requests": requests, "ending": ending})
 
 
-def _request_to(request: Request) -> pb.Request:
-    outcome = f"OUTCOME_{request.outcome.upper()}"
-    return pb.Request(at=request.at, stream=request.stream, path=request.path, outcome=outcome)
+def _shared(value: Visit | Request, message: type[Message], **changed: Any) -> dict[str, Any]:
+    """Return the attributes of a value that this message has too, apart from changed ones."""
+    return {field.name: getattr(value, field.name) for field in message.DESCRIPTOR.fields} | changed
 
 
-def _request_from(request: pb.Request) -> Request:
-    outcome = pb.Outcome.Name(request.outcome).removeprefix("OUTCOME_").lower()
-    return Request(at=request.at, stream=request.stream, path=request.path, outcome=outcome)
-
-
-def _moment(message: pb.Visit | pb.Window, name: str) -> float | None:
-    return getattr(message, name) if message.HasField(name) else None
+def _values(message: Message) -> dict[str, Any]:
+    """Return the fields of a message; a moment that never came is None."""
+    fields = message.DESCRIPTOR.fields
+    return {
+        field.name: getattr(message, field.name) if not field.has_presence or message.HasField(field.name) else None
+        for field in fields
+    }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from grpc_judge.timeline import Ending, Request, Visit
 
@@ -30,24 +31,10 @@ class Record:
         """Return everything recorded so far."""
         return replace(self._visit, requests=tuple(self._requests.values()))
 
-    def spoke(self) -> None:
-        """Record that the client has sent bytes. Only the first call counts."""
-        if self._visit.first_bytes is None:
-            self._visit = replace(self._visit, first_bytes=self._clock())
-
-    def prefaced(self) -> None:
-        """Record the client's SETTINGS. The first ones complete its preface."""
-        if self._visit.preface is None:
-            self._visit = replace(self._visit, preface=self._clock())
-
-    def settings_sent(self) -> None:
-        """Record that the server's SETTINGS were written completely."""
-        self._visit = replace(self._visit, settings_sent=self._clock())
-
-    def settings_acknowledged(self) -> None:
-        """Record that the client acknowledged SETTINGS. Only the first call counts."""
-        if self._visit.settings_acknowledged is None:
-            self._visit = replace(self._visit, settings_acknowledged=self._clock())
+    def note(self, event: Literal["first_bytes", "preface", "settings_sent", "settings_acknowledged"]) -> None:
+        """Record when an event of the visit happened. Only the first call for each event counts."""
+        if getattr(self._visit, event) is None:
+            self._visit = replace(self._visit, **{event: self._clock()})  # type: ignore[arg-type]
 
     def requested(self, stream: int, path: str, call: str = "") -> None:
         """Record the HEADERS of a request and the id of its call."""

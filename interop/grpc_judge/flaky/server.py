@@ -116,7 +116,7 @@ class FlakyServer:
     def break_all(self) -> None:
         """Reset every open connection."""
         for visitor in self._visitors:
-            visitor.reset()
+            visitor.wire.reset()
 
     async def restart(self) -> None:
         """Start over: reset all open connections, clear the timeline, reset its clock, and restart the script."""
@@ -198,7 +198,7 @@ class FlakyServer:
 
     def _drop_all(self) -> None:
         for visitor in self._visitors:
-            visitor.drop()
+            visitor.wire.drop()
 
     async def _all_gone(self) -> None:
         if self._visitors:

@@ -106,7 +106,7 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Record that the client sent bytes and deliver them."""
-        self._record.spoke()
+        self._record.note("first_bytes")
         self._spoken.set()
         if self._tls is None:
             self.deliver(data)

@@ -14,7 +14,7 @@ from grpc_judge.conformance import CLAUSES, Scenario, Verdict
 from grpc_judge.matrix.judged import RIGHT, Judged, has_place, insert, judged, table
 from grpc_judge.matrix.run import run_all
 from grpc_judge.matrix.view import MatrixView
-from grpc_judge.runner.choice import split
+from grpc_judge.runner.program import split
 from grpc_judge.runner.until_told import run_to_the_end
 from grpc_judge.runner.written import machine, write
 

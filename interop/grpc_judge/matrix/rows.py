@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from grpc_judge.conformance import Clause, Level, Outcome, Verdict, source
+from grpc_judge.conformance import Clause, Level, Outcome, Verdict
 from grpc_judge.matrix.results import PeerResult, Results
 
 HEADINGS = ("rule", "clause", "level", "verdict", "seen", "allowed", "missed by")
@@ -44,7 +44,7 @@ def rows(peer: PeerResult, results: Results, allowed: Collection[str] = ()) -> I
             seen=verdict.reason if figure is None else figure.shown,
             allowed="" if figure is None else figure.allowance,
             missed_by="" if figure is None or not figure.missed_by else figure.unit.count(figure.missed_by),
-            read=source(clause),
+            read=clause.source,
         )
 
 

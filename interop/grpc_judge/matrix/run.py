@@ -29,10 +29,9 @@ from grpc_judge.matrix.schedule import AT_ONCE, Wave, waves
 from grpc_judge.matrix.trial import Start, Trial, Trust
 from grpc_judge.matrix.view import MatrixView
 from grpc_judge.runner.build import build_all, peers_required
-from grpc_judge.runner.choice import choose, split
-from grpc_judge.runner.manifest import ManifestError
-from grpc_judge.runner.process import ProgramError, limited
-from grpc_judge.runner.until_told import run_to_the_end
+from grpc_judge.runner.process import ProgramError
+from grpc_judge.runner.program import choose, split
+from grpc_judge.runner.until_told import one_line_for, run_to_the_end
 from grpc_judge.runner.written import write
 
 SHORT = [clause for clause in CLAUSES if clause.scenario in {Scenario.HANG_UP, Scenario.OUTAGE}]
@@ -130,7 +129,7 @@ def run(
         raise click.UsageError("--short goes with neither --rules nor --full")
     if (name or tls_args or backoff_args) and not program:
         raise click.UsageError("--name, --tls-args and --backoff-args are for a COMMAND")
-    try:
+    with one_line_for(ValueError):
         peers: list[Peer] = [read_peer(path.resolve()) for path in manifests]
         if program:
             called = name or Path(program[0]).name
@@ -142,8 +141,6 @@ def run(
         clauses = SHORT if short else choose_clauses(split(rules))
         view = MatrixView()
         results = run_to_the_end(run_all(peers, clauses, view, full=full, at_once=at_once))
-    except (ManifestError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
     if named:
         view.show_each(results, known)
     else:
@@ -151,7 +148,7 @@ def run(
     if file is not None:
         write(to_json(results), file)
     if folder is not None:
-        from grpc_judge.matrix.report import write_report  # noqa: PLC0415 - matplotlib is slow to import
+        from grpc_judge.matrix.report import write_report  # noqa: PLC0415 - the distribution does not have it
 
         write_report(results, folder)
     export(results, known, junit=junit, html=html)
@@ -263,9 +260,12 @@ async def _perform_all(schedule: Sequence[Wave], view: MatrixView, record: _Reco
 
 
 async def _perform(trial: Trial, trust: Trust, start: Start, record: _Record) -> None:
+    limit = trial.seconds + _OVERHEAD
     try:
-        async with limited(trial.seconds + _OVERHEAD):
+        async with asyncio.timeout(limit):
             evidence, versions = await trial.perform(trust, start)
+    except TimeoutError:
+        record(trial, Absent(f"the trial was not over after {limit:g} s", fault=True), {})
     except ProgramError as error:
         record(trial, Absent(str(error), fault=True), {})
     else:

@@ -15,7 +15,7 @@ from typing import Any, Self
 import trustme
 
 from grpc_judge.clients.peer import Peer
-from grpc_judge.clients.peer_process import Account, PeerError, PeerProcess
+from grpc_judge.clients.peer_process import Account, PeerProcess
 from grpc_judge.clients.plain import PlainPeer, PlainProcess
 from grpc_judge.conformance import Calls, Evidence
 from grpc_judge.conformance.gaps import by_client
@@ -23,6 +23,7 @@ from grpc_judge.flaky import FlakyServer, Tls
 from grpc_judge.flaky.dials import watch_dials
 from grpc_judge.matrix.lag import LagWatch
 from grpc_judge.matrix.scenarios import Pace, Staging
+from grpc_judge.runner.process import ProgramError
 from grpc_judge.timeline import Timeline
 
 
@@ -107,12 +108,13 @@ class Trial:
         Concurrent trials wait for each other at `start`, so that none is timed while another is loading.
 
         Raises:
-            PeerError: the peer violated its contract.
+            ProgramError: the peer violated its contract.
         """
         async with AsyncExitStack() as stack:
             loop = asyncio.get_running_loop()
             epoch = loop.time()
-            servers = [await stack.enter_async_context(self._server(number, epoch, trust)) for number in self._clients]
+            labels = [f"client {number}" for number in range(1, self.clients + 1)] if self.clients > 1 else [""]
+            servers = [await stack.enter_async_context(self._server(label, epoch, trust)) for label in labels]
             peers = await self._assemble(servers, trust, start, stack)
             dials = stack.enter_context(watch_dials(servers[0].port)) if self.staging.counts_refused else None
             began = wanted = loop.time() - epoch
@@ -152,15 +154,10 @@ class Trial:
         finally:
             await _end(either)
 
-    @property
-    def _clients(self) -> range:
-        return range(1, self.clients + 1)
-
-    def _server(self, number: int, epoch: float, trust: Trust) -> FlakyServer:
+    def _server(self, label: str, epoch: float, trust: Trust) -> FlakyServer:
         script = self.staging.script(self.staging.terms_for(self.pace))
-        client = f"client {number}" if self.clients > 1 else ""
         tls = trust.tls if self.staging.trusted else trust.untrusted
-        return FlakyServer(script, tls if self.staging.tls else None, client=client, epoch=epoch)
+        return FlakyServer(script, tls if self.staging.tls else None, client=label, epoch=epoch)
 
     def _process(self, server: FlakyServer, trust: Trust) -> PeerProcess | PlainProcess:
         settings, ca = self.staging.settings_for(self.peer, self.pace), trust.ca if self.staging.tls else None
@@ -184,7 +181,7 @@ class Trial:
                     await stack.enter_async_context(process)
                 for process in processes:
                     await process.ready()
-        except PeerError:
+        except ProgramError:
             await start.wait()
             raise
         await start.wait()
@@ -230,12 +227,9 @@ def _merged(timelines: Sequence[Timeline]) -> Timeline:
 
 
 def _total(calls: Sequence[Calls]) -> Calls:
-    failed: Counter[str] = Counter()
-    for each in calls:
-        failed.update(each.failed)
     return Calls(
         made=sum(each.made for each in calls),
         ok=sum(each.ok for each in calls),
-        failed=dict(failed),
+        failed=dict(sum((Counter(each.failed) for each in calls), Counter())),
         unfinished=sum(each.unfinished for each in calls),
     )

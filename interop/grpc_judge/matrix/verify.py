@@ -16,7 +16,6 @@ from grpc_judge.matrix.comparison import TOLERANCE, Difference, compare, version
 from grpc_judge.matrix.results import to_summary
 from grpc_judge.matrix.run import run_all
 from grpc_judge.matrix.view import MatrixView
-from grpc_judge.runner.manifest import ManifestError
 from grpc_judge.runner.until_told import run_to_the_end
 from grpc_judge.runner.written import write
 
@@ -44,7 +43,7 @@ def verify(context: click.Context, old: Path, new: Path | None, file: Path | Non
     try:
         after = _read(new) if new is not None else run_to_the_end(_fresh(before))
         differences = compare(before, after)
-    except (ManifestError, ValueError) as error:
+    except ValueError as error:
         raise click.ClickException(str(error)) from error
     except (KeyError, TypeError) as error:
         raise click.ClickException(f"{new or old} has no results of this suite: {error!r}") from error

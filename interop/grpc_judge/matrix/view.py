@@ -10,6 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -20,10 +21,18 @@ from grpc_judge.matrix.results import PeerResult, Results
 from grpc_judge.matrix.rows import Row, rows
 from grpc_judge.matrix.schedule import Wave
 from grpc_judge.runner.build import Built
-from grpc_judge.runner.terminal import WORDS, plain_table, wide_console
 
+_WORDS = {
+    Outcome.PASS: Text("pass", style="green"),
+    Outcome.FAIL: Text("FAIL", style="bold red"),
+    Outcome.NOT_APPLICABLE: Text("n/a", style="dim"),
+    Outcome.INCONCLUSIVE: Text("late", style="yellow"),
+}
+"""How each outcome is shown."""
 _STYLES = {"FAIL": "bold red", "known": "yellow", "advice": "yellow", "late": "yellow"}
 """The styles of rows that do not hold."""
+_WIDE = 200
+"""The columns of standard output if it is not a terminal, so that a table fits."""
 _NARROW = 100
 """The most columns that the verdicts on one client take."""
 _SHORT = 11
@@ -44,7 +53,9 @@ class MatrixView:
 
     def __init__(self, console: Console | None = None) -> None:
         """Write to `console`; None means standard output."""
-        self.console = console or wide_console()
+        self.console = console or Console(highlight=False, soft_wrap=True)
+        if console is None and not self.console.is_terminal:
+            self.console.width = _WIDE
 
     def built(self, built: Built) -> None:
         """Print how long a peer's build took, or why it failed."""
@@ -66,25 +77,17 @@ class MatrixView:
         if not self.console.is_terminal:
             yield print_line
             return
-        with self._bar() as bar:
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=self.console, transient=True) as bar:
             task = bar.add_task("", total=len(waves))
             yield lambda wave: bar.update(task, description=line(wave), advance=1)
-
-    def _bar(self) -> Progress:
-        return Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=self.console,
-            transient=True,
-        )
 
     def show_each(self, results: Results, allowed: Collection[str] = ()) -> None:
         """Print every verdict on each client, with what to read about those that do not hold."""
         for peer in results.judged:
             found = list(rows(peer, results, allowed))
             self._head(peer, found)
-            table = plain_table("rule", "clause", "verdict")
+            table = _plain_table("rule", "clause", "verdict")
             table.padding = (0, 1, 0, 0)
             table.add_column("seen")
             table.add_column("allowed")
@@ -131,14 +134,22 @@ class MatrixView:
 
 
 def _table(results: Results) -> Table:
-    table = plain_table("rule", "clause")
+    table = _plain_table("rule", "clause")
     for peer in results.judged:
         table.add_column(peer.name.replace(" ", "\n"), justify="center")
     for clause in results.clauses:
-        cells = [WORDS[peer.verdict_on(clause).outcome] for peer in results.judged]
+        cells = [_WORDS[peer.verdict_on(clause).outcome] for peer in results.judged]
         table.add_row(clause.rule, clause.name, *cells)
     return table
 
 
+def _plain_table(*columns: str) -> Table:
+    """Return a table whose first columns have these headings and do not wrap."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    return table
+
+
 def _line(verdict: Verdict) -> Text:
-    return Text.assemble("  ", WORDS[verdict.outcome], f" {verdict.rule} {verdict.clause}: {verdict}")
+    return Text.assemble("  ", _WORDS[verdict.outcome], f" {verdict.rule} {verdict.clause}: {verdict}")

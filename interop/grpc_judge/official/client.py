@@ -19,7 +19,8 @@ from grpc_judge.conformance.terms import Terms
 from grpc_judge.generated.grpc_testing.empty_pb2 import Empty
 from grpc_judge.generated.grpc_testing.messages_pb2 import ReconnectParams
 from grpc_judge.generated.grpc_testing.test_pb2_grpc import ReconnectServiceStub
-from grpc_judge.official.verdict import OfficialVerdict, judge, terms_for
+from grpc_judge.official.agreement import Agreement
+from grpc_judge.official.verdict import judge, terms_for
 
 SECONDS = 540.0
 """How long a client reconnects in the official test, in seconds."""
@@ -82,27 +83,10 @@ class Assignment:
         ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BothVerdicts:
-    """The verdicts of both sides on this project's client.
-
-    Attributes:
-        passed_there: the server's verdict.
-        verdict: our verdict on the gaps that the server saw; needed because the official server passes clients that
-            never dial (IO-2).
-    """
-
-    passed_there: bool
-    verdict: OfficialVerdict
-
-    @property
-    def passed(self) -> bool:
-        """Whether the client passed according to both sides."""
-        return self.passed_there and self.verdict.passed
-
-
-async def reconnect(request: Assignment, begun: Callable[[], None] = lambda: None) -> BothVerdicts:
+async def reconnect(request: Assignment, begun: Callable[[], None] = lambda: None) -> Agreement:
     """Run the official test and return both verdicts.
+
+    Ours is needed because the official server passes clients that never dial (IO-2).
 
     Args:
         request: the server, the backoff and the duration.
@@ -128,7 +112,7 @@ async def reconnect(request: Assignment, begun: Callable[[], None] = lambda: Non
     gaps = [milliseconds / 1000 for milliseconds in info.backoff_ms]
     # The server's answer does not distinguish between no attempt and one. Both are too few.
     verdict = judge(gaps, attempts=len(gaps) + 1, seconds=seconds, terms=request.terms)
-    return BothVerdicts(passed_there=info.passed, verdict=verdict)
+    return Agreement(title=f"grpc_backoff, before {request.control}", ours=verdict, theirs=info.passed)
 
 
 async def _dial(request: Assignment) -> None:

@@ -9,9 +9,9 @@ import click
 from rich.console import Console
 
 from grpc_judge.official.agreement import Agreement, show_agreement
-from grpc_judge.official.cpp_server import SERVER, be_judged
-from grpc_judge.official.java_client import CLIENTS, judge_client
+from grpc_judge.official.programs import CLIENTS, SERVER, be_judged, judge_client
 from grpc_judge.runner.build import build_all, peers_required
+from grpc_judge.runner.process import ProgramError
 from grpc_judge.runner.program import Program
 from grpc_judge.runner.until_told import run_to_the_end
 
@@ -49,7 +49,7 @@ async def _agreement(program: Program) -> Agreement:
     """Run a program's test. If the program cannot be run, the other tests continue."""
     try:
         return await _TESTS[program](program)
-    except OSError as error:
+    except (OSError, ProgramError) as error:
         return Agreement(title=program.name, ours=None, theirs=None, why=str(error) or type(error).__name__)
 
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,7 +18,6 @@ from grpc_judge.generated.grpc_testing.test_pb2_grpc import (
     ReconnectServiceServicer,
     add_ReconnectServiceServicer_to_server,
 )
-from grpc_judge.official.retry_port import open_retry_port
 from grpc_judge.official.turns import Turns
 from grpc_judge.official.verdict import OfficialVerdict, judge, terms_for
 
@@ -28,27 +26,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 TURN_LIMIT = 600.0
 """The turn limit in seconds. The test lasts 540 s; a client that has not called Stop a minute later has gone away."""
 
+_BACKLOG = 1024
 _NO_TEST = "Stop: no test of this client is running; it called no Start, or lost its turn to one that waited"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Where to listen, and how to judge clients.
-
-    Attributes:
-        host: the address of both ports.
-        control_port: the port of the service; 0 for any free port.
-        retry_port: the port that clients dial; 0 for any free port.
-        initial_backoff: the clients' INITIAL_BACKOFF, in seconds, for tests in compressed time; None for the
-            protocol's. Clients report their own MAX_BACKOFF.
-        turn_limit: the seconds after which a client that has not called Stop loses its turn to a waiting client.
-    """
-
-    host: str = "127.0.0.1"
-    control_port: int = 0
-    retry_port: int = 0
-    initial_backoff: float | None = None
-    turn_limit: float = TURN_LIMIT
 
 
 class ReconnectServer:
@@ -59,30 +38,47 @@ class ReconnectServer:
         retry_port: the port that clients dial.
     """
 
-    def __init__(self, settings: Settings, judged: Callable[[OfficialVerdict], None]) -> None:
-        """Prepare a server, which calls `judged` with the verdict on each client that finishes its test.
+    def __init__(
+        self,
+        judged: Callable[[OfficialVerdict], None],
+        *,
+        host: str = "127.0.0.1",
+        control_port: int = 0,
+        retry_port: int = 0,
+        initial_backoff: float | None = None,
+        turn_limit: float = TURN_LIMIT,
+    ) -> None:
+        """Prepare a server.
+
+        Args:
+            judged: called with the verdict on each client that finishes its test.
+            host: the address of both ports.
+            control_port: the port of the service; 0 for any free port.
+            retry_port: the port that clients dial; 0 for any free port.
+            initial_backoff: the clients' INITIAL_BACKOFF, in seconds, for tests in compressed time; None for the
+                protocol's. Clients report their own MAX_BACKOFF.
+            turn_limit: the seconds after which a client that has not called Stop loses its turn to a waiting client.
 
         Raises:
             ValueError: the INITIAL_BACKOFF is too short to be judged.
         """
-        terms_for(initial=settings.initial_backoff)
-        self._settings = settings
-        self._turns = Turns(settings.turn_limit)
-        self._service = _Service(self._turns, settings.initial_backoff, judged)
-        self.control_port = settings.control_port
-        self.retry_port = settings.retry_port
+        terms_for(initial=initial_backoff)
+        self._host = host
+        self._turns = Turns(turn_limit)
+        self._service = _Service(self._turns, initial_backoff, judged)
+        self.control_port = control_port
+        self.retry_port = retry_port
 
     async def __aenter__(self) -> Self:
         """Open both ports. Raises OSError, or RuntimeError from grpc, if one of them is in use."""
-        host = self._settings.host
         async with contextlib.AsyncExitStack() as opened:
-            retry = await open_retry_port(host, self.retry_port, self._dialled)
+            retry = await asyncio.start_server(self._dialled, self._host, self.retry_port, backlog=_BACKLOG)
             opened.callback(retry.close)
             self.retry_port = retry.sockets[0].getsockname()[1]
             control = grpc.aio.server(options=[("grpc.so_reuseport", 0)])  # other servers must not share the port
             opened.push_async_callback(control.stop, None)
             add_ReconnectServiceServicer_to_server(self._service, control)
-            self.control_port = control.add_insecure_port(f"{host}:{self.control_port}")
+            self.control_port = control.add_insecure_port(f"{self._host}:{self.control_port}")
             await control.start()
             self._opened = opened.pop_all()
         return self
@@ -93,9 +89,11 @@ class ReconnectServer:
         """Close both ports. grpc then fails the calls of clients that wait for their turn."""
         await self._opened.aclose()
 
-    def _dialled(self, at: float) -> None:
+    def _dialled(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Note when a connection to the retry port was accepted, and hang up."""
         if self._turns.current is not None:  # dials outside a test do not count
-            self._turns.current.attempts.append(at)
+            self._turns.current.attempts.append(asyncio.get_running_loop().time())
+        writer.close()
 
 
 class _Service(ReconnectServiceServicer):

@@ -11,14 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from grpc_judge.conformance.band import JITTER, TRANSMISSION
 from grpc_judge.conformance.terms import PROTOCOL, Range, Terms
 from grpc_judge.conformance.verdict import Measure, Unit
 
 STARTUP = 1.0
 """How long a client may take from the start of the test to its first attempt, in seconds."""
 
-_TOO_SHORT = TRANSMISSION / (1 - JITTER)
+_TOO_SHORT = PROTOCOL.tolerance / (1 - PROTOCOL.jitter)
 """The backoff for which the lower bound of a gap is zero."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from grpc_judge.runner.program import BuildError, Program, build
+from grpc_judge.runner.program import Program, build
 
 REQUIRE_PEERS: Final = "GRPC_BACKOFF_REQUIRE_PEERS"
 """The environment variable that makes a missing peer a failure if set to 1."""
@@ -65,8 +65,5 @@ async def _build(program: Program) -> Built:
     if program.missing:
         return Built(program, 0.0, f"{program.missing} is missing")
     began = time.monotonic()
-    try:
-        await build(program)
-    except BuildError as error:
-        return Built(program, time.monotonic() - began, str(error))
-    return Built(program, time.monotonic() - began)
+    missing = await build(program)
+    return Built(program, time.monotonic() - began, missing)

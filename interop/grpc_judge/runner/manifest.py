@@ -41,17 +41,20 @@ class Table:
             "build": tuple(_texts(self._path, "build", command) for command in self._found.get("build", [])),
         }
 
-    def text(self, key: str, default: str | None = None) -> str:
+    def text(self, key: str) -> str:
         """Return the string under this key."""
-        return _text(self._path, self._found, key, default)
+        value = self._found.get(key)
+        if not isinstance(value, str) or not value:
+            raise ManifestError(f"{self._path}: {key}={value!r}: expected a string that is not empty")
+        return value
 
-    def texts(self, key: str, default: list[str] | None = None) -> tuple[str, ...]:
+    def texts(self, key: str) -> tuple[str, ...]:
         """Return the list of strings under this key, as a tuple."""
-        return _texts(self._path, key, self._found.get(key, default))
+        return _texts(self._path, key, self._found.get(key))
 
-    def flag(self, key: str, *, default: bool = False) -> bool:
-        """Return the boolean under this key."""
-        value = self._found.get(key, default)
+    def flag(self, key: str) -> bool:
+        """Return the boolean under this key, which may be left out if it is false."""
+        value = self._found.get(key, False)
         if not isinstance(value, bool):
             raise ManifestError(f"{self._path}: {key}={value!r}: expected true or false")
         return value
@@ -60,13 +63,6 @@ class Table:
 def _check_keys(path: Path, table: Mapping[str, Any], known: AbstractSet[str]) -> None:
     for key in sorted(table.keys() - known):
         raise ManifestError(f"{path}: {key}={table[key]!r}: expected a known key, one of: {', '.join(sorted(known))}")
-
-
-def _text(path: Path, found: Mapping[str, Any], key: str, default: str | None) -> str:
-    value = found.get(key, default)
-    if not isinstance(value, str) or not value:
-        raise ManifestError(f"{path}: {key}={value!r}: expected a string that is not empty")
-    return value
 
 
 def _texts(path: Path, key: str, value: object) -> tuple[str, ...]:

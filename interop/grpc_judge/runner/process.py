@@ -1,22 +1,20 @@
-"""Runs a program as a process while a context is open, reads JSON lines from its output, and keeps its stderr."""
+"""Runs a program as a process while a context is open, and keeps its stderr."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Self
 
 from grpc_judge.runner.program import ROOT
 
-Said = TypeVar("Said")
-
+_CHUNK = 1 << 16
 _LAST_WORDS = 400
 _LOOK = 0.02
 """How often to check whether a process has ended, in seconds."""
@@ -26,33 +24,18 @@ class ProgramError(Exception):
     """A program violated its contract. The message says how and includes the program's last output."""
 
 
-@contextlib.asynccontextmanager
-async def limited(seconds: float) -> AsyncIterator[None]:
-    """Limit the block, which runs a trial, to this many seconds; raise ProgramError if it takes longer."""
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError:
-        raise ProgramError(f"the trial was not over after {seconds:g} s") from None
-
-
-class ProgramProcess(Generic[Said]):
+class ProgramProcess:
     """One run of a program. It starts when the context is entered and has ended when the context is left.
 
-    Each line of JSON that the program prints is passed to `_heard`. The result of `_reading` is the last value that
-    `_heard` returned.
+    What it prints is discarded, unless a subclass reads it.
     """
 
-    error: ClassVar[type[ProgramError]] = ProgramError
-
-    def __init__(
-        self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None, folder: Path = ROOT
-    ) -> None:
-        """Prepare to run this command line in `folder`, with these environment variables in addition to our own."""
+    def __init__(self, name: str, command: Sequence[str], folder: Path = ROOT) -> None:
+        """Prepare to run this command line in `folder`."""
         self._name = name
         self._command = list(command)
         self._folder = folder
-        self._environment = _environment() | dict(environment or {})
+        self._started = False
 
     async def __aenter__(self) -> Self:
         """Start the program.
@@ -60,60 +43,42 @@ class ProgramProcess(Generic[Said]):
         Raises:
             ProgramError: the program cannot be run.
         """
+        await self._start()
+        return self
+
+    async def _start(self) -> None:
         try:
-            self._process = await self._start()
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                cwd=self._folder,
+                env=_environment(),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,  # it may start other processes, which must be ended too
+            )
         except OSError as error:
-            raise self.error(f"{self._name} cannot be run: {error}") from error
+            raise ProgramError(f"{self._name} cannot be run: {error}") from error
+        assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._complaints = asyncio.create_task(self._process.stderr.read())
         self._ended = asyncio.create_task(self._end_what_is_left())
-        self._ready = asyncio.Event()
-        self._reading = asyncio.create_task(self._read())
-        return self
-
-    async def _start(self) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *self._command,
-            cwd=self._folder,
-            env=self._environment,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # it may start other processes, which must be ended too
-        )
+        self._reading = asyncio.create_task(self._read(self._process.stdout))
+        self._started = True
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
         """End the program if it is still running."""
-        await self._end()
+        if not self._started:
+            return
+        await self._stop(0.0)
         await asyncio.gather(self._reading, self._complaints, return_exceptions=True)
 
-    async def _end(self) -> None:
-        await self._stop(0.0)
-
-    async def _be_ready(self, limit: float) -> None:
-        """Wait until the program reports that it is ready.
-
-        Raises:
-            ProgramError: the program ended or took too long.
-        """
-        ready = asyncio.create_task(self._ready.wait())
-        await asyncio.wait({ready, self._reading}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
-        if not self._ready.is_set():
-            raise await self._fault(f"was not ready within {limit:g} s")
-
-    async def _read(self) -> Said | None:
-        assert self._process.stdout is not None
-        result = None
-        async for line in self._process.stdout:
-            result = self._heard(_parse(line)) or result
-        return result
-
-    def _heard(self, said: Mapping[str, Any]) -> Said | None:
-        """Handle a line of output: set `_ready` if the program says that it is ready. Return a value or None."""
-        raise NotImplementedError
+    async def _read(self, output: asyncio.StreamReader) -> None:
+        """Read what the program prints until it ends."""
+        while await output.read(_CHUNK):
+            pass
 
     async def _stop(self, patience: float) -> None:
         """Kill the process and everything it started, unless it ends by itself within `patience` seconds."""
@@ -138,7 +103,7 @@ class ProgramProcess(Generic[Said]):
         await self._stop(1.0 if silent else 0.0)
         words = (await self._complaints).decode(errors="replace").strip()[-_LAST_WORDS:]
         how = f"ended with status {self._process.returncode}" if silent else what
-        return self.error(f"{self._name} {how}" + (f": {words}" if words else ""))
+        return ProgramError(f"{self._name} {how}" + (f": {words}" if words else ""))
 
 
 def free_port() -> int:
@@ -153,11 +118,3 @@ def _environment() -> dict[str, str]:
     """Return our environment without proxy settings, which grpc would apply even to loopback addresses."""
     kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     return kept | {"GRPC_VERBOSITY": "NONE"}
-
-
-def _parse(line: bytes) -> Mapping[str, Any]:
-    try:
-        said = json.loads(line)
-    except ValueError:
-        return {}  # other output, such as a runtime's greeting
-    return said if isinstance(said, dict) else {}

@@ -1,4 +1,4 @@
-"""The programs of clients and servers: their requirements, how they are built, and how they are run."""
+"""The programs of clients and servers: their requirements, and how they are chosen, built and run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+AnyProgram = TypeVar("AnyProgram", bound="Program")
 
 ROOT = Path(__file__).parents[2]
 """The working directory of all commands: the folder that contains this package."""
@@ -20,10 +23,6 @@ ROOT = Path(__file__).parents[2]
 _BUILD_LIMIT = 600.0
 _TELLING = re.compile(r"\berror\b|\bfatal\b|not found|no such file", re.IGNORECASE)
 """What compilers and package managers say in the line that tells why they failed; other tools print more after it."""
-
-
-class BuildError(Exception):
-    """A program could not be built. The message contains the line of the build's output that gives the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +48,11 @@ class Program:
     only_by_name: bool = False
 
     @property
+    def names(self) -> set[str]:
+        """What it may be called on the command line; several programs may share the first word of their names."""
+        return {self.name, self.folder.name, self.name.partition(" ")[0]}
+
+    @property
     def missing(self) -> str:
         """A description of the required modules and programs that are missing; empty if there are none."""
         lacking = [f"the Python module {name}" for name in self.modules if not importlib.util.find_spec(name)]
@@ -60,21 +64,41 @@ class Program:
         return [part.replace("{python}", sys.executable).replace("{here}", str(self.folder)) for part in command]
 
 
-async def build(program: Program) -> None:
-    """Run the program's build commands in its folder.
+def choose(programs: Sequence[AnyProgram], flag: str, given: Iterable[str]) -> list[AnyProgram]:
+    """Return the programs with the names in the values of this option; all but those `only_by_name` if there are none.
 
     Raises:
-        BuildError: a command could not be run, failed, or took too long.
+        ValueError: a program does not exist.
+    """
+    wanted = split(given)
+    for name in sorted(wanted):
+        if not any(name in program.names for program in programs):
+            raise ValueError(f"{flag}={name}: expected one of {', '.join(program.name for program in programs)}")
+    if not wanted:
+        return [program for program in programs if not program.only_by_name]
+    return [program for program in programs if wanted & program.names]
+
+
+def split(given: Iterable[str]) -> set[str]:
+    """Return the names in the values of an option. Each value may contain several, separated by commas."""
+    return {name.strip() for each in given for name in each.split(",") if name.strip()}
+
+
+async def build(program: Program) -> str:
+    """Run the program's build commands in its folder; return why one could not be run or failed, or an empty string.
+
+    Of a command that failed, the line of its output is returned that gives the cause.
     """
     for command in program.build:
         try:
             status, output = await finish(program.filled(command), program.folder, _BUILD_LIMIT)
         except OSError as error:
-            raise BuildError(f"{command[0]} could not be run: {error}") from error
+            return f"{command[0]} could not be run: {error}"
         if status is None:
-            raise BuildError(f"{command[0]} took longer than {_BUILD_LIMIT:g} s")
+            return f"{command[0]} took longer than {_BUILD_LIMIT:g} s"
         if status:
-            raise BuildError(f"{command[0]} failed: {_cause(output)}")
+            return f"{command[0]} failed: {_cause(output)}"
+    return ""
 
 
 def _cause(output: str) -> str:

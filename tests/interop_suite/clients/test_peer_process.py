@@ -10,8 +10,9 @@ import pytest
 
 from grpc_judge.clients import peer_process as process
 from grpc_judge.clients.peer import Peer, Setting
-from grpc_judge.clients.peer_process import PeerError, PeerProcess
+from grpc_judge.clients.peer_process import PeerProcess
 from grpc_judge.conformance import Calls
+from grpc_judge.runner.process import ProgramError
 from grpc_judge.runner.program import ROOT
 
 READY = 'import sys; print(\'{"event": "ready"}\', flush=True); sys.stdin.readline(); '
@@ -34,13 +35,6 @@ async def whole(program, **told):
         return await peer.account()
 
 
-async def outcome(program):
-    """Return the error message for a program that breaks the contract."""
-    with pytest.raises(PeerError) as caught:
-        await whole(program)
-    return str(caught.value)
-
-
 async def test_a_program_that_does_as_it_should(tmp_path):
     """IO-4: a peer's program receives its command line, starts on the start signal, and accounts for its calls."""
     settings = {Setting.INITIAL: 200, Setting.STABLE_AFTER: 2000}
@@ -58,42 +52,36 @@ async def test_it_waits_for_the_word():
             await asyncio.wait_for(peer.account(), 0.3)
 
 
-async def test_a_program_that_fails():
-    """IO-4: the error for a program that fails has its exit status and its last output."""
-    assert await outcome("raise SystemExit('no such library')") == "made up ended with status 1: no such library"
+CHILD = "import sys, subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600.123)']); "
+SLEEP = "import time; time.sleep(60)"
 
 
-async def test_a_program_that_says_nothing_at_the_end():
-    """IO-4: a program that ends without accounting for its calls counts as failed."""
-    assert await outcome(READY) == "made up ended with status 0"
-
-
-@pytest.mark.parametrize("said", ['{"event": "done", "made": 3}', "x" * 100_000], ids=["half", "endless"])
-async def test_a_program_that_says_nonsense(said):
-    """IO-4: if a program's account of its calls is malformed, that peer fails, and the run continues."""
-    assert await outcome(READY + f"print({said!r})") == "made up said what is no account of its calls"
-
-
-async def test_a_program_that_never_gets_ready(monkeypatch):
-    """IO-4: a program that is not ready within the limit is killed."""
-    monkeypatch.setattr(process, "_STARTUP", 0.2)
-    assert await outcome("import time; time.sleep(60)") == "made up was not ready within 0.2 s"
-
-
-async def test_a_program_that_never_ends(monkeypatch):
-    """IO-4: a program that does not end is killed, together with the processes that it started."""
-    monkeypatch.setattr(process, "_WINDING_DOWN", 0.2)
-    child = "import subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600.123)']); "
-    assert await outcome(READY + child + "import time; time.sleep(60)") == "made up went on for 0.2 s after its time"
-    await gone("600.123")
-
-
-async def test_a_program_that_breaks_down_and_leaves_another_behind():
-    """IO-4: when a program fails, the processes that it started are killed and not waited for."""
-    child = "import sys, subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600.321)']); "
+@pytest.mark.parametrize(
+    ("program", "limit", "complaint"),
+    [
+        # the error for a program that fails has its exit status and its last output
+        ("raise SystemExit('no such library')", "", "ended with status 1: no such library"),
+        # a program that ends without accounting for its calls counts as failed
+        (READY, "", "ended with status 0"),
+        # so does one whose account is malformed
+        (READY + 'print(\'{"event": "done", "made": 3}\')', "", "said what is no account of its calls"),
+        (READY + "print('x' * 100_000)", "", "said what is no account of its calls"),
+        # a program that is not ready within the limit, or does not end, is killed
+        (SLEEP, "_STARTUP", "was not ready within 0.2 s"),
+        (READY + CHILD + SLEEP, "_WINDING_DOWN", "went on for 0.2 s after its time"),
+        # the processes that a program started are killed and not waited for, even if it fails
+        (CHILD + "sys.exit('broken')", "", "ended with status 1: broken"),
+    ],
+)
+async def test_a_program_that_breaks_the_contract(monkeypatch, program, limit, complaint):
+    """IO-4: a program that breaks the contract is ended with all that it started, and the error says what it did."""
+    if limit:
+        monkeypatch.setattr(process, limit, 0.2)
     async with asyncio.timeout(30):
-        assert await outcome(child + "sys.exit('broken')") == "made up ended with status 1: broken"
-    await gone("600.321")
+        with pytest.raises(ProgramError) as caught:
+            await whole(program)
+    assert str(caught.value) == f"made up {complaint}"
+    await gone("600.123")
 
 
 async def gone(words):
@@ -106,7 +94,7 @@ async def gone(words):
 async def test_a_program_that_is_not_there():
     """IO-4: a command that cannot be run is reported with the system's reason."""
     peer = Peer(name="made up", folder=ROOT, command=("/no/such/program",), configurable=frozenset())
-    with pytest.raises(PeerError, match=r"^made up cannot be run: .*No such file or directory"):
+    with pytest.raises(ProgramError, match=r"^made up cannot be run: .*No such file or directory"):
         await PeerProcess(peer, "127.0.0.1:1", 0.1, {}, None).__aenter__()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate
 
+from grpc_judge.clients.peer_program import CallOrder
 from grpc_judge.conformance import Calls, Evidence, Scenario, Terms
 from grpc_judge.timeline import Ending, Request, Timeline, Visit, Window
 
@@ -20,29 +21,28 @@ NOMINAL = [0.2, 0.32, 0.512, 0.8192, 1.31072, 1.6, 1.6, 1.6]
 GAPS = [0.2, 0.35, 0.46, 0.9, 1.2, 1.8, 1.4, 1.75]
 """The correct client's gaps, jittered by at most a fifth except for the first."""
 JITTER = [
-    0.0,
-    0.1,
-    -0.1,
-    0.1,
-    -0.08,
-    0.12,
-    -0.12,
-    0.09,
-    0.19,
-    -0.18,
-    0.02,
-    -0.05,
-    0.15,
-    -0.15,
-    0.06,
-    -0.19,
-    0.17,
-    -0.02,
+    *(0.0, 0.1, -0.1, 0.1, -0.08, 0.12, -0.12, 0.09, 0.19),
+    *(-0.18, 0.02, -0.05, 0.15, -0.15, 0.06, -0.19, 0.17, -0.02),
 ]
 STEADY = replace(TERMS, cap=0.4)
 WANTED = 0.5
 """The time of the client's first call, in seconds."""
 CALLS = Calls(made=100, ok=100)
+
+
+def order(terms):
+    """Return the order for a reference client with this backoff."""
+    return CallOrder(
+        target="127.0.0.1:1",
+        seconds=1.0,
+        workers=1,
+        pause=0.02,
+        ca=None,
+        initial_ms=round(1000 * terms.initial),
+        max_ms=round(1000 * terms.cap),
+        min_connect_timeout_ms=round(1000 * terms.min_connect_timeout),
+        stable_after_ms=None,
+    )
 
 
 def starts(gaps=GAPS, first=WANTED + 0.01):

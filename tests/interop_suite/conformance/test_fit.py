@@ -9,7 +9,6 @@ from itertools import pairwise
 
 import pytest
 
-from grpc_judge.clients.peer_program import CallOrder
 from grpc_judge.clients.reference.backoff import Backoff
 from grpc_judge.clients.reference.defects import DEFECTS, habits_with
 from grpc_judge.clients.reference.habits import Habits
@@ -42,18 +41,7 @@ SEEN_BY_CHANCE = ("jitter-compounds",)
 
 def series(habits, terms, seconds, rng, latency=0.003):
     """Return gaps as a server would see them, with each connection a few milliseconds late."""
-    order = CallOrder(
-        target="127.0.0.1:1",
-        seconds=1.0,
-        workers=1,
-        pause=0.02,
-        ca=None,
-        initial_ms=round(1000 * terms.initial),
-        max_ms=round(1000 * terms.cap),
-        min_connect_timeout_ms=1000,
-        stable_after_ms=None,
-    )
-    backoff, now, starts = Backoff(order, habits), 0.0, []
+    backoff, now, starts = Backoff(made.order(terms), habits), 0.0, []
     backoff._rng = rng
     while now <= seconds and len(starts) <= 300:
         starts.append(now + rng.expovariate(1 / latency))

@@ -25,59 +25,36 @@ def test_both_ends_of_a_band_are_allowed():
     assert 1.301 not in Range(0.7, 1.3)
 
 
-def test_growth_ends_at_the_cap():
-    """CB-5: gaps grow as 1, 1.6, 2.56 s up to 120 s, which the twelfth gap is the first to reach."""
-    assert [round(PROTOCOL.nominal(n), 3) for n in (1, 2, 3, 11, 12, 13)] == [1, 1.6, 2.56, 109.951, 120, 120]
-    assert PROTOCOL.first_capped == 12
-    assert [PROTOCOL.capped(n) for n in (11, 12)] == [False, True]
+@pytest.mark.parametrize(
+    ("method", "given", "expected"),
+    [
+        # CB-5: gaps grow as 1, 1.6, 2.56 s up to 120 s, which the twelfth gap is the first to reach.
+        ("nominal", [1, 2, 3, 11, 12, 13], [1, 1.6, 2.56, 109.9511627776, 120, 120]),
+        # CB-13: the millionth gap can be computed without overflow.
+        ("nominal", [1_000_000], [120]),
+        # IO-2: in 540 s the slowest client allowed makes 12 retries; the official test expects about 13.
+        ("fewest_starts", [1.29, 1.3, 540], [1, 2, 13]),
+        ("most_starts", [0.69, 0.7, 1.9, 540], [1, 2, 3, 15]),
+        # CB-3: an attempt's limit is MIN_CONNECT_TIMEOUT and, from the seventh attempt on, the longest gap.
+        ("outlasting", [1, 7, 20], [20, 1.2 * 1.6**6, 144]),
+    ],
+)
+def test_the_numbers_of_the_protocol(method, given, expected):
+    """CB-3, CB-5, CB-13, IO-2: the terms give the protocol's gaps, limits and numbers of attempts."""
+    assert [getattr(PROTOCOL, method)(each) for each in given] == pytest.approx(expected)
 
 
-def test_a_cap_below_the_initial_backoff_counts_from_the_first_gap():
-    """CB-5: a MAX_BACKOFF below INITIAL_BACKOFF caps even the first gap."""
-    terms = replace(PROTOCOL, cap=0.5)
-    assert (terms.nominal(1), terms.first_capped) == (0.5, 1)
-
-
-def test_large_numbers():
-    """CB-13: the millionth gap can be computed without overflow."""
-    assert PROTOCOL.nominal(1_000_000) == 120
-
-
-def test_fewest_starts_is_about_what_the_official_test_expects():
-    """IO-2: in 540 s the slowest client allowed makes 12 retries; the official test expects about 13."""
-    assert PROTOCOL.fewest_starts(540) == 13
-    assert PROTOCOL.fewest_starts(1.29) == 1
-    assert PROTOCOL.fewest_starts(1.3) == 2
-
-
-def test_most_starts_is_what_the_fastest_client_makes():
-    """IO-2: `most_starts` is the number of attempts with the shortest gaps allowed."""
-    assert PROTOCOL.most_starts(0.69) == 1
-    assert PROTOCOL.most_starts(0.7) == 2
-    assert PROTOCOL.most_starts(1.9) == 3
-    assert PROTOCOL.most_starts(540) == 15
-
-
-def test_fewest_starts_of_attempts_that_hang():
-    """CB-3: an attempt that lasts longer than its backoff delays the next one."""
-    assert PROTOCOL.fewest_starts(40.1, lasting=20.0) == 2
-    assert PROTOCOL.fewest_starts(40.2, lasting=20.0) == 3
-
-
-def test_limit_grows_with_the_backoff():
-    """CB-3: an attempt's limit is MIN_CONNECT_TIMEOUT and, from the seventh attempt on, the longest gap."""
-    assert PROTOCOL.outlasting(1) == 20
-    assert PROTOCOL.outlasting(7) == pytest.approx(1.2 * 1.6**6)
-    assert PROTOCOL.outlasting(20) == pytest.approx(144)
+@pytest.mark.parametrize(("cap", "first_gap", "first_capped"), [(120.0, 1.0, 12), (0.5, 0.5, 1)])
+def test_the_cap(cap, first_gap, first_capped):
+    """CB-5: gaps end at MAX_BACKOFF; one below INITIAL_BACKOFF caps even the first gap."""
+    terms = replace(PROTOCOL, cap=cap)
+    assert (terms.nominal(1), terms.first_capped) == (first_gap, first_capped)
 
 
 def test_longest_gap_after_an_outage():
     """CB-4: the longest gap possible at a given time after a loss comes after gaps that are all as short as allowed."""
-    assert PROTOCOL.longest_gap_after(0.0) == PROTOCOL.band(1)
-    assert PROTOCOL.longest_gap_after(0.7) == PROTOCOL.band(2)
-    assert PROTOCOL.longest_gap_after(1.87) == PROTOCOL.band(2)
-    assert PROTOCOL.longest_gap_after(1.89) == PROTOCOL.band(3)
-    assert PROTOCOL.longest_gap_after(1e6) == PROTOCOL.band(12)
+    for seconds, n in ((0.0, 1), (0.7, 2), (1.87, 2), (1.89, 3), (1e6, 12)):
+        assert PROTOCOL.longest_gap_after(seconds) == PROTOCOL.band(n)
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,15 @@ class Client:
         return cls(began, *await asyncio.open_connection("127.0.0.1", server.port, **secured))
 
     @classmethod
+    async def open_late(cls, server):
+        """Connect as soon as the port no longer refuses it."""
+        async with asyncio.timeout(WITHIN):
+            while True:
+                with contextlib.suppress(ConnectionRefusedError):
+                    return await cls.open(server)
+                await asyncio.sleep(0.01)
+
+    @classmethod
     async def open_narrow(cls, server):
         """Connect with a small receive buffer."""
         sock = socket.socket()

@@ -41,38 +41,13 @@ async def the_visit(server):
     return visit
 
 
-async def test_refuse():
-    """IO-3: with `refuse`, the kernel refuses connections for as long as the script says. Waits 0.5 s."""
-    began = time.monotonic()
-    async with serving([flaky.Step(flaky.Refuse(), lasting=0.5), flaky.Working()]) as server:
-        with pytest.raises(ConnectionRefusedError):
-            await Client.open(server)
-        while True:
-            try:
-                client = await Client.open(server)
-            except ConnectionRefusedError:
-                await asyncio.sleep(0.01)
-            else:
-                break
-        assert time.monotonic() - began >= 0.5 - EARLY
-        async with client:
-            await client.until(SettingsFrame)
-        (window,) = server.timeline().refusing
-        assert window.end - window.begin >= 0.5 - EARLY
-
-
 async def test_refuse_kill():
     """IO-3: `refuse` closes open connections only with `kill`. Waits 2 s."""
-    async with (
-        serving([flaky.Step(flaky.Working(), lasting=1), flaky.Refuse(kill=True)]) as server,
-        await Client.open(server) as client,
-    ):
+    first = flaky.Step(flaky.Working(), lasting=1)
+    async with serving([first, flaky.Refuse(kill=True)]) as server, await Client.open(server) as client:
         assert await client.until_end() == "closed"
         assert (await the_visit(server)).ending is Ending.CLOSED
-    async with (
-        serving([flaky.Step(flaky.Working(), lasting=1), flaky.Refuse()]) as server,
-        await Client.open(server) as client,
-    ):
+    async with serving([first, flaky.Refuse()]) as server, await Client.open(server) as client:
         await client.until(SettingsFrame)
         while not server.timeline().refusing:
             await asyncio.sleep(0.01)
@@ -83,22 +58,15 @@ async def test_refuse_kill():
 
 @both
 @pytest.mark.parametrize("says", [b"", PREFACE], ids=["silently", "speaking"])
-async def test_accept_close(tls, says):
-    """IO-3: `accept_close` sends FIN and no data, whether or not the client has sent anything."""
-    async with serving(flaky.AcceptClose(), tls=tls) as server, await Client.open(server) as client:
+@pytest.mark.parametrize("after", [0, 0.3])
+async def test_accept_close(tls, says, after):
+    """IO-3: `accept_close` sends FIN and no data, at once or later, whatever the client has sent. Waits up to 0.3 s."""
+    async with serving(flaky.AcceptClose(after), tls=tls) as server, await Client.open(server) as client:
         client.send(says)
         assert await client.until_end() == "closed"
+        assert time.monotonic() - client.began >= after - EARLY
         assert client.raw == b""
         assert (await the_visit(server)).ending is Ending.CLOSED
-
-
-async def test_accept_close_later():
-    """IO-3: `after` delays the FIN of `accept_close`. Waits 0.3 s."""
-    async with serving(flaky.AcceptClose(after=0.3)) as server, await Client.open(server) as client:
-        client.send(PREFACE)
-        assert await client.until_end() == "closed"
-        assert time.monotonic() - client.began >= 0.3 - EARLY
-        assert client.raw == b""
 
 
 async def test_accept_close_behind_the_handshake():
@@ -113,19 +81,14 @@ async def test_accept_close_behind_the_handshake():
 
 
 @both
-async def test_accept_reset(tls):
-    """IO-3: `accept_reset` sends RST and no data."""
-    async with serving(flaky.AcceptReset(), tls=tls) as server, await Client.open(server) as client:
+@pytest.mark.parametrize("after", [0, 0.3])
+async def test_accept_reset(tls, after):
+    """IO-3: `accept_reset` sends RST and no data, at once or later. Waits up to 0.3 s."""
+    async with serving(flaky.AcceptReset(after), tls=tls) as server, await Client.open(server) as client:
         assert await client.until_end() == "reset"
+        assert time.monotonic() - client.began >= after - EARLY
         assert client.raw == b""
         assert (await the_visit(server)).ending is Ending.RESET
-
-
-async def test_accept_reset_later():
-    """IO-3: `after` delays the RST of `accept_reset`. Waits 0.3 s."""
-    async with serving(flaky.AcceptReset(after=0.3)) as server, await Client.open(server) as client:
-        assert await client.until_end() == "reset"
-        assert time.monotonic() - client.began >= 0.3 - EARLY
 
 
 @both
@@ -196,24 +159,21 @@ async def test_tls_garbage(tls):
             await Client.open(server, tls=True)
 
 
-async def test_http1_answer():
-    """IO-3: `http1_answer` answers the first bytes with an HTTP/1.1 response, then sends FIN. Waits 0.3 s."""
-    async with serving(flaky.Http1Answer()) as server, await Client.open(server) as client:
-        assert await client.silence() is None
+@both
+async def test_http1_answer(tls):
+    """IO-3: `http1_answer` answers the first bytes with an HTTP/1.1 response, then sends FIN. Waits 0.3 s.
+
+    With TLS, it negotiates no ALPN protocol and answers over TLS, like a server without HTTP/2.
+    """
+    alpn = ("h2", "http/1.1")
+    async with serving(flaky.Http1Answer(), tls=tls) as server, await Client.open(server, tls=tls, alpn=alpn) as client:
+        if tls:
+            assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() is None
+        else:
+            assert await client.silence() is None
         client.send(PREFACE)
         assert (await client.silence(WITHIN)).startswith(b"HTTP/1.1 400 ")
         assert await client.silence(WITHIN) == b""
-
-
-async def test_http1_answer_behind_tls():
-    """IO-3: with TLS, `http1_answer` negotiates no ALPN protocol and answers over TLS, like a server without HTTP/2."""
-    async with (
-        serving(flaky.Http1Answer(), tls=True) as server,
-        await Client.open(server, tls=True, alpn=("h2", "http/1.1")) as client,
-    ):
-        assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() is None
-        client.send(PREFACE)
-        assert (await client.silence(WITHIN)).startswith(b"HTTP/1.1 400 ")
 
 
 @both
@@ -256,23 +216,22 @@ async def test_settings_then_goaway_later():
         assert [request.outcome for request in (await the_visit(server)).requests] == ["refused", "refused"]
 
 
-async def test_settings_then_goaway_and_close():
-    """IO-3: with `closes`, `settings_then_goaway` sends FIN after the GOAWAY."""
-    async with serving(flaky.SettingsThenGoaway(closes=True)) as server, await Client.open(server) as client:
-        assert await client.until_end() == "closed"
-        assert [type(heard.frame) for heard in client.heard] == [SettingsFrame, GoAwayFrame]
-        assert (await the_visit(server)).ending is Ending.CLOSED
-
-
 @both
-async def test_enhance_your_calm(tls):
-    """IO-3: `enhance_your_calm` sends SETTINGS, GOAWAY(ENHANCE_YOUR_CALM) with the text too_many_pings, and FIN."""
-    async with serving(flaky.EnhanceYourCalm(), tls=tls) as server, await Client.open(server, tls=tls) as client:
+@pytest.mark.parametrize(
+    ("script", "code", "text"),
+    [
+        (flaky.SettingsThenGoaway(closes=True), ErrorCodes.NO_ERROR, b""),
+        (flaky.EnhanceYourCalm(), ErrorCodes.ENHANCE_YOUR_CALM, b"too_many_pings"),
+    ],
+)
+async def test_settings_then_goaway_and_close(tls, script, code, text):
+    """IO-3: `enhance_your_calm`, and `settings_then_goaway` with `closes`, send SETTINGS, GOAWAY and FIN."""
+    async with serving(script, tls=tls) as server, await Client.open(server, tls=tls) as client:
         assert await client.until_end() == "closed"
         settings, goaway = (heard.frame for heard in client.heard)
-        assert type(settings) is SettingsFrame
-        assert goaway.error_code == ErrorCodes.ENHANCE_YOUR_CALM
-        assert goaway.additional_data == b"too_many_pings"
+        assert (type(settings), type(goaway)) == (SettingsFrame, GoAwayFrame)
+        assert (goaway.error_code, goaway.additional_data) == (code, text)
+        assert (await the_visit(server)).ending is Ending.CLOSED
 
 
 @both
@@ -324,7 +283,7 @@ async def test_ping_flood_of_a_client_that_does_not_listen():
     async with serving(flaky.PingFlood(burst=10000, every=0)) as server, await Client.open_narrow(server) as client:
         client.writer.transport.pause_reading()
         (visitor,) = server._visitors
-        transport = visitor._wire._transport
+        transport = visitor.wire._transport
         async with asyncio.timeout(WITHIN):
             while not transport.get_write_buffer_size():
                 await asyncio.sleep(0.01)

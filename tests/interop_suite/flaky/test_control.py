@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 
 import grpc
 import grpc.aio
 import pytest
-from hyperframe.frame import HeadersFrame, SettingsFrame
+from hyperframe.frame import HeadersFrame
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpc_judge.flaky import FlakyServer, Silent, Step, Working
+from grpc_judge.flaky import FlakyServer, Silent
 from grpc_judge.flaky.control import controlled
 from grpc_judge.flaky.messages import from_message, to_message
 from grpc_judge.generated.interop_v1 import flaky_pb2 as pb
@@ -67,8 +66,11 @@ async def controlling(script):
         yield server, FlakyServerStub(channel)
 
 
-async def test_play():
-    """IO-3: `Play` sets the script for new connections; an invalid script fails with INVALID_ARGUMENT."""
+async def test_the_service():
+    """IO-3: `Play`, `GetTimeline`, `BreakAll` and `Restart` do what the methods of the Python API do.
+
+    An invalid script fails with INVALID_ARGUMENT. `Restart` also restarts the timeline and the script.
+    """
     async with controlling(Silent()) as (server, stub):
         await stub.Play(pb.PlayRequest(script='[{"behaviour": "accept_reset", "times": 1}, "working"]'), timeout=WITHIN)
         async with await Client.open(server) as client:
@@ -77,41 +79,19 @@ async def test_play():
             await stub.Play(pb.PlayRequest(script='[{"behaviour": "slow_settings", "delay": "soon"}]'), timeout=WITHIN)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert caught.value.details() == "slow_settings: delay='soon': expected a number of seconds, 0 or more"
-        async with await Client.open(server) as client:
-            await client.until(SettingsFrame)
-
-
-async def test_get_timeline():
-    """IO-3: `GetTimeline` returns the same timeline as the Python API."""
-    async with controlling(Working()) as (server, stub):
-        async with await Client.open(server) as client:
-            client.hello()
-            await client.until(HeadersFrame, client.request(), 2)
-        async with asyncio.timeout(WITHIN):
-            await server.wait_for(ended=1)
-        answer = await stub.GetTimeline(pb.GetTimelineRequest(), timeout=WITHIN)
-        seen = from_message(answer.timeline)
-        assert seen.visits == server.timeline().visits
-        assert seen.visits[0].requests[0].outcome == "ok"
-        assert 0 < seen.taken <= server.timeline().taken
-
-
-async def test_break_all_and_restart():
-    """IO-3: `BreakAll` and `Restart` reset all connections; `Restart` also restarts the timeline and the script."""
-    async with controlling([Step(Silent(), times=1), Working()]) as (server, stub):
-        async with await Client.open(server) as client:
-            await server.wait_for(connections=1)
-            await stub.BreakAll(pb.BreakAllRequest(), timeout=WITHIN)
-            assert await client.until_end() == "reset"
-        async with await Client.open(server) as client:
-            await client.until(SettingsFrame)
-            await stub.Restart(pb.RestartRequest(), timeout=WITHIN)
-            assert await client.until_end() == "reset"
+        for end in ("BreakAll", "Restart"):
+            async with await Client.open(server) as client:
+                client.hello()
+                await client.until(HeadersFrame, client.request(), 2)
+                seen = from_message((await stub.GetTimeline(pb.GetTimelineRequest(), timeout=WITHIN)).timeline)
+                assert seen.visits == server.timeline().visits
+                assert seen.visits[-1].requests[0].outcome == "ok"
+                assert 0 < seen.taken <= server.timeline().taken
+                await getattr(stub, end)(getattr(pb, f"{end}Request")(), timeout=WITHIN)
+                assert await client.until_end() == "reset"
         assert server.timeline().visits == ()
-        async with await Client.open(server):
-            async with asyncio.timeout(WITHIN):
-                await server.wait_for(connections=1)
-            assert server.timeline().visits[0].behaviour == "silent"
+        async with await Client.open(server) as client:
+            assert await client.until_end() == "reset", "as the script begins"
 
 
 async def test_the_control_port_is_free_again():

@@ -13,11 +13,11 @@ import grpc
 import grpc.aio
 import pytest
 from grpclib.client import Channel, UnaryUnaryMethod
-from grpclib.encoding.base import CodecBase
 from h2.errors import ErrorCodes
 
 import grpc_judge.flaky
 from grpc_judge import flaky
+from grpc_judge.clients.grpclib_aio.__main__ import Bytes
 from grpc_judge.timeline import Ending
 from tests.echo import EchoStub, Message
 from tests.interop_suite.flaky.clients import ROOT, TLS, WITHIN
@@ -32,14 +32,15 @@ SHORT = [("grpc.min_reconnect_backoff_ms", 1000)]  # the time limit of an attemp
 
 
 @contextlib.asynccontextmanager
-async def calling(server, *, tls=False, options=()):
-    """Yield a unary method on a channel to the server."""
-    if tls:
-        made = grpc.aio.secure_channel(server.target, grpc.ssl_channel_credentials(ROOT), [*options, *FAST])
-    else:
-        made = grpc.aio.insecure_channel(server.target, [*options, *FAST])
-    async with made as channel:
-        yield channel.unary_unary("/any.v1.Service/Method")
+async def calling(script, *, tls=False, options=()):
+    """Yield a server that plays this script, and a unary method on a channel to it."""
+    async with flaky.FlakyServer(script, TLS if tls else None) as server:
+        if tls:
+            made = grpc.aio.secure_channel(server.target, grpc.ssl_channel_credentials(ROOT), [*options, *FAST])
+        else:
+            made = grpc.aio.insecure_channel(server.target, [*options, *FAST])
+        async with made as channel:
+            yield server, channel.unary_unary("/any.v1.Service/Method")
 
 
 async def failure(call):
@@ -52,14 +53,14 @@ async def failure(call):
 @pytest.mark.parametrize("size", [0, 1, 16_000, 70_000, 4 * 1024 * 1024])
 async def test_messages_of_all_sizes(tls, size):
     """IO-3: a unary call gets its own message back, even if that takes many frames and flow-control windows."""
-    async with flaky.FlakyServer(flaky.Working(), TLS if tls else None) as server, calling(server, tls=tls) as method:
+    async with calling(flaky.Working(), tls=tls) as (_, method):
         payload = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
         assert await method(payload, timeout=WITHIN) == payload
 
 
 async def test_a_message_too_large():
     """IO-3: a message above 4 MiB fails with RESOURCE_EXHAUSTED, as on gRPC's servers; the connection stays usable."""
-    async with flaky.FlakyServer(flaky.Working()) as server, calling(server) as method:
+    async with calling(flaky.Working()) as (server, method):
         error = await failure(method(bytes(4 * 1024 * 1024 + 1)))
         assert (error.code(), error.details()) == (
             grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -72,14 +73,14 @@ async def test_a_message_too_large():
 
 async def test_a_compressed_message():
     """IO-3: the answer to a compressed request names the same compression."""
-    async with flaky.FlakyServer(flaky.Working()) as server, calling(server) as method:
+    async with calling(flaky.Working()) as (_, method):
         answer = await method(bytes(100_000), timeout=WITHIN, compression=grpc.Compression.Gzip)
         assert answer == bytes(100_000)
 
 
 async def test_many_calls_at_once():
     """IO-3: 500 concurrent calls on one connection each get their own answer."""
-    async with flaky.FlakyServer(flaky.Working(latency=0.05)) as server, calling(server) as method:
+    async with calling(flaky.Working(latency=0.05)) as (server, method):
         payloads = [b"%d" % number * number for number in range(500)]
         assert await asyncio.gather(*(method(payload, timeout=WITHIN) for payload in payloads)) == payloads
         (visit,) = server.timeline().visits
@@ -88,7 +89,7 @@ async def test_many_calls_at_once():
 
 async def test_calls_that_are_given_up():
     """IO-3: a call that exceeds its deadline counts as reset, and other calls continue. Waits 0.3 s."""
-    async with flaky.FlakyServer(flaky.Working(latency=0.3)) as server, calling(server) as method:
+    async with calling(flaky.Working(latency=0.3)) as (server, method):
         kept = method(b"kept")
         assert (await failure(method(b"late", timeout=0.1))).code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert await asyncio.wait_for(kept, WITHIN) == b"kept"
@@ -106,7 +107,7 @@ async def test_calls_that_are_given_up():
 )
 async def test_calls_that_are_reset(script, code):
     """IO-3: a reset call fails with the status for its error code, and the connection stays open."""
-    async with flaky.FlakyServer(script) as server, calling(server, options=[("grpc.enable_retries", 0)]) as method:
+    async with calling(script, options=[("grpc.enable_retries", 0)]) as (server, method):
         for _ in range(2):
             assert (await failure(method(b"hello"))).code() is code
         assert len(server.timeline().visits) == 1
@@ -127,10 +128,7 @@ async def test_calls_that_are_reset(script, code):
 )
 async def test_connections_that_fail(script, tls, why):
     """IO-3: failing connections never become READY, and grpc's error says why. Waits a second for those that hang."""
-    async with (
-        flaky.FlakyServer(script, TLS if tls else None) as server,
-        calling(server, tls=tls, options=SHORT) as method,
-    ):
+    async with calling(script, tls=tls, options=SHORT) as (_, method):
         error = await failure(method(b"hello", timeout=WITHIN))
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         assert re.search(why, error.details()), error.details()
@@ -139,7 +137,7 @@ async def test_connections_that_fail(script, tls, why):
 @pytest.mark.parametrize("script", [flaky.SlowSettings(0.3), flaky.Trickle(0.3), flaky.PingFlood(), flaky.MaxStreams()])
 async def test_connections_that_are_odd_and_work(script):
     """IO-3: concurrent calls succeed on connections with slow SETTINGS, floods of PINGs or few streams. Waits 0.3 s."""
-    async with flaky.FlakyServer(script) as server, calling(server) as method:
+    async with calling(script) as (server, method):
         answers = await asyncio.gather(*(method(b"%d" % number, timeout=WITHIN) for number in range(20)))
         assert answers == [b"%d" % number for number in range(20)]
         (visit,) = server.timeline().visits
@@ -148,7 +146,7 @@ async def test_connections_that_are_odd_and_work(script):
 
 async def test_no_streams_at_all():
     """IO-3: with a limit of 0 streams, a client connects, but its calls exceed their deadlines. Waits 0.5 s."""
-    async with flaky.FlakyServer(flaky.MaxStreams(0)) as server, calling(server) as method:
+    async with calling(flaky.MaxStreams(0)) as (server, method):
         assert (await failure(method(b"hello", timeout=0.5))).code() is grpc.StatusCode.DEADLINE_EXCEEDED
         (visit,) = server.timeline().visits
         assert visit.settings_sent is not None
@@ -160,7 +158,7 @@ async def test_a_rolling_restart_loses_no_call(tls):
     """IO-3: 20 workers lose no call in 2 s, although their connection is replaced every 0.2 s."""
     script = flaky.RollingRestart(after=0.2, latency=0.01)
     done = Counter()
-    async with flaky.FlakyServer(script, TLS if tls else None) as server, calling(server, tls=tls) as method:
+    async with calling(script, tls=tls) as (server, method):
         end = time.monotonic() + 2
 
         async def work(worker):
@@ -185,7 +183,7 @@ async def test_an_outage_and_recovery():
         *(flaky.Step(each, times=1) for each in (flaky.AcceptClose(), flaky.AcceptReset(), flaky.Silent())),
         flaky.Working(),
     ]
-    async with flaky.FlakyServer(script) as server, calling(server, options=SHORT) as method:
+    async with calling(script, options=SHORT) as (server, method):
         assert await method(b"before", timeout=WITHIN) == b"before"
         async with asyncio.timeout(WITHIN):
             await server.wait_for(ended=1)
@@ -200,18 +198,6 @@ async def test_an_outage_and_recovery():
         assert [visit.ending for visit in timeline.visits[:3]] == [Ending.CLOSED, Ending.CLOSED, Ending.RESET]
         (window,) = timeline.refusing
         assert 0.3 <= window.begin <= window.end <= timeline.visits[1].accepted
-
-
-class Bytes(CodecBase):
-    """A grpclib codec that passes bytes through."""
-
-    __content_subtype__ = "proto"
-
-    def encode(self, message, message_type):
-        return message
-
-    def decode(self, data, message_type):
-        return data
 
 
 async def test_grpclib():

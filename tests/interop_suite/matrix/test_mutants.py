@@ -1,4 +1,4 @@
-"""`python -m interop mutants`: the reference client with each of its defects, and the verdicts that count as right."""
+"""`python -m interop mutants`: the reference client with each of its defects, the rounds that count, the table."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from grpc_judge.checkout import cli
 from grpc_judge.clients.reference.defects import DEFECTS
 from grpc_judge.conformance import CLAUSES, Outcome
 from grpc_judge.matrix import mutants as mutants_module
+from grpc_judge.matrix.judged import judged, table
 from tests.interop_suite.matrix.results import results, right_peer
 
 NAMES = {clause.name for clause in CLAUSES}
@@ -101,14 +102,38 @@ def test_a_defect_that_there_is_not(monkeypatch):
     assert result.output.startswith("Error: --defects=nothing: expected one of none, initial-half, ")
 
 
+def test_rounds_that_count():
+    """IO-4: a round counts only if the defect's own clause fails, no other does, and some clause could be judged."""
+    found = judged("cap-half", [failing("cap"), failing("cap", "growth"), failing()])
+    assert (found.seen, found.rounds, dict(found.others), found.right) == (1, 3, {"growth": 1}, False)
+    assert found.wrong[0].startswith("growth: ")
+    assert judged("none", [failing(), failing("cap")]).seen == 1
+    late = judged("none", [failing(*NAMES, outcome=Outcome.INCONCLUSIVE)])
+    assert (late.seen, late.inconclusive) == (0, len(NAMES))
+
+
+def test_the_table():
+    """IO-4: the table says in how many rounds each defect was detected, and what else failed."""
+    rows = table([judged("none", [failing()]), judged("cap-0.85", [failing("cap"), failing("growth")])]).splitlines()
+    assert rows[2:] == [
+        "| none | a correct client | | 1 of 1 | |",
+        "| cap-0.85 | MAX_BACKOFF is 15 % too short (small) | cap | 1 of 2 | growth 1 |",
+    ]
+
+
 def test_the_table_goes_into_a_page(monkeypatch, tmp_path):
     """IO-4: --page replaces the table of the same command; a page without a place for it is refused at once."""
-    page = tmp_path / "judge.md"
-    page.write_text("<!-- begin: python -m interop mutants --own -->\n<!-- end: python -m interop mutants --own -->\n")
+    page, place = tmp_path / "judge.md", "python -m interop mutants --own -->"
+    page.write_text(f"before\n<!-- begin: {place}\n\nan old table\n<!-- end: {place}\nafter\n")
     chosen = ("--defects", "cap-half", "--page", str(page))
     result, asked = command(monkeypatch, as_expected, *chosen)
     assert (result.exit_code, asked) == (1, [])
     assert "expected a page with the comment <!-- begin: python -m interop mutants -->" in result.output
-    result, _ = command(monkeypatch, as_expected, *chosen, "--own")
-    assert result.exit_code == 0
-    assert "| cap-half | MAX_BACKOFF is halved | cap | 1 of 1 | |" in page.read_text()
+    for _ in range(2):
+        result, _ = command(monkeypatch, as_expected, *chosen, "--own")
+        assert result.exit_code == 0
+    before, _, rows = page.read_text().partition(f"\n<!-- begin: {place}\n")
+    rows, _, after = rows.partition(f"<!-- end: {place}\n")
+    assert (before, after) == ("before", "after\n")
+    assert rows.strip().splitlines()[-1] == "| cap-half | MAX_BACKOFF is halved | cap | 1 of 1 | |"
+    assert "an old table" not in rows

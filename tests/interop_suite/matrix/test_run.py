@@ -18,8 +18,7 @@ from grpc_judge.conformance import CLAUSES, Outcome
 from grpc_judge.matrix import run as run_module
 from grpc_judge.matrix.run import SHORT, choose_clauses, run_all
 from grpc_judge.matrix.view import MatrixView
-from grpc_judge.runner.choice import choose
-from grpc_judge.runner.program import ROOT
+from grpc_judge.runner.program import ROOT, choose
 
 OURS = find_peers()[0]
 QUICK = ["waits-for-settings"]

@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from grpc_judge.clients.peer import Peer, Setting, find_peers
-from grpc_judge.clients.peer_process import PeerError
 from grpc_judge.conformance import CLAUSES, Outcome, Scenario, judge
 from grpc_judge.matrix.scenarios import STAGINGS, Pace
 from grpc_judge.matrix.trial import Start, Trial, Trust
+from grpc_judge.runner.process import ProgramError
 from grpc_judge.runner.program import ROOT
 from grpc_judge.timeline import Ending
 
@@ -76,7 +76,7 @@ async def test_trials_begin_together_and_one_that_breaks_down_keeps_nobody(trust
     (evidence, _), fault = await perform(good, bad, trust=trust)
     assert evidence.calls.ok > 0
     assert evidence.terms.min_connect_timeout == 1.0
-    assert isinstance(fault, PeerError)
+    assert isinstance(fault, ProgramError)
     assert str(fault) == "broken ended with status 1: no"
 
 

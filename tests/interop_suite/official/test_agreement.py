@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from grpc_judge.official.agreement import Agreement, show_agreement
-from grpc_judge.official.cpp_server import SERVER, be_judged
-from grpc_judge.official.java_client import CLIENTS, judge_client
+from grpc_judge.official.programs import CLIENTS, SERVER, be_judged, judge_client
 from grpc_judge.official.verdict import judge, terms_for
 from grpc_judge.runner.program import Program
 

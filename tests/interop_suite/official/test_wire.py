@@ -7,7 +7,7 @@ import pytest
 
 from grpc_judge.generated.grpc_testing.empty_pb2 import Empty
 from grpc_judge.generated.grpc_testing.messages_pb2 import ReconnectInfo, ReconnectParams
-from grpc_judge.official.server import ReconnectServer, Settings
+from grpc_judge.official.server import ReconnectServer
 
 START = "/grpc.testing.ReconnectService/Start"
 STOP = "/grpc.testing.ReconnectService/Stop"
@@ -35,7 +35,7 @@ def test_messages(message, encoded):
 async def test_paths():
     """IO-1: the service answers raw bytes on the official paths, and on no others."""
     async with (
-        ReconnectServer(Settings(), print) as server,
+        ReconnectServer(print) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.control_port}") as channel,
     ):
         assert await channel.unary_unary(START)(b"") == b""

@@ -139,6 +139,7 @@ class Running:
         self._log = self._folder / "log"
         arguments = server.arguments(self.port, folder=self._folder, upstream=upstream, max_age_ms=max_age_ms)
         self._command = [*server.filled(server.command), *map(str, arguments)]
+        self.process = None
 
     async def start(self):
         """Start the server and wait until it serves."""
@@ -171,6 +172,8 @@ class Running:
 
     async def kill(self):
         """Kill the server with SIGKILL, with everything that it started; or what is left of it."""
+        if self.process is None:
+            return  # it could not be started
         self._signal_all(signal.SIGKILL)
         await asyncio.to_thread(self.process.wait)
         self.process.stdin.close()

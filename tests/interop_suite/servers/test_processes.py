@@ -12,23 +12,22 @@ import pytest
 from tests.interop_suite.servers import processes
 from tests.interop_suite.servers.processes import GRPCIO, HERE, SERVERS, Server, running
 
-
-def made_up(program):
-    return Server(name="made up", folder=HERE, command=(sys.executable, "-c", program))
+PYTHON = (sys.executable, "-c")
 
 
-async def test_a_program_that_fails(tmp_path):
-    """IO-4: the message about a program that fails has its exit status and its last output."""
-    with pytest.raises(AssertionError, match=r"^made up ended with status 1: no such library"):
-        async with running(made_up("raise SystemExit('no such library')"), tmp_path):
-            pass
-
-
-async def test_a_program_that_does_not_start(monkeypatch, tmp_path):
-    """IO-4: a program that does not serve in time is reported and killed."""
-    monkeypatch.setattr(processes, "STARTUP", 0.2)
-    with pytest.raises(AssertionError, match=r"^made up did not serve within 0.2 s: "):
-        async with running(made_up("import time; time.sleep(60)"), tmp_path):
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        (("/no/such/program",), "No such file or directory: '/no/such/program'"),
+        ((*PYTHON, "raise SystemExit('no such library')"), "^made up ended with status 1: no such library"),
+        ((*PYTHON, "import time; time.sleep(60)"), "^made up did not serve within 0.2 s: "),
+    ],
+)
+async def test_a_program_that_does_not_start(monkeypatch, tmp_path, command, complaint):
+    """IO-4: a program that cannot be run, fails or does not serve in time is reported, with its output, and killed."""
+    monkeypatch.setattr(processes, "STARTUP", 0.2 if "sleep(60)" in command[-1] else 60.0)
+    with pytest.raises((AssertionError, FileNotFoundError), match=complaint):
+        async with running(Server(name="made up", folder=HERE, command=command), tmp_path):
             pass
 
 

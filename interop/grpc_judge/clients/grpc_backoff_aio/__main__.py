@@ -9,25 +9,13 @@ import grpc
 import grpc_backoff
 from grpc_backoff import aio
 from grpc_judge.clients.grpc_aio import call_all
-from grpc_judge.clients.grpc_sync import credentials
-from grpc_judge.clients.peer_program import CallOrder, Tally, command
-
-
-async def _run(order: CallOrder) -> Tally:
-    return await call_all(order, _channel(order))
-
-
-def _channel(order: CallOrder) -> aio.Channel:
-    secret, options = credentials(order), [*order.core_options, *order.own_options]
-    if secret is None:
-        return aio.insecure_channel(order.target, options)
-    return aio.secure_channel(order.target, secret, options)
+from grpc_judge.clients.peer_program import CallOrder, command
 
 
 @command
 def main(order: CallOrder) -> None:
     """Keep one channel busy with calls."""
-    tally = asyncio.run(_run(order))
+    tally = asyncio.run(call_all(order, order.own_options, aio.insecure_channel, aio.secure_channel))
     tally.say_done(grpc_backoff=grpc_backoff.__version__, grpcio=grpc.__version__)
 
 

@@ -14,7 +14,7 @@ from grpclib.exceptions import GRPCError, StreamTerminatedError
 from grpc_judge.clients.peer_program import CALL_ID, METHOD, CallFailed, CallOrder, Tally, command, keep_busy
 
 
-class _Bytes(CodecBase):
+class Bytes(CodecBase):
     """A codec that passes messages through as bytes."""
 
     __content_subtype__ = "proto"
@@ -40,7 +40,7 @@ def _context(ca: bytes) -> ssl.SSLContext:
 async def _run(order: CallOrder) -> Tally:
     host, _, port = order.target.rpartition(":")
     secret = None if order.ca is None else _context(order.ca)
-    async with Channel(host, int(port), ssl=secret, codec=_Bytes()) as channel:
+    async with Channel(host, int(port), ssl=secret, codec=Bytes()) as channel:
         method: UnaryUnaryMethod[bytes, bytes] = UnaryUnaryMethod(channel, METHOD, bytes, bytes)
 
         async def call(_wait_for_ready: bool, number: str) -> None:

@@ -10,7 +10,6 @@ from grpc_judge.clients.peer_program import CallFailed, CallOrder
 from grpc_judge.clients.reference.backoff import Backoff
 from grpc_judge.clients.reference.connection import Connection, NotTakenError, headers
 from grpc_judge.clients.reference.habits import Habits
-from grpc_judge.clients.reference.naming import resolve
 
 _TRIES = 5
 """How many times a call is sent in total if no server accepts it."""
@@ -156,10 +155,11 @@ class Channel:
         await connection.ready
 
     async def _connected(self, connection: Connection) -> None:
-        address = await resolve(self._order.target)
+        host, _, port = self._order.target.rpartition(":")
         await self._loop.create_connection(
             lambda: connection,
-            *address,
+            host,
+            int(port),
             ssl=self._context,
             server_hostname="localhost" if self._context is not None else None,
         )

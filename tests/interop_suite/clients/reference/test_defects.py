@@ -6,22 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from grpc_judge.clients.peer_program import CallOrder
 from grpc_judge.clients.reference.backoff import Backoff
 from grpc_judge.clients.reference.defects import DEFECTS, habits_with
 from grpc_judge.clients.reference.habits import Habits
+from tests.interop_suite.conformance import made
 
-ORDER = CallOrder(
-    target="127.0.0.1:1",
-    seconds=1.0,
-    workers=1,
-    pause=0.02,
-    ca=None,
-    initial_ms=200,
-    max_ms=1600,
-    min_connect_timeout_ms=1000,
-    stable_after_ms=None,
-)
+ORDER = made.order(made.TERMS)
 
 
 def gaps(habits, count=12):
