@@ -17,6 +17,7 @@ from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linea
 from tests.policy.values import unhurried
 
 GRPC = PRESET_SOURCES["grpc"]
+HAS_ITS_OWN = "'none', because decorrelated backoff has its own jitter"
 
 
 def written(**values):
@@ -76,16 +77,8 @@ def test_strategies(values, expected):
         ([{"backoff": "steps", "steps": (1.0,), "delay": 1.0}], "delay", "no delay with steps backoff"),
         ([{"steps": (1.0,)}], "steps", "no steps with exponential backoff"),
         ([{"backoff": "steps"}], "backoff", "steps to be set as well"),
-        (
-            [{"backoff": "decorrelated", "jitter": Full()}],
-            "jitter",
-            "'none', because decorrelated backoff has its own jitter",
-        ),
-        (
-            [{"jitter": Full()}, {"backoff": "decorrelated"}],
-            "jitter",
-            "'none', because decorrelated backoff has its own jitter",
-        ),
+        ([{"backoff": "decorrelated", "jitter": Full()}], "jitter", HAS_ITS_OWN),
+        ([{"jitter": Full()}, {"backoff": "decorrelated"}], "jitter", HAS_ITS_OWN),
     ],
 )
 def test_no_effect(sources, key, allowed):
