@@ -237,14 +237,10 @@ def test_near_miss_of_grpcs_keys(key, right):
 
 # From grpcio 1.85.1's 452 options and names: those most similar to the four grpc options that this library implements.
 NEAREST_OF_GRPCIO = [
-    *(
-        "grpc.keepalive_timeout_ms",
-        "grpc.keepalive_time_ms",
-        "grpc.grpclb_call_timeout_ms",
-        "grpc.http2.ping_timeout_ms",
-    ),
-    *("grpc.max_connection_idle_ms", "grpc.max_connection_age_ms", "grpc.priority_failover_timeout_ms"),
-    *("grpc.server_handshake_timeout_ms", "grpc.grpclb_fallback_timeout_ms", FIXED),
+    *("grpc.keepalive_timeout_ms", "grpc.keepalive_time_ms", "grpc.grpclb_call_timeout_ms"),
+    *("grpc.http2.ping_timeout_ms", "grpc.max_connection_idle_ms", "grpc.max_connection_age_ms"),
+    *("grpc.priority_failover_timeout_ms", "grpc.server_handshake_timeout_ms", "grpc.grpclb_fallback_timeout_ms"),
+    FIXED,
 ]
 
 

@@ -108,13 +108,6 @@ def test_unknown(table, name, key, meant):
         read_source(table, {name: (key, 1)}, "somewhere", Unit.WRITTEN)
 
 
-def test_first_source_has_most_say():
-    """BP-3: each value comes from the first source that sets it."""
-    sources = [source_of("a", {"stable_after": 1.0}), source_of("b", {"stable_after": 2.0, "jitter_first": True})]
-
-    assert resolve_connect(sources, {}).policy == replace(CONNECT, stable_after=1.0, jitter_first=True)
-
-
 POLICIES = {
     "own": source_of("file", {"delay": 3.0}),
     "careful": source_of("file", {"preset": "standard", "max_delay": 7.0}),
@@ -141,16 +134,6 @@ def test_default_of_own_policies():
     """BP-2: a user-defined policy inherits from `fixed` if it names no other, even for connections."""
     assert resolve_retry([source_of("a", {"preset": "own"})], POLICIES).policy.backoff.bounds(5) == (3.0, 3.0)
     assert resolve_connect([source_of("a", {"preset": "own"})], POLICIES).policy.backoff.bounds(5) == (3.0, 3.0)
-
-
-def test_no_delay():
-    """BP-2: without a delay, retries follow at once, and growth settings are reported as having no effect."""
-    given = {"backoff": ("x.backoff", "exponential"), "jitter": ("x.jitter", 0.2), "retry": ("x.retry", 2)}
-    resolved = resolve_retry([read_source(RETRYING, given, "x", Unit.WRITTEN)], {})
-
-    assert resolved.remarks == ("x.backoff has no effect without a delay", "x.jitter has no effect without a delay")
-    assert [resolved.policy.bounds(n) for n in (1, 2, 100)] == [(0.0, 0.0)] * 3
-    assert resolved.policy.max_attempts == 3
 
 
 def unknown_policy(name, policies):

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpc_backoff.config.policy_string import parse_policy
-from grpc_backoff.errors import OptionError, PolicyWarning
+from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.checks import STATUS_CODES
 from grpc_backoff.policy.jitter import NoJitter
@@ -87,15 +86,6 @@ def test_no_code(code):
     """RT-2: a code must be the name of one of grpc's failures."""
     with pytest.raises(OptionError, match=r"RetryPolicy\.codes=.*: expected 'CANCELLED', 'UNKNOWN', "):
         replace(STANDARD, codes=["UNAVAILABLE", code])
-
-
-def test_parse_warns_its_caller():
-    """BP-2: the warning about a setting without effect points to the line that calls `parse`."""
-    with pytest.warns(PolicyWarning, match="^backoff has no effect without a delay$") as caught:
-        parse_policy("retry: 3, backoff: exponential")
-
-    assert caught[0].filename == __file__
-    assert caught[0].lineno == test_parse_warns_its_caller.__code__.co_firstlineno + 3
 
 
 @pytest.mark.parametrize(
