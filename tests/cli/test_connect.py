@@ -121,7 +121,7 @@ async def test_several_connections_are_rows():
 async def test_several_connections_as_json():
     """PO-11: `--json` tells the connections whenever one changes, and the last ones in the summary."""
     async with one_of_two_serves() as (target, good, bad):
-        lines = await connect(target, "--json", "--timeout", "3", *FAST, *ROUND_ROBIN)
+        lines = await connect(target, "--json", "--attempts", "4", *FAST, *ROUND_ROBIN)
     objects = [json.loads(line) for line in lines]
     told = [each["slots"] for each in objects if "slots" in each]
     assert len(told) >= 2

@@ -14,17 +14,6 @@ from grpc_backoff.calls.events import CallExhausted, CallHedged, CallRetried, Ca
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.pool import events as slots
-from grpc_backoff.pool.events import (
-    LivenessAnswered,
-    LivenessAsked,
-    NameResolution,
-    SlotClosed,
-    SlotCondemned,
-    SlotOpened,
-    SlotRetiring,
-    SlotServing,
-    SlotUnhealthy,
-)
 from grpc_backoff.status import CANCELLED_BY_SERVER
 from grpc_backoff.telemetry.log import FIELDS, log_event
 
@@ -43,27 +32,27 @@ REDIALLED = "grpc's core redialled by itself for a call that was assigned to the
 # An event, the level of its line, and the line after the target.
 LINES = [
     (
-        SlotOpened(**SLOT, endpoint="192.0.2.1:443", why="the name has this address"),
+        slots.SlotOpened(**SLOT, endpoint="192.0.2.1:443", why="the name has this address"),
         DEBUG,
         "slot 1 (192.0.2.1:443): opened, because the name has this address",
     ),
-    (SlotRetiring(**NO_ATTEMPT, why="it was replaced"), INFO, "slot 0: retiring, because it was replaced"),
-    (SlotServing(**SLOT, why="it has a connection"), DEBUG, "slot 1: serving, because it has a connection"),
-    (SlotUnhealthy(**SLOT, why="the server is down"), INFO, "slot 1: unhealthy, because the server is down"),
-    (SlotCondemned(**SLOT, why="no answer"), INFO, "slot 1: condemned, because no answer"),
+    (slots.SlotRetiring(**NO_ATTEMPT, why="it was replaced"), INFO, "slot 0: retiring, because it was replaced"),
+    (slots.SlotServing(**SLOT, why="it has a connection"), DEBUG, "slot 1: serving, because it has a connection"),
+    (slots.SlotUnhealthy(**SLOT, why="the server is down"), INFO, "slot 1: unhealthy, because the server is down"),
+    (slots.SlotCondemned(**SLOT, why="no answer"), INFO, "slot 1: condemned, because no answer"),
     (
-        LivenessAsked(**NO_ATTEMPT, why="no call has ended on it for 30 s", within=5.0),
+        slots.LivenessAsked(**NO_ATTEMPT, why="no call has ended on it for 30 s", within=5.0),
         DEBUG,
         "slot 0: asked whether its peer is alive, because no call has ended on it for 30 s",
     ),
     (
-        LivenessAnswered(**NO_ATTEMPT, why="there was news", took=0.0123),
+        slots.LivenessAnswered(**NO_ATTEMPT, why="there was news", took=0.0123),
         DEBUG,
         "slot 0: its peer answered after 0.0123 s; it was asked, because there was news",
     ),
-    (SlotClosed(**SLOT, why="its last call ended", lived=2.0), DEBUG, "slot 1: closed, because its last call ended"),
-    (NameResolution(**NO_ATTEMPT, addresses=("192.0.2.1:443", "192.0.2.2:443")), DEBUG, "addresses of the name: 2"),
-    (NameResolution(**NO_ATTEMPT, failure=UNRESOLVED), INFO, f"the known addresses stay in use: {UNRESOLVED}"),
+    (slots.SlotClosed(**SLOT, why="it is unused", lived=2.0), DEBUG, "slot 1: closed, because it is unused"),
+    (slots.NameResolution(**NO_ATTEMPT, addresses=("192.0.2.1:1", "192.0.2.2:1")), DEBUG, "addresses of the name: 2"),
+    (slots.NameResolution(**NO_ATTEMPT, failure=UNRESOLVED), INFO, f"the known addresses stay in use: {UNRESOLVED}"),
     (events.AttemptStarted(**COMMON, attempt=3, limit=20.0), DEBUG, "attempt 3, for at most 20 s"),
     (
         events.AttemptFailed(**COMMON, attempt=3, failure=Failure(Stage.TCP, "refused"), took=0.01234, retry_in=2.5478),
@@ -129,7 +118,7 @@ def kinds(module, base):
 
 
 KINDS = (
-    {NameResolution}
+    {slots.NameResolution}
     | kinds(events, events.ConnectionEvent)
     | kinds(slots, slots.SlotEvent)
     | kinds(calls, calls.CallEvent)
@@ -201,11 +190,11 @@ def test_percent_signs(caplog):
 def test_nothing_sensitive(kind):
     """RT-11: events have no fields for sensitive data."""
     connections = {"channel", "limit", "failure", "retry_in", "connections", "lived", "counted_as_failure", "joined"}
-    slots = {"endpoint", "addresses", "slot", "why", "within"}
+    of_slots = {"endpoint", "addresses", "slot", "why", "within"}
     shared = {"target", "at", "attempt", "took", "attempt_id", "elsewhere"}
     of_calls = {"method", "code", "delay", "server_delay", "source", "reason", "trace_id", "call_id", "gap"}
 
-    assert {field.name for field in fields(kind)} <= shared | connections | slots | of_calls
+    assert {field.name for field in fields(kind)} <= shared | connections | of_slots | of_calls
 
 
 def test_the_page(caplog):
