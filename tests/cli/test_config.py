@@ -144,11 +144,12 @@ def test_show_target(file):
     assert plain["connections to any target"]["reconnect"]["value"] == "lazy"
 
 
-def test_show_both(file):
-    """BP-3: `config show` accepts a target and a method together."""
-    document = read("show", "--target", "x", "--method", "shop.Orders/Place")
+def test_show_several(file):
+    """BP-3, LG-14: `config show` accepts a target, a method and `--ledger` together."""
+    document = read("show", "--target", "x", "--method", "shop.Orders/Place", "--ledger")
 
-    assert list(document) == ["connections to x", "calls of shop.Orders/Place"]
+    assert list(document) == ["ledger", "connections to x", "calls of shop.Orders/Place"]
+    assert list(read("show", "--ledger")) == ["ledger"]
 
 
 def test_show_method_without_table(file):
