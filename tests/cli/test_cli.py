@@ -6,23 +6,15 @@ import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
 
 import grpc_backoff
 from grpc_backoff.cli import main
-from grpc_backoff.cli.commands import cli
-
-
-def test_version():
-    """`--version` prints the version of the package."""
-    result = CliRunner().invoke(cli, ["--version"])
-    assert result.exit_code == 0
-    assert grpc_backoff.__version__ in result.output
+from tests.cli.running import invoke
 
 
 def test_help_names_the_commands():
     """`--help` lists the commands."""
-    result = CliRunner().invoke(cli, ["--help"])
+    result = invoke("--help")
     assert result.exit_code == 0
     assert {"connect", "demo"} <= set(result.output.split())
 

@@ -6,16 +6,20 @@ import json
 import sys
 
 import pytest
-from click.testing import CliRunner
 
 from grpc_backoff import simulation
-from grpc_backoff.cli.commands import cli
+from tests.cli.running import check_refused, invoke
 
 SMALL = ("--clients", "1000", "--outage", "20")
 
 
 def run(*arguments):
-    return CliRunner().invoke(cli, ["simulate", *arguments])
+    return invoke("simulate", *arguments)
+
+
+def simulated(*arguments):
+    """Return what a simulation writes with `--json`."""
+    return json.loads(run(*SMALL, *arguments, "--json").stdout)
 
 
 def test_table():
@@ -30,7 +34,7 @@ def test_table():
 
 def test_json():
     """BP: the JSON output contains everything that the simulation counts."""
-    document = json.loads(run(*SMALL, "--json", "--seed", "3").stdout)
+    document = simulated("--seed", "3")
     fleet = document["policies"]["grpc"]
 
     assert (document["clients"], document["outage"], document["seed"]) == (1000, 20.0, 3)
@@ -50,7 +54,7 @@ def test_seed():
 def test_words_of_connecting():
     """CB-2, CB-3: a policy string may set `jitter_first` and `min_connect_timeout` for connections."""
     words = "preset: grpc, jitter: none, jitter_first: true, min_connect_timeout: 2s"
-    document = json.loads(run(*SMALL, "--policy", words, "--attempt-lasts", "inf", "--json").stdout)
+    document = simulated("--policy", words, "--attempt-lasts", "inf")
 
     # Attempts start at 0, 2, 4, 6.56, ...: the limit of 2 s is longer than the first two gaps.
     first = [index for index, count in enumerate(document["policies"][words]["attempts_by_time"]) if count][:4]
@@ -60,7 +64,7 @@ def test_words_of_connecting():
 def test_words_without_preset():
     """BP-2: a policy string has the same defaults as one for calls: no jitter and waits of at most 30 s."""
     words = "delay: 1s, backoff: linear"
-    document = json.loads(run(*SMALL, "--policy", words, "--json").stdout)
+    document = simulated("--policy", words)
 
     assert document["policies"][words]["back_after"] == {"half": 1.0, "99 %": 1.0, "all": 1.0}  # 1+2+3+4+5+6 = 21
 
@@ -70,7 +74,7 @@ def test_file(tmp_path):
     file = tmp_path / "backoff.toml"
     file.write_text("[connection]\ninitial_backoff = 30\njitter = 0\n[policies.late]\ndelay = 40\n")
 
-    document = json.loads(run(*SMALL, "--policy", str(file), "--against", f"{file}#late", "--json").stdout)
+    document = simulated("--policy", file, "--against", f"{file}#late")
 
     assert [fleet["back_after"]["all"] for fleet in document["policies"].values()] == [10.0, 20.0]
 
@@ -102,33 +106,27 @@ def test_plot(tmp_path, name):
         (("--outage", "1e9", "--policy", "delay: 1ms, backoff: fixed"), "Error: --resolution=1.0: expected "),
         (("--resolution", "1e-9"), "Error: --resolution=1e-09: expected "),
         (("--attempt-lasts", "nan"), "Error: --attempt-lasts=nan: expected "),
+        # Settings for retries are refused, because a simulated client never gives up connecting.
+        (("--policy", "retry: 2, delay: 1s"), "Error: --policy: unknown setting 'retry': expected one of: preset, "),
     ],
 )
 def test_refusal(arguments, message):
     """BP-4: a bad argument produces one line on standard error that names the flag, and exit status 2."""
-    done = run("--clients", "10", *arguments)
-
-    assert done.exit_code == 2
-    assert done.stderr.startswith(message)
-    assert done.stderr.count("\n") == 1
+    check_refused(run("--clients", "10", *arguments), message)
 
 
 def test_an_outage_of_too_many_attempts(monkeypatch):
     """BP-4: an outage is refused if it would take a client too many attempts."""
     monkeypatch.setattr(simulation, "_MOST_ATTEMPTS", 1000)
     done = run("--clients", "10", "--outage", "1e3", "--policy", "delay: 1ms, backoff: fixed")
-    assert done.output.startswith(
-        "Error: --outage=1000.0: expected an outage in which each client makes at most 1000 attempts"
-    )
-    assert done.exit_code == 2
+    expected = "an outage in which each client makes at most 1000 attempts"
+    check_refused(done, f"Error: --outage=1000.0: expected {expected}")
 
 
 def test_a_picture_that_cannot_be_written():
     """If a plot cannot be written, the command prints one line on standard error and exits with status 1."""
     done = run("--clients", "10", "--plot", "/no/such/dir/x.png")
-
-    assert done.exit_code == 1
-    assert done.stderr.startswith("Error: --plot: cannot write '/no/such/dir/x.png': No such file")
+    check_refused(done, "Error: --plot: cannot write '/no/such/dir/x.png': No such file", status=1)
 
 
 @pytest.mark.parametrize(
@@ -138,19 +136,9 @@ def test_missing_extra(monkeypatch, missing, extra, command):
     """Without numpy or matplotlib, the command prints one line that says what to install; the status is 1."""
     monkeypatch.setitem(sys.modules, missing, None)
 
-    done = run("--clients", "10", "--plot", "x.png")
-
-    assert done.exit_code == 1
     packages = f"pip install 'grpc-backoff[{extra}]', or '.[{extra}]' in a checkout"
-    assert done.stderr == f"Error: {command} needs the extra '{extra}': {packages}\n"
-
-
-def test_words_for_calls_are_refused():
-    """BP-4: settings for retries are refused, because a simulated client never gives up connecting."""
-    done = run("--clients", "10", "--policy", "retry: 2, delay: 1s")
-
-    assert done.exit_code == 2
-    assert done.stderr.startswith("Error: --policy: unknown setting 'retry': expected one of: preset, delay, ")
+    done = run("--clients", "10", "--plot", "x.png")
+    check_refused(done, f"Error: {command} needs the extra '{extra}': {packages}\n", status=1)
 
 
 def test_names_that_are_no_formulas(tmp_path):

@@ -17,8 +17,8 @@ from grpc_backoff.config.target import Address
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.probe.stages import Certificate, PassedOver, Reached, Resolved, Secured, Security, Settled
+from tests.cli.running import HOSTILE, check_harmless
 
-HOSTILE = "\x1b]0;owned\x07\r\nfake line\x9b31m\u202e[bold]"
 ONE, TWO = Address(socket.AF_INET, ("127.0.0.1", 1)), Address(socket.AF_INET6, ("::1", 2, 0, 0))
 CERTIFICATE = Certificate(
     subject=f"CN={HOSTILE}",
@@ -27,6 +27,7 @@ CERTIFICATE = Certificate(
     not_before=dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
     not_after=dt.datetime(2999, 1, 1, tzinfo=dt.UTC),
 )
+EMPTY = Certificate(subject="", issuer="", names=(), not_before=None, not_after=None)
 RECORDS = [
     Resolved(took=0.5, addresses=[ONE, TWO]),
     Reached(took=0.001, address=ONE, failed={TWO: HOSTILE}),
@@ -69,18 +70,7 @@ def test_lines(capsys):
     [
         (Settled(took=0, settings={}), "all defaults"),
         (Secured(took=0, security=Security(version="a", cipher="b", alpn="h2", certificate=None)), "a, ALPN h2, b"),
-        (
-            Secured(
-                took=0,
-                security=Security(
-                    version="a",
-                    cipher="b",
-                    alpn="h2",
-                    certificate=Certificate(subject="", issuer="", names=(), not_before=None, not_after=None),
-                ),
-            ),
-            "until: ?",
-        ),
+        (Secured(took=0, security=Security(version="a", cipher="b", alpn="h2", certificate=EMPTY)), "until: ?"),
     ],
 )
 def test_what_is_not_there(capsys, record, words):
@@ -96,18 +86,8 @@ def test_json(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert all(line.isascii() and line.isprintable() for line in lines)
     objects = [json.loads(line) for line in lines]
-    assert [each["event"] for each in objects] == [
-        "remark",
-        "stage",
-        "stage",
-        "passed_over",
-        "stage",
-        "stage",
-        "failed",
-        "lost",
-        "diagnosis",
-        "summary",
-    ]
+    kinds = "remark", "stage", "stage", "passed_over", "stage", "stage", "failed", "lost", "diagnosis", "summary"
+    assert tuple(each["event"] for each in objects) == kinds
     assert [each["stage"] for each in objects[1:7]] == ["resolve", "tcp", "tls", "tls", "settings", "settings"]
     assert objects[1]["addresses"] == ["127.0.0.1:1", "[::1]:2"]
     assert objects[2]["failed"] == {"[::1]:2": HOSTILE}
@@ -120,12 +100,9 @@ def test_json(capsys):
 def test_terminal():
     """CH-11: on a terminal, the spinner is removed at the end, and text from a server cannot control it."""
     stream = io.StringIO()
-    view = LiveView(Console(file=stream, force_terminal=True, width=100, highlight=False))
+    view = LiveView(Console(file=stream, force_terminal=True, width=200, highlight=False))
     show_all(view)
     out = stream.getvalue()
-    assert "\x1b]0;" not in out
-    assert "\x07" not in out
-    assert "\u202e" not in out
-    assert "[bold]" in out
+    check_harmless(out)
     assert "failed at stage settings after 2.00 s" in out
     assert out.rindex("\x1b[?25h") > out.rindex("\x1b[?25l")

@@ -16,8 +16,17 @@ from grpc_backoff.cli.view import JsonView, View, duration, printable, reason
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionStatus, Failure, Role, SlotStatus, Stage, State
 from grpc_backoff.pool.events import SlotClosed
+from tests.cli.running import HOSTILE, check_harmless
 
-HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\nfake line\x9b31m\u202eright to left\x7f\u2028"
+STATUS = ConnectionStatus(
+    state=State.TRANSIENT_FAILURE,
+    attempt=1,
+    in_flight=False,
+    last_error=None,
+    next_attempt_in=1.25,
+    ready_since=None,
+    made=0,
+)
 
 
 def failed(text, number=1, **more):
@@ -45,8 +54,7 @@ def test_printable_leaves_nothing_that_moves_a_terminal():
     """`printable` escapes control, formatting and line-breaking characters, and keeps letters of all scripts."""
     text = printable(HOSTILE + "größer 日本")
     assert text.isprintable()
-    assert text.startswith(r"\x1b]0;owned\x07\x1b[2J\x0d\x0afake line\x9b31m\u202eright to left\x7f\u2028")
-    assert text.endswith("größer 日本")
+    assert text == r"\x1b]0;owned\x07\x1b[2J\x0d\x0afake line\x9b31m\u202eright to left\x7f\u2028[bold]größer 日本"
 
 
 def test_lines_escape_what_a_server_says(capsys):
@@ -61,14 +69,9 @@ def test_lines_escape_what_a_server_says(capsys):
 def test_table_escapes_what_a_server_says():
     """The table shows control characters and square brackets from a server as plain text."""
     report, stream = live_report(width=200)
-    report.show(failed(HOSTILE + "[bold]"))
+    report.show(failed(HOSTILE))
     report.view.close()
-    out = stream.getvalue()
-    assert "\x1b]0;" not in out
-    assert "\x07" not in out
-    assert "\u202e" not in out
-    assert r"\x1b]0;owned\x07" in out
-    assert "[bold]" in out
+    check_harmless(stream.getvalue())
 
 
 def test_json_escapes_and_still_tells_the_very_text(capsys):
@@ -109,16 +112,7 @@ def test_table_says_a_repeated_reason_once():
 def test_table_counts_down():
     """CH-11: the status line shows the time until the next attempt."""
     report, stream = live_report()
-    status = ConnectionStatus(
-        state=State.TRANSIENT_FAILURE,
-        attempt=1,
-        in_flight=False,
-        last_error=None,
-        next_attempt_in=1.25,
-        ready_since=None,
-        made=0,
-    )
-    report.refresh(status, "a note")
+    report.refresh(STATUS, "a note")
     report.view.close()
     assert "next attempt in 1.2 s" in stream.getvalue()
     assert "a note" in stream.getvalue()
@@ -140,17 +134,14 @@ def test_log_numbers_attempts_through_and_measures_start_to_start():
     log = AttemptLog(100.0)
     refused = Failure(Stage.TCP, "refused")
     lost = Failure(Stage.ESTABLISHED, "lost")
-    common = {"target": "t"}
-    log.note(events.AttemptStarted(at=100.5, attempt=1, limit=20.0, **common))
-    log.note(events.AttemptFailed(at=100.6, attempt=1, failure=refused, took=0.1, retry_in=0.9, **common))
-    log.note(events.AttemptStarted(at=101.5, attempt=2, limit=20.0, **common))
-    log.note(events.Connected(at=101.6, attempt=2, took=0.1, connections=1, **common))
-    ended = log.note(
-        events.Disconnected(
-            at=103, attempt=2, failure=lost, lived=1.4, counted_as_failure=False, retry_in=0.5, **common
-        )
-    )
-    third = log.note(events.AttemptStarted(at=103.5, attempt=1, limit=20.0, **common))
+    first, second = {"target": "t", "attempt": 1}, {"target": "t", "attempt": 2}
+    log.note(events.AttemptStarted(**first, at=100.5, limit=20.0))
+    log.note(events.AttemptFailed(**first, at=100.6, failure=refused, took=0.1, retry_in=0.9))
+    log.note(events.AttemptStarted(**second, at=101.5, limit=20.0))
+    log.note(events.Connected(**second, at=101.6, took=0.1, connections=1))
+    loss = {"failure": lost, "lived": 1.4, "counted_as_failure": False, "retry_in": 0.5}
+    ended = log.note(events.Disconnected(**second, at=103, **loss))
+    third = log.note(events.AttemptStarted(**first, at=103.5, limit=20.0))
     assert (ended.number, ended.outcome, ended.gap, ended.next_in) == (2, Outcome.DISCONNECTED, 1.0, 0.5)
     assert (third.number, third.attempt, third.start, third.gap) == (3, 1, 3.5, 2.0)
     assert (log.attempts, log.ended, log.connections, log.last_error) == (3, 2, 1, lost)
@@ -211,16 +202,8 @@ def test_table_shows_several_slots():
             last_error=Failure(Stage.TCP, HOSTILE),
         ),
     ]
-    status = ConnectionStatus(
-        state=State.READY,
-        attempt=1,
-        in_flight=False,
-        last_error=None,
-        next_attempt_in=None,
-        ready_since=11.5,
-        made=1,
-        connections=tuple(slots),
-    )
+    ready = replace(STATUS, state=State.READY, next_attempt_in=None, ready_since=11.5, made=1)
+    status = replace(ready, connections=tuple(slots))
     report, stream = live_report(width=200)
     report.refresh(status, origin=10.0)
     report.refresh(replace(status, connections=(slots[0],)), origin=10.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import replace
 
@@ -16,15 +17,18 @@ from grpc_backoff.config.settings import CONNECTING, RETRYING, resolve_retry
 from grpc_backoff.errors import OptionError, PolicyWarning
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
-from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.presets import PRESETS, RETRY
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 from tests.policy.values import unhurried
+from tests.texts import exactly
 
 # Most strings here do not give a number of retries, which causes this warning.
 pytestmark = pytest.mark.filterwarnings("ignore:.* without retry or max_attempts:grpc_backoff.errors.PolicyWarning")
 
 TIME = 'a finite number of seconds above 0, or a string such as "500ms", "1s" or "2m"'
+SAME = "set the same value: give only one of them"
+STRATEGIES = "'fixed', 'linear', 'exponential', 'steps' or 'decorrelated'"
 WORDS = "a policy string such as 'retry: 5, delay: 1s, backoff: linear'"
 
 BACKOFFS = [
@@ -75,6 +79,7 @@ LIMITS = [
     ("timeout: 5s, deadline: 20, retry: 2", {"timeout": 5.0, "deadline": 20.0, "max_attempts": 3}),
 ]
 
+LISTED = "a policy string such as 'retry: 5, delay: 1s', or one of: " + ", ".join(PRESETS)
 ONE_SECOND = parse_policy("delay: 1s, retry: 0")
 
 
@@ -136,17 +141,9 @@ def test_no_delay(text, remarks):
         ("delay: 1s, delay: 1s", "delay", "'delay' is set twice in policy='delay: 1s, delay: 1s'"),
         ("delay: 5 parsecs", "delay", f"delay='5 parsecs': expected {TIME}"),
         ("retry: many", "retry", "retry='many': expected a whole number of at least 0"),
-        (
-            "retry: 2, max_attempts: 3",
-            "max_attempts",
-            "'retry' and 'max_attempts' set the same value: give only one of them",
-        ),
+        ("retry: 2, max_attempts: 3", "max_attempts", f"'retry' and 'max_attempts' {SAME}"),
         ("delay: 2s, max_delay: 1s", "max_delay", "max_delay='1s': expected at least delay (2s)"),
-        (
-            "delay: 1s, backoff: random",
-            "backoff",
-            "backoff='random': expected 'fixed', 'linear', 'exponential', 'steps' or 'decorrelated'",
-        ),
+        ("delay: 1s, backoff: random", "backoff", f"backoff='random': expected {STRATEGIES}"),
         (
             "delay: 1s, backoff: linear, multiplier: 2",
             "multiplier",
@@ -154,6 +151,11 @@ def test_no_delay(text, remarks):
         ),
         ("retries: 5", "retries", "unknown setting 'retries': did you mean 'retry'?"),
         ("Delay: 5s", "Delay", "unknown setting 'Delay': did you mean 'delay'?"),
+        # What another library calls it (seed 002).
+        ("backoff_factor: 2", "backoff_factor", "unknown setting 'backoff_factor': did you mean 'multiplier'?"),
+        # Texts in other notations: the errors suggest nothing that is invalid too.
+        ("slow 1s*2", "policy", f"policy='slow 1s*2': expected {LISTED}"),
+        ("slow(base=1)", "policy", "policy='slow(base=1)': expected 'setting: value' in place of 'slow(base=1)'"),
         ("preset: standart", "preset", "preset='standart': expected the name of a policy; did you mean 'standard'?"),
         ("jitter: scaled(0.5, 1.5, delay: 1s", "policy", None),
         ("delay: 1s, jitter: true", "jitter", None),
@@ -164,12 +166,11 @@ def test_no_delay(text, remarks):
     ],
 )
 def test_bad_words(text, key, message):
-    """BP-4: the error for a malformed string or a wrong value contains the key, the value and the allowed values."""
-    with pytest.raises(OptionError) as caught:
+    """BP-4, CH-10: the error for a malformed string or a wrong value has the key, the value and the allowed values."""
+    with pytest.raises(OptionError, match=exactly(message) if message else None) as caught:
         parse_policy(text)
 
     assert caught.value.key == key
-    assert message in (None, str(caught.value))
 
 
 def test_who_asked():
@@ -203,9 +204,8 @@ def test_a_name(name):
 def test_equals_signs(text, meant):
     """CH-10: the error for a string with `=` suggests the string with colons."""
     for read in (parse_policy, lambda text: read_retry("policy", text, None)):
-        with pytest.raises(OptionError) as caught:
+        with pytest.raises(OptionError, match=re.escape(f"did you mean {meant!r}?") + "$"):
             read(text)
-        assert str(caught.value).endswith(f"did you mean {meant!r}?")
 
 
 @pytest.mark.parametrize(
@@ -214,11 +214,9 @@ def test_equals_signs(text, meant):
 )
 def test_a_delay_without_a_retry(text, key):
     """BP-2, RT-1: a policy string with a delay but no number of retries has no effect, and causes one warning."""
-    with pytest.warns(PolicyWarning) as caught:
+    with pytest.warns(PolicyWarning, match=exactly(f"{key} has no effect without retry or max_attempts")) as caught:
         assert parse_policy(text).max_attempts == 1
-    (warning,) = caught
-    assert str(warning.message).endswith(" has no effect without retry or max_attempts")
-    assert str(warning.message).split()[0] in text
+    assert len(caught) == 1
 
 
 @pytest.mark.parametrize(
@@ -256,12 +254,6 @@ def test_no_warning(text):
         warnings.simplefilter("always")
         parse_policy(text)
     assert not caught
-
-
-def test_the_multiplier_of_others():
-    """CH-10, seed 002: `backoff_factor` suggests `multiplier`."""
-    with pytest.raises(OptionError, match="did you mean 'multiplier'"):
-        parse_policy("retry: 5, delay: 1s, backoff_factor: 1.5")
 
 
 @unhurried
@@ -303,17 +295,3 @@ def test_words_of_another_table():
         "jitter_first": True,
         "stable_after": 2,
     }
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("slow 1s*2", "policy='slow 1s*2': expected a policy string such as 'retry: 5, delay: 1s', or one of: grpc, "),
-        ("slow(base=1)", "policy='slow(base=1)': expected 'setting: value' in place of 'slow(base=1)'"),
-    ],
-)
-def test_text_that_is_no_policy_string(text, message):
-    """BP-2: the error for a text in another notation shows a policy string and suggests nothing that is invalid too."""
-    with pytest.raises(OptionError) as caught:
-        parse_policy(text)
-    assert str(caught.value).startswith(message)

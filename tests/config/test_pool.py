@@ -19,6 +19,7 @@ from grpc_backoff.config.pool import (
 )
 from grpc_backoff.config.target import Address, parse_target
 from grpc_backoff.policy.pool import PoolPolicy
+from tests.texts import begins
 
 AROUND = PoolPolicy(round_robin=True)
 BY_NAME = ("grpc.lb_policy_name", "round_robin")
@@ -105,14 +106,8 @@ def test_addresses(target, addresses):
 @pytest.mark.parametrize(
     "target",
     [
-        "xds:///a.example",
-        "dns://192.0.2.1/a.example",
-        "unix:/tmp/socket",
-        "unix-abstract:socket",
-        "ipv4:127.0.0.1",
-        "ipv6:::1",
-        "a.example:http",
-        "",
+        *("xds:///a.example", "dns://192.0.2.1/a.example", "unix:/tmp/socket", "unix-abstract:socket"),
+        *("ipv4:127.0.0.1", "ipv6:::1", "a.example:http", ""),
     ],
 )
 def test_targets_of_the_core(target):
@@ -230,9 +225,8 @@ def test_whose_health_is_watched(options, service):
 )
 def test_a_bad_health_check_config(value, message):
     """RO-1, CH-10: a `healthCheckConfig` of the wrong type is refused, because the core never sees it."""
-    with pytest.raises(OptionError) as raised:
+    with pytest.raises(OptionError, match=begins(message)):
         read_balancing((config(healthCheckConfig=value),))
-    assert str(raised.value).startswith(message)
 
 
 def test_whose_watch_it_is():

@@ -9,29 +9,24 @@ from grpc_backoff.config.proxies import proxy_applies
 PROXY = "http://proxy.invalid:3128"
 
 
-@pytest.mark.parametrize("name", ["grpc_proxy", "https_proxy", "http_proxy"])
-def test_environment(name):
-    """PO-6: each of the core's variables names a proxy."""
-    assert proxy_applies("a.example", {}, {name: PROXY})
-    assert not proxy_applies("a.example", {}, {})
-
-
-def test_first_applies():
-    """PO-6: the first that is set applies, and an empty one means no proxy."""
-    assert not proxy_applies("a.example", {}, {"grpc_proxy": "", "http_proxy": PROXY})
-    assert proxy_applies("a.example", {"grpc.http_proxy": PROXY}, {})
-    assert not proxy_applies("a.example", {"grpc.http_proxy": ""}, {"http_proxy": PROXY})
-
-
-def test_turned_off():
-    """PO-6: with `grpc.enable_http_proxy=0`, no proxy applies."""
-    assert not proxy_applies("a.example", {"grpc.enable_http_proxy": 0}, {"http_proxy": PROXY})
-
-
-def test_proxy_for_addresses():
-    """PO-6: the core also has a proxy for addresses, which cannot be turned off by `grpc.enable_http_proxy`."""
-    assert proxy_applies("a.example", {"grpc.enable_http_proxy": 0}, {"GRPC_ADDRESS_HTTP_PROXY": "192.0.2.1:3128"})
-    assert proxy_applies("a.example", {"grpc.address_http_proxy": "192.0.2.1:3128"}, {})
+@pytest.mark.parametrize(
+    ("options", "environment", "applies"),
+    [
+        *(({}, {name: PROXY}, True) for name in ("grpc_proxy", "https_proxy", "http_proxy")),
+        ({}, {}, False),
+        # The first that is set applies, and an empty one means no proxy.
+        ({}, {"grpc_proxy": "", "http_proxy": PROXY}, False),
+        ({"grpc.http_proxy": PROXY}, {}, True),
+        ({"grpc.http_proxy": ""}, {"http_proxy": PROXY}, False),
+        ({"grpc.enable_http_proxy": 0}, {"http_proxy": PROXY}, False),
+        # The core also has a proxy for addresses, which that option does not turn off.
+        ({"grpc.enable_http_proxy": 0}, {"GRPC_ADDRESS_HTTP_PROXY": "192.0.2.1:3128"}, True),
+        ({"grpc.address_http_proxy": "192.0.2.1:3128"}, {}, True),
+    ],
+)
+def test_which_applies(options, environment, applies):
+    """PO-6: options and the environment name a proxy, as in the core."""
+    assert proxy_applies("a.example", options, environment) is applies
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 from tests.config.native import NATIVE, taken_by_grpc
 from tests.policy.values import retry_policies, unhurried
+from tests.texts import begins, exactly
 
 POLICY = RetryPolicy(
     server_delay_jitter=0.0,
@@ -51,96 +52,61 @@ def test_to():
 
 
 @pytest.mark.parametrize(
-    ("name", "retry_policy", "misfits"),
+    ("name", "first", "most", "multiplier", "misfits"),
     [
-        (
-            "grpc",
-            {"maxAttempts": 5, "initialBackoff": "1s", "maxBackoff": "120s", "backoffMultiplier": 1.6},
-            ["max_attempts = unlimited: gRPC makes at most 5 attempts"],
-        ),
-        (
-            "contention",
-            {"maxAttempts": 5, "initialBackoff": "0.01s", "maxBackoff": "1s", "backoffMultiplier": 2.0},
-            [
-                "max_attempts = 7: gRPC makes at most 5 attempts",
-                "max_exponent = 6: gRPC limits growth only by max_delay",
-                "jitter = additive(0.5): gRPC always uses proportional(0.2)",
-                "deadline = 30 s: a retryPolicy has no such setting",
-            ],
-        ),
-        (
-            "steps",
-            {"maxAttempts": 5, "initialBackoff": "1s", "maxBackoff": "60s", "backoffMultiplier": 1.0},
-            [
-                "max_attempts = unlimited: gRPC makes at most 5 attempts",
-                "backoff = steps: gRPC supports only exponential; the first wait is kept, without growth",
-                "jitter = proportional(0.1, then_cap): gRPC always uses proportional(0.2)",
-                "max_server_delay = 60 s: a retryPolicy has no such setting",
-            ],
-        ),
-        (
-            "standard",
-            {"maxAttempts": 5, "initialBackoff": "1s", "maxBackoff": "30s", "backoffMultiplier": 2.0},
-            ["jitter = scaled(0.5, 1.5): gRPC always uses proportional(0.2)"],
-        ),
+        ("grpc", "1s", "120s", 1.6, ["max_attempts", "server_delay_jitter"]),
+        ("contention", "0.01s", "1s", 2.0, ["max_attempts", "max_exponent", "jitter", "deadline"]),
+        ("steps", "1s", "60s", 1.0, ["max_attempts", "backoff", "jitter", "max_server_delay", "server_delay_jitter"]),
+        ("standard", "1s", "30s", 2.0, ["jitter", "server_delay_jitter"]),
     ],
 )
-def test_presets(name, retry_policy, misfits):
+def test_presets(name, first, most, multiplier, misfits):
     """BP-5: each preset converts to the closest retryPolicy; each loss is described in one sentence."""
-    pushback = "server_delay_jitter = 5 s: gRPC waits exactly as long as the server asks"
-    jittered = () if name == "contention" else (pushback,)
+    conversion = to_service_config(RETRY[name])
 
-    assert to_service_config(RETRY[name]) == Conversion(
-        {**retry_policy, "retryableStatusCodes": sorted(RETRY[name].codes)}, (*misfits, *jittered)
-    )
+    assert conversion.retry_policy == {
+        "maxAttempts": 5,
+        "initialBackoff": first,
+        "maxBackoff": most,
+        "backoffMultiplier": multiplier,
+        "retryableStatusCodes": sorted(RETRY[name].codes),
+    }
+    assert [misfit.partition(" = ")[0] for misfit in conversion.misfits] == misfits
 
 
+GROWTH = "backoff = {}: gRPC supports only exponential; the first wait is kept, without growth"
+JITTER = "jitter = {}: gRPC always uses proportional(0.2)"
+NO_SETTING = "{} s: a retryPolicy has no such setting"
+TOO_SHORT = "delay = {} s: gRPC does not support waits below 0.001 s"
+
+
+def waits(strategy, cap=1.0, jitter=POLICY.backoff.jitter):
+    return {"backoff": BackoffPolicy(strategy, cap, jitter)}
+
+
+# A change of the policy, and how gRPC's differs from it then.
 MISFITS = [
     ({"max_attempts": 6}, "max_attempts = 6: gRPC makes at most 5 attempts"),
     ({"max_attempts": None}, "max_attempts = unlimited: gRPC makes at most 5 attempts"),
+    (waits(Linear(0.1)), GROWTH.format("linear")),
+    (waits(Steps((0.1, 0.3), 2.0)), GROWTH.format("steps")),
+    (waits(Exponential(0.1, 2.0, 3)), "max_exponent = 3: gRPC limits growth only by max_delay"),
+    (waits(Exponential(0.1, 2.0, 0)), "max_exponent = 0: gRPC limits growth only by max_delay"),
+    (waits(Exponential(0.1, 2.0), jitter=NoJitter()), JITTER.format("none")),
     (
-        {"backoff": BackoffPolicy(Linear(0.1), 1.0, Proportional(0.2))},
-        "backoff = linear: gRPC supports only exponential; the first wait is kept, without growth",
+        waits(Exponential(0.1, 2.0), jitter=Proportional(0.2, then_cap=True)),
+        JITTER.format("proportional(0.2, then_cap)"),
     ),
+    (waits(Exponential(0.1, 2.0), jitter=Full()), JITTER.format("full")),
+    (waits(Fixed(0.0)), TOO_SHORT.format("0")),
+    (waits(Exponential(0.0009, 2.0)), TOO_SHORT.format("0.0009")),
     (
-        {"backoff": BackoffPolicy(Steps((0.1, 0.3), 2.0), 1.0, Proportional(0.2))},
-        "backoff = steps: gRPC supports only exponential; the first wait is kept, without growth",
-    ),
-    (
-        {"backoff": BackoffPolicy(Exponential(0.1, 2.0, 3), 1.0, Proportional(0.2))},
-        "max_exponent = 3: gRPC limits growth only by max_delay",
-    ),
-    (
-        {"backoff": BackoffPolicy(Exponential(0.1, 2.0, 0), 1.0, Proportional(0.2))},
-        "max_exponent = 0: gRPC limits growth only by max_delay",
-    ),
-    (
-        {"backoff": BackoffPolicy(Exponential(0.1, 2.0), 1.0, NoJitter())},
-        "jitter = none: gRPC always uses proportional(0.2)",
-    ),
-    (
-        {"backoff": BackoffPolicy(Exponential(0.1, 2.0), 1.0, Proportional(0.2, then_cap=True))},
-        "jitter = proportional(0.2, then_cap): gRPC always uses proportional(0.2)",
-    ),
-    (
-        {"backoff": BackoffPolicy(Exponential(0.1, 2.0), 1.0, Full())},
-        "jitter = full: gRPC always uses proportional(0.2)",
-    ),
-    (
-        {"backoff": BackoffPolicy(Fixed(0.0), 1.0, Proportional(0.2))},
-        "delay = 0 s: gRPC does not support waits below 0.001 s",
-    ),
-    (
-        {"backoff": BackoffPolicy(Exponential(0.0009, 2.0), 1.0, Proportional(0.2))},
-        "delay = 0.0009 s: gRPC does not support waits below 0.001 s",
-    ),
-    (
-        {"backoff": BackoffPolicy(Exponential(0.1, 2.0), 1e12, Proportional(0.2))},
+        waits(Exponential(0.1, 2.0), cap=1e12),
         "max_delay = 1e+12 s: gRPC does not support times above 315576000000 s",
     ),
-    ({"timeout": 2.5}, "timeout = 2.5 s: a retryPolicy has no such setting"),
-    ({"deadline": 30.0}, "deadline = 30 s: a retryPolicy has no such setting"),
-    ({"max_server_delay": 60.0}, "max_server_delay = 60 s: a retryPolicy has no such setting"),
+    ({"timeout": 2.5}, NO_SETTING.format("timeout = 2.5")),
+    ({"deadline": 30.0}, NO_SETTING.format("deadline = 30")),
+    ({"max_server_delay": 60.0}, NO_SETTING.format("max_server_delay = 60")),
     ({"server_delay_jitter": 5.0}, "server_delay_jitter = 5 s: gRPC waits exactly as long as the server asks"),
 ]
 
@@ -156,33 +122,25 @@ def test_misfit(change, misfit):
 
 def test_two_misfits_of_decorrelated():
     """BP-5: for decorrelated backoff, both its growth and its jitter are reported."""
-    policy = replace(POLICY, backoff=BackoffPolicy(Decorrelated(0.1), 1.0, NoJitter()))
-    conversion = to_service_config(policy)
+    conversion = to_service_config(replace(POLICY, **waits(Decorrelated(0.1), jitter=NoJitter())))
 
-    assert conversion.misfits == (
-        "backoff = decorrelated: gRPC supports only exponential; the first wait is kept, without growth",
-        "jitter = none: gRPC always uses proportional(0.2)",
-    )
+    assert conversion.misfits == (GROWTH.format("decorrelated"), JITTER.format("none"))
     assert conversion.retry_policy["initialBackoff"] == "0.2s"
 
 
-def test_fixed_fits():
-    """BP-5: a fixed backoff converts to an exponential one with a multiplier of 1."""
-    policy = replace(POLICY, backoff=BackoffPolicy(Fixed(0.25), 1.0, Proportional(0.2)))
-    conversion = to_service_config(policy)
+@pytest.mark.parametrize(
+    ("strategy", "cap", "same"),
+    [
+        (Fixed(0.25), 1.0, Exponential(0.25, 1.0)),
+        *((Exponential(0.001, 2.0), cap, Exponential(0.001, 2.0)) for cap in (0.001, 315576000000.0)),
+    ],
+)
+def test_fits(strategy, cap, same):
+    """BP-5: waits from one millisecond to 10,000 years fit; a fixed backoff becomes exponential without growth."""
+    conversion = to_service_config(replace(POLICY, **waits(strategy, cap)))
 
     assert conversion.misfits == ()
-    assert (conversion.retry_policy["initialBackoff"], conversion.retry_policy["backoffMultiplier"]) == ("0.25s", 1.0)
-
-
-@pytest.mark.parametrize(("first", "most"), [(0.001, 315576000000.0), (0.001, 0.001)])
-def test_shortest_and_longest_fit(first, most):
-    """BP-5: waits from one millisecond to 10,000 years fit."""
-    policy = replace(POLICY, backoff=BackoffPolicy(Exponential(first, 2.0), most, Proportional(0.2)))
-    conversion = to_service_config(policy)
-
-    assert conversion.misfits == ()
-    assert from_service_config(conversion.retry_policy) == policy
+    assert from_service_config(conversion.retry_policy) == replace(POLICY, **waits(same, cap))
 
 
 @pytest.mark.parametrize("name", ["grpc", "contention"])
@@ -264,10 +222,8 @@ def test_spellings(change, expected):
 )
 def test_bad(key, value):
     """BP-5: a missing or wrong value is rejected with its key."""
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError, match=begins(f"retryPolicy.{key}={value!r}: expected ")):
         from_service_config({**NATIVE, key: value})
-
-    assert str(caught.value).startswith(f"retryPolicy.{key}={value!r}: expected ")
 
 
 @pytest.mark.parametrize("code", ["OK", 0, 17, -1, True, None, "NOPE", 14.0, ["ABORTED"], {}])
@@ -280,10 +236,8 @@ def test_bad_code(code):
 @pytest.mark.parametrize("value", [None, [], "x", 5])
 def test_no_object(value):
     """BP-5: a value that is not a JSON object is rejected."""
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError, match=exactly(f"retryPolicy={value!r}: expected an object")):
         from_service_config(value)
-
-    assert str(caught.value) == f"retryPolicy={value!r}: expected an object"
 
 
 def accepted_by_grpc(retry_policy):
@@ -300,56 +254,6 @@ TAKEN = [policy for policy in map(to_service_config, RETRY.values()) if policy.r
 def test_grpc_takes_it(conversion):
     """BP-5: grpc accepts the converted policies."""
     assert accepted_by_grpc({**conversion.retry_policy, "retryableStatusCodes": ["ABORTED"]})
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("maxAttempts", 1),
-        ("maxAttempts", None),
-        ("initialBackoff", "0s"),
-        ("initialBackoff", "100ms"),
-        ("maxBackoff", None),
-        ("backoffMultiplier", 0),
-        ("backoffMultiplier", None),
-        ("retryableStatusCodes", ["NOPE"]),
-    ],
-)
-def test_grpc_refuses_it_too(key, value):
-    """BP-5: grpc also rejects the values that are rejected here."""
-    retry_policy = {**NATIVE, "retryableStatusCodes": ["ABORTED"], key: value}
-    if value is None:
-        del retry_policy[key]
-
-    assert not accepted_by_grpc(retry_policy)
-    with pytest.raises(OptionError):
-        from_service_config(retry_policy)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("1s", 1.0),
-        ("0s", 0.0),
-        ("0.000000001s", 1e-9),
-        ("315576000000s", 315576000000.0),
-        ("1.5s", 1.5),
-        ("1.0000000001s", None),
-        ("1", None),
-        ("s", None),
-        (".5s", None),
-        ("1ms", None),
-        ("-1s", None),
-        ("1e3s", None),
-        (" 1s", None),
-        ("1s\n", None),
-        (1, None),
-        (None, None),
-    ],
-)
-def test_durations(text, seconds):
-    """BP-5: times have the JSON form of a protobuf Duration and may not be negative."""
-    assert read_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -413,10 +317,8 @@ def test_no_throttling(config):
 def test_bad_throttling(throttling, message):
     """RT-9: the values that grpc rejects, including missing ones, are rejected here as well."""
     assert not taken_by_grpc(json.dumps({"retryThrottling": throttling}))
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError, match=begins(f"{message}: expected ")):
         read_throttling({"retryThrottling": throttling})
-
-    assert str(caught.value).startswith(f"{message}: expected ")
 
 
 def test_too_many_tokens():
@@ -509,11 +411,13 @@ def test_nearest_wins():
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("0s", 0.0), ("1s", 1.0), ("0.000000001s", 1e-9), ("3.500s", 3.5), ("1", None), ("-1s", None), ("1.s", None)]
-    + [(value, None) for value in (1, None, True, "", "s", ["1s"], "1e3s", " 1s")],
+    [("0s", 0.0), ("1s", 1.0), ("1.5s", 1.5), ("3.500s", 3.5), ("0.000000001s", 1e-9), ("315576000000s", 315576e6)]
+    + [(text, None) for text in ("1", "s", "", ".5s", "1.s", "1ms", "-1s", "1e3s", " 1s", "1s\n", "1.0000000001s")]
+    + [(value, None) for value in (1, True, None, ["1s"])],
 )
 def test_timeout(text, seconds):
-    """CH-8: `timeout` is a protobuf Duration in JSON; any other value is left to the core."""
+    """BP-5, CH-8: `timeout` is a protobuf Duration in JSON, not negative; any other value is left to the core."""
+    assert read_duration(text) == seconds
     assert read(options({"name": [{}], "timeout": text})).of(UNARY).timeout == seconds
 
 
@@ -530,13 +434,6 @@ def test_timeout(text, seconds):
 def test_rubbish(value):
     """CH-8: a config that cannot be read is ignored; the core rejects it when it connects."""
     assert read([("grpc.service_config", value)]).of(UNARY) == MethodConfig()
-
-
-def test_first_of_several():
-    """CH-9: if the key occurs twice, the first value wins, as in grpcio."""
-    twice = options({"name": [{}], "timeout": "1s"}) + options({"name": [{}], "timeout": "2s"})
-    assert read(twice).of(UNARY).timeout == 1.0
-    assert read([]).of(UNARY) == MethodConfig()
 
 
 def test_one_value():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpc_backoff.config.sources import AT_ONCE_SOURCE, PRESET_SOURCES, Effective, SourceValue, compose, source_of
+from grpc_backoff.config.sources import PRESET_SOURCES, Effective, SourceValue, compose, source_of
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -17,6 +17,7 @@ from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linea
 from tests.policy.values import unhurried
 
 GRPC = PRESET_SOURCES["grpc"]
+HAS_ITS_OWN = "'none', because decorrelated backoff has its own jitter"
 
 
 def written(**values):
@@ -76,16 +77,8 @@ def test_strategies(values, expected):
         ([{"backoff": "steps", "steps": (1.0,), "delay": 1.0}], "delay", "no delay with steps backoff"),
         ([{"steps": (1.0,)}], "steps", "no steps with exponential backoff"),
         ([{"backoff": "steps"}], "backoff", "steps to be set as well"),
-        (
-            [{"backoff": "decorrelated", "jitter": Full()}],
-            "jitter",
-            "'none', because decorrelated backoff has its own jitter",
-        ),
-        (
-            [{"jitter": Full()}, {"backoff": "decorrelated"}],
-            "jitter",
-            "'none', because decorrelated backoff has its own jitter",
-        ),
+        ([{"backoff": "decorrelated", "jitter": Full()}], "jitter", HAS_ITS_OWN),
+        ([{"jitter": Full()}, {"backoff": "decorrelated"}], "jitter", HAS_ITS_OWN),
     ],
 )
 def test_no_effect(sources, key, allowed):
@@ -150,15 +143,6 @@ def test_effective_jitter_of_decorrelated():
 
     assert effective["jitter"] == Effective("jitter", NoJitter(), "user: key.backoff")
     assert "multiplier" not in effective
-
-
-def test_at_once():
-    """BP-2: without a delay, retries follow at once, regardless of the growth and cap settings."""
-    policy = compose(
-        RetryPolicy, [AT_ONCE_SOURCE, written(backoff="exponential", multiplier=2.0, max_delay=3.0), GRPC]
-    ).policy
-
-    assert [policy.bounds(n) for n in (1, 2, 100)] == [(0.0, 0.0)] * 3
 
 
 parts = {

@@ -10,6 +10,7 @@ import pytest
 
 from grpc_backoff import OptionError
 from grpc_backoff.config.target import Address, core_target, names_no_port, parse_target, read_target, shown_target
+from tests.texts import begins
 
 V4, V6 = socket.AF_INET, socket.AF_INET6
 
@@ -50,30 +51,11 @@ def test_targets(text, host, port, addresses):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        ":50051",
-        "orders.example:",
-        "orders.example:0",
-        "orders.example:65536",
-        "orders.example:99999999999999999999",
-        "orders.example:http",
-        "orders.example:５",  # noqa: RUF001 - a digit, but not an ASCII digit
-        "orders.example:-1",
-        "[::1",
-        "[::1]50051",
-        "xds:///orders",
-        "google-c2p:///orders",
-        "vsock:1:2",
-        "dns://8.8.8.8/orders.example",
-        "dns://8.8.8.8",
-        "ipv4:orders.example:1",
-        "ipv4:[::1]:1",
-        "ipv4:127.0.0.1:1,",
-        "ipv6:127.0.0.1:1",
-        "unix:",
-        "unix://orders.sock",
-        "unix:/run/a%00b",
-        "unix-abstract:",
+        # The last of these ports is a digit, but not an ASCII digit.
+        *(f"orders.example:{port}" for port in ("", "0", "65536", "99999999999999999999", "http", "-1", "\uff15")),
+        *("", ":50051", "[::1", "[::1]50051", "xds:///orders", "google-c2p:///orders", "vsock:1:2"),
+        *("dns://8.8.8.8/orders.example", "dns://8.8.8.8", "ipv4:orders.example:1", "ipv4:[::1]:1"),
+        *("ipv4:127.0.0.1:1,", "ipv6:127.0.0.1:1", "unix:", "unix://orders.sock", "unix:/run/a%00b", "unix-abstract:"),
     ],
 )
 def test_no_targets(text):
@@ -115,24 +97,16 @@ def test_addresses_of_one_place_are_equal():
 
 DIALLED_BY_THE_CORE = [
     # grpcio 1.85.1 can dial all of these targets, or at least knows their scheme.
+    *("localhost", *(f"localhost:{port}" for port in ("50051", "", "0", "http", "050051", " 1"))),
+    *("DNS:///localhost:50051", "dns:localhost:1", "dns:/localhost:1", "dns:///localhost%3A1"),
+    *("dns:///localhost:1?x=1", "dns://8.8.8.8/localhost:1", "dns://8.8.8.8:5353/localhost", "[::1]:50051", "::1"),
     *(
-        "localhost:50051",
-        "localhost",
-        "localhost:",
-        "localhost:0",
-        "localhost:http",
-        "localhost:050051",
-        "localhost: 1",
+        "fe80::1%25eth0",
+        "[fe80::1%eth0]:80",
+        "[fe80::1%25eth0]:80",
+        "ipv4:127.0.0.1:1,127.0.0.2:2",
+        "ipv6:[::1]:1,[::1]:2",
     ),
-    *(
-        "DNS:///localhost:50051",
-        "dns:localhost:1",
-        "dns:/localhost:1",
-        "dns:///localhost%3A1",
-        "dns:///localhost:1?x=1",
-    ),
-    *("dns://8.8.8.8/localhost:1", "dns://8.8.8.8:5353/localhost", "[::1]:50051", "::1", "fe80::1%25eth0"),
-    *("[fe80::1%eth0]:80", "[fe80::1%25eth0]:80", "ipv4:127.0.0.1:1,127.0.0.2:2", "ipv6:[::1]:1,[::1]:2"),
     *("unix:99999", "unix:/run/a:99999", "unix:///run/a%20b.sock", "unix-abstract:a:99999", "UNIX:99999"),
     *("vsock:4294967295:99999", "xds:///orders:99999", "google-c2p:///orders", "custom:///orders:99999"),
     *("http.example:80", "tcp:50051", "https-proxy:1"),
@@ -147,37 +121,23 @@ def test_a_channels_targets(text):
 
 
 NO_PORT = "a port from 1 to 65535"
+NO_SCHEME = "a target without a URL scheme"
+FOR_TLS = "passed to secure_channel for TLS"
 
 
 @pytest.mark.parametrize(
     ("given", "allowed"),
     [
         (":50051", "a host name or address before the port; did you mean 'localhost:50051'?"),
-        ("localhost:65536", NO_PORT),
-        ("localhost:99999", NO_PORT),
-        ("localhost:0099999", NO_PORT),
-        ("localhost:1" + 5000 * "0", NO_PORT),
-        ("127.0.0.1:99999", NO_PORT),
-        ("[::1]:99999", NO_PORT),
-        ("dns:///localhost:99999", NO_PORT),
-        ("dns://8.8.8.8/localhost:99999", NO_PORT),
+        *((f"localhost:{port}", NO_PORT) for port in ("65536", "99999", "0099999", "1" + 5000 * "0")),
+        *((f"{host}:99999", NO_PORT) for host in ("127.0.0.1", "[::1]", "dns:///localhost", "dns://8.8.8.8/localhost")),
         ("dns:localhost%3A99999", NO_PORT),
-        ("http://localhost:50051", "a target without a URL scheme; did you mean 'localhost:50051'?"),
-        ("HTTP://localhost:50051/echo.Echo?x=1", "a target without a URL scheme; did you mean 'localhost:50051'?"),
-        (
-            "https://orders.example",
-            "a target without a URL scheme, passed to secure_channel for TLS; did you mean 'orders.example'?",
-        ),
-        (
-            "grpcs://me@orders.example:1/",
-            "a target without a URL scheme, passed to secure_channel for TLS; did you mean 'orders.example:1'?",
-        ),
-        ("tcp://[::1]:1", "a target without a URL scheme; did you mean '[::1]:1'?"),
-        ("\udcff:1", "a string such as 'localhost:50051'"),
-        (b"\xff:1", "a string such as 'localhost:50051'"),
-        (None, "a string such as 'localhost:50051'"),
-        (50051, "a string such as 'localhost:50051'"),
-        (("localhost", 50051), "a string such as 'localhost:50051'"),
+        ("http://localhost:50051", f"{NO_SCHEME}; did you mean 'localhost:50051'?"),
+        ("HTTP://localhost:50051/echo.Echo?x=1", f"{NO_SCHEME}; did you mean 'localhost:50051'?"),
+        ("https://orders.example", f"{NO_SCHEME}, {FOR_TLS}; did you mean 'orders.example'?"),
+        ("grpcs://me@orders.example:1/", f"{NO_SCHEME}, {FOR_TLS}; did you mean 'orders.example:1'?"),
+        ("tcp://[::1]:1", f"{NO_SCHEME}; did you mean '[::1]:1'?"),
+        *((each, "a string such as 'localhost:50051'") for each in ("\udcff:1", b"\xff:1", None, 50051, ("a", 50051))),
     ],
 )
 def test_no_targets_of_a_channel(given, allowed):
@@ -192,10 +152,9 @@ def test_no_targets_of_a_channel(given, allowed):
 @pytest.mark.parametrize("read", [read_target, parse_target])
 def test_a_password_in_a_url(read, password):
     """CH-10: the error shows no part of a password, neither in the value nor in the suggestion."""
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError, match=begins("target='https://me:***@orders.example:1': expected ")) as caught:
         read(f"https://me:{password}@orders.example:1")
 
-    assert str(caught.value).startswith("target='https://me:***@orders.example:1': expected ")
     assert "cret" not in str(caught.value)
 
 
@@ -208,19 +167,9 @@ def test_a_url_is_no_target():
 @pytest.mark.parametrize(
     ("text", "assumed"),
     [
-        ("localhost", True),
-        ("localhost:", True),
-        ("dns:///localhost", True),
-        ("[::1]", True),
-        ("::1", True),
-        ("127.0.0.1", True),
-        ("localhost:443", False),
-        ("[::1]:1", False),
-        ("dns:///localhost:http", False),
-        ("unix:/run/a", False),
-        ("unix:a", False),
-        ("xds:///orders", False),
-        ("custom:///orders", False),
+        *((text, True) for text in ("localhost", "localhost:", "dns:///localhost", "[::1]", "::1", "127.0.0.1")),
+        *((text, False) for text in ("localhost:443", "[::1]:1", "dns:///localhost:http", "unix:/run/a", "unix:a")),
+        *((text, False) for text in ("xds:///orders", "custom:///orders")),
     ],
 )
 def test_names_no_port(text, assumed):
@@ -244,22 +193,10 @@ def test_an_ipv4_address_needs_no_resolver(place):
 @pytest.mark.parametrize(
     "text",
     [
-        "127.0.0.1",
-        "127.0.0.1:",
-        "127.0.0.1:0",
-        "127.0.0.1:080",
-        "127.0.0.1:http",
-        "127.0.0.1:80\n",
-        "127.0.0.01:80",
-        "127.0.0.256:80",
-        "127.1:80",
-        "\u0661\u0662\u0667.0.0.1:80",
-        "[::1]:80",
+        *("127.0.0.1", *(f"127.0.0.1:{port}" for port in ("", "0", "080", "http", "80\n", "80,127.0.0.1:81"))),
+        *(f"{host}:80" for host in ("127.0.0.01", "127.0.0.256", "127.1", "\u0661\u0662\u0667.0.0.1", "[::1]")),
+        *(f"{before}127.0.0.1:80" for before in ("dns:///", "ipv4:", "user@")),
         "localhost:80",
-        "dns:///127.0.0.1:80",
-        "ipv4:127.0.0.1:80",
-        "127.0.0.1:80,127.0.0.1:81",
-        "user@127.0.0.1:80",
     ],
 )
 def test_other_targets_are_left_to_the_core(text):

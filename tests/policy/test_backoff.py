@@ -19,6 +19,7 @@ from grpc_backoff.policy.presets import GRPC
 from grpc_backoff.policy.schedule import schedule
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 from tests.policy.values import Always, backoffs, failures, jitters, unhurried
+from tests.texts import exactly
 
 LARGEST_FLOAT = 1.7976931348623157e308
 HUGE = [
@@ -178,13 +179,8 @@ def test_series_within_bounds(policy, seed):
 @pytest.mark.parametrize(
     "strategy",
     [
-        Fixed(2),
-        Linear(2),
-        Exponential(2, 3),
-        Exponential(2.0, 1.5),
-        Steps((2,), 3),
-        Steps((2.0,), 1.5),
-        Decorrelated(2),
+        *(Fixed(2), Linear(2), Decorrelated(2)),
+        *(Exponential(2, 3), Exponential(2.0, 1.5), Steps((2,), 3), Steps((2.0,), 1.5)),
     ],
 )
 @pytest.mark.parametrize("n", [10_000, 10**9, 10**300, 10**310])
@@ -314,10 +310,8 @@ CAP = "a finite number of seconds above 0"
 )
 def test_impossible(strategy, cap, jitter, problem, allowed):
     """CH-10: a policy created in code is checked when it is created, not on first use."""
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError, match=exactly(f"BackoffPolicy.{problem}: expected {allowed}")):
         BackoffPolicy(strategy, cap, jitter)
-
-    assert str(caught.value) == f"BackoffPolicy.{problem}: expected {allowed}"
 
 
 def test_decorrelated_starts_from_the_cap_at_most():

@@ -17,10 +17,10 @@ from grpc_backoff.policy.jitter import Full, NoJitter
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.policy.strategy import Decorrelated, Fixed
 from tests.policy.values import Always, backoffs, failures, unhurried
+from tests.texts import begins
 
 JITTERED = replace(CONNECT, jitter_first=True)
-
-
+NO_WAIT = BackoffPolicy(Fixed(0.0), 1.0, Full())
 DECORRELATED = replace(CONNECT, backoff=BackoffPolicy(Decorrelated(1.0), 60.0, NoJitter()))
 
 
@@ -84,18 +84,6 @@ def test_decorrelated_from_the_first():
     assert [policy.bounds(n) for n in (1, 2, 3)] == [(1, 3), (1, 9), (1, 27)]
 
 
-@pytest.mark.parametrize(
-    ("change", "key"),
-    [({"reconnect": "eager"}, "reconnect"), ({"jitter_first": "no"}, "jitter_first"), ({"backoff": 1.0}, "backoff")],
-)
-def test_wrong_kind(change, key):
-    """CH-10: a value of the wrong type is rejected when the policy is created."""
-    with pytest.raises(OptionError) as caught:
-        replace(CONNECT, **change)
-
-    assert caught.value.key == f"ConnectPolicy.{key}"
-
-
 def test_what_is_checked_is_kept():
     """CH-10: a policy stores each value as the checks return it."""
     policy = replace(CONNECT, idle_timeout=0.1, jitter_first=1, min_connect_timeout=5)
@@ -131,27 +119,16 @@ def test_reconnect_words():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"min_connect_timeout": math.inf},
-            "ConnectPolicy.min_connect_timeout=inf: expected a finite number of seconds above 0",
-        ),
-        (
-            {"stable_after": math.nan},
-            "ConnectPolicy.stable_after=nan: expected a finite, non-negative number of seconds",
-        ),
-        ({"idle_timeout": -1}, "ConnectPolicy.idle_timeout=-1: expected a number of seconds from 0 to inf (never)"),
-        (
-            {"backoff": BackoffPolicy(Fixed(0.0), 1.0, Full())},
-            (
-                "ConnectPolicy.backoff=BackoffPolicy(strategy=Fixed(base=0.0), cap=1.0, jitter=Full())"
-                ": expected a BackoffPolicy that waits after a failure"
-            ),
-        ),
+        ({"min_connect_timeout": math.inf}, "min_connect_timeout=inf: expected a finite number of seconds above 0"),
+        ({"stable_after": math.nan}, "stable_after=nan: expected a finite, non-negative number of seconds"),
+        ({"idle_timeout": -1}, "idle_timeout=-1: expected a number of seconds from 0 to inf (never)"),
+        ({"reconnect": "eager"}, "reconnect='eager': expected "),
+        ({"jitter_first": "no"}, "jitter_first='no': expected "),
+        ({"backoff": 1.0}, "backoff=1.0: expected "),
+        ({"backoff": NO_WAIT}, f"backoff={NO_WAIT}: expected a BackoffPolicy that waits after a failure"),
     ],
 )
 def test_impossible(change, message):
     """CH-10: a policy created in code is checked in the same way as options."""
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError, match=begins(f"ConnectPolicy.{message}")):
         replace(CONNECT, **change)
-
-    assert str(caught.value) == message

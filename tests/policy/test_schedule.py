@@ -75,16 +75,11 @@ def test_sums(policy, rows):
         (BackoffPolicy(Steps((1.0, 2.0, 1.0, 2.0), 1.0), 30.0, NoJitter()), None, 4),
         (BackoffPolicy(Exponential(1.0, 2.0), 30.0, NoJitter()), None, 6),
         (BackoffPolicy(Exponential(1.0, 2.0), 1e9, NoJitter()), None, 24),
+        # As many rows as the table in the preset's document.
+        *((RETRY[name], 5, 5) for name in ("standard", "aggressive", "conservative")),
+        *((RETRY[name], 7, 7) for name in ("contention", "background")),
     ],
 )
 def test_usual_length(policy, max_attempts, rows):
     """BP-1: a table has a row for each attempt; for unlimited attempts, it ends when the waits stop changing."""
     assert usual_length(policy, max_attempts) == rows
-
-
-@pytest.mark.parametrize(
-    ("preset", "rows"), [("contention", 7), ("standard", 5), ("aggressive", 5), ("conservative", 5), ("background", 7)]
-)
-def test_usual_length_of_presets(preset, rows):
-    """BP-1: the table of each preset has as many rows as the table in its document."""
-    assert usual_length(RETRY[preset], RETRY[preset].max_attempts) == rows

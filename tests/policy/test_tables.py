@@ -118,11 +118,16 @@ WORDS_TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("attempt", "backoff", "low", "high"), GRPC_TABLE)
-def test_grpc(attempt, backoff, low, high):
-    """BP-1: gRPC's connection backoff matches its table, including jitter beyond the cap."""
-    assert GRPC.nominal(attempt) == pytest.approx(backoff, rel=1e-12)
-    assert GRPC.bounds(attempt) == pytest.approx((low, high), rel=1e-12)
+@pytest.mark.parametrize(
+    ("policy", "attempt", "wait", "low", "high"),
+    [(GRPC, *row) for row in GRPC_TABLE]
+    + [(RETRY["steps"], *row) for row in STEPS_TABLE]
+    + [(RETRY["contention"], retry + 1, *(each / 1000 for each in waits)) for retry, *waits in CONTENTION_TABLE],
+)
+def test_waits(policy, attempt, wait, low, high):
+    """BP-1: a policy matches its table: jitter beyond the cap, a growth that ends early, and the waits after a list."""
+    assert policy.nominal(attempt) == pytest.approx(wait, rel=1e-12)
+    assert policy.bounds(attempt) == pytest.approx((low, high), rel=1e-12)
 
 
 @pytest.mark.parametrize(("attempt", "backoff", "low", "high"), GRPC_TABLE[1:])
@@ -132,30 +137,12 @@ def test_grpc_gaps(attempt, backoff, low, high):
     assert CONNECT.bounds(attempt) == pytest.approx((low, high), rel=1e-12)
 
 
-@pytest.mark.parametrize(("retry", "base", "low", "high"), CONTENTION_TABLE)
-def test_contention(retry, base, low, high):
-    """BP-1: the contention backoff matches its table."""
-    policy = RETRY["contention"]
-
-    assert policy.nominal(retry + 1) * 1000 == pytest.approx(base)
-    assert [bound * 1000 for bound in policy.bounds(retry + 1)] == pytest.approx([low, high])
-
-
 def test_contention_in_all():
     """BP-1: before jitter, the table's seven waits total 1.27 s, and the six that actually occur total 0.63 s."""
     policy = RETRY["contention"]
 
     assert sum(policy.nominal(n) for n in range(1, 8)) == pytest.approx(1.27)
     assert sum(policy.nominal(n) for n in range(1, policy.max_attempts)) == pytest.approx(0.63)
-
-
-@pytest.mark.parametrize(("attempt", "delay", "low", "high"), STEPS_TABLE)
-def test_steps(attempt, delay, low, high):
-    """BP-1: the preset `steps` matches its table, including the waits after the list."""
-    policy = RETRY["steps"]
-
-    assert policy.nominal(attempt) == pytest.approx(delay)
-    assert policy.bounds(attempt) == pytest.approx((low, high))
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,11 @@ class Told:
     def started(self, channel, target="t"):
         self.tell(events.AttemptStarted, channel, target, limit=20.0)
 
-    def failed(self, channel, retry_in, target="t"):
-        self.tell(events.AttemptFailed, channel, target, failure=REFUSED, took=0.0, retry_in=retry_in)
+    def failed(self, channel, retry_in, target="t", **more):
+        self.tell(events.AttemptFailed, channel, target, failure=REFUSED, took=0.0, retry_in=retry_in, **more)
+
+    def failed_elsewhere(self, channel, retry_in):
+        self.failed(channel, retry_in, elsewhere=True)
 
     def connected(self, channel, target="t"):
         self.tell(events.Connected, channel, target, took=0.0, connections=1)
@@ -68,40 +71,29 @@ def test_the_wait_runs_down(told):
     assert told.both() == ({"t": 0}, {})
 
 
-def test_an_attempt_ends_the_wait(told):
-    """CH-11: an attempt that starts early, after a reset, ends the wait."""
+@pytest.mark.parametrize(
+    ("steps", "connections", "waits"),
+    [
+        # An attempt that starts early, after a reset, ends the wait (CH-11).
+        ([("failed", 60.0), ("reset",), ("started",)], 0, {}),
+        ([("failed", 60.0), ("reset",), ("started",), ("connected",)], 1, {}),
+        # A lost connection is no longer counted, and the wait that follows, if any, is reported (CB-7, CB-8).
+        ([("connected",), ("lost",)], 0, {}),
+        ([("connected",), ("lost", 0.0)], 0, {}),
+        ([("connected",), ("lost", 3.0)], 0, {"t": 3.0}),
+        # A reset that cannot dial at once shortens the wait; a reset of a READY channel changes nothing (CB-9).
+        ([("failed", 60.0), ("reset", 0.75)], 0, {"t": 0.75}),
+        ([("connected",), ("reset",)], 1, {}),
+        # While a channel is connected, an attempt of another channel with its key changes nothing (SH-4).
+        ([("connected",), ("failed_elsewhere", 5.0)], 1, {}),
+    ],
+)
+def test_a_channel(told, steps, connections, waits):
+    """CH-11: a channel's connection and its wait are reported as its events tell them."""
     channel = ChannelKey()
-    told.failed(channel, 60.0)
-    told.reset(channel)
-    told.started(channel)
-    assert told.both() == ({"t": 0}, {})
-    told.connected(channel)
-    assert told.both() == ({"t": 1}, {})
-
-
-@pytest.mark.parametrize(("retry_in", "waits"), [(None, {}), (0.0, {}), (3.0, {"t": 3.0})])
-def test_a_lost_connection(told, retry_in, waits):
-    """CB-7, CB-8: a lost connection is no longer counted, and the wait that follows, if any, is reported."""
-    channel = ChannelKey()
-    told.connected(channel)
-    told.lost(channel, retry_in)
-    assert told.both() == ({"t": 0}, waits)
-
-
-def test_a_reset_changes_the_wait(told):
-    """CB-9: a reset that cannot dial at once shortens the wait."""
-    channel = ChannelKey()
-    told.failed(channel, 60.0)
-    told.reset(channel, 0.75)
-    assert told.both() == ({"t": 0}, {"t": 0.75})
-
-
-def test_a_reset_ends_no_connection(told):
-    """CB-9: a reset of a READY channel changes nothing."""
-    channel = ChannelKey()
-    told.connected(channel)
-    told.reset(channel)
-    assert told.both() == ({"t": 1}, {})
+    for step, *figures in steps:
+        getattr(told, step)(channel, *figures)
+    assert told.both() == ({"t": connections}, waits)
 
 
 def test_several_channels_to_one_target(told):
@@ -193,11 +185,3 @@ def test_the_slots_of_a_channel(told):
     assert dict(told.channels.roles()) == {("t", Role.SERVING): 1}
     told.closed(key)
     assert dict(told.channels.roles()) == {}
-
-
-def test_what_other_channels_do_ends_no_connection(told):
-    """SH-4: while a channel is connected, an attempt of another channel with its key changes nothing."""
-    channel = ChannelKey()
-    told.connected(channel)
-    told.tell(events.AttemptFailed, channel, failure=REFUSED, took=0.0, retry_in=5.0, elsewhere=True)
-    assert told.both() == ({"t": 1}, {})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import fields, replace
+from logging import DEBUG, INFO, WARNING
 from pathlib import Path
 
 import pytest
@@ -14,168 +14,103 @@ from grpc_backoff.calls.events import CallExhausted, CallHedged, CallRetried, Ca
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.pool import events as slots
-from grpc_backoff.pool.events import (
-    LivenessAnswered,
-    LivenessAsked,
-    NameResolution,
-    SlotClosed,
-    SlotCondemned,
-    SlotOpened,
-    SlotRetiring,
-    SlotServing,
-    SlotUnhealthy,
-)
 from grpc_backoff.status import CANCELLED_BY_SERVER
 from grpc_backoff.telemetry.log import FIELDS, log_event
 
 PAGE = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text("utf-8")
 
 COMMON = {"target": "dns:///shop:443", "at": 12.5}
+NO_ATTEMPT = COMMON | {"attempt": 0}
+SLOT = NO_ATTEMPT | {"slot": 1}
 CALL = COMMON | {"method": "/shop.Orders/Place"}
-PLACE = "dns:///shop:443: /shop.Orders/Place"
+PLACE = "/shop.Orders/Place"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 LOST = {"failure": Failure(Stage.ESTABLISHED, "reset"), "lived": 9.0}
+UNRESOLVED = Failure(Stage.RESOLVE, "the name shop could not be resolved")
+REDIALLED = "grpc's core redialled by itself for a call that was assigned to the connection just as it ended"
 
+# An event, the level of its line, and the line after the target.
 LINES = [
     (
-        SlotOpened(**COMMON, attempt=0, slot=1, endpoint="192.0.2.1:443", why="the name has this address"),
-        logging.DEBUG,
-        "dns:///shop:443: slot 1 (192.0.2.1:443): opened, because the name has this address",
+        slots.SlotOpened(**SLOT, endpoint="192.0.2.1:443", why="the name has this address"),
+        DEBUG,
+        "slot 1 (192.0.2.1:443): opened, because the name has this address",
+    ),
+    (slots.SlotRetiring(**NO_ATTEMPT, why="it was replaced"), INFO, "slot 0: retiring, because it was replaced"),
+    (slots.SlotServing(**SLOT, why="it has a connection"), DEBUG, "slot 1: serving, because it has a connection"),
+    (slots.SlotUnhealthy(**SLOT, why="the server is down"), INFO, "slot 1: unhealthy, because the server is down"),
+    (slots.SlotCondemned(**SLOT, why="no answer"), INFO, "slot 1: condemned, because no answer"),
+    (
+        slots.LivenessAsked(**NO_ATTEMPT, why="no call has ended on it for 30 s", within=5.0),
+        DEBUG,
+        "slot 0: asked whether its peer is alive, because no call has ended on it for 30 s",
     ),
     (
-        SlotRetiring(**COMMON, attempt=0, why="it was replaced"),
-        logging.INFO,
-        "dns:///shop:443: slot 0: retiring, because it was replaced",
+        slots.LivenessAnswered(**NO_ATTEMPT, why="there was news", took=0.0123),
+        DEBUG,
+        "slot 0: its peer answered after 0.0123 s; it was asked, because there was news",
     ),
-    (
-        SlotServing(**COMMON, attempt=0, slot=1, why="it has a connection"),
-        logging.DEBUG,
-        "dns:///shop:443: slot 1: serving, because it has a connection",
-    ),
-    (
-        SlotUnhealthy(**COMMON, attempt=0, slot=1, why="the server reports NOT_SERVING"),
-        logging.INFO,
-        "dns:///shop:443: slot 1: unhealthy, because the server reports NOT_SERVING",
-    ),
-    (
-        SlotCondemned(**COMMON, attempt=0, slot=1, why="no answer"),
-        logging.INFO,
-        "dns:///shop:443: slot 1: condemned, because no answer",
-    ),
-    (
-        LivenessAsked(**COMMON, attempt=0, why="no call has ended on it for 30 s", within=5.0),
-        logging.DEBUG,
-        "dns:///shop:443: slot 0: asked whether its peer is alive, because no call has ended on it for 30 s",
-    ),
-    (
-        LivenessAnswered(**COMMON, attempt=0, why="there was news", took=0.0123),
-        logging.DEBUG,
-        "dns:///shop:443: slot 0: its peer answered after 0.0123 s; it was asked, because there was news",
-    ),
-    (
-        SlotClosed(**COMMON, attempt=0, slot=1, why="its last call has ended", lived=2.0),
-        logging.DEBUG,
-        "dns:///shop:443: slot 1: closed, because its last call has ended",
-    ),
-    (
-        NameResolution(**COMMON, attempt=0, addresses=("192.0.2.1:443", "192.0.2.2:443")),
-        logging.DEBUG,
-        "dns:///shop:443: addresses of the name: 2",
-    ),
-    (
-        NameResolution(**COMMON, attempt=0, failure=Failure(Stage.RESOLVE, "the name shop could not be resolved")),
-        logging.INFO,
-        "dns:///shop:443: the known addresses stay in use: resolve: the name shop could not be resolved",
-    ),
-    (
-        events.AttemptStarted(**COMMON, attempt=3, limit=20.0),
-        logging.DEBUG,
-        "dns:///shop:443: attempt 3, for at most 20 s",
-    ),
+    (slots.SlotClosed(**SLOT, why="it is unused", lived=2.0), DEBUG, "slot 1: closed, because it is unused"),
+    (slots.NameResolution(**NO_ATTEMPT, addresses=("192.0.2.1:1", "192.0.2.2:1")), DEBUG, "addresses of the name: 2"),
+    (slots.NameResolution(**NO_ATTEMPT, failure=UNRESOLVED), INFO, f"the known addresses stay in use: {UNRESOLVED}"),
+    (events.AttemptStarted(**COMMON, attempt=3, limit=20.0), DEBUG, "attempt 3, for at most 20 s"),
     (
         events.AttemptFailed(**COMMON, attempt=3, failure=Failure(Stage.TCP, "refused"), took=0.01234, retry_in=2.5478),
-        logging.INFO,
-        "dns:///shop:443: attempt 3 failed after 0.0123 s, tcp: refused; next in 2.55 s",
+        INFO,
+        "attempt 3 failed after 0.0123 s, tcp: refused; next in 2.55 s",
     ),
-    (
-        events.Connected(**COMMON, attempt=1, took=0.25, connections=1),
-        logging.DEBUG,
-        "dns:///shop:443: connected on attempt 1 in 0.25 s",
-    ),
-    (
-        events.Connected(**COMMON, attempt=4, took=0.25, connections=2),
-        logging.INFO,
-        "dns:///shop:443: connected on attempt 4 in 0.25 s",
-    ),
-    (
-        events.Disconnected(**COMMON, attempt=4, **LOST, counted_as_failure=False),
-        logging.INFO,
-        "dns:///shop:443: reset; it had lasted 9 s",
-    ),
+    (events.Connected(**COMMON, attempt=1, took=0.25, connections=1), DEBUG, "connected on attempt 1 in 0.25 s"),
+    (events.Connected(**COMMON, attempt=4, took=0.25, connections=2), INFO, "connected on attempt 4 in 0.25 s"),
+    # A recovery, although its first attempt succeeded.
+    (events.Connected(**COMMON, attempt=1, took=0.25, connections=2), INFO, "connected on attempt 1 in 0.25 s"),
+    (events.Disconnected(**COMMON, attempt=4, **LOST, counted_as_failure=False), INFO, "reset; it had lasted 9 s"),
     (
         events.Disconnected(**COMMON, attempt=4, **LOST, counted_as_failure=True, retry_in=1.25),
-        logging.INFO,
-        "dns:///shop:443: reset; it had lasted 9 s; next in 1.25 s",
+        INFO,
+        "reset; it had lasted 9 s; next in 1.25 s",
     ),
-    (
-        events.CoreRedial(**COMMON, attempt=1),
-        logging.DEBUG,
-        (
-            "dns:///shop:443: grpc's core redialled by itself for a call that was assigned to the connection "
-            "just as it ended"
-        ),
-    ),
-    (events.BackoffReset(**COMMON, attempt=0), logging.DEBUG, "dns:///shop:443: backoff reset"),
-    (
-        events.BackoffReset(**COMMON, attempt=0, retry_in=0.75),
-        logging.DEBUG,
-        "dns:///shop:443: backoff reset; next in 0.75 s",
-    ),
-    (events.Closed(**COMMON, attempt=0, lived=3.0), logging.DEBUG, "dns:///shop:443: closed"),
+    (events.CoreRedial(**COMMON, attempt=1), DEBUG, REDIALLED),
+    (events.BackoffReset(**NO_ATTEMPT), DEBUG, "backoff reset"),
+    (events.BackoffReset(**NO_ATTEMPT, retry_in=0.75), DEBUG, "backoff reset; next in 0.75 s"),
+    (events.Closed(**NO_ATTEMPT, lived=3.0), DEBUG, "closed"),
     (
         CallRetried(**CALL, attempt=2, code="UNAVAILABLE", delay=0.5, source=WaitSource.SCHEDULE, trace_id=TRACE),
-        logging.INFO,
+        INFO,
         f"{PLACE} failed on attempt 2, UNAVAILABLE; next in 0.5 s (schedule); trace {TRACE}",
     ),
     (
         CallRetried(**CALL, attempt=1, code="RESOURCE_EXHAUSTED", delay=7.0, source=WaitSource.RETRY_AFTER),
-        logging.INFO,
+        INFO,
         f"{PLACE} failed on attempt 1, RESOURCE_EXHAUSTED; next in 7 s (retry-after)",
     ),
     (
         CallExhausted(**CALL, attempt=5, code="UNAVAILABLE", reason=Reason.ATTEMPTS, took=12.345, trace_id=TRACE),
-        logging.WARNING,
+        WARNING,
         f"{PLACE} gave up after attempt 5 and 12.3 s, UNAVAILABLE: no attempts are left; trace {TRACE}",
     ),
     (
         CallExhausted(**CALL, attempt=4, code="CANCELLED", reason=Reason.ATTEMPTS, took=0.25),
-        logging.WARNING,
+        WARNING,
         f"{PLACE} gave up after attempt 4 and 0.25 s, CANCELLED, {CANCELLED_BY_SERVER}: no attempts are left",
     ),
     (
         CallExhausted(**CALL, attempt=1, code="UNAVAILABLE", reason=Reason.STOPPED, took=0.25),
-        logging.WARNING,
+        WARNING,
         f"{PLACE} gave up after attempt 1 and 0.25 s, UNAVAILABLE: the server asked the client not to retry",
     ),
-    (CallHedged(**CALL, attempt=2), logging.DEBUG, f"{PLACE} has no answer yet; copy 2 was sent"),
-    (
-        CallSucceeded(**CALL, attempt=3, took=1.5),
-        logging.DEBUG,
-        f"{PLACE} succeeded on attempt 3 after 1.5 s",
-    ),
+    (CallHedged(**CALL, attempt=2), DEBUG, f"{PLACE} has no answer yet; copy 2 was sent"),
+    (CallSucceeded(**CALL, attempt=3, took=1.5), DEBUG, f"{PLACE} succeeded on attempt 3 after 1.5 s"),
     (
         calls.StreamEnded(**CALL, attempt=1, code="OK", delay=2.5, source=WaitSource.SCHEDULE),
-        logging.INFO,
+        INFO,
         f"{PLACE}: stream ended after open 1, OK; next in 2.5 s (schedule)",
     ),
     (
         calls.StreamResumed(**CALL, attempt=2, gap=calls.Gap(lasted=3.25, opens=2, code="OK")),
-        logging.INFO,
+        INFO,
         f"{PLACE}: stream resumed with open 2 after 3.25 s, OK",
     ),
 ]
-
-QUIET = CallSucceeded(**CALL, attempt=1, took=0.001)
 
 
 def kinds(module, base):
@@ -183,36 +118,28 @@ def kinds(module, base):
 
 
 KINDS = (
-    {NameResolution}
+    {slots.NameResolution}
     | kinds(events, events.ConnectionEvent)
     | kinds(slots, slots.SlotEvent)
     | kinds(calls, calls.CallEvent)
 )
 
 
-@pytest.mark.parametrize(("event", "level", "line"), LINES)
+@pytest.fixture(autouse=True)
+def _every_level(caplog):
+    caplog.set_level(1, "grpc_backoff")
+
+
+@pytest.mark.parametrize(("event", "level", "line"), LINES, ids=[type(event).__name__ for event, _, _ in LINES])
 def test_line(caplog, event, level, line):
-    """CH-11, RT-6: each event is logged as one line: a call that gave up at WARNING, a failure or a recovery at INFO.
+    """CH-11, RT-6, RT-11: each event is one line: a call that gave up at WARNING, a failure or a recovery at INFO.
 
-    All other lines are at DEBUG.
+    All other lines are at DEBUG. Every record has the same attributes, so a format string can use them; unused ones are
+    None.
     """
-    with caplog.at_level(logging.DEBUG, "grpc_backoff"):
-        log_event(event)
+    log_event(event)
 
-    assert caplog.record_tuples == [("grpc_backoff", level, line)]
-
-
-def test_every_kind():
-    """CH-11, RT-11: `LINES` contains every kind of event."""
-    assert {type(event) for event, _, _ in LINES} == KINDS
-
-
-@pytest.mark.parametrize("event", [event for event, _, _ in LINES], ids=lambda event: type(event).__name__)
-def test_fields(caplog, event):
-    """RT-11: every record has the same attributes, so a format string can use them; unused ones are None."""
-    with caplog.at_level(logging.DEBUG, "grpc_backoff"):
-        log_event(event)
-
+    assert caplog.record_tuples == [("grpc_backoff", level, f"{event.target}: {line}")]
     (record,) = caplog.records
     delay = event.retry_in if hasattr(event, "retry_in") else getattr(event, "delay", None)
     assert {name: getattr(record, name) for name in FIELDS} == {
@@ -226,9 +153,13 @@ def test_fields(caplog, event):
     }
 
 
+def test_every_kind():
+    """CH-11, RT-11: `LINES` contains every kind of event."""
+    assert {type(event) for event, _, _ in LINES} == KINDS
+
+
 def test_every_source_and_reason(caplog):
     """RT-11: the line says what determined the wait, or why there was no further attempt."""
-    caplog.set_level(logging.DEBUG, logger="grpc_backoff")
     for source in WaitSource:
         log_event(CallRetried(**CALL, attempt=1, code="UNAVAILABLE", delay=0.0, source=source))
         assert f"next in 0 s ({source.value})" in caplog.messages[-1]
@@ -239,8 +170,7 @@ def test_every_source_and_reason(caplog):
 
 def test_nothing_for_the_first_try(caplog):
     """RT-11: a call that succeeds at its first attempt is not logged at any level."""
-    with caplog.at_level(1, "grpc_backoff"):
-        log_event(QUIET)
+    log_event(CallSucceeded(**CALL, attempt=1, took=0.001))
 
     assert caplog.records == []
 
@@ -249,9 +179,8 @@ def test_percent_signs(caplog):
     """CH-11: percent signs and braces in names and reasons are logged unchanged."""
     failure = Failure(Stage.RESOLVE, "100% %s {0}")
     named = COMMON | {"method": "/%d/%s", "target": "%s:1"}
-    with caplog.at_level(logging.INFO, "grpc_backoff"):
-        log_event(events.AttemptFailed(**COMMON, attempt=1, failure=failure, took=0.0, retry_in=0.0))
-        log_event(CallExhausted(**named, attempt=1, code="%x", reason=Reason.BUDGET, took=0.0, trace_id="%f"))
+    log_event(events.AttemptFailed(**COMMON, attempt=1, failure=failure, took=0.0, retry_in=0.0))
+    log_event(CallExhausted(**named, attempt=1, code="%x", reason=Reason.BUDGET, took=0.0, trace_id="%f"))
 
     assert "resolve: 100% %s {0};" in caplog.text
     assert "%s:1: /%d/%s gave up after attempt 1 and 0 s, %x: the retry budget is used up; trace %f" in caplog.text
@@ -261,23 +190,11 @@ def test_percent_signs(caplog):
 def test_nothing_sensitive(kind):
     """RT-11: events have no fields for sensitive data."""
     connections = {"channel", "limit", "failure", "retry_in", "connections", "lived", "counted_as_failure", "joined"}
-    shared = {"attempt_id", "elsewhere", "endpoint", "addresses", "slot", "why", "within"}
+    of_slots = {"endpoint", "addresses", "slot", "why", "within"}
+    shared = {"target", "at", "attempt", "took", "attempt_id", "elsewhere"}
     of_calls = {"method", "code", "delay", "server_delay", "source", "reason", "trace_id", "call_id", "gap"}
 
-    assert {field.name for field in fields(kind)} <= {
-        "target",
-        "at",
-        "attempt",
-        "took",
-        *shared,
-    } | connections | of_calls
-
-
-def test_a_recovery_at_the_first_attempt_is_info(caplog):
-    """CH-11: a new connection after a loss is logged at INFO, even if the first attempt succeeds."""
-    caplog.set_level(logging.DEBUG, logger="grpc_backoff")
-    log_event(events.Connected(**COMMON, attempt=1, took=0.25, connections=2))
-    assert [record.levelno for record in caplog.records] == [logging.INFO]
+    assert {field.name for field in fields(kind)} <= shared | connections | of_slots | of_calls
 
 
 def test_the_page(caplog):
@@ -287,9 +204,8 @@ def test_the_page(caplog):
         next(event for event, *_ in LINES if isinstance(event, kind)) for kind in (events.AttemptFailed, CallExhausted)
     )
     retried = CallRetried(**CALL, attempt=1, code="UNAVAILABLE", delay=0.5, source=WaitSource.SCHEDULE)
-    with caplog.at_level(logging.INFO, "grpc_backoff"):
-        for event in (failed, retried, replace(exhausted, trace_id=None)):
-            log_event(replace(event, target="shop:443"))
+    for event in (failed, retried, replace(exhausted, trace_id=None)):
+        log_event(replace(event, target="shop:443"))
 
     assert re.search(r"\n\n```\n(.*?)```", logs, re.DOTALL)[1].splitlines() == caplog.messages
     assert {name for name in FIELDS if f"`{name}`" not in logs} == set()

@@ -38,29 +38,20 @@ A94 = [
 ]
 """The table of gRFC A94, without the optional labels for load balancing and security."""
 TARGETS = [
-    "127.0.0.1:50051",
-    "[::1]:80",
-    "shop",
-    "shop:443",
-    "dns:///shop:443",
-    "dns:shop:443",
-    "DNS:///shop:443",
-    "ipv4:127.0.0.1:1",
-    "ipv6:[::1]:80",
-    "unix:/tmp/x",
-    "unix:///tmp/x",
-    "unix-abstract:x",
-    "xds:///shop",
-    "google-c2p:///shop",
-    "other://x/y",
+    *("127.0.0.1:50051", "[::1]:80", "shop", "shop:443", "dns:///shop:443", "dns:shop:443", "DNS:///shop:443"),
+    *("ipv4:127.0.0.1:1", "ipv6:[::1]:80", "unix:/tmp/x", "unix:///tmp/x", "unix-abstract:x"),
+    *("xds:///shop", "google-c2p:///shop", "other://x/y"),
 ]
+CHANNELS = ChannelKey(), ChannelKey()
+PLACE = "dns:///127.0.0.1:1"
+CALLS = METHOD, PLACE
+"""The first labels of what is counted for calls."""
 
 
 @pytest.mark.parametrize(("name", "its_kind", "unit", "labels"), A94)
 def test_connections_as_in_a94(reading, metrics, name, its_kind, unit, labels):
     """CH-11: metrics that gRFC A94 defines have its kinds, units and labels, and its names with our prefix."""
-    channels = ChannelKey(), ChannelKey()
-    tell(metrics, *connection_events(*channels))
+    tell(metrics, *connection_events(*CHANNELS))
 
     metric = reading.metrics()[name.replace("grpc.", "grpc_backoff.", 1)]
     assert (kind(metric), metric.unit) == (its_kind, unit)
@@ -69,8 +60,7 @@ def test_connections_as_in_a94(reading, metrics, name, its_kind, unit, labels):
 
 def test_the_page_has_every_metric(reading, metrics):
     """RT-12: the table in docs/telemetry.md lists every registered metric, with its kind, unit and labels."""
-    channels = ChannelKey(), ChannelKey()
-    tell(metrics, *connection_events(*channels), *call_events())
+    tell(metrics, *connection_events(*CHANNELS), *call_events())
     registered = {
         (
             metric.name,
@@ -101,8 +91,7 @@ def test_the_page_has_every_value_of_a_label():
 
 def test_buckets(reading, metrics):
     """RT-12: the histograms have buckets for waits, from 0 to beyond MAX_BACKOFF with jitter."""
-    channels = ChannelKey(), ChannelKey()
-    tell(metrics, *connection_events(*channels), *call_events())
+    tell(metrics, *connection_events(*CHANNELS), *call_events())
     histograms = [metric for metric in reading.metrics().values() if kind(metric) == "histogram"]
 
     assert {metric.name for metric in histograms} == {otel.BACKOFF_DELAY, otel.RETRY_DELAY, otel.SERVER_DELAY}
@@ -143,7 +132,7 @@ def test_an_eager_channel_that_is_held_back(reading, metrics):
     told = events.Disconnected(**about(key), failure=lost, lived=0.1, counted_as_failure=False, retry_in=60.0)
     tell(metrics, told)
 
-    assert reading.values(otel.NEXT_ATTEMPT_IN) == {("dns:///127.0.0.1:1",): pytest.approx(60.0, abs=10.0)}
+    assert reading.values(otel.NEXT_ATTEMPT_IN) == {(PLACE,): pytest.approx(60.0, abs=10.0)}
     assert reading.counts(otel.BACKOFF_DELAY) == {}
 
 
@@ -157,12 +146,11 @@ def test_retries(reading, metrics):
         CallRetried(**call(1), code="UNAVAILABLE", delay=0.0, source=WaitSource.REFUSED),
     )
 
-    where = METHOD, "dns:///127.0.0.1:1"
-    assert reading.values(otel.RETRIES) == {(*where, "1"): 4, (*where, "2"): 2}
+    assert reading.values(otel.RETRIES) == {(*CALLS, "1"): 4, (*CALLS, "2"): 2}
     assert reading.counts(otel.RETRY_DELAY) == {
-        (*where, "schedule"): (4, 2.25),
-        (*where, "refresh"): (1, 0.0),
-        (*where, "refused"): (1, 0.0),
+        (*CALLS, "schedule"): (4, 2.25),
+        (*CALLS, "refresh"): (1, 0.0),
+        (*CALLS, "refused"): (1, 0.0),
     }
     assert reading.values(otel.SERVER_DELAYS_HONORED) == reading.values(otel.SERVER_DELAYS_SHORTENED) == {}
     assert reading.counts(otel.SERVER_DELAY) == {}
@@ -178,23 +166,19 @@ def test_server_delays(reading, metrics):
     ):
         tell(metrics, CallRetried(**call(), code="UNAVAILABLE", delay=delay, source=source, server_delay=asked))
 
-    where = METHOD, "dns:///127.0.0.1:1"
-    assert reading.values(otel.SERVER_DELAYS_HONORED) == {
-        (*where, "pushback"): 1,
-        (*where, "retry_info"): 1,
-    }
-    assert reading.values(otel.SERVER_DELAYS_SHORTENED) == {(*where, "retry_after"): 1}
+    assert reading.values(otel.SERVER_DELAYS_HONORED) == {(*CALLS, "pushback"): 1, (*CALLS, "retry_info"): 1}
+    assert reading.values(otel.SERVER_DELAYS_SHORTENED) == {(*CALLS, "retry_after"): 1}
     assert reading.counts(otel.SERVER_DELAY) == {
-        (*where, "pushback"): (1, 0.0),
-        (*where, "retry_info"): (1, 1.0),
-        (*where, "retry_after"): (1, 120.0),
+        (*CALLS, "pushback"): (1, 0.0),
+        (*CALLS, "retry_info"): (1, 1.0),
+        (*CALLS, "retry_after"): (1, 120.0),
     }
     assert reading.counts(otel.RETRY_DELAY) == {
-        (*where, "pushback"): (1, 0.0),
-        (*where, "retry_info"): (1, 3.0),
-        (*where, "retry_after"): (1, 40.0),
+        (*CALLS, "pushback"): (1, 0.0),
+        (*CALLS, "retry_info"): (1, 3.0),
+        (*CALLS, "retry_after"): (1, 40.0),
     }
-    assert reading.points(otel.SERVER_DELAY)[*where, "pushback"].bucket_counts[0] == 1
+    assert reading.points(otel.SERVER_DELAY)[*CALLS, "pushback"].bucket_counts[0] == 1
 
 
 def test_ends_of_calls(reading, metrics):
@@ -204,14 +188,10 @@ def test_ends_of_calls(reading, metrics):
         tell(metrics, CallExhausted(**call(5), code="UNAVAILABLE", took=9.0, reason=reason))
     tell(metrics, CallExhausted(**call(1), code="RESOURCE_EXHAUSTED", took=0.0, reason=Reason.STOPPED))
 
-    where = METHOD, "dns:///127.0.0.1:1"
-    assert reading.values(otel.SUCCESSES) == {(*where, "1"): 3, (*where, "3"): 1}
+    assert reading.values(otel.SUCCESSES) == {(*CALLS, "1"): 3, (*CALLS, "3"): 1}
     assert reading.values(otel.EXHAUSTED) == {
-        (METHOD, "UNAVAILABLE", "dns:///127.0.0.1:1", "attempts"): 1,
-        (METHOD, "UNAVAILABLE", "dns:///127.0.0.1:1", "deadline"): 1,
-        (METHOD, "UNAVAILABLE", "dns:///127.0.0.1:1", "budget"): 1,
-        (METHOD, "UNAVAILABLE", "dns:///127.0.0.1:1", "stopped"): 1,
-        (METHOD, "RESOURCE_EXHAUSTED", "dns:///127.0.0.1:1", "stopped"): 1,
+        **{(METHOD, "UNAVAILABLE", PLACE, reason): 1 for reason in ("attempts", "deadline", "budget", "stopped")},
+        (METHOD, "RESOURCE_EXHAUSTED", PLACE, "stopped"): 1,
     }
 
 
@@ -219,8 +199,7 @@ def test_copies(reading, metrics):
     """RT-12, HG-10: the copies of hedged calls are counted by their numbers."""
     tell(metrics, *(CallHedged(**call(copy)) for copy in (2, 3, 2)))
 
-    where = METHOD, "dns:///127.0.0.1:1"
-    assert reading.values(otel.COPIES) == {(*where, "2"): 2, (*where, "3"): 1}
+    assert reading.values(otel.COPIES) == {(*CALLS, "2"): 2, (*CALLS, "3"): 1}
 
 
 def test_reopened_streams(reading, metrics):
@@ -228,8 +207,7 @@ def test_reopened_streams(reading, metrics):
     for code in ("OK", "UNAVAILABLE", "OK"):
         tell(metrics, StreamEnded(**call(), code=code, delay=0.5, source=WaitSource.SCHEDULE))
 
-    place = "dns:///127.0.0.1:1"
-    assert reading.values(otel.STREAMS_REOPENED) == {(METHOD, "OK", place): 2, (METHOD, "UNAVAILABLE", place): 1}
+    assert reading.values(otel.STREAMS_REOPENED) == {(METHOD, "OK", PLACE): 2, (METHOD, "UNAVAILABLE", PLACE): 1}
 
 
 def test_endless_retries_have_few_series(reading, metrics):
@@ -256,11 +234,11 @@ def test_two_listeners_of_one_provider(reading, metrics):
 
 def test_providers_are_apart(reading, metrics):
     """RT-12: metrics recorded with one provider do not appear in another."""
-    other, channels = Reading(), (ChannelKey(), ChannelKey())
-    tell(metrics, *connection_events(*channels))
+    other = Reading()
+    tell(metrics, *connection_events(*CHANNELS))
     silent = Metrics(other.provider)
     assert other.metrics() == {}
-    tell(silent, events.AttemptStarted(**about(channels[0], "elsewhere:1"), limit=20.0))
+    tell(silent, events.AttemptStarted(**about(CHANNELS[0], "elsewhere:1"), limit=20.0))
     assert set(other.metrics()) == {otel.OPEN_CONNECTIONS, otel.CONNECTIONS}
     other.provider.shutdown()
 
