@@ -468,7 +468,10 @@ def test_pushback_of_none():
     ],
 )
 def test_what_the_server_asked_for(hint, server_delay, delay):
-    """RT-3: the event has the wait that the server asked for, and the actual wait with the policy's jitter and cap."""
+    """RT-3, CB-11: the event has the wait that the server asked for, and the actual wait, with jitter and cap.
+
+    The random number for the jitter comes from the generator that the call was given.
+    """
     run = running(policy_of(server_delay_jitter=4.0, max_server_delay=10.0), rng=Always(0.5))
     told, *_ = run.fail(hint=hint)
     assert (told.event.server_delay, told.event.delay) == (server_delay, delay)
