@@ -19,6 +19,18 @@ def policy_of(**changes):
     return RetryPolicy(**(values | changes))
 
 
+def play(run, *steps):
+    """Take a run through these steps: methods by name, seconds that pass, and inputs."""
+    for step in steps:
+        if isinstance(step, str):
+            getattr(run, step)()
+        elif isinstance(step, float):
+            run.now += step
+        else:
+            run.feed(step)
+    return run
+
+
 class Around:
     """The state that all calls on one channel share."""
 
@@ -122,6 +134,16 @@ class Run:
         """Fail the attempt, wait, and begin the next one."""
         self.fail(code)
         return self.wake()
+
+    @property
+    def header(self):
+        """The metadata of the last attempt."""
+        return self.begun[-1][2]
+
+    @property
+    def left(self):
+        """How many tokens are left."""
+        return self.around.tokens.left
 
     @property
     def codes(self):

@@ -39,17 +39,6 @@ def test_threshold(max_tokens, failures):
     assert failures_until_spent(tokens) == failures
 
 
-def test_arithmetic():
-    """RT-9: a failure costs one token, down to zero; a success returns `token_ratio`, up to `max_tokens`."""
-    tokens = RetryTokens(RetryBudget(3, 0.4))
-    seen = [tokens.left]
-    for step in (tokens.failed,) * 4 + (tokens.succeeded,) * 9:
-        step()
-        seen.append(tokens.left)
-
-    assert seen == [3.0, 2.0, 1.0, 0.0, 0.0, 0.4, 0.8, 1.2, 1.6, 2.0, 2.4, 2.8, 3.0, 3.0]
-
-
 @pytest.mark.parametrize(
     ("ratio", "refund"),
     [
@@ -106,7 +95,10 @@ class Model:
     outcomes=st.lists(st.tuples(st.booleans(), st.integers(1, 300)), max_size=30),
 )
 def test_as_the_model(max_tokens, token_ratio, outcomes):
-    """RT-9: after any series of failures and successes, the number of tokens equals that in exact arithmetic."""
+    """RT-9: after any series of failures and successes, the number of tokens equals that in exact arithmetic.
+
+    A failure costs one token, down to zero; a success returns `token_ratio`, up to `max_tokens`.
+    """
     tokens, model = RetryTokens(RetryBudget(float(max_tokens), float(token_ratio))), Model(max_tokens, token_ratio)
     for failure, times in outcomes:
         for _ in range(times):

@@ -5,12 +5,10 @@ The clock is simulated, so every call must end at the exact moment that the mode
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from grpc_backoff.calls import machine as m
-from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.machine import CallPhase, Ending
 from grpc_backoff.calls.server_hint import read_hint
 from tests.calls.driving import BEGAN, Run
@@ -94,12 +92,3 @@ def test_the_model_of_a_late_machine(plan, slack):
     assert (expected.attempts, expected.code) in allowed
     if not slack:
         assert {attempts for attempts, _ in allowed} <= {expected.attempts, expected.attempts + 1}
-
-
-@pytest.mark.parametrize("pushback", ["0", "125"])
-def test_what_is_waited_for(pushback):
-    """RT-3: a call's waits follow the policy's sequence; a pushback replaces one wait and restarts the sequence."""
-    script = [Outcome("UNAVAILABLE", 0.0, said) for said in (None, None, pushback, None, None)]
-    run = play(plan_of(*script, delay=0.25))
-    assert [event.delay for event in run.events[:-1]] == [0.25, 0.5, int(pushback) / 1000, 0.25, 0.5]
-    assert [event.source for event in run.events[:-1]].count(WaitSource.PUSHBACK) == 1

@@ -66,261 +66,220 @@ def says(word, failure=BUSY):
     return failure._replace(hint=word)
 
 
-# For each case, the arguments and the decision.
+ONE_ATTEMPT = replace(POLICY, max_attempts=1)
+UNBOUNDED = replace(POLICY, max_server_delay=None)
+AFTER_REFRESH = Progress(attempt=2, step=1, refreshed=True)
+
+SCHEDULED = Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0))
+REPEATED = Retry(0.0, WaitSource.REFUSED, Progress(refused=True))
+RENEWED = Retry(0.0, WaitSource.REFRESH, AFTER_REFRESH, refresh=True)
+RENEWED_LATER = Retry(4.0, WaitSource.SCHEDULE, Progress(attempt=3, step=2, previous=4.0, refreshed=True), refresh=True)
+
+
+def branch(following, **given):
+    """Return the decision that should follow from these arguments, and the arguments."""
+    return given, following
+
+
 BRANCHES = {
     # RT-2: the code.
-    "RT-2: a code that is not retried": ({"failure": BAD}, GiveUp()),
-    "RT-2: nor by pushback": ({"failure": says(PUSHBACK, BAD)}, GiveUp()),
-    "RT-2: nor by RetryInfo": ({"failure": says(RETRY_INFO, BAD)}, GiveUp()),
-    "RT-2: nor where a message is too large": ({"failure": BUSY._replace(oversized=True)}, GiveUp()),
-    "A6: but what was never taken": (
-        {"failure": BAD._replace(refused=True)},
-        Retry(0.0, WaitSource.REFUSED, Progress(refused=True)),
-    ),
-    "RT-2: a code that is": (
-        {},
-        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
-    ),
+    "RT-2: a code that is not retried": branch(GiveUp(), failure=BAD),
+    "RT-2: nor by pushback": branch(GiveUp(), failure=says(PUSHBACK, BAD)),
+    "RT-2: nor by RetryInfo": branch(GiveUp(), failure=says(RETRY_INFO, BAD)),
+    "RT-2: nor where a message is too large": branch(GiveUp(), failure=BUSY._replace(oversized=True)),
+    "A6: but what was never taken": branch(REPEATED, failure=BAD._replace(refused=True)),
+    "RT-2: a code that is": branch(SCHEDULED),
     # RT-1: the number of attempts.
-    "RT-1: one attempt is no retry": ({"policy": replace(POLICY, max_attempts=1)}, GiveUp()),
-    "A6: but what was not taken": (
-        {"policy": replace(POLICY, max_attempts=1), "failure": REFUSED},
-        Retry(0.0, WaitSource.REFUSED, Progress(refused=True)),
+    "RT-1: one attempt is no retry": branch(GiveUp(), policy=ONE_ATTEMPT),
+    "A6: but what was not taken": branch(REPEATED, policy=ONE_ATTEMPT, failure=REFUSED),
+    "RT-1: nor with new credentials": branch(
+        GiveUp(), policy=replace(RETRIES_UNAUTHENTICATED, max_attempts=1), failure=EXPIRED, can_refresh=True
     ),
-    "RT-1: nor with new credentials": (
-        {"policy": replace(RETRIES_UNAUTHENTICATED, max_attempts=1), "failure": EXPIRED, "can_refresh": True},
-        GiveUp(),
-    ),
-    "RT-1: the second of two": (
-        {"policy": replace(POLICY, max_attempts=2)},
-        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
-    ),
-    "RT-1: no third of two": ({"policy": replace(POLICY, max_attempts=2), "progress": SECOND}, GiveUp(Reason.ATTEMPTS)),
-    "RT-1: no fifth of four": ({"progress": LAST}, GiveUp(Reason.ATTEMPTS)),
-    "RT-1: without end": (
-        {
-            "policy": replace(POLICY, max_attempts=None),
-            "progress": Progress(attempt=10**6, step=10**6 - 1, previous=30.0),
-        },
+    "RT-1: the second of two": branch(SCHEDULED, policy=replace(POLICY, max_attempts=2)),
+    "RT-1: no third of two": branch(GiveUp(Reason.ATTEMPTS), policy=replace(POLICY, max_attempts=2), progress=SECOND),
+    "RT-1: no fifth of four": branch(GiveUp(Reason.ATTEMPTS), progress=LAST),
+    "RT-1: without end": branch(
         Retry(30.0, WaitSource.SCHEDULE, Progress(attempt=10**6 + 1, step=10**6, previous=30.0)),
+        policy=replace(POLICY, max_attempts=None),
+        progress=Progress(attempt=10**6, step=10**6 - 1, previous=30.0),
     ),
     # RT-8: a response that has reached the caller.
-    "RT-8: a call that is committed": ({"failure": BUSY._replace(committed=True)}, GiveUp()),
-    "RT-8: also after a GOAWAY": ({"failure": REFUSED._replace(committed=True)}, GiveUp()),
-    "RT-8: also with new credentials": ({"failure": EXPIRED._replace(committed=True), "can_refresh": True}, GiveUp()),
-    "RT-8: also with a pushback": ({"failure": says(PUSHBACK)._replace(committed=True)}, GiveUp()),
+    "RT-8: a call that is committed": branch(GiveUp(), failure=BUSY._replace(committed=True)),
+    "RT-8: also after a GOAWAY": branch(GiveUp(), failure=REFUSED._replace(committed=True)),
+    "RT-8: also with new credentials": branch(GiveUp(), failure=EXPIRED._replace(committed=True), can_refresh=True),
+    "RT-8: also with a pushback": branch(GiveUp(), failure=says(PUSHBACK)._replace(committed=True)),
     # gRFC A6: streams that the server never processed.
-    "A6: refused": ({"failure": REFUSED}, Retry(0.0, WaitSource.REFUSED, Progress(refused=True))),
-    "A6: refused, and no attempt is left": (
-        {"failure": REFUSED, "progress": LAST},
-        Retry(0.0, WaitSource.REFUSED, LAST._replace(refused=True)),
+    "A6: refused": branch(REPEATED, failure=REFUSED),
+    "A6: refused, and no attempt is left": branch(
+        Retry(0.0, WaitSource.REFUSED, LAST._replace(refused=True)), failure=REFUSED, progress=LAST
     ),
-    "A6: refused, and no budget": (
-        {"failure": REFUSED, "budget_spent": True},
-        Retry(0.0, WaitSource.REFUSED, Progress(refused=True)),
-    ),
-    "A6: refused for the second time": (
-        {"failure": REFUSED, "progress": Progress(refused=True)},
+    "A6: refused, and no budget": branch(REPEATED, failure=REFUSED, budget_spent=True),
+    "A6: refused for the second time": branch(
         Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0, refused=True)),
+        failure=REFUSED,
+        progress=Progress(refused=True),
     ),
-    "A6: refused for the second time, and no attempt is left": (
-        {"failure": REFUSED, "progress": LAST._replace(refused=True)},
-        GiveUp(Reason.ATTEMPTS),
+    "A6: refused for the second time, and no attempt is left": branch(
+        GiveUp(Reason.ATTEMPTS), failure=REFUSED, progress=LAST._replace(refused=True)
     ),
-    "A6: refused at the deadline": ({"failure": REFUSED, "left": 0.0}, GiveUp(Reason.DEADLINE)),
+    "A6: refused at the deadline": branch(GiveUp(Reason.DEADLINE), failure=REFUSED, left=0.0),
     # RT-13: streams of which only a text says that they were refused.
-    "RT-13: says refused": (
-        {"failure": SAYS_REFUSED},
-        Retry(0.0, WaitSource.REFUSED, Progress(attempt=2, refused=True)),
+    "RT-13: says refused": branch(
+        Retry(0.0, WaitSource.REFUSED, Progress(attempt=2, refused=True)), failure=SAYS_REFUSED
     ),
-    "RT-13: says so for the second time": (
-        {"failure": SAYS_REFUSED, "progress": Progress(attempt=2, refused=True)},
+    "RT-13: says so for the second time": branch(
         Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=3, step=1, previous=2.0, refused=True)),
+        failure=SAYS_REFUSED,
+        progress=Progress(attempt=2, refused=True),
     ),
-    "RT-13: says so to a policy that does not retry the code": (
-        {"failure": SAYS_REFUSED, "policy": replace(POLICY, codes=frozenset({"ABORTED"}))},
-        GiveUp(),
+    "RT-13: says so to a policy that does not retry the code": branch(
+        GiveUp(), failure=SAYS_REFUSED, policy=replace(POLICY, codes=frozenset({"ABORTED"}))
     ),
-    "RT-13: says so with one attempt": ({"policy": replace(POLICY, max_attempts=1), "failure": SAYS_REFUSED}, GiveUp()),
-    "RT-13: says so at the last attempt": ({"failure": SAYS_REFUSED, "progress": LAST}, GiveUp(Reason.ATTEMPTS)),
-    "RT-13: says so without budget": ({"failure": SAYS_REFUSED, "budget_spent": True}, GiveUp(Reason.BUDGET)),
-    "RT-13: says so to a call that is committed": ({"failure": SAYS_REFUSED._replace(committed=True)}, GiveUp()),
-    "RT-13: says so at the deadline": ({"failure": SAYS_REFUSED, "left": 0.0}, GiveUp(Reason.DEADLINE)),
+    "RT-13: says so with one attempt": branch(GiveUp(), policy=ONE_ATTEMPT, failure=SAYS_REFUSED),
+    "RT-13: says so at the last attempt": branch(GiveUp(Reason.ATTEMPTS), failure=SAYS_REFUSED, progress=LAST),
+    "RT-13: says so without budget": branch(GiveUp(Reason.BUDGET), failure=SAYS_REFUSED, budget_spent=True),
+    "RT-13: says so to a call that is committed": branch(GiveUp(), failure=SAYS_REFUSED._replace(committed=True)),
+    "RT-13: says so at the deadline": branch(GiveUp(Reason.DEADLINE), failure=SAYS_REFUSED, left=0.0),
     # RT-4: new credentials.
-    "RT-4: nobody renews them": ({"failure": EXPIRED}, GiveUp()),
-    "RT-4: the first time": (
-        {"failure": EXPIRED, "can_refresh": True},
-        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, step=1, refreshed=True), refresh=True),
-    ),
-    "RT-4: later, the first time": (
-        {"failure": EXPIRED, "progress": SECOND, "can_refresh": True},
+    "RT-4: nobody renews them": branch(GiveUp(), failure=EXPIRED),
+    "RT-4: the first time": branch(RENEWED, failure=EXPIRED, can_refresh=True),
+    "RT-4: later, the first time": branch(
         Retry(0.0, WaitSource.REFRESH, Progress(attempt=3, step=2, previous=2.0, refreshed=True), refresh=True),
+        failure=EXPIRED,
+        progress=SECOND,
+        can_refresh=True,
     ),
-    "RT-4: the second time, by the schedule": (
-        {"failure": EXPIRED, "progress": Progress(attempt=2, step=1, refreshed=True), "can_refresh": True},
-        Retry(4.0, WaitSource.SCHEDULE, Progress(attempt=3, step=2, previous=4.0, refreshed=True), refresh=True),
+    "RT-4: the second time, by the schedule": branch(
+        RENEWED_LATER, failure=EXPIRED, progress=AFTER_REFRESH, can_refresh=True
     ),
-    "RT-4: the third time, by the schedule": (
-        {
-            "failure": EXPIRED,
-            "progress": Progress(attempt=3, step=2, previous=4.0, refreshed=True),
-            "can_refresh": True,
-        },
+    "RT-4: the third time, by the schedule": branch(
         Retry(8.0, WaitSource.SCHEDULE, Progress(attempt=4, step=3, previous=8.0, refreshed=True), refresh=True),
+        failure=EXPIRED,
+        progress=Progress(attempt=3, step=2, previous=4.0, refreshed=True),
+        can_refresh=True,
     ),
-    "RT-4: the second time, and nobody renews them": (
-        {"failure": EXPIRED, "progress": Progress(attempt=2, step=1, refreshed=True)},
-        GiveUp(),
+    "RT-4: the second time, and nobody renews them": branch(GiveUp(), failure=EXPIRED, progress=AFTER_REFRESH),
+    "RT-4: the second time, within the attempts": branch(
+        GiveUp(Reason.ATTEMPTS), failure=EXPIRED, progress=LAST._replace(refreshed=True), can_refresh=True
     ),
-    "RT-4: the second time, within the attempts": (
-        {"failure": EXPIRED, "progress": LAST._replace(refreshed=True), "can_refresh": True},
-        GiveUp(Reason.ATTEMPTS),
-    ),
-    "RT-4: the second time, within the budget": (
-        {"failure": EXPIRED, "progress": SECOND._replace(refreshed=True), "can_refresh": True, "budget_spent": True},
+    "RT-4: the second time, within the budget": branch(
         GiveUp(Reason.BUDGET),
+        failure=EXPIRED,
+        progress=SECOND._replace(refreshed=True),
+        can_refresh=True,
+        budget_spent=True,
     ),
-    "RT-4: the second time, as the server says": (
-        {
-            "failure": says(RETRY_INFO, EXPIRED),
-            "progress": Progress(attempt=2, step=1, refreshed=True),
-            "can_refresh": True,
-        },
+    "RT-4: the second time, as the server says": branch(
         Retry(12.0, WaitSource.RETRY_INFO, Progress(attempt=3, step=2, refreshed=True), asked=10.0, refresh=True),
+        failure=says(RETRY_INFO, EXPIRED),
+        progress=AFTER_REFRESH,
+        can_refresh=True,
     ),
-    "RT-4: the second time, where the policy retries it": (
-        {
-            "failure": EXPIRED,
-            "progress": Progress(attempt=2, step=1, refreshed=True),
-            "can_refresh": True,
-            "policy": RETRIES_UNAUTHENTICATED,
-        },
-        Retry(4.0, WaitSource.SCHEDULE, Progress(attempt=3, step=2, previous=4.0, refreshed=True), refresh=True),
+    "RT-4: the second time, where the policy retries it": branch(
+        RENEWED_LATER, failure=EXPIRED, progress=AFTER_REFRESH, can_refresh=True, policy=RETRIES_UNAUTHENTICATED
     ),
-    "RT-4: where the policy retries it, and nobody renews them": (
-        {"failure": EXPIRED, "policy": RETRIES_UNAUTHENTICATED},
-        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
+    "RT-4: where the policy retries it, and nobody renews them": branch(
+        SCHEDULED, failure=EXPIRED, policy=RETRIES_UNAUTHENTICATED
     ),
-    "RT-4: it counts as an attempt": (
-        {"failure": EXPIRED, "progress": LAST, "can_refresh": True},
-        GiveUp(Reason.ATTEMPTS),
-    ),
-    "RT-4: without a look at the budget": (
-        {"failure": EXPIRED, "can_refresh": True, "budget_spent": True},
-        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, step=1, refreshed=True), refresh=True),
-    ),
-    "RT-4: whatever the server says of a wait": (
-        {"failure": says(RETRY_INFO, EXPIRED), "can_refresh": True},
-        Retry(0.0, WaitSource.REFRESH, Progress(attempt=2, step=1, refreshed=True), refresh=True),
-    ),
-    "RT-4: unless it says no": ({"failure": says(STOP, EXPIRED), "can_refresh": True}, GiveUp(Reason.STOPPED)),
-    "RT-4: at the deadline": (
-        {"failure": EXPIRED, "can_refresh": True, "left": 0.0},
-        GiveUp(Reason.DEADLINE),
-    ),
+    "RT-4: it counts as an attempt": branch(GiveUp(Reason.ATTEMPTS), failure=EXPIRED, progress=LAST, can_refresh=True),
+    "RT-4: without a look at the budget": branch(RENEWED, failure=EXPIRED, can_refresh=True, budget_spent=True),
+    "RT-4: whatever the server says of a wait": branch(RENEWED, failure=says(RETRY_INFO, EXPIRED), can_refresh=True),
+    "RT-4: unless it says no": branch(GiveUp(Reason.STOPPED), failure=says(STOP, EXPIRED), can_refresh=True),
+    "RT-4: at the deadline": branch(GiveUp(Reason.DEADLINE), failure=EXPIRED, can_refresh=True, left=0.0),
     # RT-9: the budget.
-    "RT-9: no budget": ({"budget_spent": True}, GiveUp(Reason.BUDGET)),
-    "RT-9: of a code that is not retried": ({"failure": BAD, "budget_spent": True}, GiveUp()),
+    "RT-9: no budget": branch(GiveUp(Reason.BUDGET), budget_spent=True),
+    "RT-9: of a code that is not retried": branch(GiveUp(), failure=BAD, budget_spent=True),
     # RT-3: server hints.
-    "RT-3: pushback, to the millisecond": (
-        {"failure": says(PUSHBACK)},
-        Retry(0.25, WaitSource.PUSHBACK, Progress(attempt=2), asked=0.25),
+    "RT-3: pushback, to the millisecond": branch(
+        Retry(0.25, WaitSource.PUSHBACK, Progress(attempt=2), asked=0.25), failure=says(PUSHBACK)
     ),
-    "RT-3: pushback of none": (
-        {"failure": says(PUSHBACK._replace(delay=0.0))},
-        Retry(0.0, WaitSource.PUSHBACK, Progress(attempt=2), asked=0.0),
+    "RT-3: pushback of none": branch(
+        Retry(0.0, WaitSource.PUSHBACK, Progress(attempt=2), asked=0.0), failure=says(PUSHBACK._replace(delay=0.0))
     ),
-    "RT-3: pushback begins the sequence anew": (
-        {"failure": says(PUSHBACK), "progress": Progress(attempt=3, step=2, previous=4.0)},
+    "RT-3: pushback begins the sequence anew": branch(
         Retry(0.25, WaitSource.PUSHBACK, Progress(attempt=4), asked=0.25),
+        failure=says(PUSHBACK),
+        progress=Progress(attempt=3, step=2, previous=4.0),
     ),
-    "RT-3: a long pushback is cut": (
-        {"failure": says(PUSHBACK._replace(delay=2147483.647))},
+    "RT-3: a long pushback is cut": branch(
         Retry(60.0, WaitSource.PUSHBACK, Progress(attempt=2), asked=2147483.647),
+        failure=says(PUSHBACK._replace(delay=2147483.647)),
     ),
-    "RT-3: a pushback that says no": ({"failure": says(STOP)}, GiveUp(Reason.STOPPED)),
-    "RT-3: RetryInfo, with jitter": (
-        {"failure": says(RETRY_INFO), "progress": SECOND},
+    "RT-3: a pushback that says no": branch(GiveUp(Reason.STOPPED), failure=says(STOP)),
+    "RT-3: RetryInfo, with jitter": branch(
         Retry(12.0, WaitSource.RETRY_INFO, Progress(attempt=3, step=2, previous=2.0), asked=10.0),
+        failure=says(RETRY_INFO),
+        progress=SECOND,
     ),
-    "RT-3: retry-after, with jitter": (
-        {"failure": says(RETRY_AFTER)},
-        Retry(22.0, WaitSource.RETRY_AFTER, Progress(attempt=2, step=1), asked=20.0),
+    "RT-3: retry-after, with jitter": branch(
+        Retry(22.0, WaitSource.RETRY_AFTER, Progress(attempt=2, step=1), asked=20.0), failure=says(RETRY_AFTER)
     ),
-    "RT-3: a long one is cut, jitter and all": (
-        {"failure": says(RETRY_INFO._replace(delay=9.2e18))},
+    "RT-3: a long one is cut, jitter and all": branch(
         Retry(60.0, WaitSource.RETRY_INFO, Progress(attempt=2, step=1), asked=9.2e18),
+        failure=says(RETRY_INFO._replace(delay=9.2e18)),
     ),
-    "RT-3: jitter is limited to the room below the cap": (
-        {"failure": says(RETRY_INFO._replace(delay=59.0))},
+    "RT-3: jitter is limited to the room below the cap": branch(
         Retry(59.5, WaitSource.RETRY_INFO, Progress(attempt=2, step=1), asked=59.0),
+        failure=says(RETRY_INFO._replace(delay=59.0)),
     ),
-    "RT-3: it never gives more attempts": ({"failure": says(PUSHBACK), "progress": LAST}, GiveUp(Reason.ATTEMPTS)),
-    "RT-3: nor budget": ({"failure": says(PUSHBACK), "budget_spent": True}, GiveUp(Reason.BUDGET)),
+    "RT-3: it never gives more attempts": branch(GiveUp(Reason.ATTEMPTS), failure=says(PUSHBACK), progress=LAST),
+    "RT-3: nor budget": branch(GiveUp(Reason.BUDGET), failure=says(PUSHBACK), budget_spent=True),
     # RT-7 and RT-3: the deadline.
-    "RT-3: a wait for which there is time": (
-        {"left": 2.001},
-        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
+    "RT-3: a wait for which there is time": branch(SCHEDULED, left=2.001),
+    "RT-3: one up to the deadline": branch(GiveUp(Reason.DEADLINE, 2.0, None, 2.0), left=2.0),
+    "RT-3: one past the deadline": branch(GiveUp(Reason.DEADLINE, 2.0, None, 1.0), left=1.0),
+    "RT-3: a pushback past the deadline": branch(
+        GiveUp(Reason.DEADLINE, 0.25, WaitSource.PUSHBACK, 0.2), failure=says(PUSHBACK), left=0.2
     ),
-    "RT-3: one up to the deadline": ({"left": 2.0}, GiveUp(Reason.DEADLINE, 2.0, None, 2.0)),
-    "RT-3: one past the deadline": ({"left": 1.0}, GiveUp(Reason.DEADLINE, 2.0, None, 1.0)),
-    "RT-3: a pushback past the deadline": (
-        {"failure": says(PUSHBACK), "left": 0.2},
-        GiveUp(Reason.DEADLINE, 0.25, WaitSource.PUSHBACK, 0.2),
+    "RT-3: its jitter is cut by the deadline": branch(
+        Retry(10.5, WaitSource.RETRY_INFO, Progress(attempt=2, step=1), asked=10.0), failure=says(RETRY_INFO), left=11.0
     ),
-    "RT-3: its jitter is cut by the deadline": (
-        {"failure": says(RETRY_INFO), "left": 11.0},
-        Retry(10.5, WaitSource.RETRY_INFO, Progress(attempt=2, step=1), asked=10.0),
+    "RT-3: what nobody can have meant": branch(
+        SCHEDULED, policy=UNBOUNDED, failure=says(RETRY_INFO._replace(delay=9e9))
     ),
-    "RT-3: what nobody can have meant": (
-        {"policy": replace(POLICY, max_server_delay=None), "failure": says(RETRY_INFO._replace(delay=9e9))},
-        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
-    ),
-    "RT-3: a cut wait may fit": (
-        {"failure": says(PUSHBACK._replace(delay=9e9)), "left": 61.0},
+    "RT-3: a cut wait may fit": branch(
         Retry(60.0, WaitSource.PUSHBACK, Progress(attempt=2), asked=9e9),
+        failure=says(PUSHBACK._replace(delay=9e9)),
+        left=61.0,
     ),
-    "RT-3: nor a pushback that nobody can have meant": (
-        {"policy": replace(POLICY, max_server_delay=None), "failure": says(PUSHBACK._replace(delay=2147483.647))},
-        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
+    "RT-3: nor a pushback that nobody can have meant": branch(
+        SCHEDULED, policy=UNBOUNDED, failure=says(PUSHBACK._replace(delay=2147483.647))
     ),
-    "RT-3: a pushback of a day": (
-        {"policy": replace(POLICY, max_server_delay=None), "failure": says(PUSHBACK._replace(delay=86_400.0))},
+    "RT-3: a pushback of a day": branch(
         Retry(86_400.0, WaitSource.PUSHBACK, Progress(attempt=2), asked=86_400.0),
+        policy=UNBOUNDED,
+        failure=says(PUSHBACK._replace(delay=86_400.0)),
     ),
-    "RT-3: a longer one, where a deadline bounds it": (
-        {
-            "policy": replace(POLICY, max_server_delay=None),
-            "failure": says(PUSHBACK._replace(delay=90_000.0)),
-            "left": 1e6,
-        },
+    "RT-3: a longer one, where a deadline bounds it": branch(
         Retry(90_000.0, WaitSource.PUSHBACK, Progress(attempt=2), asked=90_000.0),
+        policy=UNBOUNDED,
+        failure=says(PUSHBACK._replace(delay=90_000.0)),
+        left=1e6,
     ),
-    "RT-3: no wait, and no time either": (
-        {"failure": says(PUSHBACK._replace(delay=0.0)), "left": 0.0},
-        GiveUp(Reason.DEADLINE, None, WaitSource.PUSHBACK),
+    "RT-3: no wait, and no time either": branch(
+        GiveUp(Reason.DEADLINE, None, WaitSource.PUSHBACK), failure=says(PUSHBACK._replace(delay=0.0)), left=0.0
     ),
     # RT-7: the attempt's timeout and the call's deadline.
-    "RT-7: an attempt's own time was up": (
-        {"failure": TOO_LATE._replace(own_timeout=True)},
-        Retry(2.0, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=2.0)),
+    "RT-7: an attempt's own time was up": branch(SCHEDULED, failure=TOO_LATE._replace(own_timeout=True)),
+    "RT-7: the time of a call's only attempt": branch(GiveUp(), failure=TOO_LATE, left=0.0),
+    "RT-7: the deadline ended a later attempt": branch(
+        GiveUp(Reason.DEADLINE), failure=TOO_LATE, progress=SECOND, left=0.0
     ),
-    "RT-7: the time of a call's only attempt": ({"failure": TOO_LATE, "left": 0.0}, GiveUp()),
-    "RT-7: the deadline ended a later attempt": (
-        {"failure": TOO_LATE, "progress": SECOND, "left": 0.0},
-        GiveUp(Reason.DEADLINE),
-    ),
-    "RT-7: the server says so long before": ({"failure": TOO_LATE, "progress": SECOND, "left": 9.0}, GiveUp()),
-    "RT-7: the server says so, without a deadline": ({"failure": TOO_LATE, "progress": SECOND}, GiveUp()),
-    "RT-7: where the policy retries it, there is no time": (
-        {"failure": TOO_LATE, "left": 0.0, "policy": replace(POLICY, codes=frozenset({"DEADLINE_EXCEEDED"}))},
+    "RT-7: the server says so long before": branch(GiveUp(), failure=TOO_LATE, progress=SECOND, left=9.0),
+    "RT-7: the server says so, without a deadline": branch(GiveUp(), failure=TOO_LATE, progress=SECOND),
+    "RT-7: where the policy retries it, there is no time": branch(
         GiveUp(Reason.DEADLINE, 2.0, None, 0.0),
+        failure=TOO_LATE,
+        left=0.0,
+        policy=replace(POLICY, codes=frozenset({"DEADLINE_EXCEEDED"})),
     ),
     # RT-5: conflicts.
-    "RT-5: not retried by themselves": ({"failure": FailedAttempt(code="ABORTED")}, GiveUp()),
-    "RT-5: but by the policy that is made for them": (
-        {"failure": FailedAttempt(code="ABORTED"), "policy": RETRY["contention"], "rng": Always(0.0)},
+    "RT-5: not retried by themselves": branch(GiveUp(), failure=FailedAttempt(code="ABORTED")),
+    "RT-5: but by the policy that is made for them": branch(
         Retry(0.01, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=0.01)),
+        failure=FailedAttempt(code="ABORTED"),
+        policy=RETRY["contention"],
+        rng=Always(0.0),
     ),
 }
 

@@ -17,8 +17,7 @@ from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.hedging import HedgingPolicy
-from grpc_backoff.stepping import ArmTimer
-from tests.calls.driving import BEGAN, METHOD, TARGET, Around
+from tests.calls.driving import BEGAN, METHOD, TARGET, Around, play
 
 DELAY = 0.05
 STOP = ServerHint(None, WaitSource.PUSHBACK)
@@ -80,22 +79,45 @@ class Hedged:
         self.wake()
         self.connect()
 
-    def fail(self, copy, code="UNAVAILABLE", **how):
-        """Fail this copy with this code."""
-        return self.feed(CopyFailed(copy, m.NonOkStatus(code, **how)))
+    @property
+    def wait(self):
+        """How long it takes until the timer fires."""
+        return None if self.timer is None else self.timer - self.now
+
+    @property
+    def copies(self):
+        """How many copies began, some of them perhaps without a connection."""
+        return len(self.begun)
+
+    @property
+    def headers(self):
+        """The metadata of each copy."""
+        return [effect.metadata for effect in self.begun]
+
+    @property
+    def live(self):
+        """The copies on connections."""
+        return self.state.copies.live
+
+    @property
+    def phase(self):
+        """The call's phase."""
+        return self.state.phase
+
+    @property
+    def told(self):
+        """The events: their types, and the copies that they are about."""
+        return [(type(event), event.attempt) for event in self.events]
 
 
 def hedged(copies=1, **how):
     """Return a call with this many copies on connections."""
-    run = Hedged(**how)
-    run.connect()
-    for _ in range(copies - 1):
-        run.hedge()
-    return run
+    steps = ["connect", *["hedge"] * (copies - 1)] if copies else []
+    return play(Hedged(**how), *steps)
 
 
-def events_of(run):
-    return [(type(event), event.attempt) for event in run.events]
+def failed(copy, code="UNAVAILABLE", **how):
+    return CopyFailed(copy, m.NonOkStatus(code, **how))
 
 
 def spent_tokens():
@@ -115,7 +137,7 @@ def test_a_copy_follows_each_delay_up_to_the_maximum():
             assert run.timer == pytest.approx(BEGAN + sent * DELAY)
             run.wake()
     assert run.timer is None
-    assert [effect.metadata for effect in run.begun] == [
+    assert run.headers == [
         (),
         (("grpc-previous-rpc-attempts", "1"),),
         (("grpc-previous-rpc-attempts", "2"),),
@@ -125,127 +147,97 @@ def test_a_copy_follows_each_delay_up_to_the_maximum():
 @pytest.mark.parametrize("copy", [1, 2, 3])
 def test_the_first_answer_wins(copy):
     """HG-2, HG-10: the call ends as the copy that answers first; the timer stops and the others are cancelled."""
-    run = hedged(3)
-    run.feed(CopyAnswered(copy, observed=True))
+    run = play(hedged(3), CopyAnswered(copy, observed=True))
     assert (run.chosen, run.finish, run.timer) == ([copy], m.AS_ATTEMPT, None)
-    assert events_of(run) == [(CallHedged, 2), (CallHedged, 3), (CallSucceeded, copy)]
+    assert run.told == [(CallHedged, 2), (CallHedged, 3), (CallSucceeded, copy)]
 
 
-@pytest.mark.parametrize("copy", [1, 2])
-def test_an_answer_that_nobody_observes(copy):
-    """HG-2: without listeners, only the answer of a later copy is worth an event, as for retries."""
-    run = hedged(2)
-    run.feed(CopyAnswered(copy))
-    assert events_of(run) == [(CallHedged, 2), (CallSucceeded, 2)][:copy]
+def story(first, *steps, policy=None, **seen):
+    """Return how many copies there are at first, what then happens, under which policy, and what is seen at last."""
+    return first, steps, policy or {}, seen
 
 
-def test_an_answer_wins_while_another_copy_begins():
-    """HG-2: an answer ends the call even if the shell has not yet said what became of the latest copy."""
-    run = hedged()
-    run.wake()
-    run.feed(CopyAnswered(1))
-    assert run.chosen == [1]
+STORIES = {
+    "HG-1: a timer that fires early sends nothing": story(1, m.CallTimerFired(), copies=1, timer=BEGAN + DELAY),
+    # Answers.
+    "HG-2: without listeners, the first copy's answer is no event": story(2, CopyAnswered(1), told=[(CallHedged, 2)]),
+    "HG-2: a later one's is": story(2, CopyAnswered(2), told=[(CallHedged, 2), (CallSucceeded, 2)]),
+    "HG-2: an answer wins while another copy begins": story(1, "wake", CopyAnswered(1), chosen=[1]),
+    # Failures.
+    "HG-3: a non-fatal failure sends the next copy at once": story(1, failed(1), copies=2, timer=None, finish=None),
+    "HG-3: whose delay counts from its beginning": story(1, failed(1), "connect", wait=pytest.approx(DELAY)),
+    "HG-3: a failure while a copy begins sends no other": story(1, "wake", failed(1), copies=2, finish=None),
+    "HG-3: a fatal failure ends the call": story(2, failed(1, "INTERNAL"), chosen=[1], finish=m.AS_ATTEMPT),
+    "HG-3: and so does a message over the size limit": story(2, failed(1, oversized=True), chosen=[1]),
+    "HG-3: every failure is fatal without such codes": story(1, failed(1), policy={"non_fatal_codes": []}, chosen=[1]),
+    "HG-3: but not a GOAWAY": story(1, failed(1, refused=True), policy={"non_fatal_codes": []}, copies=2, chosen=[]),
+    "HG-3: the call goes on with one copy": story(3, failed(3), failed(1), finish=None),
+    "HG-3: and ends as the last of them": story(3, failed(3), failed(1), failed(2), chosen=[2], copies=3),
+    # Pushback.
+    "HG-4: a pushback without another copy": story(
+        1, failed(1, hint=LATER), phase=CallPhase.SLEEPING, wait=pytest.approx(0.2)
+    ),
+    "HG-4: after it, the next copy": story(1, failed(1, hint=LATER), "wake", phase=CallPhase.RUNNING, copies=2),
+    "HG-4: with another copy, it moves the timer": story(
+        2, failed(2, hint=LATER), phase=CallPhase.RUNNING, wait=pytest.approx(0.2)
+    ),
+    "HG-4: and the other may still answer": story(2, failed(2, hint=LATER), CopyAnswered(1), chosen=[1]),
+    "HG-4: a negative one stops hedging": story(2, failed(1, hint=STOP), timer=None, finish=None, copies=2),
+    "HG-4: until the last one in flight": story(2, failed(1, hint=STOP), failed(2), chosen=[2], copies=2),
+    "HG-4: only pushback delays copies": story(1, failed(1, hint=RETRY_INFO), copies=2),
+    "HG-4: one beyond the deadline ends the call": story(1, failed(1, hint=LATER), policy={"timeout": 0.1}, chosen=[1]),
+    # Cancellation and deadlines.
+    "HG-6: the caller's cancellation cancels all copies": story(
+        2, m.CancelRequested(), chosen=[None], finish=m.Finish(m.Ending.CANCELLED), timer=None
+    ),
+    "HG-6: also between two copies": story(
+        1, failed(1, hint=LATER), m.CancelRequested(), finish=m.Finish(m.Ending.CANCELLED)
+    ),
+    "HG-6: as the closing of the channel does": story(
+        1, failed(1, hint=LATER), m.ChannelClosing(), finish=m.Finish(m.Ending.CANCELLED)
+    ),
+    "HG-6: no copy follows after the deadline": story(1, "wake", policy={"timeout": 0.04}, copies=1),
+    # Copies without a connection.
+    "HG-7: the first copy waits for a connection": story(0, m.NotConnected(), phase=CallPhase.WAITING),
+    "HG-7: and the delay counts from its beginning": story(
+        0, m.NotConnected(), 5.0, m.ConnectionReady(), "connect", copies=2, wait=pytest.approx(DELAY)
+    ),
+    "HG-7: the next one says that one preceded it": story(
+        0,
+        m.NotConnected(),
+        m.ConnectionReady(),
+        "connect",
+        "wake",
+        headers=[(), (), (("grpc-previous-rpc-attempts", "1"),)],
+    ),
+    "HG-7: or fails with the channel": story(0, m.NotConnected(), m.NoConnection(), finish=m.AS_ATTEMPT, chosen=[]),
+    "HG-7: a later copy is tried again": story(
+        1, "wake", m.NotConnected(), phase=CallPhase.RUNNING, wait=pytest.approx(DELAY)
+    ),
+    "HG-7: and not counted": story(1, "wake", m.NotConnected(), "hedge", "hedge", live={1, 2, 3}, timer=None),
+    "HG-7: a later copy that cannot be made is dropped": story(1, "wake", m.AttemptBroken(), finish=None),
+    "HG-7: and none follows": story(1, "wake", m.AttemptBroken(), failed(1), chosen=[1], copies=2),
+    "HG-7: a first one that cannot be made ends the call": story(
+        0, m.AttemptBroken(), finish=m.Finish(m.Ending.BROKEN)
+    ),
+}
 
 
-def test_a_non_fatal_failure_sends_the_next_copy_at_once():
-    """HG-3: a code in `non_fatal_codes` sends the next copy without the delay."""
-    run = hedged()
-    run.fail(1)
-    assert (len(run.begun), run.timer, run.finish) == (2, None, None)
-    run.connect()
-    assert run.timer == pytest.approx(BEGAN + DELAY)
+@pytest.mark.parametrize(("first", "steps", "policy", "seen"), STORIES.values(), ids=STORIES)
+def test_story(first, steps, policy, seen):
+    """HG-1 to HG-7: these inputs have these effects; the name of each case gives its rule."""
+    run = play(hedged(first, **policy), *steps)
 
-
-def test_a_failure_while_a_copy_begins_sends_no_other():
-    """HG-3: the copy that is about to begin is the one that a failure sends."""
-    run = hedged()
-    run.wake()
-    run.fail(1)
-    assert (len(run.begun), run.finish) == (2, None)
-
-
-@pytest.mark.parametrize("failure", [{"code": "INTERNAL"}, {"code": "UNAVAILABLE", "oversized": True}])
-def test_a_fatal_failure_ends_the_call(failure):
-    """HG-3: any other code ends the call as that copy, and so does a message over the size limit."""
-    run = hedged(2)
-    run.fail(1, **failure)
-    assert (run.chosen, run.finish) == ([1], m.AS_ATTEMPT)
-
-
-def test_a_copy_that_a_goaway_rejected():
-    """HG-3, HG-5: it was not processed, so the next copy follows at once, whatever the codes, and no token is spent."""
-    tokens = RetryTokens(RetryBudget(max_tokens=4, token_ratio=0.5))
-    run = hedged(non_fatal_codes=[], tokens=tokens)
-    run.fail(1, refused=True)
-    assert (len(run.begun), run.chosen, tokens.left) == (2, [], 4)
-
-
-def test_without_non_fatal_codes_every_failure_is_fatal():
-    """HG-3: `non_fatal_codes` may be empty."""
-    run = hedged(non_fatal_codes=[])
-    run.fail(1)
-    assert run.chosen == [1]
-
-
-def test_the_last_failure_ends_the_call():
-    """HG-3: once every copy has failed and none may follow, the call ends as the last of them."""
-    run = hedged(3)
-    for copy in (3, 1):
-        run.fail(copy)
-        assert run.finish is None
-    run.fail(2)
-    assert (run.chosen, len(run.begun)) == ([2], 3)
-
-
-def test_pushback_delays_the_next_copy():
-    """HG-4: a pushback replaces the delay until the next copy; without a copy in flight, the call sleeps."""
-    run = hedged()
-    run.fail(1, hint=LATER)
-    assert (run.state.phase, run.timer) == (CallPhase.SLEEPING, pytest.approx(BEGAN + 0.2))
-    run.wake()
-    assert (run.state.phase, len(run.begun)) == (CallPhase.RUNNING, 2)
-
-
-def test_pushback_with_a_copy_in_flight_moves_the_timer():
-    """HG-4: with another copy in flight, a pushback only moves the timer, and that copy may still answer."""
-    run = hedged(2)
-    run.fail(2, hint=LATER)
-    assert (run.state.phase, run.timer) == (CallPhase.RUNNING, pytest.approx(run.now + 0.2))
-    run.feed(CopyAnswered(1))
-    assert run.chosen == [1]
+    assert {name: getattr(run, name) for name in seen} == seen
 
 
 def test_a_sleeping_call_ends_when_its_copy_may_not_follow():
     """HG-5: if the budget is spent when a pushback is over, the call ends as the copy that failed last."""
     tokens = RetryTokens(RetryBudget(max_tokens=4, token_ratio=0.5))
-    run = hedged(tokens=tokens)
-    run.fail(1, hint=LATER)
+    run = play(hedged(tokens=tokens), failed(1, hint=LATER))
     tokens.failed()
     run.wake()
-    assert (run.chosen, len(run.begun)) == ([1], 1)
-
-
-def test_negative_pushback_stops_hedging():
-    """HG-4: after a pushback that asks for no more, no copy follows; those in flight may still answer."""
-    run = hedged(2)
-    run.fail(1, hint=STOP)
-    assert (run.timer, run.finish, len(run.begun)) == (None, None, 2)
-    run.fail(2)
-    assert (run.chosen, len(run.begun)) == ([2], 2)
-
-
-def test_only_pushback_delays_copies():
-    """HG-4: other hints of a server are no part of hedging."""
-    run = hedged()
-    run.fail(1, hint=RETRY_INFO)
-    assert len(run.begun) == 2
-
-
-def test_pushback_beyond_the_deadline_ends_the_call():
-    """HG-4: a pushback that leaves no time for another copy would only delay the failure."""
-    run = hedged(timeout=0.1)
-    run.fail(1, hint=LATER)
-    assert run.chosen == [1]
+    assert (run.chosen, run.copies) == ([1], 1)
 
 
 @pytest.mark.parametrize("closing", [True, False])
@@ -254,114 +246,35 @@ def test_a_copy_that_is_due_while_the_budget_is_spent_is_dropped(closing):
     run = hedged(tokens=None if closing else spent_tokens())
     run.around.closing = closing
     run.wake()
-    assert (len(run.begun), run.timer, run.finish) == (1, None, None)
-    run.fail(1)
-    assert run.chosen == [1]
+    assert (run.copies, run.timer, run.finish) == (1, None, None)
+    assert play(run, failed(1)).chosen == [1]
 
 
 @pytest.mark.parametrize(
-    ("code", "hint", "left"),
-    [("UNAVAILABLE", None, 9), ("INTERNAL", None, 10), ("INTERNAL", STOP, 9)],
+    ("given", "left"),
+    [
+        (failed(1), 8),
+        (failed(1, "INTERNAL"), 9),
+        (failed(1, "INTERNAL", hint=STOP), 8),
+        (failed(1, "INTERNAL", refused=True), 9),
+        (CopyAnswered(1), 9.5),
+    ],
 )
-def test_failures_cost_tokens(code, hint, left):
-    """HG-5: a non-fatal failure costs a token, and so does one after which the server asks for no more."""
-    tokens = RetryTokens(RetryBudget(max_tokens=10, token_ratio=0.5))
-    hedged(tokens=tokens).fail(1, code, hint=hint)
-    assert tokens.left == left
+def test_what_costs_a_token(given, left):
+    """HG-5: a non-fatal failure costs a token, and so does one after which the server asks for no more.
 
-
-def test_an_answer_adds_tokens():
-    """HG-5: an answer adds to the budget as a success of any call does."""
+    An answer adds to the budget as a success of any call does, and what a GOAWAY rejected changes nothing.
+    """
     tokens = RetryTokens(RetryBudget(max_tokens=10, token_ratio=0.5))
     tokens.failed()
-    hedged(tokens=tokens).feed(CopyAnswered(1))
-    assert tokens.left == 9.5
-
-
-def test_cancellation_cancels_every_copy():
-    """HG-6: the caller's cancellation cancels all copies."""
-    run = hedged(2)
-    run.feed(m.CancelRequested())
-    assert (run.chosen, run.finish, run.timer) == ([None], m.Finish(m.Ending.CANCELLED), None)
-
-
-@pytest.mark.parametrize("given", [m.CancelRequested(), m.ChannelClosing()])
-def test_a_sleeping_call_can_be_cancelled(given):
-    """HG-6: a call between two copies is cancelled by its caller, and by the closing of its channel."""
-    run = hedged()
-    run.fail(1, hint=LATER)
-    run.feed(given)
-    assert run.finish == m.Finish(m.Ending.CANCELLED)
+    hedged(tokens=tokens).feed(given)
+    assert tokens.left == left
 
 
 def test_every_copy_has_the_time_that_is_left():
     """HG-6: the deadline is that of the whole call, and the policy's counts if it is earlier."""
-    run = hedged(timeout=1.0, deadline=0.3)
-    run.wake()
+    run = play(hedged(timeout=1.0, deadline=0.3), "wake")
     assert [effect.seconds for effect in run.begun] == pytest.approx([0.3, 0.25])
-
-
-def test_no_copy_follows_after_the_deadline():
-    """HG-6: a copy that is due when the deadline has passed is dropped."""
-    run = hedged(timeout=0.04)
-    run.wake()
-    assert len(run.begun) == 1
-
-
-def test_a_timer_that_fires_early_is_armed_again():
-    """HG-1: a timer that fires before the delay sends nothing."""
-    run = hedged()
-    assert run.feed(m.CallTimerFired(), 0.01) == [ArmTimer(BEGAN + DELAY)]
-
-
-def test_without_a_connection_the_call_waits():
-    """HG-7: the first copy waits for a connection as any call does, and the delay counts from its beginning."""
-    run = Hedged()
-    run.feed(m.NotConnected())
-    assert run.state.phase is CallPhase.WAITING
-    run.feed(m.ConnectionReady(), 5.0)
-    assert len(run.begun) == 2
-    run.connect()
-    assert run.timer == pytest.approx(BEGAN + 5.0 + DELAY)
-    run.wake()
-    assert run.begun[-1].metadata == (("grpc-previous-rpc-attempts", "1"),)
-
-
-def test_a_waiting_call_fails_with_its_channel():
-    """HG-7: without wait-for-ready, the call fails once a dial has failed."""
-    run = Hedged()
-    run.feed(m.NotConnected())
-    run.feed(m.NoConnection())
-    assert (run.finish, run.chosen) == (m.AS_ATTEMPT, [])
-
-
-def test_a_copy_without_a_connection_is_skipped():
-    """HG-7: with a copy in flight, another one that finds no connection is tried again and not counted."""
-    run = hedged()
-    run.wake()
-    run.feed(m.NotConnected())
-    assert (run.state.phase, run.timer) == (CallPhase.RUNNING, pytest.approx(run.now + DELAY))
-    run.hedge()
-    run.hedge()
-    assert run.state.copies.sent == 3
-    assert run.state.copies.live == {1, 2, 3}
-
-
-def test_a_later_copy_that_cannot_be_made_is_dropped():
-    """HG-7: a later copy that could not be made does not end the call."""
-    run = hedged()
-    run.wake()
-    run.feed(m.AttemptBroken())
-    assert run.finish is None
-    run.fail(1)
-    assert (run.chosen, len(run.begun)) == ([1], 2)
-
-
-def test_a_first_copy_that_cannot_be_made_ends_the_call():
-    """HG-7: a serializer's error in the first copy is the call's error."""
-    run = Hedged()
-    run.feed(m.AttemptBroken())
-    assert run.finish == m.Finish(m.Ending.BROKEN)
 
 
 @pytest.mark.parametrize("given", [m.OkStatus(), m.NonOkStatus("INTERNAL"), m.Begun(), m.HookDone()])

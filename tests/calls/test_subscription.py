@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -115,36 +114,30 @@ def test_cancel(phase):
     assert run.phase is Phase.DONE
 
 
-class End(NamedTuple):
-    """The end of a stream, and what follows it, before the stream's first message and after that."""
-
-    code: str
-    opening: Phase
-    streaming: Phase
-
-
 AGAIN, DONE = Phase.SLEEPING, Phase.DONE
-ENDS = [
-    End("OK", AGAIN, AGAIN),
-    End("UNAVAILABLE", AGAIN, AGAIN),
-    End("RESOURCE_EXHAUSTED", AGAIN, AGAIN),
-    End("CANCELLED", AGAIN, AGAIN),
-    End("INTERNAL", DONE, AGAIN),
-    End("UNKNOWN", DONE, AGAIN),
-    End("DEADLINE_EXCEEDED", DONE, AGAIN),
-    End("PERMISSION_DENIED", DONE, DONE),
-    End("UNAUTHENTICATED", DONE, DONE),
-    End("OUT_OF_RANGE", DONE, DONE),
-    End("DATA_LOSS", DONE, DONE),
-]
 
 
-@pytest.mark.parametrize("end", ENDS, ids=[end.code for end in ENDS])
-def test_ends(end):
-    """SB-2: which codes are followed by another stream."""
-    assert Run(s.Asked()).over(end.code).phase is end.opening
-    run = streaming().over(end.code)
-    assert run.phase is end.streaming
+@pytest.mark.parametrize(
+    ("code", "opening", "later"),
+    [
+        ("OK", AGAIN, AGAIN),
+        ("UNAVAILABLE", AGAIN, AGAIN),
+        ("RESOURCE_EXHAUSTED", AGAIN, AGAIN),
+        ("CANCELLED", AGAIN, AGAIN),
+        ("INTERNAL", DONE, AGAIN),
+        ("UNKNOWN", DONE, AGAIN),
+        ("DEADLINE_EXCEEDED", DONE, AGAIN),
+        ("PERMISSION_DENIED", DONE, DONE),
+        ("UNAUTHENTICATED", DONE, DONE),
+        ("OUT_OF_RANGE", DONE, DONE),
+        ("DATA_LOSS", DONE, DONE),
+    ],
+)
+def test_ends(code, opening, later):
+    """SB-2: which codes are followed by another stream, before the stream's first message and after that."""
+    assert Run(s.Asked()).over(code).phase is opening
+    run = streaming().over(code)
+    assert run.phase is later
     if run.phase is DONE:
         assert run.effects[-1] == s.FinishSubscription(Ending.FAILED)
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from grpc_backoff.connection import events
 from grpc_backoff.connection import machine as m
-from grpc_backoff.connection.events import Failure, Stage, State
+from grpc_backoff.connection.events import NO_SETTINGS, Failure, Stage, State
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import Reconnect
@@ -46,6 +46,8 @@ class Driver:
         self.now = 100.0
         self.starts = []
         self.limits = []
+        self.abandoned = []
+        self.shown = []
         self.timer = None
         self.events = []
 
@@ -57,13 +59,26 @@ class Driver:
                 case m.StartAttempt():
                     self.starts.append(self.now)
                     self.limits.append(effect.limit)
+                case m.AbandonAttempt():
+                    self.abandoned.append(self.now)
                 case m.ArmTimer():
                     self.timer = effect.at
                 case m.CancelTimer():
                     self.timer = None
                 case m.Emit():
                     self.events.append(effect.event)
+        self.shown.append(self.state.state.name)
         return effects
+
+    def play(self, *steps):
+        """Take these steps: methods by name, perhaps with an argument in seconds, and inputs behind a wait."""
+        for step in steps:
+            if isinstance(step, str):
+                for name, *seconds in (word.split(":") for word in step.split()):
+                    getattr(self, name)(*map(float, seconds))
+            else:
+                self.feed(step[1], self.now + step[0])
+        return self
 
     def wake(self, *, busy=True):
         assert self.timer is not None
@@ -81,28 +96,66 @@ class Driver:
     def want(self):
         return self.feed(m.ConnectionWanted())
 
+    def rest(self):
+        return self.wake(busy=False)
+
+    def fire(self, after):
+        return self.feed(m.TimerFired(busy=True), self.now + after)
+
+    def reset(self, after=0.0):
+        return self.feed(m.ResetRequested(), self.now + after)
+
+    def news(self, after=0.0):
+        return self.feed(m.NewsArrived(), self.now + after)
+
+    def redial(self):
+        return self.feed(m.CoreRedialled())
+
+    def close(self, after=0.0):
+        return self.feed(m.CloseRequested(), self.now + after)
+
     def kinds(self):
         return [type(event).__name__ for event in self.events]
+
+    def see(self, name):
+        """Return what is seen under this name here, in the state, or in the key's schedule."""
+        return next(getattr(place, name) for place in (self, self.state, self.state.key) if hasattr(place, name))
+
+    @property
+    def gap(self):
+        """The gap between the last two starts."""
+        return self.starts[-1] - self.starts[-2]
+
+    @property
+    def wait(self):
+        """How long after the last start the timer fires."""
+        return self.timer - self.starts[-1]
+
+    @property
+    def told(self):
+        """What the events say of the next attempt."""
+        return [event.retry_in for event in self.events if hasattr(event, "retry_in")]
+
+    @property
+    def lived(self):
+        """What the events say of how long a connection lasted."""
+        return [event.lived for event in self.events if hasattr(event, "lived")]
+
+
+REACH = {
+    m.Phase.IDLE: "",
+    m.Phase.HOLDING: "want connect lose:0.1 want",
+    m.Phase.CONNECTING: "want",
+    m.Phase.READY: "want connect",
+    m.Phase.BACKOFF: "want fail",
+    m.Phase.RETRYING: "want fail wake",
+    m.Phase.CLOSED: "want close",
+}
 
 
 def reach(phase, **policy):
     """Return a driver whose machine has been brought into this phase."""
-    driver = Driver(**policy)
-    if phase is m.Phase.IDLE:
-        return driver
-    driver.want()
-    if phase is m.Phase.HOLDING:
-        driver.connect()
-        driver.lose(0.1)
-        driver.want()
-    elif phase is m.Phase.READY:
-        driver.connect()
-    elif phase in (m.Phase.BACKOFF, m.Phase.RETRYING):
-        driver.fail()
-        if phase is m.Phase.RETRYING:
-            driver.wake()
-    elif phase is m.Phase.CLOSED:
-        driver.feed(m.CloseRequested())
+    driver = Driver(**policy).play(REACH[phase])
     assert driver.state.phase is phase
     return driver
 
@@ -160,30 +213,139 @@ def test_the_seeds_pseudo_code_number_for_number(seed, failures):
     assert driver.limits[: len(failures)] == pytest.approx(expected_limits, rel=1e-9)
 
 
-def test_first_gap_has_no_jitter_unless_asked():
-    """CB-2: the first gap is exactly INITIAL_BACKOFF, unless `jitter_first` adds jitter to it."""
-    plain, spread = Driver(), Driver(jitter_first=True)
-    for driver in (plain, spread):
-        driver.want()
-        driver.fail()
-        driver.wake()
-
-    assert plain.starts == [100.0, 101.0]
-    assert spread.starts[1] != 101.0
-    assert 100.8 <= spread.starts[1] <= 101.2
+EAGER = {"reconnect": Reconnect.EAGER}
+STABLE = {"stable_after": 5.0}
+LOST_WITH_A_CALL = m.ConnectionLost("closed", busy=True)
+DECIDED = m.TimerFired(busy=True, decided=True)
 
 
-def test_at_the_limit_the_attempt_is_abandoned_and_the_next_follows_without_pause():
-    """CB-3, CB-4: a silent peer is abandoned at the limit, and dialled again at once, because its backoff is over."""
-    driver = Driver()
-    driver.want()
-    effects = driver.wake()
+def story(*steps, policy=None, **seen):
+    """Return what happens to a machine that begins at 100 s, its policy, and what is then seen of it."""
+    return steps, policy or {}, seen
 
-    assert m.AbandonAttempt() in effects
-    assert driver.starts == [100.0, 120.0]
-    failed = next(event for event in driver.events if isinstance(event, events.AttemptFailed))
-    assert failed.failure.stage is Stage.SETTINGS
-    assert failed.failure.reason == "no SETTINGS frame within the attempt's time limit"
+
+STORIES = {
+    "CB-2: the first gap has no jitter": story("want fail wake", starts=[100.0, 101.0]),
+    "CB-3, CB-4: a silent peer is abandoned at the limit, and dialled again at once": story(
+        "want wake", starts=[100.0, 120.0], abandoned=[120.0], failure=Failure(Stage.SETTINGS, NO_SETTINGS)
+    ),
+    "CB-3: a timer that fires too early ends nothing": story("want fire:19", abandoned=[], timer=120.0),
+    "CB-3: an outcome that is about to arrive is waited for": story(
+        "want", (25.0, DECIDED), abandoned=[], timer=125.25
+    ),
+    "CB-3: and counts": story("want", (25.0, DECIDED), "connect:0.1", shown=["CONNECTING", "CONNECTING", "READY"]),
+    "CB-3: but only for a moment": story("want", (25.0, DECIDED), "wake", abandoned=[125.25]),
+    "CB-4: an attempt that outlasts its gap is repeated at once": story(
+        "want fail:15", told=[0.0], starts=[100.0, 115.0]
+    ),
+    "CB-6: a success resets the backoff": story(
+        "want" + 6 * " fail wake" + " connect lose:500 want fail wake", gap=pytest.approx(1.0)
+    ),
+    "CH-3: only READY ends TRANSIENT_FAILURE (A62)": story(
+        "want fail wake connect", shown=["CONNECTING", "TRANSIENT_FAILURE", "TRANSIENT_FAILURE", "READY"]
+    ),
+    # The loss of a connection.
+    "CB-7: a lazy channel waits for the next call": story("want connect lose:5", starts=[100.0], told=[None]),
+    "CB-7: and redials for it": story("want connect lose:5 want", starts=[100.0, 105.0]),
+    "CB-7: an eager one redials at once": story("want connect lose:5", policy=EAGER, starts=[100.0, 105.0], told=[0.0]),
+    "CB-7: but not too soon": story("want connect lose:0.25", policy=EAGER, timer=101.0, told=[0.75]),
+    "CB-7: a lazy channel does so for a pending call": story(
+        "want connect", (5.0, LOST_WITH_A_CALL), "want", told=[0.0], starts=[100.0, 105.0]
+    ),
+    "CB-7: and not too soon either": story(
+        "want connect", (0.25, LOST_WITH_A_CALL), "want wake", told=[0.75], starts=[100.0, 101.0]
+    ),
+    "CB-7: after an outage, a short-lived connection waits for INITIAL_BACKOFF only": story(
+        "want" + 9 * " fail wake" + " connect:0.01 lose:0.01 want", wait=pytest.approx(1.0)
+    ),
+    "CB-7: calls that ran as a young connection ended cost no second wait": story(
+        "want connect", (0.3, m.ConnectionLost("closed", graceful=True, used=100.3)), "want", wait=pytest.approx(1.0)
+    ),
+    "CB-8: a young connection is a failure": story("want connect lose:0.25", policy=STABLE, told=[0.75]),
+    "CB-8: its backoff may have passed": story("want connect lose:3", policy=STABLE, told=[0.0], starts=[100.0, 103.0]),
+    "CB-8: an old one is none": story("want connect lose:9", policy=STABLE, told=[None]),
+    "CB-8: one that served is none": story(
+        "want connect", (2.0, m.ConnectionLost("closed", served=True)), policy=STABLE, told=[None]
+    ),
+    "CB-8: one that said goodbye is none": story(
+        "want connect", (2.0, m.ConnectionLost("closed", graceful=True)), policy=STABLE, told=[None]
+    ),
+    "CB-16: the core's redial takes the place of the next attempt": story(
+        "want connect lose:0.1 redial want", timer=pytest.approx(102.0)
+    ),
+    "CB-16: and so does another one": story(
+        "want connect lose:0.1 redial want redial", timer=pytest.approx(103.0), starts=[100.0]
+    ),
+    "CB-16: but not of one that may start already": story("want connect lose:3 redial want", starts=[100.0, 103.0]),
+    # Resets.
+    "CB-9: a reset wakes a sleeping channel": story("want" + 8 * " fail wake" + " fail reset:1", wait=20.0, attempt=1),
+    "CB-9: and the next gap is INITIAL_BACKOFF": story(
+        "want" + 8 * " fail wake" + " fail reset:1 fail wake", gap=pytest.approx(1.0)
+    ),
+    "CB-9: after the first, resets dial once per INITIAL_BACKOFF": story(
+        "want fail:0.01 reset" + 4 * " fail:0.01 reset wake",
+        starts=pytest.approx([100.0, 100.01, 101.01, 102.01, 103.01, 104.01]),
+    ),
+    "CB-9: a reset says when the next attempt starts": story(
+        "want fail reset fail reset:0.25", told=[1.0, 0.0, 1.0, pytest.approx(0.75)]
+    ),
+    "CB-9: which none does while the channel is awake": story(
+        "reset want reset connect reset", told=[None, None, None]
+    ),
+    "CB-9: after a success, a reset dials at once again": story(
+        "want fail reset connect:0.1 lose:0.1 want reset", starts=pytest.approx([100.0, 100.0, 100.2])
+    ),
+    # The end of the channel, late timers, and channels without calls.
+    "CB-10: closing says how long the connection lasted": story("want connect close:7.5", lived=[7.5]),
+    "CB-10: if there was one": story("want fail close:7.5", lived=[None]),
+    "CB-12: a backoff that ends late is followed by one attempt": story(
+        "want fail fire:3600 fail", starts=[100.0, 3700.0], wait=pytest.approx(1.6, rel=0.2)
+    ),
+    "CB-12: or a wait": story(
+        "want connect lose:0.1 want fire:3600 fail", gap=pytest.approx(3600.1), wait=pytest.approx(1.0)
+    ),
+    "CB-12: or an attempt": story("want fire:3600 fail", starts=[100.0, 3700.0], wait=pytest.approx(1.6, rel=0.2)),
+    "CB-14: a silent peer is left alone if nobody asks": story(
+        "want rest rest rest",
+        policy={"idle_timeout": 50.0},
+        starts=[100.0, 120.0, 140.0],
+        phase=m.Phase.IDLE,
+        timer=None,
+    ),
+    "CB-14: an eager channel does not replace an unused connection": story(
+        "want connect lose:61", policy={**EAGER, "idle_timeout": 60.0}, starts=[100.0]
+    ),
+    "CB-14: but one that was used": story(
+        "want connect",
+        (61.0, m.ConnectionLost("closed", used=150.0)),
+        policy={**EAGER, "idle_timeout": 60.0},
+        starts=[100.0, 161.0],
+    ),
+    "CB-14: a pending call is use": story(
+        "want connect", (100.0, LOST_WITH_A_CALL), policy={"idle_timeout": 10.0}, starts=[100.0, 200.0]
+    ),
+    # News.
+    "LV-4: news during an attempt is kept": story("want fail wake news", later=True),
+    "LV-4: and forgotten if the attempt succeeds": story("want fail wake news connect", later=False),
+    "LV-4: or if the next one is due anyway": story("want news:2 fail:3", starts=[100.0, 105.0], later=False),
+    "LV-4: which began after it": story("want news:2 fail:3 fail:0.1", wait=pytest.approx(1.6, rel=0.2), heard=False),
+}
+
+
+@pytest.mark.parametrize(("steps", "policy", "seen"), STORIES.values(), ids=STORIES)
+def test_story(steps, policy, seen):
+    """CB-2 to CB-16, CH-3, LV-4: these inputs have these effects; the name of each case gives its rule."""
+    driver = Driver(**policy).play(*steps)
+
+    assert {name: driver.see(name) for name in seen} == seen
+
+
+def test_first_gap_has_jitter_if_asked():
+    """CB-2: `jitter_first` adds jitter to the first gap."""
+    driver = Driver(jitter_first=True).play("want fail wake")
+
+    assert driver.gap != 1.0
+    assert 0.8 <= driver.gap <= 1.2
 
 
 def test_one_cause_has_one_text():
@@ -205,59 +367,14 @@ def test_one_cause_has_one_text():
         assert len({event.failure for event in told}) == 1
 
 
-def test_an_early_timer_is_armed_again():
-    """CB-3: a timer that fires too early does not end the attempt."""
-    driver = Driver()
-    driver.want()
-    driver.feed(m.TimerFired(), 119.0)
-
-    assert driver.state.phase is m.Phase.CONNECTING
-    assert driver.timer == 120.0
-
-
 def test_ten_thousandth_attempt_waits_the_maximum():
     """CB-13: over 10,000 attempts, gaps grow to MAX_BACKOFF with jitter, and never overflow."""
-    driver = Driver(idle_timeout=math.inf)
-    driver.want()
-    for _ in range(10_000):
-        driver.fail()
-        driver.wake()
+    driver = Driver(idle_timeout=math.inf).play("want" + 10_000 * " fail wake")
 
     gaps = [after - before for before, after in zip(driver.starts[20:], driver.starts[21:], strict=False)]
     assert min(gaps) >= 96.0 - 1e-6
     assert max(gaps) <= 144.0 + 1e-6
     assert max(gaps) > 120.0
-
-
-def test_settings_reset_the_backoff():
-    """CB-6: after a success, the next series starts with INITIAL_BACKOFF."""
-    driver = Driver()
-    driver.want()
-    for _ in range(6):
-        driver.fail()
-        driver.wake()
-    driver.connect()
-    assert driver.state.state is State.READY
-    driver.lose(500.0)
-    driver.want()
-    driver.fail()
-    driver.wake()
-
-    assert driver.starts[-1] - driver.starts[-2] == pytest.approx(1.0)
-
-
-def test_lazy_waits_for_the_next_rpc_and_eager_does_not():
-    """CB-7: a lazy channel redials for the next call, as gRPC requires, and an eager channel redials at once."""
-    lazy, eager = Driver(), Driver(reconnect=Reconnect.EAGER)
-    for driver in (lazy, eager):
-        driver.want()
-        driver.connect()
-        driver.lose(5.0)
-
-    assert lazy.state.phase is m.Phase.IDLE
-    assert eager.state.phase is m.Phase.CONNECTING
-    lazy.want()
-    assert lazy.starts == eager.starts == [100.0, 105.0]
 
 
 @pytest.mark.parametrize("reconnect", list(Reconnect))
@@ -276,61 +393,9 @@ def test_a_short_lived_connection_is_not_replaced_before_its_deadline(reconnect)
     assert len(driver.starts) == 10
 
 
-def test_after_an_outage_a_short_lived_connection_waits_one_initial_only():
-    """CB-7: after an outage, the attempt that follows a short-lived connection waits only for INITIAL_BACKOFF."""
-    driver = Driver()
-    driver.want()
-    for _ in range(9):
-        driver.fail()
-        driver.wake()
-    start = driver.starts[-1]
-    driver.connect(0.01)
-    driver.lose(0.01)
-    driver.want()
-
-    assert driver.timer == pytest.approx(start + 1.0)
-
-
-def test_an_unasked_dial_takes_the_place_of_the_next_one():
-    """CB-16: if the core redials while the next attempt is held back, that attempt is postponed by INITIAL_BACKOFF."""
-    driver = Driver()
-    driver.want()
-    driver.connect()
-    driver.lose(0.1)
-    driver.feed(m.CoreRedialled())
-    driver.want()
-    assert driver.timer == pytest.approx(102.0)
-    driver.feed(m.CoreRedialled())
-    assert driver.timer == pytest.approx(103.0)
-    assert driver.kinds() == ["AttemptStarted", "Connected", "Disconnected", "CoreRedial", "CoreRedial"]
-
-    later = Driver()
-    later.want()
-    later.connect()
-    later.lose(3.0)
-    later.feed(m.CoreRedialled())
-    later.want()
-    assert later.starts == [100.0, 103.0]
-
-
-def test_calls_that_ran_as_a_connection_ended_cost_no_second_wait():
-    """CB-7: after a GOAWAY on a young connection, a call waits until INITIAL_BACKOFF after that connection's start."""
-    driver = Driver()
-    driver.want()
-    driver.connect()
-    driver.lose(0.3, graceful=True, used=driver.now + 0.3)
-    driver.want()
-
-    assert driver.timer == pytest.approx(101.0)
-
-
 def test_stable_after_counts_a_useless_connection_as_a_failure():
     """CB-8: with `stable_after`, a short-lived connection is a failure: fail-fast calls fail and the backoff grows."""
-    driver = Driver(stable_after=5.0)
-    driver.want()
-    for _ in range(4):
-        driver.fail()
-        driver.wake()
+    driver = Driver(stable_after=5.0).play("want" + 4 * " fail wake")
     deadline = driver.state.deadline
     driver.connect(0.01)
     effects = driver.lose(0.5)
@@ -343,123 +408,30 @@ def test_stable_after_counts_a_useless_connection_as_a_failure():
     assert driver.state.attempt == 6
 
 
-@pytest.mark.parametrize("how", [{"served": True}, {"graceful": True}])
-def test_stable_after_spares_connections_that_served_or_said_goodbye(how):
-    """CB-8: a short-lived connection does not count as a failure if a call completed on it or GOAWAY(NO_ERROR) came."""
-    driver = Driver(stable_after=5.0)
-    driver.want()
-    driver.connect()
-    driver.lose(2.0, **how)
-
-    assert driver.state.phase is m.Phase.IDLE
-
-
-def test_reset_wakes_a_sleeping_channel():
-    """CB-9: a sleeping channel dials at once after a reset, and the next gap is INITIAL_BACKOFF."""
-    driver = Driver()
-    driver.want()
-    for _ in range(8):
-        driver.fail()
-        driver.wake()
-    driver.fail()
-    driver.feed(m.ResetRequested(), driver.now + 1)
-    assert driver.state.in_flight
-    assert driver.state.attempt == 1
-    driver.fail()
-    driver.wake()
-    assert driver.starts[-1] - driver.starts[-2] == pytest.approx(1.0)
-
-
 def test_reset_lets_an_attempt_in_flight_go_on():
     """CB-9: a reset does not change the limit of an attempt in flight; the next gap is INITIAL_BACKOFF."""
-    driver = Driver(idle_timeout=math.inf)
-    driver.want()
-    for _ in range(9):
-        driver.fail()
-        driver.wake()
+    driver = Driver(idle_timeout=math.inf).play("want" + 9 * " fail wake")
     started, limit = driver.now, driver.state.limit
-    effects = driver.feed(m.ResetRequested(), driver.now + 0.5)
+    effects = driver.reset(0.5)
     assert not any(isinstance(effect, (m.StartAttempt, m.AbandonAttempt)) for effect in effects)
     assert driver.state.limit == limit
     driver.fail()
     assert driver.timer == pytest.approx(started + 1.0)
 
 
-def test_a_reset_after_every_failure_dials_once_per_initial():
-    """CB-9: if a reset follows every failure, the first reset dials at once, and the rest once per INITIAL_BACKOFF."""
-    driver = Driver()
-    driver.want()
-    for _ in range(5):
-        driver.fail(0.01)
-        driver.feed(m.ResetRequested())
-        if not driver.state.in_flight:
-            driver.wake()
-
-    assert driver.starts == pytest.approx([100.0, 100.01, 101.01, 102.01, 103.01, 104.01])
-
-
 def test_a_reset_too_soon_takes_effect_later_and_is_not_dropped():
     """CB-9: a reset that comes too soon takes effect later, and resets that follow before then emit no event."""
     driver = Driver(backoff=BackoffPolicy(Exponential(1.0, 1000.0), 900.0, Proportional(0.2)))
-    driver.want()
-    driver.fail()
-    driver.feed(m.ResetRequested())
-    driver.fail()
-    driver.feed(m.ResetRequested(), driver.now + 0.25)
-    for _ in range(3):
-        driver.feed(m.ResetRequested(), driver.now + 0.25)
+    driver.play("want fail reset fail" + 4 * " reset:0.25")
     assert driver.kinds().count("BackoffReset") == 2
     assert driver.timer == pytest.approx(101.0)
     driver.wake()
     assert driver.state.attempt == 1
-    driver.fail()
-    driver.wake()
-    driver.fail()
+    driver.play("fail wake fail")
     assert driver.timer > 800
-    driver.feed(m.ResetRequested(), driver.now + 0.5)
+    driver.reset(0.5)
     assert driver.timer == pytest.approx(driver.now + 20.0), "INITIAL has passed since the last reset's dial"
     assert driver.starts[-1] == driver.now
-
-
-def test_a_reset_says_when_the_next_attempt_starts():
-    """CB-9: a reset's event says when the next attempt starts, which is later if another reset has just dialled."""
-    driver = Driver()
-    driver.want()
-    driver.fail()
-    driver.feed(m.ResetRequested())
-    driver.fail()
-    driver.feed(m.ResetRequested(), driver.now + 0.25)
-    resets = [event for event in driver.events if isinstance(event, events.BackoffReset)]
-
-    assert [reset.retry_in for reset in resets] == [0.0, pytest.approx(0.75)]
-
-
-def test_a_reset_of_a_channel_that_is_awake_plans_nothing():
-    """CB-9: a reset schedules no attempt while the channel is IDLE or READY, or has an attempt in flight."""
-    driver = Driver()
-    driver.feed(m.ResetRequested())
-    driver.want()
-    driver.feed(m.ResetRequested())
-    driver.feed(m.SettingsReceived())
-    driver.feed(m.ResetRequested())
-    resets = [event for event in driver.events if isinstance(event, events.BackoffReset)]
-
-    assert [reset.retry_in for reset in resets] == [None, None, None]
-
-
-def test_a_success_frees_the_next_reset():
-    """CB-9: after a success, the next reset dials at once again."""
-    driver = Driver()
-    driver.want()
-    driver.fail()
-    driver.feed(m.ResetRequested())
-    driver.connect(0.1)
-    driver.lose(0.1)
-    driver.want()
-    driver.feed(m.ResetRequested())
-
-    assert driver.state.in_flight
-    assert driver.starts == pytest.approx([100.0, 100.0, 100.2])
 
 
 @settings(max_examples=300, deadline=None)
@@ -486,31 +458,9 @@ def test_resets_are_spaced_and_none_is_lost(steps):
         assert driver.now < moment + 1.0 or any(moment <= start <= moment + 1.0 + 1e-9 for start in driver.starts)
 
 
-def test_an_outcome_on_its_way_is_waited_for():
-    """CB-3: an attempt whose outcome is about to arrive at the limit is given 250 ms more before it is abandoned."""
-    driver = Driver()
-    driver.want()
-    effects = driver.feed(m.TimerFired(busy=True, decided=True), 125.0)
-    assert effects == [m.ArmTimer(125.25)]
-    driver.connect(0.1)
-    assert driver.state.state is State.READY
-    assert driver.kinds() == ["AttemptStarted", "Connected"]
-
-    other = Driver()
-    other.want()
-    other.feed(m.TimerFired(busy=True, decided=True), 125.0)
-    assert m.AbandonAttempt() in other.wake()
-
-
 def back_off(failures, **policy):
     """Return a driver whose channel is asleep after this many failed attempts."""
-    driver = Driver(jitter_first=False, **policy)
-    driver.want()
-    for _ in range(failures - 1):
-        driver.fail()
-        driver.wake()
-    driver.fail()
-    return driver
+    return Driver(**policy).play("want" + (failures - 1) * " fail wake" + " fail")
 
 
 def test_news_causes_one_attempt_soon():
@@ -518,8 +468,7 @@ def test_news_causes_one_attempt_soon():
     driver = back_off(6)
     planned = driver.timer
 
-    driver.now += 2.0
-    driver.feed(m.NewsArrived())
+    driver.news(2.0)
 
     assert driver.now <= driver.timer < driver.now + 1.0 < planned
     assert driver.state.next_start == driver.timer
@@ -530,11 +479,8 @@ def test_news_causes_one_attempt_soon():
 def test_news_never_resets_a_schedule():
     """LV-4: if the attempt that news caused fails, the backoff goes on as it had been planned, with its own numbers."""
     told, untold = back_off(6, seed=3), back_off(6, seed=3)
-    told.now += 2.0
     untold.rng.random()  # news draws one number
-    told.feed(m.NewsArrived())
-    told.wake()
-    told.fail(0.1)
+    told.play("news:2 wake fail:0.1")
     for driver in (told, untold):
         for _ in range(5):
             driver.wake()
@@ -555,7 +501,7 @@ def test_false_news_ten_times_a_second(lasts):
         if driver.timer <= news:
             driver.wake()
             for _ in range(3):
-                driver.feed(m.NewsArrived())
+                driver.news()
             driver.fail(lasts)
         else:
             driver.feed(m.NewsArrived(), max(news, driver.now))
@@ -587,8 +533,8 @@ def test_news_of_a_shared_schedule_reaches_all_who_sleep():
     driver = back_off(4)
     driver.state = driver.state._replace(key=driver.state.key.joined())
 
-    assert m.TellOthers() in driver.feed(m.NewsArrived())
-    assert m.TellOthers() not in driver.feed(m.NewsArrived()), "the second in a gap changes nothing"
+    assert m.TellOthers() in driver.news()
+    assert m.TellOthers() not in driver.news(), "the second in a gap changes nothing"
 
 
 @pytest.mark.parametrize("failures", [1, 6])
@@ -598,7 +544,7 @@ def test_news_during_an_attempt(failures):
     driver.wake() if failures > 1 else driver.want()
     planned = driver.state.planned
     for _ in range(3):
-        driver.feed(m.NewsArrived(), driver.now + 0.1)
+        driver.news(0.1)
     driver.fail(0.4)
 
     if failures == 1:  # SH-5: no start is allowed before the planned one
@@ -608,32 +554,10 @@ def test_news_during_an_attempt(failures):
     assert ended <= driver.timer <= ended + 1.0 < planned
     assert driver.events[-1].retry_in == driver.timer - ended
     driver.wake()
-    driver.feed(m.NewsArrived(), driver.now + 0.01)
+    driver.news(0.01)
     driver.fail(0.01)
     assert driver.timer == pytest.approx(max(planned, driver.starts[-1] + 1.0)), "one for the gap"
     assert driver.events[-1].attempt == failures
-
-
-def test_news_during_a_first_attempt_that_hangs():
-    """LV-4: news during the first attempt of a series counts as well, unless the next start is due anyway."""
-    driver = Driver(jitter_first=False)
-    driver.want()
-    driver.feed(m.NewsArrived(), driver.now + 2.0)
-    driver.fail(3.0)
-    assert len(driver.starts) == 2, "the planned start has passed"
-    assert not driver.state.key.later
-    planned = driver.state.planned
-    driver.fail(0.1)
-    assert driver.timer == planned, "the second attempt began after the news"
-
-
-def test_news_during_an_attempt_that_succeeds():
-    """LV-4: news during an attempt that succeeds is forgotten."""
-    driver = reach(m.Phase.RETRYING)
-    driver.feed(m.NewsArrived())
-    assert driver.state.key.later
-    driver.connect()
-    assert not driver.state.key.later
 
 
 @pytest.mark.parametrize("given_up", [False, True])
@@ -644,7 +568,7 @@ def test_news_to_those_that_wait_for_an_attempt(given_up):
     driver.now = driver.timer
     key = key.begun(7, key.attempt + 1, driver.now, driver.now + 20.0, driver.now + 30.0)
     driver.state = driver.state._replace(key=key)
-    driver.feed(m.NewsArrived(), driver.now + 1.5)
+    driver.news(1.5)
     key = driver.state.key
     assert key.later
     assert driver.timer == key.lease
@@ -660,7 +584,7 @@ def test_reset_is_safe_in_every_state_any_number_of_times(phase):
     driver = reach(phase)
     before = driver.state
     for _ in range(5):
-        driver.feed(m.ResetRequested())
+        driver.reset()
 
     if phase is m.Phase.CLOSED:
         assert driver.state == before
@@ -674,8 +598,8 @@ def test_close_is_final(phase):
     """CB-10: closing cancels the timer and the attempt, and no attempt starts afterwards."""
     driver = reach(phase)
     was_in_flight = driver.state.in_flight
-    effects = driver.feed(m.CloseRequested())
-    driver.feed(m.CloseRequested())
+    effects = driver.close()
+    driver.close()
 
     assert driver.timer is None or phase is m.Phase.CLOSED
     assert (m.AbandonAttempt() in effects) == was_in_flight
@@ -683,63 +607,17 @@ def test_close_is_final(phase):
     assert driver.kinds().count("Closed") == 1
 
 
-def test_closing_says_how_long_the_connection_had_lasted():
-    """CB-10: the event `Closed` says how long the connection had lasted, or None if there was none."""
-    ready, never = reach(m.Phase.READY), reach(m.Phase.BACKOFF)
-    ready.feed(m.CloseRequested(), ready.now + 7.5)
-    never.feed(m.CloseRequested(), never.now + 7.5)
-
-    assert [driver.events[-1].lived for driver in (ready, never)] == [7.5, None]
-
-
 def test_every_event_says_which_channel():
     """CH-11: a channel's events carry its key, which differs from that of another channel to the same target."""
     one, other = (reach(m.Phase.READY, stable_after=5.0) for _ in range(2))
     for driver in (one, other):
-        driver.lose(0.1)
-        driver.feed(m.CoreRedialled())
-        driver.wake()
-        driver.fail()
-        driver.feed(m.ResetRequested())
-        driver.feed(m.CloseRequested())
+        driver.play("lose:0.1 redial wake fail reset close")
 
     of_connections = [kind for kind in events.ConnectionEvent.__subclasses__() if kind.__module__ == events.__name__]
     assert set(one.kinds()) == {kind.__name__ for kind in of_connections}
     assert {event.channel for event in one.events} == {one.machine.channel}
     assert {event.channel for event in other.events} == {other.machine.channel}
     assert one.machine.channel is not other.machine.channel
-
-
-@pytest.mark.parametrize(
-    ("policy", "lived", "retry_in"),
-    [
-        ({}, 0.25, None),
-        ({"reconnect": Reconnect.EAGER}, 0.25, 0.75),
-        ({"reconnect": Reconnect.EAGER}, 9.0, 0.0),
-        ({"stable_after": 5.0}, 0.25, 0.75),
-        ({"stable_after": 5.0}, 3.0, 0.0),
-        ({"stable_after": 5.0}, 9.0, None),
-    ],
-)
-def test_a_loss_says_when_the_next_attempt_is(policy, lived, retry_in):
-    """CH-11: the event for a lost connection has the wait before the next attempt, or None if none is scheduled."""
-    driver = reach(m.Phase.READY, **policy)
-    driver.lose(lived)
-
-    lost = next(event for event in driver.events if isinstance(event, events.Disconnected))
-    assert lost.retry_in == retry_in
-    assert (driver.state.next_start or driver.now) - driver.now == (retry_in or 0.0)
-
-
-@pytest.mark.parametrize("phase", [m.Phase.BACKOFF, m.Phase.HOLDING, m.Phase.CONNECTING])
-def test_a_late_wake_up_leads_to_one_attempt(phase):
-    """CB-12: waking up an hour late leads to a single attempt, and the next gap is measured from its start."""
-    driver = reach(phase, idle_timeout=math.inf)
-    before = len(driver.starts)
-    driver.feed(m.TimerFired(busy=True), driver.now + 3600)
-
-    assert len(driver.starts) == before + 1
-    assert driver.state.deadline > driver.now
 
 
 @pytest.mark.parametrize("phase", [m.Phase.BACKOFF, m.Phase.HOLDING])
@@ -769,17 +647,6 @@ def test_a_request_right_after_another_may_be_left_out(phase):
     assert driver.state == before._replace(asked=driver.now, key=before.key._replace(asked=driver.now))
 
 
-def test_a_hanging_peer_is_left_alone_when_nobody_asks():
-    """CB-14: a channel without calls stops dialling, even if its attempts follow each other without a pause."""
-    driver = Driver(idle_timeout=50.0)
-    driver.want()
-    while driver.state.phase is not m.Phase.IDLE:
-        driver.wake(busy=False)
-
-    assert len(driver.starts) == 3
-    assert driver.timer is None
-
-
 def test_a_waiting_call_keeps_the_channel_dialling():
     """CB-14: a pending call counts as use, so the channel continues to dial."""
     driver = Driver(idle_timeout=0.5)
@@ -792,44 +659,10 @@ def test_a_waiting_call_keeps_the_channel_dialling():
     assert len(driver.starts) == 21
 
 
-def test_eager_leaves_an_idle_channel_alone():
-    """CB-14: an eager channel does not replace a connection that was unused for the idle timeout."""
-    driver = Driver(reconnect=Reconnect.EAGER, idle_timeout=60.0)
-    driver.want()
-    driver.connect()
-    driver.lose(61.0)
-    assert driver.state.phase is m.Phase.IDLE
-
-    used = Driver(reconnect=Reconnect.EAGER, idle_timeout=60.0)
-    used.want()
-    used.connect()
-    used.lose(61.0, used=used.now + 50.0)
-    assert used.state.phase is m.Phase.CONNECTING
-
-
-def test_transient_failure_is_sticky():
-    """CH-3: after a failed attempt the channel stays in TRANSIENT_FAILURE until READY, even while it dials (A62)."""
-    driver = Driver()
-    driver.want()
-    assert driver.state.state is State.CONNECTING
-    driver.fail()
-    assert driver.state.state is State.TRANSIENT_FAILURE
-    driver.wake()
-    assert driver.state.in_flight
-    assert driver.state.state is State.TRANSIENT_FAILURE
-    driver.connect()
-    assert driver.state.state is State.READY
-
-
 def test_events_tell_the_whole_story():
     """CH-11: the start, failure or success of an attempt, a lost connection, and a reset emit one event each."""
     driver = Driver()
-    driver.want()
-    driver.fail(0.25)
-    driver.wake()
-    driver.connect(0.5)
-    driver.lose(2.0)
-    driver.feed(m.ResetRequested())
+    driver.play("want fail:0.25 wake connect:0.5 lose:2 reset")
 
     assert driver.kinds() == [
         "AttemptStarted",
@@ -935,37 +768,3 @@ TestLifetimes.settings = settings(max_examples=150, stateful_step_count=60, dead
 TestLifetimes.__doc__ = (
     "CB-1, CB-4, CB-10: one attempt and one timer at most, no start before the deadline, closed is final."
 )
-
-
-# A call that arrives after the connection has ended but before its end is reported.
-
-
-@pytest.mark.parametrize(("lived", "phase"), [(0.1, m.Phase.HOLDING), (5.0, m.Phase.CONNECTING)])
-def test_a_call_that_waits_at_the_loss(lived, phase):
-    """CB-7: if a call is pending when the connection is lost, one new attempt starts as soon as allowed."""
-    driver = reach(m.Phase.READY)
-    driver.lose(lived, busy=True)
-    assert driver.state.phase is phase
-    (lost,) = (event for event in driver.events if type(event).__name__ == "Disconnected")
-    assert lost.retry_in == pytest.approx(max(0.0, 1.0 - lived))
-    assert len(driver.starts) == (2 if phase is m.Phase.CONNECTING else 1)
-    driver.want()
-    if phase is m.Phase.HOLDING:
-        driver.wake()
-    assert len(driver.starts) == 2
-
-
-def test_a_call_that_waits_keeps_the_channel_from_being_idle():
-    """CB-14: a pending call counts as use, however long ago the connection was last used."""
-    driver = reach(m.Phase.READY, idle_timeout=10.0)
-    driver.lose(100.0, busy=True)
-    assert driver.state.phase is m.Phase.CONNECTING
-
-
-def test_a_failure_behind_its_deadline_is_repeated_at_once():
-    """CB-4: if an attempt outlasts its backoff, the failure says that the next attempt starts in 0 s, not earlier."""
-    driver = Driver()
-    driver.want()
-    driver.fail(after=15.0)
-    assert driver.events[-2].retry_in == 0.0
-    assert driver.starts == [100.0, 115.0]

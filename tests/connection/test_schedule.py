@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.events import AttemptFailed, AttemptStarted, Failure, Stage, State
-from grpc_backoff.connection.schedule import HEAD_START, STALLED_AFTER, TRIAL, Health, Schedule
+from grpc_backoff.connection.schedule import HEAD_START, STALLED_AFTER, Schedule
 from grpc_backoff.policy.presets import CONNECT
 
 REFUSED = Failure(Stage.TCP, "refused")
@@ -80,6 +80,9 @@ class Manager:
     def lose(self):
         self.feed(m.ConnectionLost("closed", busy=self.busy))
 
+    def reset(self):
+        self.feed(m.ResetRequested())
+
     def read_mail(self):
         self.mail = False
         self.feed(m.ScheduleChanged(busy=self.busy))
@@ -107,7 +110,6 @@ class Process:
         self.starts = []
         self.failed_starts = []
         self.number = 0
-        self.prompt = True
         for _ in range(managers):
             self.join()
 
@@ -157,69 +159,187 @@ class Process:
             raise AssertionError("time stands still")
         self.now = until
 
+    def failing(self, seconds):
+        self.run(seconds, "fail")
 
-def test_side_by_side_while_nothing_is_wrong():
-    """SH-3: once a connection has lasted, every manager dials as soon as it wants one, without waiting for others."""
-    process = Process(managers=5)
-    process.managers[0].want()
-    process.managers[0].succeed()
-    process.run(TRIAL)
-    for manager in process.managers[1:]:
-        manager.want()
-    assert process.starts == [100.0, *[process.now] * 4]
-    assert [manager.phase for manager in process.managers[1:]] == [m.Phase.CONNECTING] * 4
+    def to_deadline(self):
+        self.run(self.schedule.deadline - self.now)
+
+    def later(self, seconds):
+        self.now += seconds
+
+    def find(self, which):
+        """Return a manager by its place; `dialler` is the only one with an attempt, and `other` one without."""
+        if which == "other":
+            return next(manager for manager in self.managers if manager.attempt is None)
+        if which == "dialler":
+            (dialler,) = [manager for manager in self.managers if manager.attempt is not None]
+            return dialler
+        return self.managers[int(which)]
+
+    def play(self, script):
+        """Take these steps: methods of a manager, or of all, and methods of the process, perhaps with seconds."""
+        for name, *which in (word.split(":") for word in script.split()):
+            if hasattr(Manager, name):
+                for manager in [self.find(*which)] if which else self.managers:
+                    getattr(manager, name)()
+            else:
+                of = self.find if name in ("close", "leave") else float
+                getattr(self, name)(*map(of, which))
+        return self
+
+    @property
+    def states(self):
+        return [manager.state.state.name for manager in self.managers]
+
+    @property
+    def attempts(self):
+        return [manager.state.attempt for manager in self.managers]
+
+    @property
+    def failures(self):
+        return [manager.failures for manager in self.managers]
+
+    @property
+    def reasons(self):
+        return [manager.state.failure for manager in self.managers]
+
+    @property
+    def planned(self):
+        """For each manager, how long it takes until its next start."""
+        return [
+            None if manager.state.next_start is None else manager.state.next_start - self.now
+            for manager in self.managers
+        ]
+
+    @property
+    def dialling(self):
+        """The places of the managers with an attempt."""
+        return [place for place, manager in enumerate(self.managers) if manager.attempt is not None]
+
+    @property
+    def since(self):
+        """How long ago the last attempt started."""
+        return self.now - self.starts[-1]
 
 
-def test_the_first_of_all_has_a_head_start():
-    """SH-3: while nothing is known about a key, managers dial 0.25 s apart; a lasting connection lets the rest dial."""
-    process = Process(managers=5)
-    for manager in process.managers:
-        manager.want()
-    assert process.starts == [100.0]
-    assert {manager.state.state for manager in process.managers} == {State.CONNECTING}
-    process.run(HEAD_START + 0.01)
-    assert process.starts == [100.0, 100.0 + HEAD_START]
-    process.managers[0].succeed()
-    process.run(TRIAL)
-    assert process.starts[2:] == [process.now] * 3
+def story(managers, script, policy=None, **seen):
+    """Return how many managers there are, what happens from 100 s on, and what is seen of them then."""
+    return managers, script, policy or {}, seen
 
 
-def test_the_first_connection_has_to_last():
-    """SH-4, CB-7: if the first connection ends right after SETTINGS, the other managers do not dial at once."""
-    process = Process(managers=16)
-    for manager in process.managers:
-        manager.want()
-    process.managers[0].succeed()
-    process.run(TRIAL / 2)
-    process.managers[0].lose()
-    process.run(0.9)
-    assert process.starts == [100.0]
+BUSY = {"idle_timeout": float("inf")}
+BESIDE = "want:0 succeed:0 run:1 want:1 failing:1.5"  # one is READY, and two attempts of another have failed
+ENDED = "want:0 succeed:0 run:1 want:1 fail:1 deliver"  # the same with one failure
+IN_BACKOFF = ["TRANSIENT_FAILURE", "TRANSIENT_FAILURE"]
+STORIES = {
+    # While nothing is wrong.
+    "SH-3: once a connection has lasted, all dial": story(
+        5, "want:0 succeed:0 run:0.1 want", starts=[100.0, *[100.1] * 4], dialling=[1, 2, 3, 4]
+    ),
+    "SH-3: until then, one does": story(5, "want", starts=[100.0], states=["CONNECTING"] * 5),
+    "SH-3: and the next a moment later": story(5, "want run:0.26", starts=[100.0, 100.0 + HEAD_START]),
+    "SH-3: and then the rest": story(
+        5, "want run:0.26 succeed:0 run:0.1", starts=pytest.approx([100.0, 100.25, *[100.36] * 3])
+    ),
+    "SH-4, CB-7: not if the first connection ends at once": story(
+        16, "want succeed:0 run:0.05 lose:0 run:0.9", starts=[100.0]
+    ),
+    "SH-3: a channel that is alone is not tried": story(1, "want succeed:0 join want:1", starts=[100.0, 100.0]),
+    "CB-7: after a young connection, one attempt for each INITIAL_BACKOFF": story(
+        2, "want succeed:0 lose:0 want:0 run:1.99", starts=[100.0, 101.0]
+    ),
+    "SH-5: unless it is cut short": story(
+        2, "want succeed:0 lose:0 want:0 run:1.99 close:dialler run:0", starts=pytest.approx([100.0, 101.0, 101.99])
+    ),
+    # In backoff.
+    "SH-3: whoever asks in backoff fails as the others did": story(
+        2,
+        "want:0 fail:0 deliver want:1",
+        states=IN_BACKOFF,
+        failures=[1, 1],
+        reasons=[REFUSED, REFUSED],
+        planned=[1.0, 1.0],
+        starts=[100.0],
+    ),
+    "SH-3: whoever asks when the next start is free waits for its outcome": story(
+        2, "want:0 fail:0 close:0 join later:2 want:0", states=["CONNECTING", "IDLE"], failures=[0, 0], attempts=[2, 0]
+    ),
+    "SH-4: a success wakes all": story(
+        4, "want failing:30 to_deadline succeed:dialler deliver", dialling=[1, 2, 3], since=0.0
+    ),
+    "SH-3: a dialler that is gone loses its turn": story(
+        2, "want failing:0.5 run:1 leave:dialler run:10", dialling=[0]
+    ),
+    "SH-5: the backoff lives with another manager": story(
+        1, "want fail:0 run:1 fail:0 join close:0 want:0", planned=[pytest.approx(1.6, rel=0.2)], failures=[1]
+    ),
+    # Beside a connection.
+    "SH-3, SH-5: beside a connection, whoever asks dials": story(
+        3, BESIDE + " want:2", states=["READY", "TRANSIENT_FAILURE", "CONNECTING"], failures=[0, 2, 0]
+    ),
+    "SH-5: in a moment": story(3, BESIDE + " want:2 run:0.5", starts=[100.0, 101.0, 102.0, 103.0], attempts=[1, 2, 1]),
+    "SH-4: with success, for all": story(
+        3, BESIDE + " want:2 run:0.5 succeed:2 deliver run:0.1", failures=[0, 2, 0], dialling=[1]
+    ),
+    "SH-3: or without": story(
+        3,
+        BESIDE + " want:2 run:0.5 fail:2 deliver run:0.1",
+        failures=[0, 2, 1],
+        dialling=[],
+        reasons=[None, REFUSED, REFUSED],
+    ),
+    "SH-3: even so, one attempt at a time": story(
+        3,
+        BESIDE + " run:1.5 want:2 run:0.5",
+        states=["READY", "TRANSIENT_FAILURE", "CONNECTING"],
+        failures=[0, 2, 0],
+        dialling=[1],
+    ),
+    "SH-3: whose failure fails those who wait for it": story(
+        3,
+        BESIDE + " run:1.5 want:2 run:0.5 fail:1 deliver",
+        states=["READY", *IN_BACKOFF],
+        failures=[0, 3, 1],
+        reasons=[None, REFUSED, REFUSED],
+        attempts=[1, 3, 3],
+    ),
+    "SH-3: a connection that was lost says nothing": story(
+        3, ENDED + " lose:0 want:2", states=["IDLE", *IN_BACKOFF], failures=[0, 1, 1]
+    ),
+    "SH-3: nor one that counts as a failure": story(
+        3,
+        ENDED + " lose:0 want:2",
+        {"stable_after": 60.0},
+        states=["TRANSIENT_FAILURE", *IN_BACKOFF],
+        failures=[2, 1, 1],
+    ),
+    "SH-3: nor one that was closed": story(3, ENDED + " close:0 want:1", states=IN_BACKOFF, failures=[1, 1]),
+    "SH-3: nor one whose manager is gone": story(3, ENDED + " leave:0 want:1", states=IN_BACKOFF, failures=[1, 1]),
+    # Resets.
+    "SH-6: a reset by any channel makes the key dial": story(
+        3, "want:0 want:1 failing:100 reset:2 failing:0", BUSY, since=0.0
+    ),
+    "SH-6: a second one waits": story(
+        3, "want:0 want:1 failing:100 reset:2 failing:0 later:0.25 reset:1 failing:0.5", BUSY, since=0.75
+    ),
+    "SH-6: for INITIAL_BACKOFF": story(
+        3, "want:0 want:1 failing:100 reset:2 failing:0 later:0.25 reset:1 failing:1", BUSY, since=0.25
+    ),
+    "SH-6: a reset makes another's attempt the first": story(
+        2, "want failing:100 to_deadline reset:other deliver fail:dialler", BUSY, attempts=[1, 1]
+    ),
+    "SH-6: whose gap is INITIAL_BACKOFF": story(
+        2, "want failing:100 to_deadline reset:other deliver fail:dialler run:1", BUSY, since=0.0, attempts=[2, 2]
+    ),
+}
 
 
-def test_a_channel_that_is_alone_is_not_tried():
-    """SH-3: if a key's only channel has connected, a channel that is created afterwards dials at once."""
-    process = Process(managers=1)
-    process.managers[0].want()
-    process.managers[0].succeed()
-    process.join().want()
-    assert process.starts == [100.0] * 2
-
-
-def test_one_start_for_each_initial_backoff_behind_a_young_end():
-    """CB-7: after a short-lived connection, an attempt in flight keeps the other managers from dialling."""
-    process = Process(managers=2)
-    for manager in process.managers:
-        manager.want()
-    process.managers[0].succeed()
-    process.managers[0].lose()
-    process.managers[0].want()
-    process.run(1.0)
-    (dialler,) = [manager for manager in process.managers if manager.attempt is not None]
-    process.run(0.99)
-    assert process.starts == [100.0, 101.0]
-    process.close(dialler)  # an attempt cut short holds nothing back (SH-5)
-    process.run(0.0)
-    assert process.starts == [100.0, 101.0, process.now]
+@pytest.mark.parametrize(("managers", "script", "policy", "seen"), STORIES.values(), ids=STORIES)
+def test_story(managers, script, policy, seen):
+    """SH-3 to SH-6, CB-7: these steps have these effects; the name of each case gives its rule."""
+    process = Process(managers, **policy).play(script)
+    assert {name: getattr(process, name) for name in seen} == seen
 
 
 def test_one_attempt_for_all_in_backoff():
@@ -239,118 +359,20 @@ def test_one_attempt_for_all_in_backoff():
     assert idle.failures == 0
 
 
-def test_whoever_asks_in_backoff_has_the_same_failure():
-    """SH-3: a manager that asks during the key's backoff fails with the last failure and does not dial."""
-    process = Process(managers=2)
-    first, second = process.managers
-    first.want()
-    first.fail()
-    process.deliver()
-    second.want()
-    assert (second.state.state, second.state.failure, second.failures) == (State.TRANSIENT_FAILURE, REFUSED, 1)
-    assert second.state.next_start == 101.0
-    assert process.starts == [100.0]
-
-
-def beside_a_connection():
-    """Return a process with a READY manager, one whose two attempts have failed, and one that has not asked yet."""
-    process = Process(managers=3)
-    up, failing, _ = process.managers
-    up.want()
-    up.succeed()
-    process.run(1)
-    failing.want()
-    process.run(1.5, "fail")
-    assert process.starts == [100.0, 101.0, 102.0]
-    return process
-
-
-@pytest.mark.parametrize("outcome", ["succeed", "fail"])
-def test_whoever_asks_beside_a_connection_dials(outcome):
-    """SH-3, SH-5: while a manager is READY, a failure does not apply to one that asks later: it dials in a moment."""
-    process = beside_a_connection()
-    _, failing, fresh = process.managers
-    fresh.want()
-    assert (fresh.state.state, fresh.failures, fresh.state.next_start) == (State.CONNECTING, 0, 103.0)
-    process.run(0.5)
-    assert (process.starts[3:], fresh.state.attempt) == ([103.0], 1)
-    getattr(fresh, outcome)()
-    process.deliver()
-    assert (fresh.failures, process.schedule.failing) == ((0, False) if outcome == "succeed" else (1, True))
-    process.run(TRIAL)
-    assert (failing.attempt is None) == (outcome == "fail")
-
-
-def test_whoever_asks_beside_a_connection_waits_for_an_attempt_in_flight():
-    """SH-3: even then, there is one attempt at a time, and its failure also fails those who wait for it."""
-    process = beside_a_connection()
-    _, failing, fresh = process.managers
-    process.run(1.5)
-    assert failing.attempt is not None
-    fresh.want()
-    process.run(0.5)
-    assert (fresh.phase, fresh.failures, fresh.attempt) == (m.Phase.HOLDING, 0, None)
-    failing.fail()
-    process.deliver()
-    assert (fresh.phase, fresh.failures, fresh.state.failure) == (m.Phase.BACKOFF, 1, REFUSED)
-    assert process.schedule.attempt == 3
-
-
-@pytest.mark.parametrize("end", ["lose", "close", "leave", "unstable"])
-def test_a_connection_that_has_ended_says_nothing(end):
-    """SH-3: once no manager is READY, the failure applies to one that asks later, however the connection ended."""
-    process = Process(managers=3, stable_after=60.0 if end == "unstable" else 0.0)
-    up, failing, fresh = process.managers
-    up.want()
-    up.succeed()
-    process.run(1)
-    failing.want()
-    failing.fail()
-    process.deliver()
-    {"close": process.close, "leave": process.leave}.get(end, Manager.lose)(up)
-    fresh.want()
-    assert (fresh.state.state, fresh.failures) == (State.TRANSIENT_FAILURE, 1)
-
-
 def test_attempts_beside_the_first_failure_are_given_up():
     """SH-3: when one of several attempts in flight fails, the others are abandoned and report the same failure."""
     process = Process(managers=3)
-    process.managers[0].want()
-    process.managers[0].succeed()
-    process.run(2)
-    process.managers[0].lose()
-    for manager in process.managers:
-        manager.want()
-    for _ in process.managers:
-        process.run(HEAD_START + 0.01)
-    assert [manager.attempt is not None for manager in process.managers] == [True] * 3
-    process.managers[1].fail()
-    process.deliver()
-    assert [manager.attempt for manager in process.managers] == [None] * 3
+    process.play("want:0 succeed:0 run:2 lose:0 want run:0.8")
+    assert process.dialling == [0, 1, 2]
+    process.play("fail:1 deliver")
+    assert process.dialling == []
     assert [type(event) for event in process.managers[2].events] == [AttemptStarted, AttemptFailed]
     assert [event.attempt_id for event in process.managers[2].events] == [process.managers[2].state.attempt_id] * 2
 
 
-def test_a_success_wakes_all():
-    """SH-4: when one attempt succeeds, all sleeping managers dial at once."""
-    process = Process(managers=4)
-    for manager in process.managers:
-        manager.want()
-    process.run(30, "fail")
-    count = len(process.starts)
-    process.run(process.schedule.deadline - process.now)
-    (dialler,) = [manager for manager in process.managers if manager.attempt is not None]
-    dialler.succeed()
-    process.deliver()
-    assert process.starts[count:] == [process.now] * 4
-    assert process.schedule.health is Health.WELL
-
-
 def test_the_backoff_ends_with_the_last_manager():
     """SH-5: once all managers are gone, INITIAL_BACKOFF still applies, but a longer backoff does not."""
-    process = Process(managers=1)
-    process.managers[0].want()
-    process.run(30, "fail")
+    process = Process(managers=1).play("want failing:30")
     last = process.starts[-1]
     process.now = last + 0.25
     process.close(process.managers[0])
@@ -361,31 +383,6 @@ def test_the_backoff_ends_with_the_last_manager():
     process.run(0.8)
     assert process.starts[-1] == last + 1.0
     assert again.state.attempt == 1
-
-
-def test_the_backoff_lives_with_another_manager():
-    """SH-5: a new channel continues the backoff if it was created before the old one was closed."""
-    process = Process(managers=1, idle_timeout=float("inf"))
-    process.managers[0].want()
-    process.run(30, "fail")
-    deadline = process.schedule.deadline
-    process.join()
-    process.close(process.managers[0])
-    process.managers[0].want()
-    assert process.managers[0].state.next_start == deadline
-
-
-def test_whoever_asks_when_the_next_start_is_free_waits_for_its_outcome():
-    """SH-3: a channel that asks when an attempt may start makes that attempt, and its calls wait for the outcome."""
-    process = Process(managers=2)
-    first, second = process.managers
-    first.want()
-    first.fail()
-    process.close(first)
-    process.join()
-    process.now += 2
-    process.managers[0].want()
-    assert (second.state.state, second.state.attempt, second.failures) == (State.CONNECTING, 2, 0)
 
 
 def test_a_closed_connection_leaves_nothing_behind():
@@ -422,12 +419,8 @@ def test_a_dialler_that_stalls_loses_its_turn(reset):
     CB-9: a reset through the one that stalled makes the other's attempt the first of a new series, and not its own.
     """
     process = Process(managers=2)
-    for manager in process.managers:
-        manager.want()
-    process.run(0.5, "fail")
-    process.run(1.0)
-    (dialler,) = [manager for manager in process.managers if manager.attempt is not None]
-    (other,) = [manager for manager in process.managers if manager is not dialler]
+    process.play("want failing:0.5 run:1")
+    dialler, other = process.find("dialler"), process.find("other")
     began, deadline = process.starts[-1], process.schedule.deadline
     process.run(10)
     assert process.starts[-1] == began, "it is silent, and not stalled"
@@ -448,9 +441,7 @@ def test_news_that_comes_before_a_late_timer_leaves_no_call_behind():
     """CB-14: a call that was pending while its loop stalled beyond the idle timeout still gets a connection."""
     process = Process(managers=2, idle_timeout=10.0)
     user, late = process.managers
-    for manager in process.managers:
-        manager.want()
-    process.run(1, "fail")
+    process.play("want failing:1")
     late.stalled = True
     for _ in range(12):
         user.want()
@@ -463,27 +454,11 @@ def test_news_that_comes_before_a_late_timer_leaves_no_call_behind():
     assert late.phase is m.Phase.READY
 
 
-def test_a_dialler_that_is_gone_loses_its_turn():
-    """SH-3: if the event loop of the dialling manager is closed, another manager dials at the next start."""
-    process = Process(managers=2)
-    for manager in process.managers:
-        manager.want()
-    process.run(0.5, "fail")
-    process.run(1.0)
-    (dialler,) = [manager for manager in process.managers if manager.attempt is not None]
-    process.leave(dialler)
-    count = len(process.starts)
-    process.run(10, "fail")
-    assert len(process.starts) > count
-
-
 def test_a_dialler_that_began_alone_shows_life_to_who_comes():
     """SH-3: a manager that started its turn alone loses the turn if it stalls after another manager has joined."""
     process = Process(managers=1)
     alone = process.managers[0]
-    alone.want()
-    process.run(0.5, "fail")
-    process.run(1.0)
+    process.play("want failing:0.5 run:1")
     began = process.starts[-1]
     assert alone.attempt == began
     other = process.join()
@@ -496,47 +471,10 @@ def test_a_dialler_that_began_alone_shows_life_to_who_comes():
     assert other.attempt is not None
 
 
-def test_a_reset_reaches_the_key():
-    """SH-6: a reset by any channel makes the key dial; a second reset takes effect after INITIAL_BACKOFF."""
-    process = Process(managers=3, idle_timeout=float("inf"))
-    for manager in process.managers[:2]:
-        manager.want()
-    process.run(100, "fail")
-    at = process.now
-    process.managers[2].feed(m.ResetRequested())
-    process.run(0.0, "fail")
-    assert process.starts[-1] == at
-    process.now += 0.25
-    process.managers[1].feed(m.ResetRequested())
-    process.run(0.5, "fail")
-    assert process.starts[-1] == at
-    process.run(0.5, "fail")
-    assert process.starts[-1] == at + 1.0
-
-
-def test_a_reset_during_anothers_attempt():
-    """SH-6: after a reset by any channel the attempt in flight continues, and the gap after it is INITIAL_BACKOFF."""
-    process = Process(managers=2, idle_timeout=float("inf"))
-    for manager in process.managers:
-        manager.want()
-    process.run(100, "fail")
-    process.run(process.schedule.deadline - process.now)
-    began = process.starts[-1]
-    (dialler,) = [manager for manager in process.managers if manager.attempt is not None]
-    (other,) = [manager for manager in process.managers if manager is not dialler]
-    other.feed(m.ResetRequested())
-    process.deliver()
-    dialler.fail()
-    assert dialler.state.attempt == 1
-    process.run(1.5, "fail")
-    assert process.starts[-2:] == [began, began + 1.0]
-
-
 def test_only_news_of_the_key_is_passed_on():
     """SH-7: events that concern one connection alone are not sent to the other managers."""
     process = Process(managers=3)
-    for manager in process.managers:
-        manager.want()
+    process.play("want")
     process.run(0.0, "succeed")
     for manager in process.managers:
         manager.told.clear()

@@ -15,14 +15,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Connected, CoreRedial, Disconnected, Stage, aio
-from grpc_backoff.config.settings import CONNECTING
-from grpc_backoff.policy.checks import Unit
-from grpc_backoff.testing.front import (
-    FlakyFront,
-    healthy,
-    settings_then_close,
-    silent,
-)
+from grpc_backoff.testing.front import FlakyFront, healthy, settings_then_close, silent
 from grpc_judge.runner.process import free_port
 from tests.both_apis.log import Log
 from tests.echo import Echo, EchoStub, Message, serving
@@ -36,30 +29,8 @@ FAST = [
 ]
 
 
-@pytest.fixture(params=["options", "file"])
-def file(request, tmp_path):
-    """Return the path of the file that holds the settings, or None if they are passed as options."""
-    return tmp_path / "backoff.toml" if request.param == "file" else None
-
-
-def in_file(options, file):
-    """Write the options that a settings file supports to `file`, in seconds, and return the others."""
-    settings = {setting.option: setting for setting in CONNECTING}
-    lines = ["[connection]"]
-    for key, value in options:
-        if key in settings:
-            seconds = value / 1000 if settings[key].unit is Unit.MILLISECONDS else value
-            lines.append(f"{settings[key].name} = {seconds!r}")
-    file.write_text("\n".join(lines).replace("'", '"'))
-    return [option for option in options if option[0] not in settings]
-
-
-def channel_to(target, log, options=FAST, file=None, **how):
-    if file is not None:
-        options, how["config"] = in_file(options, file), file
-    if "credentials" in how:
-        return aio.secure_channel(target, how.pop("credentials"), options=options, listeners=[log.append], **how)
-    return aio.insecure_channel(target, options=options, listeners=[log.append], **how)
+def channel_to(target, log, options=FAST):
+    return aio.insecure_channel(target, options=options, listeners=[log.append])
 
 
 async def answer(channel, **how):
@@ -154,12 +125,12 @@ async def test_a_running_stream_outlives_goaway():
         assert await stream.read() is grpc.aio.EOF
 
 
-async def test_frozen_server(file):
+async def test_frozen_server():
     """CB-3, CB-6: while a server is frozen (SIGSTOP), attempts time out; after SIGCONT, the channel connects."""
     log = Log()
     async with ServerProcess(free_port()) as server:
         await server.freeze()
-        async with channel_to(f"127.0.0.1:{server.port}", log, file=file) as channel:
+        async with channel_to(f"127.0.0.1:{server.port}", log) as channel:
             call = EchoStub(channel).Unary(Message(text="later"), wait_for_ready=True, timeout=60)
             await log.arrived(AttemptFailed, 2)
             assert not log.of(Connected)
@@ -266,14 +237,11 @@ async def test_a_name_that_moves(stray):
         await asyncio.gather(*strays, return_exceptions=True)
 
 
-async def test_stable_after_on_the_wire(file):
+async def test_stable_after_on_the_wire():
     """CB-8: with `stable_after`, a peer that hangs up after SETTINGS is dialled with a growing backoff."""
     log = Log()
     options = [*FAST, ("grpc_backoff.stable_after", 5), ("grpc_backoff.reconnect", "eager")]
-    async with (
-        FlakyFront(settings_then_close(0.02)) as front,
-        channel_to(front.target, log, options, file=file) as channel,
-    ):
+    async with FlakyFront(settings_then_close(0.02)) as front, channel_to(front.target, log, options) as channel:
         call = EchoStub(channel).Unary(Message(), wait_for_ready=True, timeout=30)
         await log.arrived(AttemptStarted, 5)
         call.cancel()

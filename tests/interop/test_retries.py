@@ -169,6 +169,7 @@ class Refused:
 
     def __init__(self, behaviour, retry):
         self.behaviour, self.retry = behaviour, retry
+        self.budget = RetryBudget(max_tokens=4, token_ratio=0.1)
         self.service, self.heard = RetryService(), []
 
     async def outcome(self):
@@ -176,12 +177,12 @@ class Refused:
             serving(self.service) as port,
             FlakyFront(self.behaviour, upstream=("127.0.0.1", port)) as front,
             aio.insecure_channel(
-                front.target, options=QUICK, retry=self.retry, listeners=[self.heard.append]
+                front.target, options=QUICK, retry=self.retry, retry_budget=self.budget, listeners=[self.heard.append]
             ) as channel,
         ):
             call = EchoStub(channel).Unary(Message(text="a"), timeout=60)
             code = await call.code()
-            self.connections = len(front.visits)
+            self.connections, self.tokens = len(front.visits), channel._calls.tokens
         self.retries = [event.source for event in self.heard if isinstance(event, CallRetried)]
         self.before = [seen.before for seen in self.service.tries["a"]]
         return code
@@ -198,11 +199,16 @@ async def test_the_core_still_makes_a_refused_call_again(retry):
 
 
 async def test_a_refused_call_is_made_again_once():
-    """RT-10, A6: if all methods are retried, this layer retries a refusal once; a second one counts as a failure."""
+    """RT-9, RT-10, A6: if all methods are retried, this layer retries a refusal once; a second one is a failure.
+
+    A refusal costs no token, because it says nothing about the server's health.
+    """
     refused = await retried(1, [WaitSource.REFUSED])
     assert refused.before == [None], "such an attempt does not count"
+    assert refused.tokens.left == 4
     refused = await retried(2, [WaitSource.REFUSED, WaitSource.SCHEDULE])
     assert refused.before == ["1"]
+    assert refused.tokens.left == pytest.approx(3.1)
 
 
 async def retried(times, sources):
@@ -216,28 +222,6 @@ async def retried(times, sources):
         if refused.retries == sources:
             return refused
     raise AssertionError(f"{refused.retries}: expected {sources}")
-
-
-async def test_a_refused_call_costs_no_token():
-    """RT-9, A6: a refused call costs no token, because it says nothing about the server's health.
-
-    A loop that is late sometimes mistakes a refusal for a failure, so up to five calls are made.
-    """
-    assert 2 in [await tokens_left() for _ in range(5)]
-
-
-async def tokens_left():
-    """Return how many of two tokens a call leaves whose first attempt was refused. One failure would stop retries."""
-    budget = RetryBudget(max_tokens=2, token_ratio=0.1)
-    async with (
-        serving(RetryService()) as port,
-        FlakyFront(goaway(1, 0), upstream=("127.0.0.1", port)) as front,
-        aio.insecure_channel(front.target, options=QUICK, retry="retry: 3", retry_budget=budget) as channel,
-    ):
-        code = await EchoStub(channel).Unary(Message(text="a"), timeout=60).code()
-        left = channel._calls.tokens.left
-        assert (code is CODE.OK) == (left == 2)
-        return left
 
 
 async def test_a_call_that_was_taken_is_not_refused():

@@ -17,7 +17,7 @@ from grpc_backoff import ConnectError, Stage
 from grpc_backoff.config.target import parse_target
 from grpc_backoff.probe import dial
 from grpc_backoff.probe.dial import in_words, reach, resolve, secure, security_of
-from grpc_backoff.testing.front import FlakyFront, accept_close, silent
+from grpc_backoff.testing.front import FlakyFront, silent
 from tests.peers import client_tls, deaf_port, nothing_left, peer, says, server_tls
 
 CA = trustme.CA()
@@ -136,26 +136,6 @@ def test_the_most_telling_error(errors, telling):
     assert dial._most_telling(errors) is errors[telling]
 
 
-async def test_a_unix_socket_without_room(tmp_path):
-    """CB-6: a Unix socket whose backlog is full fails to connect, although asyncio reports success."""
-    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as before:
-        listener.bind(f"{tmp_path}/s")
-        listener.listen(0)
-        before.connect(f"{tmp_path}/s")
-        async with nothing_left():
-            found = await failure(reach([address(f"unix:{tmp_path}/s")]))
-    assert found.failure.stage is Stage.TCP
-
-
-@pytest.mark.parametrize("path", ["nowhere", "x" * 200])
-async def test_no_unix_socket(tmp_path, path):
-    """CH-11: a Unix socket that does not exist, or whose path is too long, fails at stage tcp."""
-    async with nothing_left():
-        found = await failure(reach([address(f"unix:{tmp_path}/{path}")]))
-    assert found.failure.stage is Stage.TCP
-    assert path in found.failure.reason
-
-
 async def test_cancelling_closes_every_socket():
     """CB-10: cancelling while two addresses are being tried closes both sockets."""
     with deaf_port() as one, deaf_port() as two:
@@ -210,31 +190,6 @@ async def test_without_tls_there_is_nothing_to_agree_on(monkeypatch):
         assert security_of(transport) is None
         transport.abort()
         await asyncio.sleep(0.01)
-
-
-@pytest.mark.parametrize(
-    ("certificate", "words"),
-    [
-        (CA.issue_cert("other.example"), "Hostname mismatch"),
-        (CA.issue_cert("localhost", not_after=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)), "has expired"),
-        (trustme.CA().issue_cert("localhost"), "unable to get local issuer certificate"),
-    ],
-)
-async def test_a_certificate_that_is_not_accepted(certificate, words):
-    """CH-11: a certificate that is not accepted fails at stage tls with OpenSSL's reason."""
-    async with peer(says("hold"), tls=server_tls(certificate)) as target, nothing_left():
-        found = await failure(shake_hands(target, client_tls(CA)))
-    assert found.failure.stage is Stage.TLS
-    assert words in found.failure.reason
-    assert isinstance(found.__cause__, ssl.SSLCertVerificationError)
-
-
-async def test_a_server_that_closes_during_the_handshake():
-    """CH-11: if a server closes the connection during the handshake, the failure says so and is at stage tls."""
-    async with FlakyFront(accept_close) as front, nothing_left():
-        found = await failure(shake_hands(front.target, client_tls(CA)))
-    assert found.failure.stage is Stage.TLS
-    assert "closed the connection during the handshake" in found.failure.reason or "reset" in found.failure.reason
 
 
 @pytest.mark.parametrize("name", [".example", "a..b", "", "a\0b", "x" * 300])

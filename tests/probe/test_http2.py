@@ -25,7 +25,6 @@ from grpc_backoff.testing.checks import check_connector
 from grpc_backoff.testing.front import (
     FlakyFront,
     accept_close,
-    accept_reset,
     http1_answer,
     settings_only,
     settings_then_close,
@@ -39,7 +38,6 @@ from tests.peers import (
     deaf_port,
     goaway,
     nothing_left,
-    openssl_peer,
     peer,
     says,
     server_tls,
@@ -50,6 +48,12 @@ CERTIFICATE = CA.issue_cert("localhost", "127.0.0.1")
 SLOW = 10.0
 """A time limit in seconds, much longer than anything here takes."""
 CLOSED_WITHIN = 0.25 + 0.5  # CB-3, and slack for a busy machine
+
+
+@pytest.fixture(params=[False, True], ids=["plaintext", "TLS"])
+def tls(request):
+    """Return how to dial a server, and how to serve, in plaintext and with TLS."""
+    return ({"tls": client_tls(CA)}, {"tls": server_tls(CERTIFICATE)}) if request.param else ({}, {})
 
 
 async def connected(target, **how):
@@ -137,56 +141,6 @@ async def test_what_listens_to_the_stages_may_raise(caplog):
 # Failures at every stage.
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "words", "head"),
-    [
-        (accept_close, "it had sent nothing", b""),
-        (accept_reset, "it had sent nothing", b""),
-        (http1_answer, "it answered in HTTP/1: 'HTTP/1.1 400 Bad Request'", b"HTTP/1.1 400 "),
-    ],
-)
-async def test_no_settings(behaviour, words, head):
-    """CB-6, CH-11: without SETTINGS, the attempt fails at stage settings, and the reason says what came instead."""
-    async with FlakyFront(behaviour) as front, nothing_left():
-        error = await failure(front.target)
-        assert error.failure.stage is Stage.SETTINGS
-        assert error.failure.reason.startswith(f"{front.target}: ")
-        assert words in error.failure.reason
-    assert isinstance(error.__cause__, NoSettings)
-    assert error.__cause__.head.startswith(head)
-
-
-@pytest.mark.parametrize(
-    ("steps", "words"),
-    [
-        (["read", b"\x15\x03\x01\x00\x02\x02\x16"], "it answered in TLS"),
-        (["read", b"SSH-2.0-x\r\n", "hold"], "it does not speak HTTP/2"),
-        (["read", goaway(), "hold"], "its first frame was GoAway"),
-        (["read", SETTINGS[:10]], "it stopped in the middle of its SETTINGS frame"),
-    ],
-)
-async def test_something_else_than_settings(steps, words):
-    """CB-6, CH-11: bytes other than SETTINGS are described, and the attempt fails without waiting for the limit."""
-    async with peer(says(*steps)) as target, nothing_left():
-        error = await failure(target)
-    assert error.failure.stage is Stage.SETTINGS
-    assert words in error.failure.reason
-
-
-async def test_refused():
-    """CH-11: a refused connection fails at stage tcp."""
-    async with FlakyFront(silent) as front, nothing_left():
-        await front.refuse()
-        error = await failure(front.target)
-    assert error.failure.stage is Stage.TCP
-    assert error.failure.reason == f"{front.target}: Connection refused"
-
-
-async def test_no_such_name():
-    """CH-11: a name that does not exist fails at stage resolve."""
-    assert (await failure("no-such-host.invalid:1", limit=9.0)).failure.stage is Stage.RESOLVE
-
-
 @pytest.mark.parametrize("alpn", [(), ("http/1.1",)])
 async def test_no_http2_behind_tls(alpn):
     """CH-8: without h2 by ALPN, the attempt fails at stage tls, as with gRPC, and no preface is sent."""
@@ -205,29 +159,6 @@ async def test_no_http2_behind_tls(alpn):
     assert "ALPN 'h2' is required; the server chose none" in error.failure.reason
     assert isinstance(error.__cause__, WrongAlpn)
     assert b"".join(heard) == b""
-
-
-async def test_tls_to_a_plaintext_port():
-    """CH-11: TLS to a plaintext port fails at stage tls."""
-    async with serving() as port, nothing_left():
-        error = await failure(f"localhost:{port}", tls=client_tls(CA))
-    assert error.failure.stage is Stage.TLS
-    assert "wrong version number" in error.failure.reason
-
-
-async def test_plaintext_to_a_tls_port():
-    """CH-11: plaintext to a TLS port fails at stage settings."""
-    async with nothing_left(), openssl_peer(server_tls(CERTIFICATE)) as target:
-        error = await failure(target)
-    assert error.failure.stage is Stage.SETTINGS
-
-
-async def test_a_client_certificate_is_missing():
-    """CH-11: a missing client certificate fails at stage tls, even though TLS 1.3 reports it after the handshake."""
-    async with nothing_left(), openssl_peer(server_tls(CERTIFICATE, clients=CA)) as target:
-        error = await failure(target, tls=client_tls(CA))
-    assert error.failure.stage is Stage.TLS
-    assert "certificate required" in error.failure.reason
 
 
 async def test_a_client_certificate():
@@ -361,12 +292,11 @@ async def cancelled_at(moment, target, **how):
     return outcome
 
 
-@pytest.mark.parametrize("behind_tls", [False, True])
-async def test_cancelled_at_every_step(behind_tls):
+async def test_cancelled_at_every_step(tls):
     """CB-10: an attempt may be cancelled at any step and leaves neither socket nor task."""
-    how = {"tls": client_tls(CA)} if behind_tls else {}
-    async with peer(says(SETTINGS, "hold"), tls=server_tls(CERTIFICATE) if how else None) as target:
-        outcomes = [await cancelled_at(moment, target, **how) for moment in (*range(60), 100_000)]
+    dial, serve = tls
+    async with peer(says(SETTINGS, "hold"), **serve) as target:
+        outcomes = [await cancelled_at(moment, target, **dial) for moment in (*range(60), 100_000)]
     cancelled = [isinstance(each, asyncio.CancelledError) for each in outcomes]
     assert cancelled[0]
     assert not cancelled[-1], "the last ones were over before"
@@ -456,12 +386,11 @@ async def test_it_answers_pings():
         ([b"\xff" * 50, "hold"], False, "it announced a frame of"),
     ],
 )
-@pytest.mark.parametrize("behind_tls", [False, True])
-async def test_how_it_ends(steps, graceful, words, behind_tls):
+async def test_how_it_ends(steps, graceful, words, tls):
     """CB-8: a GOAWAY, a close and a protocol violation are distinguished, and nothing is left open."""
-    how = {"tls": client_tls(CA)} if behind_tls else {}
-    async with peer(says(SETTINGS, *steps), tls=server_tls(CERTIFICATE) if how else None) as target, nothing_left():
-        _, connection = await connected(target, **how)
+    dial, serve = tls
+    async with peer(says(SETTINGS, *steps), **serve) as target, nothing_left():
+        _, connection = await connected(target, **dial)
         loss = await lost(connection)
         await asyncio.wait_for(connection.closed, SLOW)
     assert loss.graceful is graceful
@@ -510,8 +439,7 @@ async def test_retiring_says_goaway():
         assert heard[-1].endswith(goaway())
 
 
-@pytest.mark.parametrize("behind_tls", [False, True])
-async def test_a_server_that_does_not_read_holds_nothing_up(behind_tls):
+async def test_a_server_that_does_not_read_holds_nothing_up(tls):
     """CB-10: closing takes at most 250 ms, even if the server does not read."""
     stopped = asyncio.Event()
 
@@ -520,9 +448,9 @@ async def test_a_server_that_does_not_read_holds_nothing_up(behind_tls):
         writer.transport.pause_reading()
         await stopped.wait()
 
-    how = {"tls": client_tls(CA)} if behind_tls else {}
-    async with nothing_left(), peer(behave, tls=server_tls(CERTIFICATE) if how else None) as target:
-        connector, _ = await connected(target, **how)
+    dial, serve = tls
+    async with nothing_left(), peer(behave, **serve) as target:
+        connector, _ = await connected(target, **dial)
         began = time.monotonic()
         await asyncio.wait_for(connector.close(None), SLOW)
         assert time.monotonic() - began <= CLOSED_WITHIN
@@ -571,8 +499,7 @@ async def test_pings_of_a_server_that_reads_no_answers_do_not_pile_up(reads_at_l
         reads.set()
 
 
-@pytest.mark.parametrize("behind_tls", [False, True])
-async def test_a_flood_of_pings_leaves_the_loop_free(behind_tls, monkeypatch):
+async def test_a_flood_of_pings_leaves_the_loop_free(tls, monkeypatch):
     """CB-12: during a flood of PINGs, at most a few KiB are processed before other tasks run."""
     understood = []
     feed = Wire.feed
@@ -585,9 +512,9 @@ async def test_a_flood_of_pings_leaves_the_loop_free(behind_tls, monkeypatch):
             await writer.drain()
             await reader.read(65536)
 
-    how = {"tls": client_tls(CA)} if behind_tls else {}
-    async with peer(behave, tls=server_tls(CERTIFICATE) if how else None) as target:
-        connector, connection = await connected(target, **how)
+    dial, serve = tls
+    async with peer(behave, **serve) as target:
+        connector, connection = await connected(target, **dial)
         while sum(understood) < 64 * 1024:
             before = sum(understood)
             await asyncio.sleep(0)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-import pytest
 import trustme
 
 from grpc_backoff.config.target import parse_target
 from grpc_backoff.probe.looks import Plaintext, look_at_certificate, look_for_tls, look_in_plaintext
-from grpc_backoff.testing.front import FlakyFront, accept_close, http1_answer, settings_only, silent
+from grpc_backoff.testing.front import FlakyFront, silent
 from tests.peers import nothing_left, openssl_peer, peer, server_tls
 
 CERTIFICATE = trustme.CA().issue_cert("localhost")
@@ -19,18 +18,6 @@ CERTIFICATE = trustme.CA().issue_cert("localhost")
 def address(target):
     [found] = parse_target(target).addresses
     return found
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "settings", "head"),
-    [(settings_only, True, b""), (accept_close, False, b""), (http1_answer, False, b"HTTP/1.1 400 Bad Request")],
-)
-async def test_in_plaintext(behaviour, settings, head):
-    """CH-11: `look_in_plaintext` reports whether the server sent SETTINGS, and otherwise its first bytes."""
-    async with FlakyFront(behaviour) as front, nothing_left():
-        found = await look_in_plaintext(address(front.target))
-    assert found.settings is settings
-    assert found.head.startswith(head)
 
 
 async def test_when_nobody_is_there_any_more():
@@ -73,12 +60,6 @@ async def test_for_an_older_tls():
     async with openssl_peer(server_tls(CERTIFICATE)) as target:
         found = await look_for_tls(address(target), "localhost", newest=ssl.TLSVersion.TLSv1_2)
     assert found.version == "TLSv1.2"
-
-
-async def test_for_tls_in_plaintext():
-    """CH-11: `look_for_tls` returns None for a plaintext port."""
-    async with FlakyFront(http1_answer) as front, nothing_left():
-        assert await look_for_tls(address(front.target), "localhost") is None
 
 
 async def test_a_silent_server_is_not_waited_for_long(monkeypatch):
