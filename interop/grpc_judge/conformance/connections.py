@@ -120,12 +120,19 @@ def no_flood(evidence: Evidence) -> Iterator[Measure]:
 def stable_after(evidence: Evidence) -> Iterator[Measure]:
     """With `stable-after`, a connection lost too soon counts as a failed attempt, so the backoff grows.
 
-    Check the gaps, ignoring one early connection as `no_flood` does.
+    Ignore one early connection, as `no_flood` does, or two in a row, since here the connection that was dialled for one
+    call also ends just as the next is assigned to it. Each may delay the next attempt by one INITIAL_BACKOFF.
     """
-    series = without_one_early(accepted(evidence.visits), evidence)
-    own = evidence.schedule.fewest_starts(evidence.seconds, evidence.terms, evidence.slack)
-    yield attempts(series, min(own, evidence.terms.fewest_starts(evidence.seconds)))
-    yield from measured(series, evidence)
+    starts = accepted(evidence.visits)
+    series = without_one_early(starts, evidence, in_a_row=2)
+    delay = (len(starts) - len(series)) * evidence.terms.initial
+    left = evidence.seconds - delay
+    own = evidence.schedule.fewest_starts(left, evidence.terms, evidence.slack)
+    yield attempts(series, min(own, evidence.terms.fewest_starts(left)))
+    for gap, (start, after) in zip(measured(series, evidence), pairwise(series), strict=True):
+        delayed = any(start < early < after for early in starts)
+        high = gap.allowed.high + (delay if delayed else 0.0)
+        yield replace(gap, allowed=Range(gap.allowed.low, high))
 
 
 @clause("CB-4", Scenario.OUTAGE)

@@ -61,10 +61,10 @@ def shortest_initial(evidence: Evidence) -> float:
     return min(own, evidence.terms.initial) if own > evidence.terms.tolerance else evidence.terms.initial
 
 
-def without_one_early(starts: Sequence[float], evidence: Evidence) -> list[float]:
-    """Return a series of attempts without its first early attempt (CB-16).
+def without_one_early(starts: Sequence[float], evidence: Evidence, in_a_row: int = 1) -> list[float]:
+    """Return a series of attempts without its first early attempt, or the first few if they come `in_a_row` (CB-16).
 
-    A client cannot always prevent a dial for a call that is assigned to a connection just as it ends. A second early
+    A client cannot always prevent a dial for a call that is assigned to a connection just as it ends. Any other early
     attempt stays in the series and makes a gap that is too short. If the client's own first gap is that short, no
     attempt is early.
     """
@@ -72,7 +72,8 @@ def without_one_early(starts: Sequence[float], evidence: Evidence) -> list[float
     if own.nominal(1, evidence.terms) * (1 + own.low) < soon:
         return list(starts)
     early = [place for place, (one, two) in enumerate(pairwise(starts), 1) if two - one < soon]
-    return [start for place, start in enumerate(starts) if place not in early[:1]]
+    ignored = [place for number, place in enumerate(early[:in_a_row]) if place == early[0] + number]
+    return [start for place, start in enumerate(starts) if place not in ignored]
 
 
 def bounds(evidence: Evidence) -> Iterator[Measure]:

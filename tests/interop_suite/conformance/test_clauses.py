@@ -246,8 +246,13 @@ VERDICTS = [
     # CB-7: a connection may follow the previous one at once if the next gap is correspondingly longer.
     ("no-flood", made.flapping((0.2, 0.004, 0.396) * 6, goaway=(18,)), PASS, ""),
     ("no-flood", made.flapping((0.2, 0.004, 0.09, 0.3) * 6, goaway=(20,)), FAIL, ""),
-    # CB-8: a single early connection does not count against the growth of the backoff, but a second one does.
+    # CB-8: one early connection, or two in a row, do not count against the growth of the backoff, but any other does.
+    # CB-16: each may delay the next attempt by one INITIAL_BACKOFF.
     ("stable-after", unstable(0.2, 0.006, 0.33, 0.5, 0.8, 1.3, 1.6, 1.6, 1.7), PASS, ""),
+    ("stable-after", unstable(0.005, 0.001, 0.388, 0.34, 0.545, 0.8, 1.3, 1.6, 1.6), PASS, ""),
+    ("stable-after", unstable(0.2, 0.006, 0.65, 0.5, 0.8, 1.3, 1.6, 1.6, 1.7), FAIL, ""),
+    ("stable-after", unstable(0.2, 0.33, 0.5, 0.005, 1.1, 1.3, 1.7, 1.7), PASS, ""),
+    ("stable-after", unstable(0.005, 0.001, 0.001, 0.388, 0.34, 0.545, 0.8, 1.3, 1.6, 1.6), FAIL, ""),
     ("stable-after", unstable(0.2, 0.006, 0.33, 0.006, 0.5, 0.8, 1.3, 1.6, 1.6, 1.7), FAIL, ""),
     # CH-6: if calls have no numbers, lost calls are counted by the client's own account.
     ("rolling-restart", unnumbered(100), PASS, ""),
