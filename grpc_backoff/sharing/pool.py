@@ -30,17 +30,16 @@ from grpc_backoff.connection.events import (
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.pool import PoolPolicy
-from grpc_backoff.pool import events as slot_events
 from grpc_backoff.pool import liveness
 from grpc_backoff.pool import machine as p
 from grpc_backoff.pool.pick import elsewhere, pick
 from grpc_backoff.record import record
-from grpc_backoff.sharing.health import HealthWatches
 from grpc_backoff.sharing.liveness import ConnectionWatch
 from grpc_backoff.sharing.manager import Pending, SteppedManager
 from grpc_backoff.sharing.news import NEWS, Sleeper, Ticking, spot_of
 from grpc_backoff.sharing.registry import Membership
 from grpc_backoff.sharing.resolver import RESOLVER, Addresses, Tell
+from grpc_backoff.sharing.watches import HealthWatches
 from grpc_backoff.stepping import Stepper
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ class PoolSetup:
         policy, place = self.policy, self.place
         pool, addresses = (self.pool, None) if place is None else (place.policy, place.addresses)
         eager = policy.reconnect is Reconnect.EAGER
-        return p.PoolMachine(self.target, pool, policy.initial_backoff, eager=eager, addresses=addresses)
+        return p.PoolMachine(self.target, pool, policy.initial_backoff, ChannelKey(), eager, addresses)
 
     def dialled(self, endpoint: str) -> tuple[str, Options]:
         """Return the target with which the core dials an endpoint, and the options for it."""
@@ -430,13 +429,17 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def suspected(self, number: int, why: str, within: float) -> None:
         """Report that the peer of a slot's connection is being asked."""
-        self._tell_liveness(slot_events.LivenessAsked, number, why, within=within)
+        from grpc_backoff.pool.events import LivenessAsked  # noqa: PLC0415 - few connections are suspected
+
+        self._tell_liveness(LivenessAsked, number, why, within=within)
         self._doubted.add(self._held[number].seat.endpoint)
 
     def lives(self, number: int, why: str, took: float) -> None:
         """Report that the peer of a slot's connection has answered."""
+        from grpc_backoff.pool.events import LivenessAnswered  # noqa: PLC0415 - as above
+
         self._doubted.discard(self._held[number].seat.endpoint)
-        self._tell_liveness(slot_events.LivenessAnswered, number, why, took=took)
+        self._tell_liveness(LivenessAnswered, number, why, took=took)
 
     def _tell_liveness(self, kind: Any, number: int, why: str, **more: float) -> None:
         endpoint, machine = self._held[number].seat.endpoint, self._machine
@@ -510,11 +513,13 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def resolved(self, outcome: Addresses | Failure) -> None:
         """Report the outcome of a resolution and handle it."""
+        from grpc_backoff.pool.events import NameResolution  # noqa: PLC0415 - the core resolves most names
+
         if self.is_closed:
             return
         found, failure = ((), outcome) if isinstance(outcome, Failure) else (outcome, None)
         self.emit(
-            slot_events.NameResolution(
+            NameResolution(
                 target=self._machine.target,
                 channel=self._machine.channel,
                 at=self._clock.now(),

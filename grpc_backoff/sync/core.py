@@ -39,7 +39,6 @@ from grpc_backoff.core.texts import (
     is_answer,
 )
 from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.pool.health import Answered, Ended
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.sharing.gate import Gate
 from grpc_backoff.stepping import Stepper
@@ -237,7 +236,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
             return
         call.add_done_callback(lambda ended: post(partial(tell, ended.code().name)))
 
-    def listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> Callable[[], object]:
+    def listen(self, request: bytes, hear: Callable[[Any], object]) -> Callable[[], object]:
         """Begin a health Watch; see `Gate.listen` (RO-1)."""
         exclude_service(LIVENESS_SERVICE)
         post, self.streamed = self._owner.conductor.post, True
@@ -426,8 +425,10 @@ def _close_elsewhere(channel: Any, condemned: str) -> threading.Thread:
     return thread
 
 
-def _listen(call: Any, tell: Callable[[Answered | Ended], None]) -> None:
+def _listen(call: Any, tell: Callable[[Any], None]) -> None:
     """Read a Watch, in a thread of its own."""
+    from grpc_backoff.pool.health import Answered, Ended  # noqa: PLC0415 - few channels watch health
+
     with contextlib.suppress(grpc.RpcError):
         for message in call:
             tell(Answered(message))
