@@ -11,13 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from grpc_backoff.base_errors import (
-    ConfigError,
-    ConnectError,
-    GrpcBackoffError,
-    OptionError,
-    PolicyWarning,
-)
+from grpc_backoff.base_errors import ConfigError, ConnectError, GrpcBackoffError, OptionError, PolicyWarning
 from grpc_backoff.config.hooks import FailedCall, RetryHooks
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.connection.events import (
