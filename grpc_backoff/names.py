@@ -1,7 +1,7 @@
 """The public names of `grpc_backoff`, which imports this module when the first of them is used.
 
 The names of the synchronous API and of grpc's kind of errors are themselves imported on first use, so that a program
-that only configures policies does not load grpc.
+that only configures policies does not load grpc. So are those that most programs do not need: events of calls, files.
 
 Internal: programs import from `grpc_backoff`.
 """
@@ -11,26 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from grpc_backoff.base_errors import (
-    ConfigError,
-    ConnectError,
-    GrpcBackoffError,
-    OptionError,
-    PolicyWarning,
-)
-from grpc_backoff.calls.events import (
-    CallEvent,
-    CallExhausted,
-    CallHedged,
-    CallRetried,
-    CallSucceeded,
-    Gap,
-    Reason,
-    StreamEnded,
-    StreamResumed,
-    WaitSource,
-)
-from grpc_backoff.config.file import Config, read_config
+from grpc_backoff.base_errors import ConfigError, ConnectError, GrpcBackoffError, OptionError, PolicyWarning
 from grpc_backoff.config.hooks import FailedCall, RetryHooks
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.connection.events import (
@@ -57,12 +38,25 @@ from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proporti
 from grpc_backoff.policy.presets import RETRY as RETRY_PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
+from grpc_backoff.status import Reason, WaitSource
 
 if TYPE_CHECKING:
+    from grpc_backoff.calls.events import (
+        CallEvent,
+        CallExhausted,
+        CallHedged,
+        CallRetried,
+        CallSucceeded,
+        Gap,
+        StreamEnded,
+        StreamResumed,
+    )
     from grpc_backoff.channel.errors import ForkError, NoConnectionError, RetriesExhaustedError
     from grpc_backoff.config.credentials import tls_files
+    from grpc_backoff.config.file import Config, read_config
     from grpc_backoff.sharing.news import network_changed
-    from grpc_backoff.sync import Channel, Subscription, insecure_channel, retrying, secure_channel, subscribe
+    from grpc_backoff.sync import Channel, insecure_channel, retrying, secure_channel
+    from grpc_backoff.sync.subscription import Subscription, subscribe
 
 __all__ = [
     "RETRY_PRESETS",
@@ -132,21 +126,25 @@ __all__ = [
     "uninstall",
 ]
 
-_OF_GRPC = {
-    **dict.fromkeys(
-        ("Channel", "Subscription", "insecure_channel", "retrying", "secure_channel", "subscribe"), "grpc_backoff.sync"
-    ),
+_LATE = {
+    **dict.fromkeys(("Channel", "insecure_channel", "retrying", "secure_channel"), "grpc_backoff.sync"),
+    **dict.fromkeys(("Subscription", "subscribe"), "grpc_backoff.sync.subscription"),
     "tls_files": "grpc_backoff.config.credentials",
+    **dict.fromkeys(("Config", "read_config"), "grpc_backoff.config.file"),
     "network_changed": "grpc_backoff.sharing.news",
+    **dict.fromkeys(
+        ("CallEvent", "CallExhausted", "CallHedged", "CallRetried", "CallSucceeded"), "grpc_backoff.calls.events"
+    ),
+    **dict.fromkeys(("Gap", "StreamEnded", "StreamResumed"), "grpc_backoff.calls.events"),
     **dict.fromkeys(("ForkError", "NoConnectionError", "RetriesExhaustedError"), "grpc_backoff.channel.errors"),
 }
-"""The names whose modules load grpc."""
+"""The names that are imported on first use, each with its module."""
 
 
 def __getattr__(name: str) -> object:
-    """Import a name whose module loads grpc."""
-    if name in _OF_GRPC:
-        value: object = getattr(import_module(_OF_GRPC[name]), name)
+    """Import a name on first use."""
+    if name in _LATE:
+        value: object = getattr(import_module(_LATE[name]), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

@@ -126,6 +126,23 @@ class ConnectionStatus:
     connections: tuple[SlotStatus, ...] = ()
 
 
+class WaitSource(enum.Enum):
+    """What determined the wait before a retry (RT-3)."""
+
+    SCHEDULE = "schedule"
+    """The policy's own backoff."""
+    PUSHBACK = "grpc-retry-pushback-ms"
+    """gRPC's own trailer, `grpc-retry-pushback-ms` (gRFC A6)."""
+    RETRY_INFO = "google.rpc.RetryInfo"
+    """A `google.rpc.RetryInfo` in the status details (rich error model)."""
+    RETRY_AFTER = "retry-after"
+    """HTTP's `retry-after` header, in seconds or as a date (RFC 9110)."""
+    REFRESH = "refreshed credentials"
+    """The credentials were renewed, so the call is retried without a wait (RT-4)."""
+    REFUSED = "refused stream"
+    """The server refused the stream with a GOAWAY or REFUSED_STREAM, so the call is repeated once, without a wait."""
+
+
 class Reason(enum.Enum):
     """Why a retryable call was not retried."""
 

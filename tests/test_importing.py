@@ -11,7 +11,7 @@ NEW = """
 import sys
 import grpc.aio
 before = set(sys.modules)
-import grpc_backoff.aio
+from grpc_backoff import aio
 print(*(set(sys.modules) - before))
 """
 
@@ -28,6 +28,9 @@ LATE = [
     *(f"grpc_backoff.config.{part}" for part in ("file", "methods", "options", "policy_string", "service_config")),
     *(f"grpc_backoff.config.{part}" for part in ("settings", "sources")),
     *(f"grpc_backoff.policy.{part}" for part in ("ledger", "parts", "presets")),
+    *(f"grpc_backoff.calls.{part}" for part in ("account", "events", "hedging", "subscription")),
+    *(f"grpc_backoff.{part}" for part in ("aio.hedging", "aio.subscription", "installation", "names")),
+    *(f"grpc_backoff.pool.{part}" for part in ("events", "health")),
 ]
 
 

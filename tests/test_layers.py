@@ -49,6 +49,7 @@ WITHOUT = {
     "ledger/statements.py": "what the two stores share; their tests execute statements of every kind",
     "status.py": "records without behaviour; the tests of events and errors make and read them all",
     "version.py": "test_package.py compares the version with the changelog",
+    "sharing/watches.py": "both_apis/test_health.py runs every test on both APIs",
     "pool/events.py": "records without behaviour; the machine's tests make and read them all",
     "names.py": "what test_exports.py looks at",
     "connection/events.py": "records without behaviour; the machine's and the listeners' tests make and read them all",

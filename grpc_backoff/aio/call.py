@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Container, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
@@ -26,11 +26,13 @@ from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.errors import CallError, RetriesExhaustedError
 from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.aio.stream_attempt import StreamAttempt
-from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
 from grpc_backoff.channel.call import CallSetup, CallShell, Status
 from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
 from grpc_backoff.channel.method import Arguments, Method
+
+if TYPE_CHECKING:
+    from grpc_backoff.calls import hedging as h
 
 _RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
 _BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)

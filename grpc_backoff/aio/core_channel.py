@@ -17,7 +17,6 @@ from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.finished import fail_call, release_core
 from grpc_backoff.channel.grpcio import exclude_service
 from grpc_backoff.core.texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD
-from grpc_backoff.pool.health import Answered, Ended
 from grpc_backoff.sharing.gate import Gate
 
 _LAST_NOTICE = 1.0
@@ -127,11 +126,13 @@ class CoreChannel(Gate):
             code = grpc.StatusCode.CANCELLED
         tell(code.name)
 
-    def listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> Callable[[], object]:
+    def listen(self, request: bytes, hear: Callable[[Any], object]) -> Callable[[], object]:
         """Begin a health Watch; see `Gate.listen` (RO-1)."""
         return self._spawn(self._listen(request, hear)).cancel
 
-    async def _listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> None:
+    async def _listen(self, request: bytes, hear: Callable[[Any], object]) -> None:
+        from grpc_backoff.pool.health import Answered, Ended  # noqa: PLC0415 - few channels watch health
+
         exclude_service(LIVENESS_SERVICE)
         begin: Callable[..., Any] = self.channel.unary_stream(WATCH_METHOD)
         try:

@@ -6,16 +6,19 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextvars import Context
+from typing import TYPE_CHECKING, TypeAlias
 
 from grpc_backoff.aio.loops import raise_soon
-from grpc_backoff.calls.events import CallEvent
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection.events import ConnectionEvent
 from grpc_backoff.telemetry.log import listens, log_event
 
+if TYPE_CHECKING:
+    from grpc_backoff.calls.events import CallEvent
+
 _LOG = logging.getLogger(__name__)
 
-Event = ConnectionEvent | CallEvent
+Event: TypeAlias = "ConnectionEvent | CallEvent"
 """What a listener receives."""
 
 

@@ -30,7 +30,6 @@ from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.grpcio import READY_NUMBER, core_call
-from grpc_backoff.aio.hedging import HEDGED_CALLS
 from grpc_backoff.aio.interceptor_channel import LISTS, InterceptorChannel, channel_to_nowhere
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.requests import EndingRequests
@@ -77,7 +76,11 @@ class MultiCallable(Sender):
         self._several: dict[CallConnection, Callable[..., grpc.aio.Call]] = {}
         self._direct: Callable[..., grpc.aio.Call]
         self._intercepted: Callable[..., grpc.aio.Call] | None = None
-        self._kind = (HEDGED_CALLS if self._hedged else CALLS)[self.arity]
+        self._kind = CALLS[self.arity]
+        if self._hedged:
+            from grpc_backoff.aio.hedging import HEDGED_CALLS  # noqa: PLC0415 - few methods are hedged
+
+            self._kind = HEDGED_CALLS[self.arity]
         self._plain = (
             self._policy is None and not channel._interceptor_channel.always and not self._config.wait_for_ready
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from grpc_backoff.calls.events import Reason, WaitSource
 from grpc_backoff.record import record
+from grpc_backoff.status import Reason, WaitSource
 
 
 @record

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from grpc_backoff.calls.events import Reason, WaitSource
 from grpc_backoff.calls.server_hint import ServerHint, hint_window
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
+from grpc_backoff.status import Reason, WaitSource
 
 _UNAUTHENTICATED = "UNAUTHENTICATED"
 _TIMED_OUT = "DEADLINE_EXCEEDED"

@@ -5,28 +5,11 @@ Events contain no payloads, metadata or tokens (RT-11). Times are in seconds.
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
 from grpc_backoff.status import CodedFailure
 from grpc_backoff.status import Reason as Reason
-
-
-class WaitSource(enum.Enum):
-    """What determined the wait before a retry (RT-3)."""
-
-    SCHEDULE = "schedule"
-    """The policy's own backoff."""
-    PUSHBACK = "grpc-retry-pushback-ms"
-    """gRPC's own trailer, `grpc-retry-pushback-ms` (gRFC A6)."""
-    RETRY_INFO = "google.rpc.RetryInfo"
-    """A `google.rpc.RetryInfo` in the status details (rich error model)."""
-    RETRY_AFTER = "retry-after"
-    """HTTP's `retry-after` header, in seconds or as a date (RFC 9110)."""
-    REFRESH = "refreshed credentials"
-    """The credentials were renewed, so the call is retried without a wait (RT-4)."""
-    REFUSED = "refused stream"
-    """The server refused the stream with a GOAWAY or REFUSED_STREAM, so the call is repeated once, without a wait."""
+from grpc_backoff.status import WaitSource as WaitSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.calls import machine as m
-from grpc_backoff.calls.events import CallHedged, CallSucceeded, WaitSource
+from grpc_backoff.calls.events import CallHedged, CallSucceeded
 from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.record import record
+from grpc_backoff.status import WaitSource
 from grpc_backoff.stepping import ArmTimer, CancelTimer, Emit
 
 _ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"

@@ -22,17 +22,16 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.decision import FailedAttempt, GiveUp, Progress, Retry, costs_token, decide, is_conflict
-from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
+from grpc_backoff.status import Reason
 from grpc_backoff.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
 
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -316,7 +315,7 @@ Effect = (
     | ArmTimer
     | CancelTimer
     | CallHook
-    | Emit[CallEvent]
+    | Emit[Any]  # a `CallEvent`, whose module is imported with the first one
     | Finish
 )
 Step = tuple[CallState, list[Effect]]
@@ -341,8 +340,8 @@ class Surroundings(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class CallMachine:
+@record
+class CallMachine(NamedTuple):
     """The rules for calls to one method, without state: `begin` and `step` are functions of their arguments.
 
     Attributes:
@@ -352,8 +351,6 @@ class CallMachine:
         wait_for_ready: whether attempts keep waiting after a failure to connect (CH-3).
         by_config: whether `wait_for_ready` comes only from the service config.
         repeatable: whether the shell keeps the requests, so that it can repeat an attempt that never left this process.
-        handed_over: whether a call ends as its first attempt on a connection does, so that nothing is left to decide.
-        reports: whether calls have events and read what the server asks for.
     """
 
     target: str
@@ -362,13 +359,16 @@ class CallMachine:
     wait_for_ready: bool = False
     by_config: bool = False
     repeatable: bool = False
-    handed_over: bool = field(init=False, repr=False, compare=False)
-    reports: bool = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        """Derive the remaining attributes."""
-        object.__setattr__(self, "handed_over", self.policy is None and not self.repeatable)
-        object.__setattr__(self, "reports", self.policy is not None)
+    @property
+    def handed_over(self) -> bool:
+        """Whether a call ends as its first attempt on a connection does, so that nothing is left to decide."""
+        return self.policy is None and not self.repeatable
+
+    @property
+    def reports(self) -> bool:
+        """Whether calls have events and read what the server asks for."""
+        return self.policy is not None
 
     def begin(
         self,
@@ -492,6 +492,8 @@ class CallMachine:
             around.tokens.succeeded()
         effects: list[Effect] = [AS_ATTEMPT]
         if self.policy is not None and (given.observed or state.progress.attempt > 1):
+            from grpc_backoff.calls.events import CallSucceeded  # noqa: PLC0415 - most calls have no events
+
             effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))
         return _new(CallState, (_DONE, *state[1:])), effects
 
@@ -550,6 +552,8 @@ class CallMachine:
     # Between two attempts.
 
     def _retry(self, state: CallState, following: Retry, now: float) -> Step:
+        from grpc_backoff.calls.events import CallRetried  # noqa: PLC0415 - as above
+
         retried = CallRetried(
             **self._at(state, now),
             code=state.failed,
@@ -583,6 +587,8 @@ class CallMachine:
 
     def _give_up(self, state: CallState, decision: GiveUp, now: float) -> Step:
         """Report that the call gives up and call the hook; the call ends when the hook has returned (RT-6)."""
+        from grpc_backoff.calls.events import CallExhausted  # noqa: PLC0415 - as above
+
         assert decision.reason is not None, "a call that gives up must have a reason"
         exhausted = CallExhausted(
             **self._at(state, now),

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
-from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.policy.jitter import Window
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
+from grpc_backoff.status import WaitSource
 
 Metadata = Iterable[tuple[str, str | bytes]]
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from grpc_backoff.base_errors import IllegalTransition
@@ -183,8 +182,8 @@ Step = tuple[SubscriptionState, list[Effect]]
 _P = SubscriptionPhase
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionMachine:
+@record
+class SubscriptionMachine(NamedTuple):
     """The rules for one subscription, without state: `step` is a function of its arguments.
 
     Attributes:

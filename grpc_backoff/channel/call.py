@@ -8,15 +8,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from contextvars import copy_context
 from sys import modules
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 import grpc
 
-from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
-from grpc_backoff.calls.account import Account
 from grpc_backoff.calls.decision import GiveUp
-from grpc_backoff.calls.events import CallEvent, CallRetried
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.config.hooks import FailedCall
@@ -28,13 +25,17 @@ from grpc_backoff.telemetry.identity import CallId
 from grpc_backoff.telemetry.spans import CallSpans, spans_of
 from grpc_backoff.telemetry.trace import OPENTELEMETRY, current_trace_id
 
+if TYPE_CHECKING:
+    from grpc_backoff.calls import hedging as h
+    from grpc_backoff.calls.events import CallEvent
+
 BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
 """The phases of a call between two attempts."""
 _FEW = range(11)
 """The values of `max_attempts` that never cause a warning, so policies with them need no closer check."""
 
 
-CallRules = m.CallMachine | h.HedgingMachine
+CallRules: TypeAlias = "m.CallMachine | h.HedgingMachine"
 """The rules for calls to one method."""
 
 
@@ -81,7 +82,7 @@ class CallSetup(NamedTuple, Generic[AttemptsT_co]):
     arguments: Any = None
 
 
-class CallShell(Stepper[h.Input, h.Effect]):
+class CallShell(Stepper["h.Input", "h.Effect"]):
     """The base class for calls: it holds the machine and makes the machine's inputs."""
 
     exhausted_error: ClassVar[Any]
@@ -156,8 +157,8 @@ class CallShell(Stepper[h.Input, h.Effect]):
     # Reporting.
 
     def _emit(self, event: CallEvent) -> None:
-        if self._spans is not None and isinstance(event, CallRetried):
-            self._spans.waits(event)
+        if self._spans is not None:
+            self._spans.hear(event)
         self._calls.emit(event)
 
     def _begin_span(self) -> None:
@@ -226,6 +227,8 @@ def account_for(status: Status, failed: FailedCall, gave_up: GiveUp | None) -> d
     """Return the arguments of the `RetriesExhaustedError` of a call that ends with this status (RT-6)."""
     assert failed.reason is not None, "the hook must have been given the reason"
     assert gave_up is not None, "a call that gives up must have an account"
+    from grpc_backoff.calls.account import Account  # noqa: PLC0415 - few calls give up
+
     account = Account(failed.attempt, failed.took, failed.reason, gave_up.wait, gave_up.asked_by, gave_up.left)
     return {
         "code": status.code,

@@ -12,8 +12,7 @@ from typing import Any
 import grpc
 
 from grpc_backoff.base_errors import GrpcBackoffError
-from grpc_backoff.calls.events import Reason
-from grpc_backoff.connection.events import ConnectionStatus
+from grpc_backoff.status import ConnectionStatus, Reason
 
 
 class CallError(GrpcBackoffError, grpc.RpcError):

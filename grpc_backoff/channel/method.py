@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Self, TypeVar
 import grpc
 
 from grpc_backoff.base_errors import OptionError
-from grpc_backoff.calls.hedging import HedgingMachine
 from grpc_backoff.calls.machine import CallMachine, Metadata
 from grpc_backoff.channel.call import CallRules
 from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
@@ -65,6 +64,8 @@ class _Machines(dict[tuple[bool, bool, bool, bool], CallRules]):
         policy = policy if applies else None
         machine: CallRules
         if isinstance(policy, HedgingPolicy):
+            from grpc_backoff.calls.hedging import HedgingMachine  # noqa: PLC0415 - few calls are hedged
+
             machine = self[kind] = HedgingMachine(CallMachine(target, method, None, *flags[:2]), policy)
         else:
             machine = self[kind] = CallMachine(target, method, policy, *flags)

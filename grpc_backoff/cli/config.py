@@ -11,9 +11,9 @@ import click
 
 from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.tables import seconds, show_table, write_json
+from grpc_backoff.config.file import KEEPING, read_config
 from grpc_backoff.config.file import Section as ResolvedPolicy
-from grpc_backoff.config.file import read_config
-from grpc_backoff.config.settings import BUDGETING, CONNECTING, HEDGING, KEEPING, RETRYING, Setting
+from grpc_backoff.config.settings import BUDGETING, CONNECTING, HEDGING, RETRYING, Setting
 from grpc_backoff.config.sources import Effective
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.budget import RetryBudget

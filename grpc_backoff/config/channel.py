@@ -130,8 +130,8 @@ def read_channel(target: str, options: Options | None, settings: ChannelSettings
 def _cache_key(target: str, options: Options | None, settings: ChannelSettings) -> TypedPairs | None:
     """Return the options in hashable form; None if the settings depend on anything but the target and the options."""
     # Imported with the first channel, because reading settings requires a dozen modules.
-    from grpc_backoff.config.file import ENVIRONMENT_VARIABLE  # noqa: PLC0415
     from grpc_backoff.config.options import CONFIG  # noqa: PLC0415
+    from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE  # noqa: PLC0415
 
     if options is None:
         options = ()
@@ -164,9 +164,7 @@ def _read_alone(target: str, known: TypedPairs) -> ChannelSetup:
 
 def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settings: ChannelSettings) -> ChannelSetup:
     """Return a channel's settings without its own objects."""
-    from importlib.util import find_spec  # noqa: PLC0415 - as above
-
-    from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415
+    from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415 - as above
     from grpc_backoff.config.options import read_options  # noqa: PLC0415
     from grpc_backoff.config.pool import read_balancing  # noqa: PLC0415
 
@@ -177,8 +175,11 @@ def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settin
     read = read_options(options or (), settings.get("policy"), target=target, config=settings.get("config"))
     calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read)
     (around, health), remarks = read_balancing(calls.core), read.remarks
-    if health is not None and find_spec("grpc_health") is None:  # the core's own round_robin watches it, as before
-        around, health, remarks = False, None, (*remarks, _NO_HEALTH)
+    if health is not None:
+        from importlib.util import find_spec  # noqa: PLC0415 - few channels watch health
+
+        if find_spec("grpc_health") is None:  # the core's own round_robin watches it, as before
+            around, health, remarks = False, None, (*remarks, _NO_HEALTH)
     return ChannelSetup(
         target=target,
         policy=read.policy,

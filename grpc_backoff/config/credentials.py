@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import grpc
@@ -21,8 +20,8 @@ from grpc_backoff.status import Failure
 _FILE = "the path of a file"
 
 
-@dataclass(frozen=True, slots=True)
-class TLSFiles:
+@record
+class TLSFiles(NamedTuple):
     """The files that hold a channel's certificates and its key; see `tls_files`.
 
     Attributes:

@@ -43,13 +43,13 @@ Every key is optional. A time is a number of seconds, or a string such as "500ms
     policy = "careful"
     lease = "30s"
 
-The tables in `settings.py` define which keys and values are allowed.
+The tables in `settings.py`, and `KEEPING` here, define which keys and values are allowed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,6 @@ from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import (
     BUDGETING,
     CONNECTING,
-    KEEPING,
     RETRYING,
     Setting,
     begin_with,
@@ -67,21 +66,21 @@ from grpc_backoff.config.settings import (
     resolve_budget,
     resolve_call,
     resolve_connect,
-    resolve_ledger,
+    resolve_plain,
     resolve_pool,
     resolve_retry,
 )
-from grpc_backoff.config.sources import ResolvedPolicy, Source
+from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE, ResolvedPolicy, Source, merged, source_of
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.hedging import HedgingPolicy
-from grpc_backoff.policy.ledger import LedgerSettings
-from grpc_backoff.policy.presets import PRESETS
+from grpc_backoff.policy.ledger import LEDGER_CHECKS, LedgerSettings
+from grpc_backoff.policy.presets import LEDGER, PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 
-ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
-"""The environment variable that names a channel's file if neither an argument nor an option does."""
+KEEPING = tuple(Setting(name, checks=LEDGER_CHECKS) for name in LEDGER_CHECKS)
+"""All settings for a ledger (LG-14)."""
 
 Section = (
     ResolvedPolicy[ConnectPolicy]
@@ -171,6 +170,19 @@ class Config:
             yield "retry_budget", self.retry_budget
         if self.ledger:
             yield "ledger", self.ledger_settings()
+
+
+def resolve_ledger(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[LedgerSettings]:
+    """Return the ledger settings described by these sources, highest precedence first (LG-14).
+
+    Raises:
+        OptionError: the named policy does not exist.
+    """
+    values = merged([*sources, source_of("default", LEDGER)])
+    policy = values["policy"]
+    if ":" not in policy.value:
+        resolve_retry([{"preset": policy}], policies)
+    return resolve_plain(LedgerSettings, values)
 
 
 def find_config(config: object, option: str, given: Mapping[str, object]) -> Config | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base_errors import OptionError
-from grpc_backoff.calls.events import Reason
+from grpc_backoff.status import Reason
 
 if TYPE_CHECKING:
     import grpc

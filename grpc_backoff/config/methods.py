@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config import names
-from grpc_backoff.config.file import Config
 from grpc_backoff.config.options import Options
 from grpc_backoff.config.policy_string import read_string
 from grpc_backoff.config.remarks import unspread, warn_of
@@ -25,6 +25,9 @@ from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
 from grpc_backoff.policy.presets import REPLAY_LIMIT
 from grpc_backoff.policy.retry import Retry, RetryPolicy
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.file import Config
 
 _HEDGES = r"(?:^|,)\s*hedge\s*:"
 _ENABLE_RETRIES = "grpc.enable_retries"

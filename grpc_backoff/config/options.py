@@ -15,13 +15,12 @@ import os
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grpc_backoff.base_errors import OptionError, unknown
-from grpc_backoff.config.file import Config, find_config
 from grpc_backoff.config.service_config import ServiceConfig, read_service_config
 from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect, resolve_pool
-from grpc_backoff.config.sources import Effective, Source, SourceValue, describe
+from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE, Effective, Source, SourceValue, describe
 from grpc_backoff.core.options import Pairs, first_values, key_text
 from grpc_backoff.policy.checks import CHECKS, Unit
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -29,6 +28,9 @@ from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import REPLAY_LIMIT
 from grpc_backoff.record import record
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.file import Config
 
 CONFIG = PREFIX + "config"
 FIXED_BACKOFF_MS = "grpc.testing.fixed_reconnect_backoff_ms"
@@ -100,7 +102,7 @@ def read_options(
     """
     given, core, remarks = _sort(options)
     source = _source(given)
-    file = find_config(config, CONFIG, given)
+    file = _file(config, given)
     sources = [source, *(file.connecting(target) if file else ())]
     named = file.policies if file else {}
     resolved, pool = resolve_connect(sources, named), resolve_pool(sources, named)
@@ -118,6 +120,14 @@ def read_options(
     limit = values.get(_REPLAY_LIMIT)
     replay_limit = max(0, limit) if isinstance(limit, int) else REPLAY_LIMIT  # as in the core
     return Options(policy, pool.policy, effective + pool.effective, core, service_config, file, replay_limit, remarks)
+
+
+def _file(config: object, given: dict[str, object]) -> Config | None:
+    if config is None and CONFIG not in given and not os.environ.get(ENVIRONMENT_VARIABLE):
+        return None
+    from grpc_backoff.config.file import find_config  # noqa: PLC0415 - most channels have no file
+
+    return find_config(config, CONFIG, given)
 
 
 def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, ...]]:

@@ -6,7 +6,6 @@ and no proxy. The name of the target stays the one that TLS verifies and that `:
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -177,4 +176,6 @@ def _without(key: str, value: Any, *names: str) -> Any:
     config = read_json(value) if key == _SERVICE_CONFIG else None
     if not isinstance(config, dict) or not any(name in config for name in names):
         return value
+    import json  # noqa: PLC0415 - most channels have no service config
+
     return json.dumps({name: each for name, each in config.items() if name not in names})

@@ -6,7 +6,6 @@ directly, this module says that a proxy applies.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,6 +44,8 @@ def _covers(entry: str, host: str) -> bool:
     name, domain = host.lower(), entry.lower().removeprefix(".")
     if name == domain or name.endswith(f".{domain}"):
         return True
+    import ipaddress  # noqa: PLC0415 - it is slow to import, and few programs have a proxy
+
     try:
         return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
     except ValueError:

@@ -1,14 +1,14 @@
 """The settings of policies: their names in each source, and how their values are read and combined.
 
-There are five tables. `CONNECTING` covers connections: the channel options and the file's `[connection]` and
+There are four tables. `CONNECTING` covers connections: the channel options and the file's `[connection]` and
 `[targets]`. `RETRYING` covers calls: the file's `[policies]` and `[methods]`, and policy strings. `HEDGING` takes its
-place for calls that are hedged. `BUDGETING` covers the file's `[retry_budget]`, and `KEEPING` its `[ledger]`. This
-module reads no input and defines no defaults; these are in the presets.
+place for calls that are hedged. `BUDGETING` covers the file's `[retry_budget]`. The settings of a ledger, which no
+channel needs, are in `file.py`. This module reads no input and defines no defaults; these are in the presets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import NamedTuple, TypeVar
 
@@ -23,7 +23,6 @@ from grpc_backoff.config.sources import (
     compose,
     merged,
     misplaced,
-    source_of,
 )
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.budget import RetryBudget
@@ -31,14 +30,13 @@ from grpc_backoff.policy.checks import CHECKS, Check, Unit
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.hedging import HEDGING_CHECKS, HedgingPolicy
 from grpc_backoff.policy.jitter import parse_jitter
-from grpc_backoff.policy.ledger import LEDGER_CHECKS, LedgerSettings
 from grpc_backoff.policy.pool import PoolPolicy
-from grpc_backoff.policy.presets import CONNECT_PRESET, KIND_PRESETS, LEDGER, RETRY_PRESET
+from grpc_backoff.policy.presets import CONNECT_PRESET, KIND_PRESETS, RETRY_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
 from grpc_backoff.record import record
 
-PlainT = TypeVar("PlainT", PoolPolicy, RetryBudget, LedgerSettings)
+PlainT = TypeVar("PlainT")
 
 PREFIX = "grpc_backoff."
 """The prefix of this library's own channel options."""
@@ -157,9 +155,6 @@ BUDGETING = (
 )
 """All settings for a target's retry budget (RT-9)."""
 
-KEEPING = tuple(Setting(name, checks=LEDGER_CHECKS) for name in LEDGER_CHECKS)
-"""All settings for a ledger (LG-14)."""
-
 
 def read_source(
     table: Sequence[Setting] | None, given: Mapping[str, tuple[str, object]], origin: str, unit: Unit | None = None
@@ -253,7 +248,7 @@ def resolve_pool(sources: Sequence[Source], policies: Mapping[str, Source]) -> R
         OptionError: a named policy does not exist.
     """
     values = merged(_chain(sources, policies, CONNECT_PRESET))
-    return _resolved(PoolPolicy, {part: values[part] for part in _POOLING})
+    return resolve_plain(PoolPolicy, {part: values[part] for part in _POOLING})
 
 
 def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[RetryPolicy]:
@@ -347,23 +342,10 @@ def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:
             other = next(iter(source.values()))
             problem = f"{other.key!r} requires {setting.name!r} as well"
             raise OptionError(other.key, other.given, f"{setting.name} to be set as well", problem=problem)
-    return _resolved(RetryBudget, source)
+    return resolve_plain(RetryBudget, source)
 
 
-def resolve_ledger(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[LedgerSettings]:
-    """Return the ledger settings described by these sources, highest precedence first (LG-14).
-
-    Raises:
-        OptionError: the named policy does not exist.
-    """
-    values = merged([*sources, source_of("default", LEDGER)])
-    policy = values["policy"]
-    if ":" not in policy.value:
-        resolve_retry([{"preset": policy}], policies)
-    return _resolved(LedgerSettings, values)
-
-
-def _resolved(kind: type[PlainT], values: Source) -> ResolvedPolicy[PlainT]:
+def resolve_plain(kind: Callable[..., PlainT], values: Source) -> ResolvedPolicy[PlainT]:
     """Build a policy whose parts are its fields."""
     return ResolvedPolicy(
         kind(**{part: each.value for part, each in values.items()}),

@@ -12,20 +12,19 @@ from dataclasses import astuple, fields, is_dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from grpc_backoff.base_errors import OptionError, shown
-from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.jitter import NoJitter
-from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.policy.parts import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES, build
-from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import AT_ONCE, PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated
 from grpc_backoff.record import record
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
-ResolvedT = TypeVar("ResolvedT", ConnectPolicy, PoolPolicy, RetryPolicy, HedgingPolicy, RetryBudget, LedgerSettings)
+ResolvedT = TypeVar("ResolvedT")
+
+ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
+"""The environment variable that names a channel's file if neither an argument nor an option does."""
 
 
 @record

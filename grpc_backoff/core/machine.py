@@ -34,7 +34,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from grpc_backoff.base_errors import IllegalTransition
@@ -198,8 +197,8 @@ Effect = LookAt | NotifyOn | Explain | Made | Failed | Lost | Redialled | Close
 Step = tuple[DialState, list[Effect]]
 
 
-@dataclass(frozen=True, slots=True)
-class DialMachine:
+@record
+class DialMachine(NamedTuple):
     """The rules for the dials of one connector. The machine holds no state: `step` is a pure function.
 
     Attributes:

@@ -24,8 +24,8 @@ from grpc_backoff.base_errors import OptionError, PolicyWarning
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint, read_hint
-from grpc_backoff.config.file import ENVIRONMENT_VARIABLE, Config, read_config
-from grpc_backoff.config.settings import resolve_ledger
+from grpc_backoff.config.file import Config, read_config, resolve_ledger
+from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.ledger.database import check_process
 from grpc_backoff.ledger.delivery import Delivery, cut, event_of

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
@@ -51,15 +51,14 @@ class Jitter(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class _Written:
     """Formats a jitter in the syntax that `parse_jitter` accepts, such as `scaled(0.5, 1.5)`."""
 
-    __slots__ = ()
     name: ClassVar[str]
 
     def __str__(self) -> str:
-        written: Any = self  # its subclasses are the dataclasses
-        values = [getattr(self, part.name) for part in fields(written)]
+        values = [getattr(self, part.name) for part in fields(self)]
         words = [
             _THEN_CAP if value is True else str(value).removesuffix(".0") for value in values if value is not False
         ]
@@ -69,10 +68,10 @@ class _Written:
 _THEN_CAP = "then_cap"
 
 
-@dataclass(frozen=True, slots=True)
 class NoJitter(_Written):
     """No jitter: the wait is the capped value itself."""
 
+    __slots__ = ()
     name: ClassVar[str] = "none"
     form: ClassVar[str] = "none"
 
@@ -142,10 +141,10 @@ class Additive(_Written):
         return Window(value, value * self.fraction, cap) if value < cap else Window(cap, 0.0, cap)
 
 
-@dataclass(frozen=True, slots=True)
 class Full(_Written):
     """A random wait from 0 to the capped value."""
 
+    __slots__ = ()
     name: ClassVar[str] = "full"
     form: ClassVar[str] = "full"
 
@@ -154,10 +153,10 @@ class Full(_Written):
         return Window(0.0, min(value, cap), cap)
 
 
-@dataclass(frozen=True, slots=True)
 class Equal(_Written):
     """Half of the capped value, plus a random part of the other half."""
 
+    __slots__ = ()
     name: ClassVar[str] = "equal"
     form: ClassVar[str] = "equal"
 

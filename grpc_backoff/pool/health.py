@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from grpc_backoff.policy.backoff import Random
@@ -130,8 +129,8 @@ WatchEffect = BeginStream | EndStream | Tell | GoIdle | ArmTimer | CancelTimer
 WatchStep = tuple[WatchState, list[WatchEffect]]
 
 
-@dataclass(frozen=True, slots=True)
-class WatchMachine:
+@record
+class WatchMachine(NamedTuple):
     """The rules for the Watch of one connection. The machine holds no state: its methods are pure functions."""
 
     policy: ConnectPolicy

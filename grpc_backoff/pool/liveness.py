@@ -24,7 +24,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from grpc_backoff.base_errors import IllegalTransition
@@ -175,8 +174,8 @@ LivenessEffect = Ask | Shut | Reopen | Lives | Condemn | ArmTimer | CancelTimer
 LivenessStep = tuple[LivenessState, list[LivenessEffect]]
 
 
-@dataclass(frozen=True, slots=True)
-class LivenessMachine:
+@record
+class LivenessMachine(NamedTuple):
     """The rules for one connection. The machine holds no state: `begin` and `step` are functions of their arguments.
 
     Attributes:

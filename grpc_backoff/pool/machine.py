@@ -32,17 +32,18 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.connection.events import ChannelKey, Role, State
 from grpc_backoff.connection.machine import FailCalls, ReleaseCalls
 from grpc_backoff.policy.pool import PoolPolicy
-from grpc_backoff.pool import events
 from grpc_backoff.pool.pick import aggregate
 from grpc_backoff.record import record
 from grpc_backoff.stepping import ArmTimer, CancelTimer, Emit
+
+if TYPE_CHECKING:
+    from grpc_backoff.pool.events import SlotEvent
 
 _NEVER = -math.inf
 UNUSED_FOR = 30.0
@@ -383,30 +384,30 @@ PoolEffect = (
     | FailCalls
     | ArmTimer
     | CancelTimer
-    | Emit[events.SlotEvent]
+    | Emit["SlotEvent"]
 )
 PoolStep = tuple[PoolState, list[PoolEffect]]
 
 
-@dataclass(frozen=True, slots=True)
-class PoolMachine:
+@record
+class PoolMachine(NamedTuple):
     """The rules for one channel's slots. The machine holds no state: `step` is a pure function.
 
     Attributes:
         target: the channel's target.
         policy: which connections there are.
         initial_backoff: the shortest time between the starts of a connection and of its replacement, in seconds.
+        channel: identifies the channel in events.
         eager: whether a lost connection is replaced before the next call (CB-7).
         addresses: the addresses of a target that names them; None if there is a name to resolve.
-        channel: identifies the channel in events.
     """
 
     target: str
     policy: PoolPolicy
     initial_backoff: float
+    channel: ChannelKey
     eager: bool = False
     addresses: tuple[str, ...] | None = None
-    channel: ChannelKey = field(default_factory=ChannelKey, repr=False, compare=False)
 
     def begin(self, now: float) -> PoolStep:
         """Return the first state, and the effects that make the first slots."""
@@ -476,7 +477,7 @@ class PoolMachine:
         state = state.put(slot)
         effects: list[PoolEffect] = []
         if before is not Role.SERVING:
-            effects += self._announce(events.SlotServing, slot, now, "it has a connection")
+            effects += self._announce("SlotServing", slot, now, "it has a connection")
         if replaces is not None:
             state, more = self._retire(state, replaces, now, _REPLACED)
             effects += more
@@ -498,7 +499,7 @@ class PoolMachine:
             return state, []
         state = state._replace(slots=tuple(each for each in state.slots if each is not slot))
         lived = now - slot.made if slot.made <= now else None
-        closed = self._event(events.SlotClosed, slot, now, "its last call has ended", lived=lived)
+        closed = self._event("SlotClosed", slot, now, "its last call has ended", lived=lived)
         return state, [CloseSlot(slot.number), Emit(closed)]
 
     def _condemned(self, state: PoolState, given: Condemned, now: float) -> PoolStep:
@@ -514,7 +515,7 @@ class PoolMachine:
             state = state.put(replacement._replace(replaces=None))
         elif was_live and not state.of(slot.endpoint):
             state, effects = self._open(state, now, slot.endpoint, _DEAD)
-        condemned = self._event(events.SlotCondemned, slot, now, given.why)
+        condemned = self._event("SlotCondemned", slot, now, given.why)
         return state, [*effects, CondemnSlot(slot.number, given.why), Emit(condemned)]
 
     def _health_changed(self, state: PoolState, given: HealthChanged, now: float) -> PoolStep:
@@ -527,9 +528,9 @@ class PoolMachine:
             slot = slot._replace(role=Role.UNHEALTHY, since=now, due=due)
             state = self._look_up(state.put(slot), now, at_once=True)
             failed: list[PoolEffect] = [FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
-            return state, [Emit(self._event(events.SlotUnhealthy, slot, now, given.problem)), *failed]
+            return state, [Emit(self._event("SlotUnhealthy", slot, now, given.problem)), *failed]
         slot = slot._replace(role=Role.SERVING, since=now)
-        return state.put(slot), [Emit(self._event(events.SlotServing, slot, now, _HEALTHY)), ReleaseCalls()]
+        return state.put(slot), [Emit(self._event("SlotServing", slot, now, _HEALTHY)), ReleaseCalls()]
 
     def _open(self, state: PoolState, now: float, endpoint: str, why: str, replaces: int | None = None) -> PoolStep:
         wanted = state.phase is PoolPhase.WANTED
@@ -537,7 +538,7 @@ class PoolMachine:
         slot = Slot(state.opened, endpoint, state=shown, since=now, replaces=replaces)
         state = state._replace(slots=(*state.slots, slot), opened=state.opened + 1)
         effects: list[PoolEffect] = [OpenSlot(slot.number, endpoint, replaces)]
-        effects += self._announce(events.SlotOpened, slot, now, why)
+        effects += self._announce("SlotOpened", slot, now, why)
         if wanted:
             effects.append(WantSlot(slot.number))
         return state, effects
@@ -547,7 +548,7 @@ class PoolMachine:
         if slot is None or not slot.live:
             return state, []
         slot = slot._replace(role=Role.RETIRING, since=now, replaces=None, due="")
-        effects: list[PoolEffect] = [RetireSlot(number), Emit(self._event(events.SlotRetiring, slot, now, why))]
+        effects: list[PoolEffect] = [RetireSlot(number), Emit(self._event("SlotRetiring", slot, now, why))]
         state, replacement = state.put(slot), state.replacement(number)
         if replacement is not None:  # the endpoint is gone, or the slot is not needed any more
             state, more = self._retire(state, replacement.number, now, why)
@@ -713,14 +714,16 @@ class PoolMachine:
 
     # Events.
 
-    def _announce(self, kind: type[events.SlotEvent], slot: Slot, now: float, why: str) -> list[PoolEffect]:
-        """Return the event; nothing for the slot that every channel begins with."""
+    def _announce(self, kind: str, slot: Slot, now: float, why: str) -> list[PoolEffect]:
+        """Return the event of this class; nothing for the slot that every channel begins with."""
         if slot.number == 0 and not slot.endpoint:
             return []
         return [Emit(self._event(kind, slot, now, why))]
 
-    def _event(self, kind: Any, slot: Slot, now: float, why: str, **more: Any) -> events.SlotEvent:
-        made: events.SlotEvent = kind(
+    def _event(self, kind: str, slot: Slot, now: float, why: str, **more: Any) -> SlotEvent:
+        from grpc_backoff.pool import events  # noqa: PLC0415 - a channel with one slot has none of these events
+
+        made: SlotEvent = getattr(events, kind)(
             target=self.target,
             channel=self.channel,
             at=now,

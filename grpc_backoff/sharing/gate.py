@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from grpc_backoff.pool.health import Answered, Ended
+if TYPE_CHECKING:
+    from grpc_backoff.pool.health import Answered, Ended
 
 
 class Gate(ABC):

@@ -14,7 +14,6 @@ from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.core.texts import shows_life
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool import liveness as m
-from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked
 from grpc_backoff.pool.machine import Condemned, PoolInput
 from grpc_backoff.stepping import Stepper
 
@@ -103,6 +102,8 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
                 if self.connection.core.running:  # a thread was faster
                     self._inputs.append(m.CallWaits())
             case m.Ask(why, within):
+                from grpc_backoff.pool.events import LivenessAsked  # noqa: PLC0415 - few connections are suspected
+
                 if self.connection.alive():
                     keeper.report(LivenessAsked, endpoint=self._endpoint, slot=self._number, why=why, within=within)
                     self._doubted.add(self._endpoint)
@@ -110,6 +111,8 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
                 else:  # the core would dial again for the question
                     self._inputs.append(m.Left())
             case m.Lives(took):
+                from grpc_backoff.pool.events import LivenessAnswered  # noqa: PLC0415 - as above
+
                 self._doubted.discard(self._endpoint)
                 why = self.state.why
                 keeper.report(LivenessAnswered, endpoint=self._endpoint, slot=self._number, why=why, took=took)

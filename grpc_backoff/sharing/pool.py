@@ -29,17 +29,16 @@ from grpc_backoff.connection.events import (
 )
 from grpc_backoff.policy.connect import Reconnect
 from grpc_backoff.pool import machine as p
-from grpc_backoff.pool.events import NameResolution
 from grpc_backoff.pool.liveness import News
 from grpc_backoff.pool.pick import elsewhere, pick
 from grpc_backoff.record import record
-from grpc_backoff.sharing.health import HealthWatches
 from grpc_backoff.sharing.liveness import ConnectionWatch, LivenessWatches
 from grpc_backoff.sharing.manager import Pending, SteppedManager
 from grpc_backoff.sharing.news import NEWS, Sleeper, Ticking, spot_of
 from grpc_backoff.sharing.registry import Membership
 from grpc_backoff.sharing.resolver import Addresses
 from grpc_backoff.sharing.setup import PoolSetup
+from grpc_backoff.sharing.watches import HealthWatches
 from grpc_backoff.stepping import Stepper
 
 ManagerT = TypeVar("ManagerT", bound=SteppedManager[Any])
@@ -390,6 +389,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def resolved(self, outcome: Addresses | Failure) -> None:
         """Report the outcome of a resolution and handle it."""
+        from grpc_backoff.pool.events import NameResolution  # noqa: PLC0415 - the core resolves most names
+
         if self.is_closed:
             return
         found, failure = ((), outcome) if isinstance(outcome, Failure) else (outcome, None)

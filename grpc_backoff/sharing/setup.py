@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.connection.clock import Clock
+from grpc_backoff.connection.events import ChannelKey
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.pool import PoolPolicy
@@ -57,7 +58,7 @@ class PoolSetup:
         policy, place = self.policy, self.place
         pool, addresses = (self.pool, None) if place is None else (place.policy, place.addresses)
         eager = policy.reconnect is Reconnect.EAGER
-        return PoolMachine(self.target, pool, policy.initial_backoff, eager=eager, addresses=addresses)
+        return PoolMachine(self.target, pool, policy.initial_backoff, ChannelKey(), eager, addresses)
 
     def dialled(self, endpoint: str) -> tuple[str, Options]:
         """Return the target with which the core dials an endpoint, and the options for it."""

@@ -5,6 +5,5 @@ Internal: programs import from `grpc_backoff`.
 
 from grpc_backoff.channel.method import retrying
 from grpc_backoff.sync.channel import Channel, insecure_channel, secure_channel
-from grpc_backoff.sync.subscription import Subscription, subscribe
 
-__all__ = ["Channel", "Subscription", "insecure_channel", "retrying", "secure_channel", "subscribe"]
+__all__ = ["Channel", "insecure_channel", "retrying", "secure_channel"]

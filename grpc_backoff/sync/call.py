@@ -18,12 +18,11 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Container, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 
 from grpc_backoff import stepping
-from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
 from grpc_backoff.channel.call import CallSetup, CallShell, Status
 from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
@@ -39,6 +38,9 @@ from grpc_backoff.sync.grpcio import (
     call_state,
     status_of,
 )
+
+if TYPE_CHECKING:
+    from grpc_backoff.calls import hedging as h
 
 _LOG = logging.getLogger(__name__)
 

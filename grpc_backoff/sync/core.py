@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 
@@ -36,13 +36,15 @@ from grpc_backoff.core.texts import (
     Link,
     is_answer,
 )
-from grpc_backoff.pool.health import Answered, Ended
 from grpc_backoff.sharing.connector import BaseConnector
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.sharing.gate import Gate
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.grpcio import close_channel, core_channel, state_check
+
+if TYPE_CHECKING:
+    from grpc_backoff.pool.health import Answered, Ended
 
 exclude_service(EXPLAIN_SERVICE)
 
@@ -399,6 +401,8 @@ def _close_elsewhere(channel: Any, condemned: str) -> threading.Thread:
 
 def _listen(call: Any, tell: Callable[[Answered | Ended], None]) -> None:
     """Read a Watch, in a thread of its own."""
+    from grpc_backoff.pool.health import Answered, Ended  # noqa: PLC0415 - few channels watch health
+
     with contextlib.suppress(grpc.RpcError):
         for message in call:
             tell(Answered(message))

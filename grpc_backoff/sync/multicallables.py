@@ -27,7 +27,6 @@ from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, leave
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.grpcio import channel_to_nowhere, inherited_deadline
-from grpc_backoff.sync.hedging import make_hedged
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.replay import Replay
 
@@ -147,6 +146,8 @@ class MultiCallable(Method):
         timeout, limit = _bounded(arguments.timeout), self._config.timeout
         setup = CallSetup(channel.calls, machine, attempts, timeout, limit, self._call_id, request)
         if hedged:
+            from grpc_backoff.sync.hedging import make_hedged  # noqa: PLC0415 - few calls are hedged
+
             return make_hedged(setup, style, stream=self.arity == "unary_stream")
         if blocking or single:
             blocked = BlockingCall(setup)

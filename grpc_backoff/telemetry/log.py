@@ -10,28 +10,14 @@ does not apply is None.
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from grpc_backoff.calls.events import (
-    CallEvent,
-    CallExhausted,
-    CallHedged,
-    CallRetried,
-    CallSucceeded,
-    StreamEnded,
-    StreamResumed,
-)
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ConnectionEvent
-from grpc_backoff.pool.events import (
-    LivenessAnswered,
-    LivenessAsked,
-    NameResolution,
-    SlotCondemned,
-    SlotEvent,
-    SlotRetiring,
-    SlotUnhealthy,
-)
+
+if TYPE_CHECKING:
+    from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried
+    from grpc_backoff.pool.events import SlotEvent
 
 _LOG = logging.getLogger("grpc_backoff")
 
@@ -41,17 +27,18 @@ FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id", "op
 
 def listens(event: ConnectionEvent | CallEvent) -> bool:
     """Return whether this event may be logged, for callers that need not start a thread if it is not."""
+    if isinstance(event, ConnectionEvent):
+        return _LOG.isEnabledFor(logging.INFO)
+    # The channels of most programs have only events of their connections, so all others are imported when one comes.
+    from grpc_backoff.calls.events import CallExhausted  # noqa: PLC0415
+
     return _LOG.isEnabledFor(logging.WARNING if isinstance(event, CallExhausted) else logging.INFO)
 
 
 def log_event(event: ConnectionEvent | CallEvent) -> None:
     """Log one event of a call or a connection; another channel's connection is logged by that channel (SH-7)."""
-    if isinstance(event, CallEvent):
+    if not isinstance(event, ConnectionEvent):
         _log_call(event)
-    elif isinstance(event, SlotEvent):
-        _log_slot(event)
-    elif isinstance(event, NameResolution):
-        _log_resolution(event)
     elif not event.elsewhere:
         _log_connection(event)
 
@@ -85,46 +72,54 @@ def _log_connection(event: ConnectionEvent) -> None:
             _log(logging.DEBUG, event, "backoff reset; next in %.3g s", event.retry_in, delay=event.retry_in)
         case events.Closed():
             _log(logging.DEBUG, event, "closed")
-
-
-def _log_resolution(event: NameResolution) -> None:
-    if event.failure is None:
-        _log(logging.DEBUG, event, "addresses of the name: %d", len(event.addresses))
-    else:
-        _log(logging.INFO, event, "the known addresses stay in use: %s", event.failure)
-
-
-def _log_slot(event: SlotEvent) -> None:
-    level = logging.INFO if isinstance(event, SlotRetiring | SlotCondemned | SlotUnhealthy) else logging.DEBUG
-    endpoint = f" ({event.endpoint})" if event.endpoint else ""
-    match event:
-        case LivenessAsked():
-            what = "asked whether its peer is alive"
-        case LivenessAnswered():
-            what = f"its peer answered after {event.took:.3g} s; it was asked"
         case _:
-            what = type(event).__name__.removeprefix("Slot").lower()
+            _log_pool(event)
+
+
+def _log_pool(event: ConnectionEvent) -> None:
+    from grpc_backoff.pool import events as pool  # noqa: PLC0415 - see `listens`
+
+    match event:
+        case pool.NameResolution(failure=None):
+            _log(logging.DEBUG, event, "addresses of the name: %d", len(event.addresses))
+        case pool.NameResolution():
+            _log(logging.INFO, event, "the known addresses stay in use: %s", event.failure)
+        case pool.LivenessAsked():
+            _log_slot(logging.DEBUG, event, "asked whether its peer is alive")
+        case pool.LivenessAnswered():
+            _log_slot(logging.DEBUG, event, f"its peer answered after {event.took:.3g} s; it was asked")
+        case pool.SlotRetiring() | pool.SlotCondemned() | pool.SlotUnhealthy():
+            _log_slot(logging.INFO, event)
+        case pool.SlotEvent():
+            _log_slot(logging.DEBUG, event)
+
+
+def _log_slot(level: int, event: SlotEvent, what: str = "") -> None:
+    endpoint = f" ({event.endpoint})" if event.endpoint else ""
+    what = what or type(event).__name__.removeprefix("Slot").lower()
     _log(level, event, "slot %d%s: %s, because %s", event.slot, endpoint, what, event.why)
 
 
 def _log_call(event: CallEvent) -> None:
+    from grpc_backoff.calls import events as calls  # noqa: PLC0415 - see `listens`
+
     match event:
-        case CallSucceeded() if event.attempt > 1:  # a success at the first attempt is not worth a line
+        case calls.CallSucceeded() if event.attempt > 1:  # a success at the first attempt is not worth a line
             _log(logging.DEBUG, event, "%s succeeded on attempt %d after %.3g s", *_attempt(event), event.took)
-        case CallHedged():
+        case calls.CallHedged():
             _log(logging.DEBUG, event, "%s has no answer yet; copy %d was sent", *_attempt(event))
-        case CallRetried():
+        case calls.CallRetried():
             line = "%s failed on attempt %d, %s; next in %.3g s (%s)%s"
             args = event.failure, event.delay, event.source.value, _trace(event)
             _log(logging.INFO, event, line, *_attempt(event), *args, delay=event.delay)
-        case StreamEnded():
+        case calls.StreamEnded():
             line = "%s: stream ended after open %d, %s; next in %.3g s (%s)"
             ended = event.failure, event.delay, event.source.value
             _log(logging.INFO, event, line, *_attempt(event), *ended, delay=event.delay)
-        case StreamResumed(gap=gap):
+        case calls.StreamResumed(gap=gap):
             line = "%s: stream resumed with open %d after %.3g s, %s"
             _log(logging.INFO, event, line, event.method, gap.opens, gap.lasted, gap.code)
-        case CallExhausted():  # RT-6: with how it ended
+        case calls.CallExhausted():  # RT-6: with how it ended
             line = "%s gave up after attempt %d and %.3g s, %s: %s%s"
             why = event.took, event.failure, event.reason.value, _trace(event)
             _log(logging.WARNING, event, line, *_attempt(event), *why)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from grpc_backoff.calls.events import CallRetried
+if TYPE_CHECKING:
+    from grpc_backoff.calls.events import CallEvent
 
 _NAME = "grpc_backoff"
 _OK = "OK"
@@ -62,8 +63,11 @@ class CallSpans:
                 attempt.set_status(self._trace.Status(self._trace.StatusCode.ERROR, code))
             attempt.end()
 
-    def waits(self, retried: CallRetried) -> None:
-        """Record a wait between two attempts, as an event of the parent span."""
-        with contextlib.suppress(Exception):
-            wait = {"delay": retried.delay, "source": retried.source.value, "code": retried.code}
-            self._caller.add_event("Retry backoff", wait)
+    def hear(self, event: CallEvent) -> None:
+        """Record the wait between two attempts, if the event is about one, as an event of the parent span."""
+        from grpc_backoff.calls.events import CallRetried  # noqa: PLC0415 - only calls with a policy have events
+
+        if isinstance(event, CallRetried):
+            with contextlib.suppress(Exception):
+                wait = {"delay": event.delay, "source": event.source.value, "code": event.code}
+                self._caller.add_event("Retry backoff", wait)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from grpc_backoff import State
+from grpc_backoff import ChannelKey, State
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.connection.machine import FailCalls, ReleaseCalls
 from grpc_backoff.policy.pool import PoolPolicy
@@ -27,7 +27,7 @@ class Driver:
     """Steps a machine and keeps the effects of the latest step."""
 
     def __init__(self, addresses=None, eager=False, **policy):
-        self.machine = PoolMachine("target", PoolPolicy(**policy), INITIAL, eager=eager, addresses=addresses)
+        self.machine = PoolMachine("target", PoolPolicy(**policy), INITIAL, ChannelKey(), eager, addresses)
         self.now = 100.0
         self.state, self.effects = self.machine.begin(self.now)
         self.told = []
@@ -607,7 +607,7 @@ class Slots(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.machine = PoolMachine("target", self.POLICY, INITIAL)
+        self.machine = PoolMachine("target", self.POLICY, INITIAL, ChannelKey())
         self.now, self.timer, self.serving, self.shown = 0.0, math.inf, (), IDLE
         self.open, self.wanted, self.replaced = set(), set(), {}
         self.state, effects = self.machine.begin(self.now)
