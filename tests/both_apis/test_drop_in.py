@@ -21,11 +21,9 @@ GZIP = grpc.Compression.Gzip
 
 
 @pytest.fixture
-def channel(kind, phase, server):
+def channel(in_phase, server):
     """A channel to the server, of each kind and in both phases."""
-    with kind.channel(server.target) as channel:
-        if phase == "ready":
-            channel.ready()
+    with in_phase(server.target) as channel:
         yield channel
 
 
@@ -112,14 +110,12 @@ def test_wait_for_ready(channel, way):
 
 
 @pytest.mark.parametrize("of", ["channel", "call", "neither"])
-def test_compression(kind, phase, server, of):
+def test_compression(kind, in_phase, server, of):
     """CH-1: requests are compressed if the channel or the call specifies compression."""
     sent = []
     ways = [way for way in kind.ways if way != "Up.future"]  # grpcio ignores its compression argument
     of_channel, of_call = (GZIP if of == each else None for each in ("channel", "call"))
-    with front(counting(sent), server.port) as peer, kind.channel(peer.target, compression=of_channel) as channel:
-        if phase == "ready":
-            channel.ready()
+    with front(counting(sent), server.port) as peer, in_phase(peer.target, compression=of_channel) as channel:
         for way in ways:
             channel.begin(way, ["a" * 50_000], compression=of_call).outcome()
     assert (sum(sent) >= len(ways) * 50_000) == (of == "neither")
@@ -274,10 +270,8 @@ def test_metadata_received(channel, cancellable):
     assert set(TRAILING) <= set(call.metadata("trailing"))
 
 
-def test_a_message_that_is_too_large(kind, phase, server):
+def test_a_message_that_is_too_large(in_phase, server):
     """CH-1, RT-2: a response over the size limit fails the call with RESOURCE_EXHAUSTED, without a retry."""
-    with kind.channel(server.target, [("grpc.max_receive_message_length", 1000)]) as channel:
-        if phase == "ready":
-            channel.ready()
+    with in_phase(server.target, [("grpc.max_receive_message_length", 1000)]) as channel:
         assert channel.begin(texts=["a" * 2000]).outcome().code is CODE.RESOURCE_EXHAUSTED
         assert len(server.servicer.got) == 1

@@ -19,7 +19,7 @@ OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 300),
     ("grpc.min_reconnect_backoff_ms", round(1000 * LIMIT)),
 ]
-WATCHED = 3 * LIMIT  # seconds: a core that dials by itself would do so within one limit
+WATCHED = 2 * LIMIT  # seconds: a core that dials by itself would do so within one limit
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def no_collection():
 def test_kept_calls(ours, arity):
     """CB-1, CB-10: calls kept through an outage cause no dials during it, after it, or after `close`.
 
-    No call runs as the connection is lost, so grpcio's core has none for which it would dial. Takes about four
+    No call runs as the connection is lost, so grpcio's core has none for which it would dial. Takes about three
     seconds of real time.
     """
     log, kept = Log(), []

@@ -14,41 +14,36 @@ import pytest
 
 from grpc_backoff import CallExhausted, CallRetried
 from grpc_backoff.status import CANCELLED_BY_SERVER
-from tests.both_apis.tries import Tries, fails
+from tests.both_apis.tries import fails, hangs
 from tests.echo import services
 from tests.sync.service import Echo, place, until
 
 CODE = grpc.StatusCode
+CANCELS = fails(code=CODE.CANCELLED)
 LISTED = "retry: 3, delay: 1ms, codes: UNAVAILABLE, CANCELLED"
 
 
-def test_a_policy_that_lists_it(ours, way, log):
+def test_a_policy_that_lists_it(trying, way, log):
     """RO-3: a policy whose codes list CANCELLED repeats a call that the server has cancelled."""
-    service = Tries(fails(code=CODE.CANCELLED))
-    with place(service) as server, ours.channel(server.target, listeners=[log.hear]) as channel:
-        channel.ready()
-        assert channel.begin(way, retry=LISTED, timeout=20).outcome().code is CODE.OK
+    with trying(CANCELS, retry=LISTED) as (service, channel):
+        assert channel.begin(way, timeout=20).outcome().code is CODE.OK
         until(lambda: log.of(CallRetried))
     assert len(service.got) == 2
     assert [event.code for event in log.of(CallRetried)] == [CODE.CANCELLED.name]
 
 
 @pytest.mark.parametrize("retry", ["standard", "retry: 3, delay: 1ms"])
-def test_a_policy_that_does_not(ours, way, retry):
+def test_a_policy_that_does_not(trying, way, retry):
     """RO-3: without CANCELLED among the codes, a call that the server has cancelled ends with CANCELLED."""
-    service = Tries(fails(code=CODE.CANCELLED))
-    with place(service) as server, ours.channel(server.target) as channel:
-        channel.ready()
-        assert channel.begin(way, retry=retry, timeout=20).outcome().code is CODE.CANCELLED
+    with trying(CANCELS, retry=retry) as (service, channel):
+        assert channel.begin(way, timeout=20).outcome().code is CODE.CANCELLED
     assert len(service.got) == 1
 
 
-def test_the_callers_own_cancellation(ours, cancellable):
+def test_the_callers_own_cancellation(trying, cancellable):
     """RO-3: a call that its own caller cancels is not repeated, even if the codes of its policy list CANCELLED."""
-    service = Tries(fails(when=threading.Event()))
-    with place(service) as server, ours.channel(server.target) as channel:
-        channel.ready()
-        call = channel.begin(cancellable, retry=LISTED, timeout=20)
+    with trying(hangs, retry=LISTED) as (service, channel):
+        call = channel.begin(cancellable, timeout=20)
         until(lambda: service.got)
         call.cancel()
         assert call.outcome().code is CODE.CANCELLED
@@ -121,12 +116,10 @@ def test_a_server_that_restarts(ours, rollout, log, listed):
             assert told == set()
 
 
-def test_a_server_that_goes_on_cancelling(ours, way, log):
+def test_a_server_that_goes_on_cancelling(trying, way, log):
     """RO-3, RT-6: the error and the event of a call that gives up say that it was not the caller who cancelled."""
-    service = Tries(*[fails(code=CODE.CANCELLED)] * 4)
-    with place(service) as server, ours.channel(server.target, listeners=[log.hear]) as channel:
-        channel.ready()
-        outcome = channel.begin(way, retry=LISTED, timeout=20).outcome()
+    with trying(*[CANCELS] * 4, retry=LISTED) as (_, channel):
+        outcome = channel.begin(way, timeout=20).outcome()
         assert outcome.code is CODE.CANCELLED
         assert f"; {CANCELLED_BY_SERVER}; " in outcome.details
         until(lambda: log.of(CallExhausted))

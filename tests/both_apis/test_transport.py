@@ -82,7 +82,7 @@ def test_round_robin(kind, option):
         assert two.servicer.got
 
 
-def test_options_of_grpc(kind, phase, server):
+def test_options_of_grpc(in_phase, server):
     """CH-9: grpcio's own options are accepted and passed on."""
     options = [
         ("grpc.keepalive_time_ms", 60_000),
@@ -92,8 +92,6 @@ def test_options_of_grpc(kind, phase, server):
         ("grpc.primary_user_agent", "mine"),
         ("grpc.enable_retries", 0),
     ]
-    with kind.channel(server.target, options) as channel:
-        if phase == "ready":
-            channel.ready()
+    with in_phase(server.target, options) as channel:
         channel.unary(timeout=20)
     assert server.servicer.metadata[0]["user-agent"].startswith("mine")
