@@ -7,7 +7,7 @@ import traceback
 
 import pytest
 
-from grpc_backoff.base_errors import ConfigError, ConnectError, IllegalTransition, MissingExtra, OptionError
+from grpc_backoff.base_errors import ConfigError, ConnectError, IllegalTransition, MissingExtra, OptionError, unknown
 from grpc_backoff.config.file import read_config
 from grpc_backoff.connection.events import Failure, Stage
 
@@ -61,11 +61,13 @@ def test_attributes():
 
 
 def test_suggestion():
-    """CH-10: if a key was probably misspelt, the message ends with a suggestion."""
+    """CH-10: if a key was probably misspelt, the message ends with a suggestion, just as a user has to write it."""
     value = OptionError("retry", "standrad", "the name of a policy", "standard")
-    error = OptionError("grpc_backoff.jiter", 0.1, "", "grpc_backoff.jitter", "unknown option 'grpc_backoff.jiter'")
+    keys = {"jitter": "grpc_backoff.jitter", "multiplier": "grpc_backoff.multiplier"}
+    error = unknown("option", "grpc_backoff.jiter", 0.1, "jiter", keys)
 
     assert str(value) == "retry='standrad': expected the name of a policy; did you mean 'standard'?"
+    assert error.allowed == "one of: grpc_backoff.jitter, grpc_backoff.multiplier"
     assert error.meant == "grpc_backoff.jitter"
     assert str(error) == "unknown option 'grpc_backoff.jiter': did you mean 'grpc_backoff.jitter'?"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
