@@ -31,6 +31,12 @@ RESPONSE_STREAMS = {"Down", "Both"}
 NO_STREAM = object()
 
 
+def backoff_ms(initial, longest, limit=None):
+    """Return options for the first and the longest wait, and for the least limit of an attempt, in milliseconds."""
+    options = [("grpc.initial_reconnect_backoff_ms", initial), ("grpc.max_reconnect_backoff_ms", longest)]
+    return options if limit is None else [*options, ("grpc.min_reconnect_backoff_ms", limit)]
+
+
 class Outcome(NamedTuple):
     """How a call ended: its responses, its status and the error that it raised."""
 

@@ -26,14 +26,15 @@ from grpc_backoff import (
 )
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close, silent
+from tests.both_apis.api import backoff_ms
 from tests.both_apis.log import Log
 from tests.certificates import client_credentials, server_credentials
 from tests.sync.service import dialled, front, place, until
 
 CODE = grpc.StatusCode
 FAST = [("grpc.initial_reconnect_backoff_ms", 500), ("grpc_backoff.jitter", 0.0)]
-QUICK = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
-SLOW = [("grpc.initial_reconnect_backoff_ms", 600_000), ("grpc.max_reconnect_backoff_ms", 600_000)]
+QUICK = backoff_ms(100, 100)
+SLOW = backoff_ms(600_000, 600_000)
 
 
 # Closing.

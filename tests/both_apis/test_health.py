@@ -15,6 +15,7 @@ import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, PolicyWarning
 from grpc_backoff.pool.events import SlotOpened, SlotRetiring, SlotServing, SlotUnhealthy
+from tests.both_apis.api import backoff_ms
 from tests.both_apis.relay import relay
 from tests.both_apis.test_pool import calls, drop, roles
 from tests.sync.service import dialled, place, until
@@ -22,7 +23,7 @@ from tests.sync.service import dialled, place, until
 CODE = grpc.StatusCode
 UNKNOWN, SERVING, NOT_SERVING = range(3)
 INITIAL = 0.05
-FAST = [("grpc.initial_reconnect_backoff_ms", round(INITIAL * 1000)), ("grpc.max_reconnect_backoff_ms", 400)]
+FAST = backoff_ms(round(INITIAL * 1000), 400)
 AROUND = {"loadBalancingConfig": [{"round_robin": {}}]}
 SAYS_NO = "health: the server reports NOT_SERVING"
 
@@ -34,18 +35,24 @@ def options(config=None, service="", **more):
 
 
 class Health(grpc.GenericRpcHandler):
-    """A health service whose status the test sets, or whose Watch does what the test says."""
+    """A health service whose status the test sets, or whose Watch or Check does what the test says."""
 
-    def __init__(self, behave):
+    def __init__(self, behave, check):
         self.status = SERVING
-        self.behave = behave
+        self.behave, self._check = behave, check
         self.requests, self.metadata = [], []
         self.running = 0
 
     def service(self, details):
-        if details.method != "/grpc.health.v1.Health/Watch":
-            return None
-        return grpc.unary_stream_rpc_method_handler(self._watch)
+        if details.method == "/grpc.health.v1.Health/Watch":
+            return grpc.unary_stream_rpc_method_handler(self._watch)
+        if details.method == "/grpc.health.v1.Health/Check" and self._check is not None:
+            return grpc.unary_unary_rpc_method_handler(self._answer)
+        return None
+
+    def _answer(self, _request, context):
+        self.metadata.append(context.invocation_metadata())
+        return self._check(context)
 
     def _watch(self, request, context):
         self.requests.append(request)
@@ -67,10 +74,10 @@ class Health(grpc.GenericRpcHandler):
 
 
 @contextlib.contextmanager
-def served(behave=None):
+def served(behave=None, *, check=None, servicer=None):
     """Run an Echo server with a health service; it can be stopped and started again on its port."""
-    health = Health(behave)
-    with place(handlers=[health]) as server:
+    health = Health(behave, check)
+    with place(servicer, handlers=[health]) as server:
         server.health = health
         yield server
 

@@ -11,7 +11,7 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import CallHedged, CallSucceeded, HedgingPolicy, NoConnectionError, OptionError, PolicyWarning
-from tests.both_apis.api import RETRY
+from tests.both_apis.api import RETRY, backoff_ms
 from tests.both_apis.tries import Tries, echo, fails, hangs, pushback
 from tests.sync.service import place, until
 
@@ -19,7 +19,7 @@ CODE = grpc.StatusCode
 SOON = "hedge: 50ms, attempts: 3"
 TWICE = "hedge: 50ms, attempts: 2"  # where a third copy, on a slow machine, would change the outcome
 LATE = "hedge: 60s, attempts: 3"
-RECONNECTS_SOON = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
+RECONNECTS_SOON = backoff_ms(50, 50)
 
 
 def numbered(policy):

@@ -9,16 +9,12 @@ import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Connected, CoreRedial, Disconnected
 from grpc_backoff.testing.front import accept_close, healthy, silent
-from tests.both_apis.api import ARITIES
+from tests.both_apis.api import ARITIES, backoff_ms
 from tests.both_apis.log import Log
 from tests.sync.service import front, place, until
 
 LIMIT = 0.3  # seconds
-OPTIONS = [
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 300),
-    ("grpc.min_reconnect_backoff_ms", round(1000 * LIMIT)),
-]
+OPTIONS = backoff_ms(200, 300, round(1000 * LIMIT))
 WATCHED = 2 * LIMIT  # seconds: a core that dials by itself would do so within one limit
 
 

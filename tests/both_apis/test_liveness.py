@@ -19,14 +19,15 @@ from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked, NameResolution, SlotCondemned
 from grpc_backoff.pool.liveness import WOKE, LivenessPhase
 from grpc_backoff.sharing import resolver
+from tests.both_apis.api import backoff_ms
 from tests.both_apis.relay import relay
+from tests.both_apis.test_health import served
 from tests.both_apis.test_pool import post
 from tests.certificates import client_credentials
 from tests.sync.service import Echo, elsewhere, place, until
 
 CODE = grpc.StatusCode
-FAST = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100)]
-CHECK = "/grpc.health.v1.Health/Check"
+FAST = backoff_ms(50, 100)
 
 
 def options(quiet, within=0.5):
@@ -38,33 +39,6 @@ def is_paused(channel):
     pool = channel.own._pool
     paused = [watch.state.phase for watch in tuple(pool._watches.values())] == [LivenessPhase.PAUSED]
     return paused and not pool.takes_calls  # which is False for a moment before the first call, too
-
-
-class Health(grpc.GenericRpcHandler):
-    """A health service that does what the test says, and counts its calls."""
-
-    def __init__(self, behave):
-        self.metadata = []
-        self._behave = behave
-
-    def service(self, details):
-        if details.method != CHECK:
-            return None
-
-        def check(request, context):
-            self.metadata.append(context.invocation_metadata())
-            return self._behave(context)
-
-        return grpc.unary_unary_rpc_method_handler(check)
-
-
-@contextlib.contextmanager
-def served(behave, servicer=None):
-    """Run an Echo server with a health service."""
-    health = Health(behave)
-    with place(servicer, handlers=[health]) as server:
-        server.health = health
-        yield server
 
 
 @contextlib.contextmanager
@@ -171,7 +145,7 @@ ANSWERS = {
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_any_answer_is_life(ready, log, answer):
     """LV-1: any answer to the liveness call shows that the peer is alive; the call has no metadata of the user."""
-    with served(ANSWERS[answer]) as server, ready(server.target, options(0.1, 5)) as channel:
+    with served(check=ANSWERS[answer]) as server, ready(server.target, options(0.1, 5)) as channel:
         stream = channel.begin("Both", iter(["a", threading.Event()]), metadata=(("token", "secret"),), timeout=60)
         assert stream.read() == "a"
         log.until(LivenessAnswered, 3)
@@ -185,7 +159,7 @@ def test_any_answer_is_life(ready, log, answer):
 def test_a_health_service_that_never_answers(ready, log):
     """LV-1: a health service that hangs is a dead peer; replacements are made no faster than the backoff allows."""
     over = threading.Event()
-    with served(lambda context: over.wait(20)) as server:
+    with served(check=lambda context: over.wait(20)) as server:
         try:
             with ready(server.target, options(0.1, 0.2)) as channel:
                 call = channel.begin(texts=["hang"], timeout=20)
@@ -205,7 +179,7 @@ def test_a_slow_server(ready, log):
             time.sleep(0.5)
             return request
 
-    with served(lambda context: b"", Slow()) as server, ready(server.target, options(60, 20)) as channel:
+    with served(check=ANSWERS["empty"], servicer=Slow()) as server, ready(server.target, options(60, 20)) as channel:
         codes = [channel.begin(timeout=0.1).outcome().code for _ in range(6)]
         assert codes == [CODE.DEADLINE_EXCEEDED] * 6
         log.until(LivenessAnswered)
@@ -272,7 +246,7 @@ def test_retried_by_its_policy(ready, cancellable):
 
 def test_off_by_default(ready, log):
     """LV-1: without `quiet_after`, no liveness call is made, and a connection has no watch."""
-    with served(lambda context: b"") as server, ready(server.target, FAST) as channel:
+    with served(check=ANSWERS["empty"]) as server, ready(server.target, FAST) as channel:
         assert channel.unary(timeout=20) == "a"
         for _ in range(3):
             assert channel.begin(texts=["hang"], timeout=0.1).outcome().code is CODE.DEADLINE_EXCEEDED
@@ -300,7 +274,7 @@ POLICIES = pytest.mark.parametrize(
 @contextlib.contextmanager
 def asleep(api, log, target, options=(), **how):
     """Yield a channel whose next attempt is planned for more than 10 s later, and a call that waits for it."""
-    slow = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 60_000)]
+    slow = backoff_ms(200, 60_000)
     slow += [("grpc_backoff.multiplier", 100), *options]
     with api.channel(target, slow, listeners=[log.hear], **how) as channel:
         call = channel.begin(wait_for_ready=True, timeout=60)

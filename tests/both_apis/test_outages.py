@@ -20,15 +20,12 @@ from grpc_backoff.testing.front import (
     silent,
     slow_settings,
 )
+from tests.both_apis.api import backoff_ms
 from tests.both_apis.log import Log
 from tests.sync.service import front, until
 
 CODE = grpc.StatusCode
-FAST = [
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.min_reconnect_backoff_ms", 1000),
-]
+FAST = backoff_ms(200, 1000, 1000)
 BUSY = 1.5  # seconds; the lateness of a busy machine
 WAITS = {"wait_for_ready": True, "timeout": 60}
 
@@ -60,11 +57,7 @@ def test_failing_at_once(ours, behaviour):
 def test_silent_peer(ours):
     """CB-3, CB-6: an attempt to connect to a silent peer ends at its limit, and its socket is closed within 250 ms."""
     log = Log()
-    options = [
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 2000),
-        ("grpc.min_reconnect_backoff_ms", 300),
-    ]
+    options = backoff_ms(100, 2000, 300)
     with front(silent) as peer, opened(ours, peer.target, log, options) as channel:
         call = channel.begin("Down", **WAITS)
         log.until(AttemptFailed, 6)
@@ -125,7 +118,7 @@ def test_an_outage(api, server):
 def test_reset(ours, server):
     """CB-9: several resets make a sleeping channel dial once, immediately; a reset after `close()` does nothing."""
     log = Log()
-    options = [("grpc.initial_reconnect_backoff_ms", 60_000), ("grpc.max_reconnect_backoff_ms", 60_000)]
+    options = backoff_ms(60_000, 60_000)
     with front(accept_close, server.port) as peer, opened(ours, peer.target, log, options) as channel:
         call = channel.begin(texts=["x"], **WAITS)
         log.until(AttemptFailed)

@@ -17,13 +17,14 @@ import pytest
 from grpc_backoff import AttemptStarted, Closed, Connected, Disconnected
 from grpc_backoff.pool.events import NameResolution, SlotClosed, SlotOpened, SlotRetiring, SlotServing
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close
+from tests.both_apis.api import backoff_ms
 from tests.both_apis.log import Log
 from tests.both_apis.test_restarts import CODE
 from tests.certificates import client_credentials, server_credentials
 from tests.sync.service import Echo, dialled, front, place, until
 
 INITIAL = 0.05
-FAST = [("grpc.initial_reconnect_backoff_ms", round(INITIAL * 1000)), ("grpc.max_reconnect_backoff_ms", 100)]
+FAST = backoff_ms(round(INITIAL * 1000), 100)
 ROUND_ROBIN = [("grpc.lb_policy_name", "round_robin")]
 IN_CONFIG = [("grpc.service_config", json.dumps({"loadBalancingConfig": [{"round_robin": {}}]}))]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 import time
@@ -14,6 +13,7 @@ import pytest
 
 from grpc_backoff import CallExhausted, CallRetried
 from grpc_backoff.status import CANCELLED_BY_SERVER
+from tests.both_apis.loops import LoopThread
 from tests.both_apis.tries import fails, hangs
 from tests.echo import services
 from tests.sync.service import Echo, place, until
@@ -56,14 +56,9 @@ class Rollout:
 
     def __init__(self, port):
         self._port = port
-        self._loop = asyncio.new_event_loop()
+        self._loop = LoopThread()
         self._busy = threading.Event()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        self._server = self.do(self._start())
-
-    def do(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+        self._server = self._loop.run(self._start())
 
     async def _start(self):
         server = grpc.aio.server(ThreadPoolExecutor(8))
@@ -74,7 +69,7 @@ class Rollout:
 
     def restart(self):
         """Begin the restart; it takes half a second, in which the server accepts one call at the most."""
-        self._restarted = asyncio.run_coroutine_threadsafe(self._restart(), self._loop)
+        self._restarted = self._loop.start(self._restart())
         assert self._busy.wait(20)
 
     async def _restart(self):
@@ -85,9 +80,7 @@ class Rollout:
 
     def close(self):
         self._restarted.result(30)
-        self.do(self._server.stop(None))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(20)
+        self._loop.run(self._server.stop(None))
         self._loop.close()
 
 

@@ -14,9 +14,10 @@ import pytest
 import trustme
 
 import grpc_backoff
+from tests.both_apis.api import backoff_ms
 from tests.sync.service import place, until
 
-FAST = (("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100))
+FAST = backoff_ms(50, 100)
 
 
 class Issuer:
@@ -176,7 +177,7 @@ def test_a_function_that_blocks(opened, issuer):
         blocked.wait(60)
         return issuer.credentials()
 
-    with opened(block, (("grpc.min_reconnect_backoff_ms", 500), *FAST)) as (_, channel):
+    with opened(block, backoff_ms(50, 100, 500)) as (_, channel):
         assert refused(channel) == "no credentials after 0.25 s"
         until(lambda: channel.own.connection_status().attempt > 2)
         assert len(asked) == 1

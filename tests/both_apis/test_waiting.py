@@ -11,16 +11,13 @@ import pytest
 
 from grpc_backoff import NoConnectionError, Stage, State
 from grpc_backoff.testing.front import settings_then_close, silent
+from tests.both_apis.api import backoff_ms
 from tests.sync.service import Echo, front, place, until
 
 CODE = grpc.StatusCode
-FAST = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
-SLOW = [("grpc.initial_reconnect_backoff_ms", 600_000), ("grpc.max_reconnect_backoff_ms", 600_000)]
-GROWING = [
-    ("grpc.initial_reconnect_backoff_ms", 30),
-    ("grpc.max_reconnect_backoff_ms", 300),
-    ("grpc.min_reconnect_backoff_ms", 50),
-]
+FAST = backoff_ms(100, 100)
+SLOW = backoff_ms(600_000, 600_000)
+GROWING = backoff_ms(30, 300, 50)
 
 
 @pytest.fixture(params=["refusing", "silent"])
