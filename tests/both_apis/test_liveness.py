@@ -255,15 +255,24 @@ def test_off_by_default(ready, log):
         assert server.health.metadata == []
 
 
-def test_news_on_a_ready_connection(ready, log):
-    """LV-4: `network_changed` makes a channel with `quiet_after` ask its peer, and a dead one is replaced after 2 s."""
-    with relayed() as (_, between), ready(between.target, options(600, 60)) as channel:
-        network_changed()
+@pytest.mark.parametrize("woken", [False, True])
+def test_news_on_a_ready_connection(ours, ready, log, woken):
+    """LV-4: news makes a channel ask its peer, and a dead one is replaced after 2 s.
+
+    `network_changed` does so with `quiet_after`, and the end of a sleep without it as well.
+    """
+
+    def tell():
+        post(ours, channel, partial(channel.own._pool.hear_news, WOKE, woke=True)) if woken else network_changed()
+
+    with relayed() as (_, between), ready(between.target, FAST if woken else options(600, 60)) as channel:
+        tell()
         log.until(LivenessAnswered)
         between.lose()
-        network_changed()
+        tell()
         assert log.until(SlotCondemned).why == "no answer for 2 s"
         assert channel.unary(timeout=20) == "a"
+        assert between.connections == 2
 
 
 POLICIES = pytest.mark.parametrize(
@@ -352,14 +361,3 @@ def test_a_name_whose_addresses_are_back(ours, log, nowhere, monkeypatch, policy
         assert call.outcome().code is CODE.OK
         assert time.monotonic() - back < 8, "1 s for the name and 0.2 s for the attempt"
         assert len(log.of(AttemptStarted)) == tried + 1
-
-
-def test_woken_without_quiet_after(ours, ready, log):
-    """LV-4: after a sleep, a channel without `quiet_after` asks its peer as well."""
-    with relayed() as (_, between), ready(between.target, FAST) as channel:
-        assert channel.unary(timeout=20) == "a"
-        between.lose()
-        post(ours, channel, partial(channel.own._pool.hear_news, WOKE, woke=True))
-        assert log.until(SlotCondemned).why == "no answer for 2 s"
-        assert channel.unary(timeout=20) == "a"
-        assert between.connections == 2
