@@ -250,7 +250,7 @@ def test_signals(api, signals):
         try:
             port = int(program.stdout.readline())
             with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-                long = call(channel, 2.0 if signals == 1 else 8.0)
+                long = call(channel, 2.0 if signals == 1 else 5.0)
                 while is_unready(channel):
                     time.sleep(0.01)
                 time.sleep(0.3)
