@@ -234,16 +234,6 @@ def test_two_deadlines_with_a_dead_peer(ready, log):
         assert between.connections == 2
 
 
-def test_retried_by_its_policy(ready, cancellable):
-    """LV-1, RT-2: the policy of a call decides what follows when its connection is condemned."""
-    retry = "retry: 3, delay: 10ms, codes: UNAVAILABLE"
-    with relayed() as (_, between), ready(between.target, options(0.2), retry=retry) as channel:
-        assert channel.unary(timeout=20) == "a"
-        between.lose()
-        outcome = channel.begin(cancellable, ["x"], timeout=20).outcome()
-        assert (outcome.code, "".join(outcome.texts)) == (CODE.OK, "x")
-
-
 def test_off_by_default(ready, log):
     """LV-1: without `quiet_after`, no liveness call is made, and a connection has no watch."""
     with served(check=ANSWERS["empty"]) as server, ready(server.target, FAST) as channel:
