@@ -8,7 +8,9 @@ handlers.
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
+import sys
 
 
 async def start(*command, **how):
@@ -34,3 +36,10 @@ async def output(*command, within):
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "timeout": within, "check": False}
     done = await asyncio.to_thread(subprocess.run, command, **how)
     return done.returncode, done.stdout
+
+
+def records(module, *arguments):
+    """Run a module that prints one JSON object a line; return the objects."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=110)
+    return [json.loads(line) for line in done.stdout.splitlines()]

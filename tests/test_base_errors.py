@@ -7,11 +7,20 @@ import traceback
 
 import pytest
 
-from grpc_backoff.base_errors import ConfigError, ConnectError, IllegalTransition, MissingExtra, OptionError
+from grpc_backoff.base_errors import (
+    ConfigError,
+    ConnectError,
+    IllegalTransition,
+    MissingExtra,
+    OptionError,
+    near_miss,
+    unknown,
+)
 from grpc_backoff.config.file import read_config
 from grpc_backoff.connection.events import Failure, Stage
 
 PASSWORD = "hunter2"
+KEYS = {"jitter": "grpc_backoff.jitter", "multiplier": "grpc_backoff.multiplier"}
 FAILURE = Failure(Stage.TLS, "certificate has expired")
 
 MESSAGES = [
@@ -61,14 +70,29 @@ def test_attributes():
 
 
 def test_suggestion():
-    """CH-10: if a key was probably misspelt, the message ends with a suggestion."""
+    """CH-10: if a key was probably misspelt, the message ends with a suggestion, just as a user has to write it."""
     value = OptionError("retry", "standrad", "the name of a policy", "standard")
-    error = OptionError("grpc_backoff.jiter", 0.1, "", "grpc_backoff.jitter", "unknown option 'grpc_backoff.jiter'")
+    error = unknown("option", "grpc_backoff.jiter", 0.1, "jiter", KEYS)
 
     assert str(value) == "retry='standrad': expected the name of a policy; did you mean 'standard'?"
+    assert error.allowed == "one of: grpc_backoff.jitter, grpc_backoff.multiplier"
     assert error.meant == "grpc_backoff.jitter"
     assert str(error) == "unknown option 'grpc_backoff.jiter': did you mean 'grpc_backoff.jitter'?"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize("word", ["jiter", "Jitter", "jitterr", "JITTER"])
+def test_near_miss(word):
+    """CH-10: the most similar key is found, whether it is written in upper or lower case."""
+    assert near_miss(word, KEYS) == "grpc_backoff.jitter"
+
+
+def test_nothing_is_near():
+    """CH-10: if no key is similar, the error lists all keys, each once."""
+    assert near_miss("timeout", KEYS) is None
+    error = unknown("option", "timeout", 1, "timeout", KEYS | {"factor": "grpc_backoff.multiplier"})
+    assert str(error) == "unknown option 'timeout': expected one of: grpc_backoff.jitter, grpc_backoff.multiplier"
+    assert (error.key, error.value, error.meant) == ("timeout", 1, None)
 
 
 @pytest.mark.parametrize(

@@ -129,18 +129,15 @@ RETRYING = [
 ]
 
 
-@pytest.mark.parametrize("name", RETRYING)
-def test_retrying_is_at_the_top(name):
-    """RT-1: the names with which applications configure and observe retries are at the top level."""
-    assert name in grpc_backoff.__all__
-
-
 def test_retrying_calls_is_public():
-    """RT-6: both APIs export `retrying`, for single calls, and `RetriesExhaustedError`."""
+    """RT-1, RT-6: the names with which applications configure and observe retries are at the top level.
+
+    Both APIs export `retrying`, for single calls, and `RetriesExhaustedError`.
+    """
     from grpc_backoff import aio
 
+    assert {*RETRYING, "retrying", "RetriesExhaustedError"} <= set(grpc_backoff.__all__)
     assert {"retrying", "RetriesExhaustedError"} <= set(aio.__all__)
-    assert {"retrying", "RetriesExhaustedError"} <= set(grpc_backoff.__all__)  # also at the top level
     assert issubclass(aio.RetriesExhaustedError, grpc_backoff.RetriesExhaustedError)
     assert aio.retrying is grpc_backoff.retrying  # takes stubs of both APIs
 
@@ -153,53 +150,28 @@ def test_star_import():
     assert set(grpc_backoff.__all__) <= set(names)
 
 
-def test_public_objects_have_docstrings():
-    """Every name at the top level, except the constants, has a docstring."""
-    objects = [name for name in grpc_backoff.__all__ if not name.isupper()]
-
-    assert [name for name in objects if not inspect.getdoc(getattr(grpc_backoff, name))] == []
+OPTIONAL = ("click", "rich", "h2", "google.protobuf", "google.rpc", "opentelemetry", "email.utils")
+DECISION = ("account", "budget", "decision", "events", "machine", "replay", "server_hint")
 
 
-@pytest.mark.parametrize("name", ["grpc_backoff", "grpc_backoff.aio"])
-def test_light_import(name):
-    """Importing the library loads no optional packages, no protobuf and no parser for HTTP dates."""
-    foreign = ("click", "rich", "h2", "google.protobuf", "google.rpc", "opentelemetry", "email.utils")
-    code = f"import {name}, sys; print(*[name for name in {foreign} if name in sys.modules])"
+@pytest.mark.parametrize(
+    ("modules", "absent"),
+    [
+        # No optional packages, no protobuf and no parser for HTTP dates.
+        ("grpc_backoff", OPTIONAL),
+        ("grpc_backoff.aio", OPTIONAL),
+        # Policies, events, options and decisions need no grpc.
+        ("grpc_backoff; grpc_backoff.RetryPolicy", ("grpc", "asyncio")),
+        ("grpc_backoff.config.options", ("grpc", "asyncio")),
+        (", ".join(f"grpc_backoff.calls.{module}" for module in DECISION), ("grpc", "asyncio")),
+        # The probing connector uses only asyncio and h2.
+        ("grpc_backoff.probe.http2", ("grpc", "click", "rich")),
+    ],
+    ids=["top", "asyncio", "policies", "options", "decision", "probe"],
+)
+def test_light_import(modules, absent):
+    """RT-3: importing a part of the library loads only what this part needs, and prints nothing."""
+    code = f"import {modules}; import sys; print(*[name for name in {absent} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout.split() == []
-    assert done.stderr == ""
-
-
-def test_the_top_is_light():
-    """Importing only policies, events and hooks from the top level does not load grpc."""
-    code = "import sys, grpc_backoff; grpc_backoff.RetryPolicy; print('grpc' in sys.modules, 'asyncio' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout.split() == ["False", "False"]
-
-
-def test_the_decision_is_light():
-    """RT-3: the modules that decide whether to retry load neither grpc nor asyncio."""
-    modules = ["account", "budget", "decision", "events", "machine", "replay", "server_hint"]
-    imports = ", ".join(f"grpc_backoff.calls.{module}" for module in modules)
-    code = f"import {imports}, sys; print('grpc' in sys.modules, 'asyncio' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout.split() == ["False", "False"]
-
-
-def test_policy_is_light():
-    """The modules for policies and options load neither grpc nor asyncio."""
-    code = "import grpc_backoff.config.options, sys; print('grpc' in sys.modules, 'asyncio' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout.split() == ["False", "False"]
-
-
-def test_the_probing_connector_is_light():
-    """The probing connector uses only asyncio and h2: it loads neither grpc nor what the command line needs."""
-    code = "import grpc_backoff.probe.http2, sys; print(*[n for n in ('grpc', 'click', 'rich') if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout.split() == []
+    assert (done.stdout.split(), done.stderr) == ([], "")

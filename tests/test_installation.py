@@ -15,7 +15,6 @@ import grpc._simple_stubs
 import grpc.aio
 import grpc.experimental.aio
 import pytest
-import trustme
 from opentelemetry import trace
 from opentelemetry.instrumentation.grpc import GrpcAioInstrumentorClient, GrpcInstrumentorClient
 from opentelemetry.sdk.trace import TracerProvider
@@ -24,6 +23,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import grpc_backoff
 from grpc_backoff import aio
+from tests.certificates import client_credentials, server_credentials
 from tests.echo import EchoStub, Message, services, serving
 
 NAMES = ("insecure_channel", "secure_channel")
@@ -70,18 +70,12 @@ async def kinds(target):
 @pytest.mark.parametrize("module", MODULES)
 async def test_both_names(module):
     """CH-1: both constructors of each module make our channels and take grpc's positional arguments."""
-    authority = trustme.CA()
-    certificate = authority.issue_cert("localhost")
-    server = grpc.ssl_server_credentials(
-        [(certificate.private_key_pem.bytes(), certificate.cert_chain_pems[0].bytes())]
-    )
-    trusted = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
     grpc_backoff.install()
     async with serving() as port:
         assert isinstance(await made(module.insecure_channel, f"127.0.0.1:{port}", None, None), OURS)
-    async with serving(credentials=server) as port:
-        options = [("grpc.primary_user_agent", "x")]
-        assert isinstance(await made(module.secure_channel, f"localhost:{port}", trusted, options, None), OURS)
+    async with serving(credentials=server_credentials()) as port:
+        arguments = client_credentials(), [("grpc.primary_user_agent", "x")], None
+        assert isinstance(await made(module.secure_channel, f"localhost:{port}", *arguments), OURS)
 
 
 async def test_again():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +12,9 @@ from grpc_backoff.config.settings import CONNECTING, HEDGING, RETRYING
 from grpc_backoff.policy.jitter import JITTERS, parse_jitter
 from grpc_backoff.policy.presets import PRESETS, RETRY
 from grpc_backoff.policy.strategy import STRATEGIES
+from tests.docs.pages import block, read
 
-PAGE = (Path(__file__).parents[1] / "docs" / "policies.md").read_text("utf-8")
+PAGE = read("policies.md")
 
 
 def section(title):
@@ -33,15 +33,13 @@ def names(cell):
 
 def test_code_runs():
     """BP: the code on the page runs unchanged."""
-    code = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
-
-    exec(compile(code, "policies.md", "exec"), {})
+    exec(compile(block("policies.md", "import"), "policies.md", "exec"), {})
 
 
 def test_file_is_good(tmp_path):
     """BP-3: the file on the page is valid, and means what its comments say."""
     file = tmp_path / "backoff.toml"
-    file.write_text(re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)[1])
+    file.write_text(block("policies.md", "", "toml"))
 
     config = read_config(file)
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import ast
 import asyncio
 import re
-from pathlib import Path
 
 import grpc
 import pytest
 
 from grpc_backoff.config.policy_string import read_string
+from tests.docs.pages import block, blocks, read
 from tests.echo import Echo, EchoStub, Message, serving
 
-PAGE = (Path(__file__).parents[1] / "docs" / "retries.md").read_text("utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+BLOCKS = blocks("retries.md")
 
 
 class FailsFirst(Echo):
@@ -36,29 +35,29 @@ async def new_token():
     return "new"
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if "channel = " in block])
-async def test_channel(block):
+@pytest.mark.parametrize("shown", [code for code in BLOCKS if "channel = " in code])
+async def test_channel(shown):
     """RT-1, RT-4, RT-9: every channel on the page makes calls, and the one with hooks logs in again and retries."""
     service = FailsFirst()
-    if "log_in" not in block:
+    if "log_in" not in shown:
         service.codes.clear()
     names = {"new_token": new_token}
     async with serving(service) as port, asyncio.timeout(30):
-        code = f"from grpc_backoff import aio\n{block}".replace("shop:50051", f"127.0.0.1:{port}")
+        code = f"from grpc_backoff import aio\n{shown}".replace("shop:50051", f"127.0.0.1:{port}")
         exec(compile(code, "retries.md", "exec"), names)
         async with names["channel"] as channel:
             assert await EchoStub(channel).Unary(Message(text="hello")) == Message(text="hello")
-    assert service.seen == ([None, "Bearer new"] if "log_in" in block else [None])
+    assert service.seen == ([None, "Bearer new"] if "log_in" in shown else [None])
 
 
 async def test_one_call():
     """BP-2: the page's single call with its own policy is retried."""
-    (block,) = [block for block in BLOCKS if "place = aio.retrying(stub" in block]
     service = FailsFirst()
     service.codes = [grpc.StatusCode.UNAVAILABLE]
     names = {"order": Message(text="hello")}
     exec(BLOCKS[0].partition("\n")[0], names)
-    code = compile(block.replace("delay: 1s", "delay: 10ms"), "retries.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    code = block("retries.md", "place = aio.retrying(stub").replace("delay: 1s", "delay: 10ms")
+    code = compile(code, "retries.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     async with serving(service) as port, names["aio"].insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = EchoStub(channel)
         stub.Place = stub.Unary
@@ -70,6 +69,6 @@ async def test_one_call():
 
 def test_words():
     """BP-2: every policy string on the page is valid."""
-    texts = re.findall(r'"((?:retry|preset|hedge): [^"]+)"', PAGE)
+    texts = re.findall(r'"((?:retry|preset|hedge): [^"]+)"', read("retries.md"))
     assert len(texts) >= 3
     assert all(read_string(text, None) for text in texts)

@@ -21,6 +21,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from grpc_backoff import OptionError
 from grpc_backoff.server import drain, drain_on_signals
+from tests.both_apis.loops import LoopThread
 
 METHOD = "/test.Sleeper/Sleep"
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -56,18 +57,18 @@ class Threads:
     def drain(self, **how):
         drain(self.server, how.pop("health", self.health), **how)
 
-    def stop(self):
+    def stop_server(self):
         self.server.stop(None).wait()
+
+    stop = stop_server
 
 
 class Asyncio:
     """A server of grpc.aio, on an event loop in a separate thread."""
 
     def __init__(self):
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever)
-        self._thread.start()
-        self.wait_for(self._start())
+        self.loop = LoopThread()
+        self.loop.run(self._start())
 
     async def _start(self):
         self.server = grpc.aio.server()
@@ -77,19 +78,17 @@ class Asyncio:
         self.port = self.server.add_insecure_port("127.0.0.1:0")
         await self.server.start()
 
-    def wait_for(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
-
     def drain(self, **how):
         async def wait():
             await drain(self.server, how.pop("health", self.health), **how)
 
-        self.wait_for(wait())
+        self.loop.run(wait(), 60)
+
+    def stop_server(self):
+        self.loop.run(self.server.stop(None))
 
     def stop(self):
-        self.wait_for(self.server.stop(None))
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
+        self.stop_server()
         self.loop.close()
 
 
@@ -129,7 +128,7 @@ def test_drain(place, channel, caplog):
     while not is_unready(channel):
         time.sleep(0.01)
     assert call(channel).result() == b"slept"
-    long = [call(channel, 3.0) for _ in range(3)]
+    long = [call(channel, 2.0) for _ in range(3)]
     assert [each.result() for each in long] == [b"slept"] * 3
     draining.join()
     assert call(channel).code() is grpc.StatusCode.UNAVAILABLE
@@ -159,32 +158,21 @@ def test_twice(place, channel):
     assert long.result() == b"slept"
 
 
-def test_stopped(place):
-    """RO-2: a stopped server is not waited for."""
-    place.drain(unready=0.0, grace=0.0)
-    began = time.monotonic()
-    place.drain(unready=60.0)
-    assert time.monotonic() - began < 30
-
-
-@pytest.mark.parametrize("drained", ["before", "during"])
-def test_stopped_by_others(place, drained):
-    """RO-2: a server that the program stops itself, before or during the drain, ends the drain."""
-    stopping = threading.Timer(0.0 if drained == "before" else 0.5, lambda: _stop(place))
-    stopping.start()
-    if drained == "before":
-        stopping.join()
-    began = time.monotonic()
-    place.drain(unready=60.0)
-    assert time.monotonic() - began < 30
-    stopping.join()
-
-
-def _stop(place):
-    if isinstance(place, Asyncio):
-        place.wait_for(place.server.stop(None))
+@pytest.mark.parametrize("stopped", ["drained", "by the program", "by the program, during the drain"])
+def test_stopped(place, stopped):
+    """RO-2: a stopped server is not waited for, also if the program stops it itself, before or during the drain."""
+    stopping = threading.Timer(0.5, place.stop_server)
+    if stopped == "drained":
+        place.drain(unready=0.0, grace=0.0)
+    elif stopped == "by the program":
+        place.stop_server()
     else:
-        place.server.stop(None).wait()
+        stopping.start()
+    began = time.monotonic()
+    place.drain(unready=60.0)
+    assert time.monotonic() - began < 30
+    if stopping.ident is not None:
+        stopping.join()
 
 
 class Broken:
@@ -262,7 +250,7 @@ def test_signals(api, signals):
         try:
             port = int(program.stdout.readline())
             with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-                long = call(channel, 3.0 if signals == 1 else 8.0)
+                long = call(channel, 2.0 if signals == 1 else 5.0)
                 while is_unready(channel):
                     time.sleep(0.01)
                 time.sleep(0.3)

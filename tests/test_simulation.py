@@ -196,38 +196,25 @@ def test_resolution(seconds, resolution):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("outage", "how", "message"),
     [
-        ({"clients": 0}, "Outage.clients=0: expected a whole number from 1 to 100000000"),
-        ({"clients": 1.5}, "Outage.clients=1.5: expected a whole number from 1 to 100000000"),
-        ({"clients": True}, "Outage.clients=True: expected a whole number from 1 to 100000000"),
-        ({"seconds": 0}, "Outage.seconds=0: expected a finite number of seconds above 0"),
-        ({"seconds": math.inf}, "Outage.seconds=inf: expected a finite number of seconds above 0"),
-        ({"attempt_lasts": -1}, "Outage.attempt_lasts=-1: expected a number of seconds from 0 to inf"),
-        ({"attempt_lasts": math.nan}, "Outage.attempt_lasts=nan: expected a number of seconds from 0 to inf"),
+        ({"clients": 0}, {}, "Outage.clients=0: expected a whole number from 1 to 100000000"),
+        ({"clients": 1.5}, {}, "Outage.clients=1.5: expected a whole number from 1 to 100000000"),
+        ({"clients": True}, {}, "Outage.clients=True: expected a whole number from 1 to 100000000"),
+        ({"seconds": 0}, {}, "Outage.seconds=0: expected a finite number of seconds above 0"),
+        ({"seconds": math.inf}, {}, "Outage.seconds=inf: expected a finite number of seconds above 0"),
+        ({"attempt_lasts": -1}, {}, "Outage.attempt_lasts=-1: expected a number of seconds from 0 to inf"),
+        ({"attempt_lasts": math.nan}, {}, "Outage.attempt_lasts=nan: expected a number of seconds from 0 to inf"),
+        ({}, {"resolution": 0.0}, "resolution=0.0: expected a finite number of seconds above 0"),
+        ({}, {"resolution": math.nan}, "resolution=nan: expected a finite number of seconds above 0"),
+        ({}, {"resolution": 1e-9}, "resolution=1e-09: expected at least 2e-06 s"),
+        ({}, {"seed": -1}, "seed=-1: expected a whole number of at least 0"),
     ],
 )
-def test_no_outage(given, message):
-    """BP-4: an invalid outage is rejected, and the error says what is expected."""
+def test_refused(outage, how, message):
+    """BP-4: what is invalid, or would need too much memory, is rejected first, and the error says what is expected."""
     with pytest.raises(OptionError) as caught:
-        Outage(**{"clients": 1, "seconds": 1.0, **given})
-
-    assert str(caught.value) == message
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ({"resolution": 0.0}, "resolution=0.0: expected a finite number of seconds above 0"),
-        ({"resolution": math.nan}, "resolution=nan: expected a finite number of seconds above 0"),
-        ({"resolution": 1e-9}, "resolution=1e-09: expected at least 2e-06 s"),
-        ({"seed": -1}, "seed=-1: expected a whole number of at least 0"),
-    ],
-)
-def test_refused(how, message):
-    """BP-4: arguments that are invalid or would need too much memory are rejected before the simulation starts."""
-    with pytest.raises(OptionError) as caught:
-        simulate(CONNECT, Outage(clients=10, seconds=20.0), **how)
+        simulate(CONNECT, Outage(**{"clients": 10, "seconds": 20.0, **outage}), **how)
 
     assert str(caught.value) == message
 

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from grpc_backoff.sync.pump import needs_pump
+from tests.programs import records
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts what Linux shows of a process")
 NOTHING = {"threads": 0, "tasks": 0, "descriptors": 0, "futures": 0}
 
 
 def verdict(*arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.endurance", *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=110,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+    return records("benchmarks.endurance", *arguments)[-1]
 
 
 def test_channels():

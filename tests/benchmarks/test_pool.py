@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
-
-def run(what, times):
-    """Run one of the counts; return its lines."""
-    command = [sys.executable, "-m", "benchmarks.pool", what, "--times", str(times)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=110)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+from tests.programs import records
 
 
 def rows(what, times):
     """Run one of the counts; return its lines, by subject."""
-    return {row["subject"]: row for row in run(what, times)}
+    return {row["subject"]: row for row in records("benchmarks.pool", what, "--times", times)}
 
 
 def test_rotations():
@@ -39,7 +30,8 @@ def test_bursts():
 
 def test_drains():
     """RO-1, RO-2: servers that are drained and restarted cost clients that watch the health no call."""
-    ours = [row for row in run("drains", 2) if row["subject"].endswith("ours")]
+    told = records("benchmarks.pool", "drains", "--times", 2)
+    ours = [row for row in told if row["subject"].endswith("ours")]
     watched = [row for row in ours if row["policy"] in ("round_robin", "pick_first")]
     assert len(watched) == 4
     assert [set(row["calls"]) for row in watched] == [{"OK"}] * 4

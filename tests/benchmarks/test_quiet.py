@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from tests.programs import records
 
 OURS = {"asyncio-ours", "threads-ours"}
 
 
 def run(what, seconds):
     """Run one of the counts; return its lines."""
-    command = [sys.executable, "-m", "benchmarks.quiet", what, "--minutes", str(seconds / 60)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=110)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return records("benchmarks.quiet", what, "--minutes", seconds / 60)
 
 
 def test_pings():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
-import sys
 
 import pytest
+
+from tests.programs import records
 
 
 def lacks():
@@ -22,10 +22,8 @@ def test_silence():
     """LV-1: with `quiet_after` 0.2 s and `answer_within` 0.5 s, no silent peer holds up streams and calls for 15 s."""
     if reason := lacks():
         pytest.skip(reason)
-    quick = ["--ours", "--quiet-after", "0.2", "--answer-within", "0.5", "--within", "15"]
-    command = [sys.executable, "-m", "benchmarks.silence", *quick]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=110)
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    quick = ["--ours", "--quiet-after", 0.2, "--answer-within", 0.5, "--within", 15]
+    rows = records("benchmarks.silence", *quick)
     assert sorted((row["silence"], row["subject"]) for row in rows) == sorted(
         (what, subject)
         for what in ("all", "up", "down", "address", "frozen")

@@ -31,6 +31,12 @@ RESPONSE_STREAMS = {"Down", "Both"}
 NO_STREAM = object()
 
 
+def backoff_ms(initial, longest, limit=None):
+    """Return options for the first and the longest wait, and for the least limit of an attempt, in milliseconds."""
+    options = [("grpc.initial_reconnect_backoff_ms", initial), ("grpc.max_reconnect_backoff_ms", longest)]
+    return options if limit is None else [*options, ("grpc.min_reconnect_backoff_ms", limit)]
+
+
 class Outcome(NamedTuple):
     """How a call ended: its responses, its status and the error that it raised."""
 
@@ -50,23 +56,11 @@ def failed(error):
     return Outcome(None, error.code(), error.details(), error)
 
 
-def send(worker, outcome):
-    """Send a worker the outcome that it is waiting for; return its next request, or None if the worker has ended."""
-    try:
-        return worker.send(outcome)
-    except StopIteration:
-        return None
-
-
 async def _no_task_is_left():
     end = time.monotonic() + 10
     while left := [task for task in asyncio.all_tasks() if "/grpc_backoff/" in repr(task)]:
         assert time.monotonic() < end, left
         await asyncio.sleep(0.005)
-
-
-async def _all(running):
-    return await asyncio.gather(*running)
 
 
 def method_of(channel, method, retry, path, serializer):
@@ -207,7 +201,34 @@ class ThreadedApi(_Api):
         """Do nothing: this API has no resources to release."""
 
 
-class AsyncioChannel:
+class _Channel:
+    """A channel of either API."""
+
+    def start(self, workers):
+        """Run workers concurrently, each in a thread; return a function that waits until all of them have ended.
+
+        A worker is a generator. It yields a text and arguments to make a unary call, and is sent the outcome. To sleep,
+        it yields a number of seconds.
+        """
+        pool = ThreadPoolExecutor(len(workers))
+        running = [pool.submit(self._work, worker) for worker in workers]
+        pool.shutdown(wait=False)
+        return lambda: [each.result(60) for each in running]
+
+    def _work(self, worker):
+        with contextlib.suppress(StopIteration):
+            asked = next(worker)
+            while True:
+                asked = worker.send(time.sleep(asked) if isinstance(asked, float) else self._call(*asked))
+
+    def _call(self, text, how):
+        try:
+            return answered(self.unary(text, **how))
+        except grpc.RpcError as error:
+            return failed(error)
+
+
+class AsyncioChannel(_Channel):
     def __init__(self, channel, loop):
         self.own = self.calls = channel
         self._loop = loop
@@ -226,31 +247,6 @@ class AsyncioChannel:
 
         return self._loop.run(call(), 60)
 
-    def start(self, workers):
-        """Run workers concurrently; return a function that waits until all of them have ended.
-
-        A worker is a generator. It yields a text and arguments to make a unary call, and is sent the outcome. To sleep,
-        it yields a number of seconds.
-        """
-        running = self._loop.do(lambda: [asyncio.ensure_future(self._work(worker)) for worker in workers])
-        return lambda: self._loop.run(_all(running), 60)
-
-    async def _work(self, worker):
-        asked = next(worker, None)
-        while asked is not None:
-            if isinstance(asked, float):
-                await asyncio.sleep(asked)
-                outcome = None
-            else:
-                outcome = await self._call(*asked)
-            asked = send(worker, outcome)
-
-    async def _call(self, text, how):
-        try:
-            return answered((await self.stub.Unary(Message(text=text), **how)).text)
-        except grpc.RpcError as error:
-            return failed(error)
-
     def ready(self):
         """Ask for a connection; return when the channel is READY."""
         self._loop.run(self.own.channel_ready())
@@ -259,7 +255,7 @@ class AsyncioChannel:
         self._loop.run(self.own.close())
 
 
-class ThreadedChannel:
+class ThreadedChannel(_Channel):
     def __init__(self, channel, interceptors):
         self.own = channel
         self.calls = grpc.intercept_channel(channel, *interceptors)
@@ -278,29 +274,6 @@ class ThreadedChannel:
     def unary(self, text="a", **how):
         """Make a unary call; return its response, or raise its error."""
         return self.stub.Unary(Message(text=text), **how).text
-
-    def start(self, workers):
-        """Run workers concurrently; see `AsyncioChannel.start`."""
-        pool = ThreadPoolExecutor(len(workers))
-        running = [pool.submit(self._work, worker) for worker in workers]
-        pool.shutdown(wait=False)
-        return lambda: [each.result(60) for each in running]
-
-    def _work(self, worker):
-        asked = next(worker, None)
-        while asked is not None:
-            if isinstance(asked, float):
-                time.sleep(asked)
-                outcome = None
-            else:
-                outcome = self._call(*asked)
-            asked = send(worker, outcome)
-
-    def _call(self, text, how):
-        try:
-            return answered(self.unary(text, **how))
-        except grpc.RpcError as error:
-            return failed(error)
 
     def ready(self):
         """Ask for a connection; return when the channel is READY."""

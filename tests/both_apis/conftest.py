@@ -75,9 +75,36 @@ def phase(request):
 
 
 @pytest.fixture
+def in_phase(kind, phase):
+    """A function that opens a channel, and yields it in the phase under test."""
+
+    @contextlib.contextmanager
+    def opens(target, options=(), **how):
+        with kind.channel(target, options, **how) as channel:
+            if phase == "ready":
+                channel.ready()
+            yield channel
+
+    return opens
+
+
+@pytest.fixture
 def log():
     """A listener that records events."""
     return Log()
+
+
+@pytest.fixture
+def ready(ours, log):
+    """A function that opens a channel whose events `log` records, and yields it when it is READY."""
+
+    @contextlib.contextmanager
+    def opens(target, options=(), **how):
+        with ours.channel(target, options, listeners=[log.hear], **how) as channel:
+            channel.ready()
+            yield channel
+
+    return opens
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import resource
 import sys
 
 from grpc_backoff import AttemptFailed
-from tests.both_apis.api import AsyncioApi, ThreadedApi
+from tests.both_apis.api import AsyncioApi, ThreadedApi, backoff_ms
 from tests.sync.service import place, until
 
-OPTIONS = [("grpc.initial_reconnect_backoff_ms", 300), ("grpc.max_reconnect_backoff_ms", 300)]
+OPTIONS = backoff_ms(300, 300)
 DESCRIPTORS = 128
 
 

@@ -25,9 +25,13 @@ class LoopThread:
         ready.set()
         await self._closed.wait()
 
+    def start(self, work):
+        """Start a coroutine on the loop; return its future."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def run(self, work, within=20):
         """Run a coroutine on the loop; return its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(within)
+        return self.start(work).result(within)
 
     def do(self, function, *args, **how):
         """Call a function on the loop; return its result."""

@@ -26,14 +26,15 @@ from grpc_backoff import (
 )
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close, silent
+from tests.both_apis.api import backoff_ms
 from tests.both_apis.log import Log
 from tests.certificates import client_credentials, server_credentials
 from tests.sync.service import dialled, front, place, until
 
 CODE = grpc.StatusCode
 FAST = [("grpc.initial_reconnect_backoff_ms", 500), ("grpc_backoff.jitter", 0.0)]
-QUICK = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
-SLOW = [("grpc.initial_reconnect_backoff_ms", 600_000), ("grpc.max_reconnect_backoff_ms", 600_000)]
+QUICK = backoff_ms(100, 100)
+SLOW = backoff_ms(600_000, 600_000)
 
 
 # Closing.
@@ -133,6 +134,7 @@ CLOCK = "a Clock, with now() and call_at()"
     ("settings", "words"),
     [
         ({"options": [("grpc_backoff.jitter", 7)]}, "grpc_backoff.jitter=7: expected"),
+        ({"options": [("grpc_backoff.max_connections", "4")]}, "grpc_backoff.max_connections='4': expected"),
         *(({"listeners": given}, "listeners=.*: expected a list of functions") for given in (3, print)),
         ({"listeners": [print, "print"]}, rf"listeners\[1\]='print': expected {FUNCTION}"),
         *(({"listeners": [given]}, rf"listeners\[0\]=.*: expected {FUNCTION}") for given in (None, listens)),
@@ -142,10 +144,14 @@ CLOCK = "a Clock, with now() and call_at()"
             for given in (time.monotonic, NoClock(), LoopClock)
         ),
         ({"retry_hooks": 3}, "retry_hooks=3: expected"),
+        ({"retry": "hedge: 50ms, attempts: 3, delay: 1s"}, "either retried or hedged"),
+        ({"retry": "hedge: 50ms"}, "requires 'max_attempts'"),
+        ({"retry": "hedge: 50ms, attempts: 6"}, "attempts=6: expected a whole number from 2 to 5"),
+        ({"retry": "hedge: soon, attempts: 3"}, "hedge='soon': expected"),
     ],
 )
 def test_bad_arguments(ours, settings, words):
-    """CH-10: creating a channel with a bad argument raises an error that names the argument."""
+    """CH-10, HG-9: creating a channel with a bad argument raises an error that names the argument."""
     with pytest.raises(OptionError, match=words), ours.channel("localhost:1", **settings):
         pytest.fail("it was made")
 

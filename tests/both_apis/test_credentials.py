@@ -58,12 +58,10 @@ def service(served):
     return served.servicer
 
 
-def test_call_credentials(kind, phase, way, served, service):
+def test_call_credentials(in_phase, way, served, service):
     """CH-8: the call credentials of both call and channel are sent; if they fail, the call ends with UNAVAILABLE."""
     both = grpc.composite_channel_credentials(client_credentials(), credentials("channel"))
-    with kind.channel(served.target, credentials=both) as channel:
-        if phase == "ready":
-            channel.ready()
+    with in_phase(served.target, credentials=both) as channel:
         assert channel.begin(way, credentials=credentials("call")).outcome().texts == ["a"]
         assert {("authorization", "channel"), ("authorization", "call")} <= set(service.pairs[0])
         assert channel.begin(way, credentials=credentials(None)).outcome().code is UNAVAILABLE
@@ -80,11 +78,8 @@ def test_credentials_of_each_attempt(ours, way, served, service):
     assert token.asked == [way.partition(".")[0]] * 3
 
 
-def test_without_tls(kind, phase, way, server):
+def test_without_tls(kind, in_phase, way, server):
     """CH-1: call credentials are not sent over a plaintext connection."""
-    with kind.channel(server.target) as channel:
-        if phase == "ready":
-            channel.ready()
-        with pytest.raises(kind.insecure):
-            raise channel.begin(way, credentials=credentials("call")).outcome().error
+    with in_phase(server.target) as channel, pytest.raises(kind.insecure):
+        raise channel.begin(way, credentials=credentials("call")).outcome().error
     assert server.servicer.got == []

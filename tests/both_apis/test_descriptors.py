@@ -17,4 +17,4 @@ async def test_an_outage_without_descriptors(which):
     about two seconds.
     """
     status, text = await output(sys.executable, "-m", "tests.both_apis.descriptors", which, within=100)
-    assert (status, text.splitlines()[-1:]) == (0, ["3 ['a']"]), text
+    assert (status, text.splitlines().count("3 ['a']")) == (0, 1), text  # the core may print more lines

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import sys
 import threading
 import time
 import warnings
-import weakref
 from collections import Counter
-from functools import partial
 
 import grpc
 import pytest
 
-from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, OptionError, PolicyWarning
+from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, PolicyWarning
 from grpc_backoff.pool.events import SlotOpened, SlotRetiring, SlotServing, SlotUnhealthy
-from tests.both_apis.log import Log
+from tests.both_apis.api import backoff_ms
 from tests.both_apis.relay import relay
-from tests.both_apis.test_pool import calls, roles, run
+from tests.both_apis.test_pool import calls, drop, roles
 from tests.sync.service import dialled, place, until
 
 CODE = grpc.StatusCode
 UNKNOWN, SERVING, NOT_SERVING = range(3)
 INITIAL = 0.05
-FAST = [("grpc.initial_reconnect_backoff_ms", round(INITIAL * 1000)), ("grpc.max_reconnect_backoff_ms", 400)]
+FAST = backoff_ms(round(INITIAL * 1000), 400)
 AROUND = {"loadBalancingConfig": [{"round_robin": {}}]}
 SAYS_NO = "health: the server reports NOT_SERVING"
 
@@ -38,18 +35,24 @@ def options(config=None, service="", **more):
 
 
 class Health(grpc.GenericRpcHandler):
-    """A health service whose status the test sets, or whose Watch does what the test says."""
+    """A health service whose status the test sets, or whose Watch or Check does what the test says."""
 
-    def __init__(self):
+    def __init__(self, behave, check):
         self.status = SERVING
-        self.behave = None
+        self.behave, self._check = behave, check
         self.requests, self.metadata = [], []
         self.running = 0
 
     def service(self, details):
-        if details.method != "/grpc.health.v1.Health/Watch":
-            return None
-        return grpc.unary_stream_rpc_method_handler(self._watch)
+        if details.method == "/grpc.health.v1.Health/Watch":
+            return grpc.unary_stream_rpc_method_handler(self._watch)
+        if details.method == "/grpc.health.v1.Health/Check" and self._check is not None:
+            return grpc.unary_unary_rpc_method_handler(self._answer)
+        return None
+
+    def _answer(self, _request, context):
+        self.metadata.append(context.invocation_metadata())
+        return self._check(context)
 
     def _watch(self, request, context):
         self.requests.append(request)
@@ -71,10 +74,10 @@ class Health(grpc.GenericRpcHandler):
 
 
 @contextlib.contextmanager
-def served():
+def served(behave=None, *, check=None, servicer=None):
     """Run an Echo server with a health service; it can be stopped and started again on its port."""
-    health = Health()
-    with place(handlers=[health]) as server:
+    health = Health(behave, check)
+    with place(servicer, handlers=[health]) as server:
         server.health = health
         yield server
 
@@ -89,7 +92,7 @@ def unhealthy_calls(channel):
 
 
 def test_a_rolling_restart(ours):
-    """RO-1: servers that say NOT_SERVING before they stop cost no call with round_robin, whose READY state goes on."""
+    """RO-1, CH-6: servers that say NOT_SERVING before they stop cost no call with round_robin; it stays READY."""
     codes, stop, states = Counter(), threading.Event(), set()
     with (
         served() as one,
@@ -116,16 +119,15 @@ def test_a_rolling_restart(ours):
     until(lambda: dialled() == [])
 
 
-def test_pick_first_behind_an_address(ours, log):
+def test_pick_first_behind_an_address(ready, log):
     """RO-1: with pick_first, new calls go to another server behind the same address; a stream goes on."""
     codes, stop, end = Counter(), threading.Event(), threading.Event()
     with (
         served() as one,
         served() as two,
         relay(one.port) as between,
-        ours.channel(between.target, options(), listeners=[log.hear]) as channel,
+        ready(between.target, options()) as channel,
     ):
-        channel.ready()
         stream = channel.begin("Both", iter(["a", end]), timeout=60)
         assert stream.read() == "a"
         join = channel.start([calls(stop, codes) for _ in range(4)])
@@ -170,13 +172,9 @@ def test_the_state_while_a_replacement_is_opened(ours):
 
 
 @pytest.mark.parametrize("config", [{}, AROUND], ids=["pick_first", "round_robin"])
-def test_nothing_serves(ours, log, config):
+def test_nothing_serves(ready, log, config):
     """RO-1: the channel shows TRANSIENT_FAILURE, errors name the health, replacements back off, and it ends at once."""
-    with (
-        served() as server,
-        ours.channel(f"ipv4:{server.target}", options(config), listeners=[log.hear]) as channel,
-    ):
-        channel.ready()
+    with served() as server, ready(f"ipv4:{server.target}", options(config)) as channel:
         stream = channel.begin("Both", iter(["a", threading.Event()]), timeout=60)
         assert stream.read() == "a"
         assert channel.unary(timeout=20) == "a", "its method remembers the connection"
@@ -213,10 +211,9 @@ def test_an_unhealthy_server_from_the_start(ours, log):
         assert channel.unary(timeout=20, wait_for_ready=True) == "a"
 
 
-def test_a_server_without_a_health_service(ours, log):
+def test_a_server_without_a_health_service(ready, log):
     """RO-1: UNIMPLEMENTED means serving; also for a replacement."""
-    with place() as server, ours.channel(server.target, options(), listeners=[log.hear]) as channel:
-        channel.ready()
+    with place() as server, ready(server.target, options()) as channel:
         assert channel.unary(timeout=20) == "a"
         channel.own.refresh_connection()
         log.until(SlotRetiring)
@@ -248,12 +245,10 @@ def raises(_context, _over):
     yield 1 / 0
 
 
-def test_a_health_service_that_never_answers(ours, log):
+def test_a_health_service_that_never_answers(ready, log):
     """RO-1, CB-6: it is serving; a replacement waits half of what its limit leaves, and serves then."""
     limit = {"grpc.min_reconnect_backoff_ms": 1000}
-    with served() as server, ours.channel(server.target, options(**limit), listeners=[log.hear]) as channel:
-        server.health.behave = hangs
-        channel.ready()
+    with served(hangs) as server, ready(server.target, options(**limit)) as channel:
         assert channel.unary(timeout=20) == "a"
         channel.own.refresh_connection()
         retiring = log.until(SlotRetiring)
@@ -272,36 +267,30 @@ def test_a_health_service_that_never_answers(ours, log):
         (raises, "its health service ended the call with UNKNOWN"),
     ],
 )
-def test_a_health_service_that_is_broken(ours, log, behave, reason):
+def test_a_health_service_that_is_broken(ready, log, behave, reason):
     """RO-1: a server whose health service answers with garbage, or refuses, is not serving, and its Watch backs off."""
-    with served() as server:
-        server.health.behave = behave
-        with ours.channel(server.target, options(), listeners=[log.hear]) as channel:
-            channel.ready()
-            log.until(AttemptFailed, 2)
-            assert log.of(SlotUnhealthy)[0].why.startswith(reason)
-            outcome = channel.begin(timeout=20).outcome()
-            assert (outcome.code, f"health: {reason}" in outcome.details) == (CODE.UNAVAILABLE, True)
-            assert min(log.gaps()) >= 0.8 * INITIAL
-            server.health.behave = None
-            assert channel.unary(timeout=20, wait_for_ready=True) == "a"
+    with served(behave) as server, ready(server.target, options()) as channel:
+        log.until(AttemptFailed, 2)
+        assert log.of(SlotUnhealthy)[0].why.startswith(reason)
+        outcome = channel.begin(timeout=20).outcome()
+        assert (outcome.code, f"health: {reason}" in outcome.details) == (CODE.UNAVAILABLE, True)
+        assert min(log.gaps()) >= 0.8 * INITIAL
+        server.health.behave = None
+        assert channel.unary(timeout=20, wait_for_ready=True) == "a"
 
 
-def test_a_stream_that_ends_after_each_answer(ours, log):
+def test_a_stream_that_ends_after_each_answer(ready, log):
     """RO-1: what the server said last holds until the next stream, at most one per INITIAL_BACKOFF."""
 
     def answers(_context, _over):
         yield b"\x08\x01"
 
-    with served() as server:
-        server.health.behave = answers
-        with ours.channel(server.target, options(), listeners=[log.hear]) as channel:
-            channel.ready()
-            began = time.monotonic()
-            until(lambda: len(server.health.requests) >= 5)
-            assert time.monotonic() - began >= 3 * 0.1
-            assert channel.unary(timeout=20) == "a"
-            assert not log.of(SlotUnhealthy)
+    with served(answers) as server, ready(server.target, options()) as channel:
+        began = time.monotonic()
+        until(lambda: len(server.health.requests) >= 5)
+        assert time.monotonic() - began >= 3 * 0.1
+        assert channel.unary(timeout=20) == "a"
+        assert not log.of(SlotUnhealthy)
 
 
 def test_what_is_asked(ours):
@@ -317,14 +306,10 @@ def test_what_is_asked(ours):
 
 
 @pytest.mark.parametrize("config", [{}, AROUND], ids=["pick_first", "round_robin"])
-def test_an_unused_channel_goes_idle(ours, log, config):
+def test_an_unused_channel_goes_idle(ready, log, config):
     """RO-1, CB-14: a Watch is no use of the channel: an unused connection closes, and a call makes a new one."""
     idle = {"grpc.client_idle_timeout_ms": 1000}
-    with (
-        served() as server,
-        ours.channel(f"ipv4:{server.target}", options(config, **idle), listeners=[log.hear]) as channel,
-    ):
-        channel.ready()
+    with served() as server, ready(f"ipv4:{server.target}", options(config, **idle)) as channel:
         assert channel.unary(timeout=20) == "a"
         until(lambda: state(channel) == "IDLE")
         made = len(log.of(AttemptStarted))  # more than one if this machine stalls before the call
@@ -336,12 +321,11 @@ def test_an_unused_channel_goes_idle(ours, log, config):
 
 
 @pytest.mark.parametrize("status", [SERVING, NOT_SERVING])
-def test_close(ours, log, status):
+def test_close(ready, log, status):
     """RO-1, CB-10: `close` ends the Watch, whatever it has said; no thread, task or core channel is left."""
     with served() as server:
         server.health.status = status
-        with ours.channel(server.target, options(), listeners=[log.hear]) as channel:
-            channel.ready()
+        with ready(server.target, options()):
             until(lambda: server.health.running >= 1)
             if status == NOT_SERVING:
                 log.until(AttemptFailed, 2)
@@ -356,27 +340,15 @@ def test_close(ours, log, status):
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_dropped_channel(ours):
     """RO-1, CB-10: a channel that is dropped leaves no Watch behind."""
-    log = Log()
     with served() as server:
-        channel = run(ours, lambda: ours.make(server.target, options(), listeners=[log.hear]))
-        if ours.name == "threads":
-            channel.subscribe(lambda _: None, try_to_connect=True)
-        else:
-            run(ours, partial(channel.get_state, try_to_connect=True))
-        until(lambda: server.health.running == 1)
-        gone = weakref.ref(channel)
-        del channel
-        gc.collect()
-        assert gone() is None
-        until(lambda: log.of(Closed))
+        drop(ours, server.target, options(), lambda: server.health.running == 1)
         until(lambda: server.health.running == 0)
         until(lambda: dialled() == [])
 
 
-def test_a_replaced_connection(ours, log):
+def test_a_replaced_connection(ready, log):
     """RO-1, PO-3: a retiring slot without calls closes, although it had a Watch; the new one has its own."""
-    with served() as server, ours.channel(server.target, options(), listeners=[log.hear]) as channel:
-        channel.ready()
+    with served() as server, ready(server.target, options()) as channel:
         for number in range(5):
             channel.own.refresh_connection()
             log.until(SlotRetiring, number + 1)
@@ -386,34 +358,21 @@ def test_a_replaced_connection(ours, log):
         assert channel.unary(timeout=20) == "a"
 
 
-def test_a_server_that_stops_with_a_grace_period(ours):
-    """RO-1, CH-6: a Watch ends with the GOAWAY, so the server does not wait for it."""
-    with served() as server, ours.channel(server.target, options()) as channel:
-        channel.ready()
-        until(lambda: server.health.running == 1)
-        server.kill(60)  # within 20 s
-        server.start()
-        assert channel.unary(timeout=20, wait_for_ready=True) == "a"
-
-
-def test_flapping_health(ours, log):
+def test_flapping_health(ready, log):
     """RO-1, PO-3: a server whose health changes all the time is dialled once per INITIAL_BACKOFF; its calls wait."""
-    with served() as server:
 
-        def flaps(_context, over):
-            while not over.wait(0.002):
-                yield b"\x08\x02"
-                yield b"\x08\x01"
+    def flaps(_context, over):
+        while not over.wait(0.002):
+            yield b"\x08\x02"
+            yield b"\x08\x01"
 
-        server.health.behave = flaps
-        slow = [("grpc.initial_reconnect_backoff_ms", 500), *options()[len(FAST) :]]
-        with ours.channel(server.target, slow, listeners=[log.hear]) as channel:
-            channel.ready()
-            codes = {channel.begin(wait_for_ready=True, timeout=30).outcome().code for _ in range(50)}
-            assert codes == {CODE.OK}
-            time.sleep(1)
-            assert min(log.gaps(), default=1) >= 0.8 * 0.5
-            assert log.of(SlotServing)
+    slow = [("grpc.initial_reconnect_backoff_ms", 500), *options()[len(FAST) :]]
+    with served(flaps) as server, ready(server.target, slow) as channel:
+        codes = {channel.begin(wait_for_ready=True, timeout=30).outcome().code for _ in range(50)}
+        assert codes == {CODE.OK}
+        time.sleep(1)
+        assert min(log.gaps(), default=1) >= 0.8 * 0.5
+        assert log.of(SlotServing)
 
 
 def test_off_by_default(ours):
@@ -439,12 +398,3 @@ def test_without_the_package(ours, monkeypatch):
             assert [slot.spreads for slot in channel.own.connection_status().connections] == [True]
     (warned,) = [str(each.message) for each in caught if each.category is PolicyWarning]
     assert warned.startswith("healthCheckConfig: expected grpcio-health-checking to be installed (the extra 'health')")
-
-
-def test_a_bad_config(ours):
-    """RO-1, CH-10: a service name of the wrong type is refused when the channel is created."""
-    with (
-        pytest.raises(OptionError, match=r"^healthCheckConfig\.serviceName=3: expected "),
-        ours.channel("localhost:1", options(service=3)),
-    ):
-        pass

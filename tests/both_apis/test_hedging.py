@@ -11,15 +11,15 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import CallHedged, CallSucceeded, HedgingPolicy, NoConnectionError, OptionError, PolicyWarning
-from tests.both_apis.api import RETRY
-from tests.both_apis.tries import Tries, echo, fails, hangs
+from tests.both_apis.api import RETRY, backoff_ms
+from tests.both_apis.tries import Tries, echo, fails, hangs, pushback
 from tests.sync.service import place, until
 
 CODE = grpc.StatusCode
 SOON = "hedge: 50ms, attempts: 3"
 TWICE = "hedge: 50ms, attempts: 2"  # where a third copy, on a slow machine, would change the outcome
 LATE = "hedge: 60s, attempts: 3"
-METHOD = "echo.v1.Echo/Unary"
+RECONNECTS_SOON = backoff_ms(50, 50)
 
 
 def numbered(policy):
@@ -31,10 +31,6 @@ def fatal(**how):
     return fails(code=CODE.INVALID_ARGUMENT, **how)
 
 
-def pushback(value):
-    return fails(trailing=(("grpc-retry-pushback-ms", value),))
-
-
 def numbers(service):
     """Return how many copies were sent before each; the server may receive them in another order."""
     return sorted(previous or "0" for previous in service.previous)
@@ -42,6 +38,10 @@ def numbers(service):
 
 def all_ended(service):
     until(lambda: service.ended == len(service.metadata))
+
+
+def no_call_is_left(channel):
+    until(lambda: all(slot.calls == 0 for slot in channel.own.connection_status().connections))
 
 
 # Copies and answers (HG-1, HG-2).
@@ -61,6 +61,8 @@ def test_a_slow_copy_is_overtaken(trying, hedgeable, log):
 
 ENDS = {
     "HG-1, HG-6: at most max_attempts": ([hangs] * 9, numbered(SOON), {"timeout": 1}, CODE.DEADLINE_EXCEEDED, 3),
+    "HG-1: answered before the delay": ([], LATE, {}, CODE.OK, 1),
+    "HG-6: the deadline of the policy": ([hangs] * 9, f"{LATE}, deadline: 1s", {}, CODE.DEADLINE_EXCEEDED, 1),
     "HG-1: without a delay, all copies at once": ([hangs] * 2, numbered("hedge: 0s, attempts: 3"), {}, CODE.OK, 3),
     "HG-3: a non-fatal code sends the next copy before the delay": ([fails()] * 2, numbered(LATE), {}, CODE.OK, 3),
     "HG-3: a fatal code is the call's": ([hangs, fatal()], numbered(TWICE), {}, CODE.INVALID_ARGUMENT, 2),
@@ -80,23 +82,6 @@ def test_ends(trying, hedgeable, behaviours, policy, how, code, copies):
     assert len(service.previous) == copies
     if isinstance(policy, dict):
         assert numbers(service) == [str(number) for number in range(copies)]
-
-
-def test_the_deadline_of_the_policy(trying, hedgeable):
-    """HG-6: the policy's deadline bounds the whole call."""
-    with trying(*[hangs] * 9, retry=f"{LATE}, deadline: 1s") as (service, channel):
-        assert channel.begin(hedgeable).outcome().code is CODE.DEADLINE_EXCEEDED
-        all_ended(service)
-    assert len(service.previous) <= 1  # none, if the server was slow to begin
-
-
-def test_answered_before_the_delay(trying, hedgeable, log):
-    """HG-1: a call that is answered in time sends no copy."""
-    with trying(retry=LATE) as (service, channel):
-        assert channel.begin(hedgeable).outcome().texts == ["a"]
-        assert log.until(CallSucceeded).attempt == 1
-        assert not log.of(CallHedged)
-    assert service.previous == [None]
 
 
 def test_the_metadata_of_the_chosen_copy(trying, hedgeable, ours):
@@ -180,25 +165,16 @@ def test_budget(trying, hedgeable):
 # The end (HG-6).
 
 
-def test_cancelled_by_the_caller(trying, hedgeable, ours):
-    """HG-6: the caller's cancellation cancels all copies."""
-    if hedgeable not in ours.cancellable:
+@pytest.mark.parametrize("end", ["cancelled", "closed"])
+def test_ended_with_copies_in_flight(trying, hedgeable, ours, end):
+    """HG-6: the caller's cancellation, and closing the channel, cancel all copies."""
+    if end == "cancelled" and hedgeable not in ours.cancellable:
         pytest.skip("a blocking call cannot be cancelled")
     with trying(*[hangs] * 9, retry=SOON) as (service, channel):
         call = channel.begin(hedgeable)
         until(lambda: len(service.metadata) == 3)
         assert not call.done()
-        call.cancel()
-        assert call.outcome().code is CODE.CANCELLED
-        all_ended(service)
-
-
-def test_closed_with_copies_in_flight(trying, hedgeable):
-    """HG-6: closing the channel cancels all copies."""
-    with trying(*[hangs] * 9, retry=SOON) as (service, channel):
-        call = channel.begin(hedgeable)
-        until(lambda: len(service.metadata) == 3)
-        channel.close()
+        call.cancel() if end == "cancelled" else channel.close()
         assert call.outcome().code is CODE.CANCELLED
         all_ended(service)
 
@@ -206,18 +182,18 @@ def test_closed_with_copies_in_flight(trying, hedgeable):
 def test_the_server_dies_with_copies_in_flight(ours, hedgeable):
     """HG-3, HG-7: the copies that a dying server had do not answer; the call ends once, and the channel goes on."""
     service = Tries(*[hangs] * 3)
-    with place(service) as server:
-        policy = "hedge: 50ms, attempts: 3, deadline: 20s"
-        options = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
-        with ours.channel(server.target, options, retry=policy) as channel:
-            call = channel.begin(hedgeable)
-            until(lambda: len(service.metadata) == 3)
-            server.kill()
-            assert call.outcome().code is CODE.UNAVAILABLE
-            all_ended(service)
-            server.start()
-            assert channel.begin(hedgeable, wait_for_ready=True).outcome().texts == ["a"]
-            until(lambda: all(slot.calls == 0 for slot in channel.own.connection_status().connections))
+    with (
+        place(service) as server,
+        ours.channel(server.target, RECONNECTS_SOON, retry=f"{SOON}, deadline: 20s") as channel,
+    ):
+        call = channel.begin(hedgeable)
+        until(lambda: len(service.metadata) == 3)
+        server.kill()
+        assert call.outcome().code is CODE.UNAVAILABLE
+        all_ended(service)
+        server.start()
+        assert channel.begin(hedgeable, wait_for_ready=True).outcome().texts == ["a"]
+        no_call_is_left(channel)
 
 
 def test_nothing_is_left(trying, hedgeable):
@@ -226,7 +202,7 @@ def test_nothing_is_left(trying, hedgeable):
         for _ in range(50):
             assert channel.begin(hedgeable).outcome().texts == ["a"]
         all_ended(service)
-        until(lambda: all(slot.calls == 0 for slot in channel.own.connection_status().connections))
+        no_call_is_left(channel)
 
 
 # Without a connection (HG-7).
@@ -243,8 +219,7 @@ def test_no_connection(ours, hedgeable, nowhere):
 
 def test_wait_for_ready(ours, hedgeable, nowhere):
     """HG-7: the first copy waits for a connection."""
-    options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
-    with ours.channel(nowhere.target, options, retry=SOON) as channel:
+    with ours.channel(nowhere.target, RECONNECTS_SOON, retry=SOON) as channel:
         call = channel.begin(hedgeable, wait_for_ready=True)
         time.sleep(0.2)
         nowhere.start()
@@ -279,23 +254,28 @@ def test_request_streams_are_not_hedged(trying, method):
             channel.begin(method, retry=SOON)
 
 
+def hedged_by(source, method, folder):
+    """Return the arguments for a channel whose calls of this method, or service, are hedged by a source of policies."""
+    service, _, name = method.partition("/")
+    if source == "argument":
+        return {"retry": {method: SOON}}
+    if source == "file":
+        path = folder / "backoff.toml"
+        path.write_text(f'[methods."{method}"]\nhedge = "50ms"\nmax_attempts = 3\n')
+        return {"config": path}
+    entry = {"service": service, "method": name} if name else {"service": service}
+    hedging = {"maxAttempts": 3, "hedgingDelay": "0.05s", "nonFatalStatusCodes": ["UNAVAILABLE"]}
+    config = {"methodConfig": [{"name": [entry], "hedgingPolicy": hedging}]}
+    return {"options": [("grpc.service_config", json.dumps(config))]}
+
+
 @pytest.mark.parametrize("source", ["argument", "file", "service config"])
 def test_a_request_stream_that_a_policy_names(ours, tmp_path, source):
     """HG-8: a hedging policy for a method that sends a stream has no effect, which a warning says."""
-    how = {}
-    if source == "argument":
-        how["retry"] = {"echo.v1.Echo/Up": LATE}
-    elif source == "file":
-        how["config"] = tmp_path / "backoff.toml"
-        how["config"].write_text('[methods."echo.v1.Echo/Up"]\nhedge = "60s"\nmax_attempts = 3\n')
-    else:
-        hedging = {"maxAttempts": 3, "hedgingDelay": "60s", "nonFatalStatusCodes": ["UNAVAILABLE"]}
-        config = {"methodConfig": [{"name": [{"service": "echo.v1.Echo", "method": "Up"}], "hedgingPolicy": hedging}]}
-        how["options"] = [("grpc.service_config", json.dumps(config))]
     with (
         place(Tries(fails(None))) as server,
         pytest.warns(PolicyWarning, match="hedging of /echo.v1.Echo/Up: expected a retry policy") as warned,
-        ours.channel(server.target, **how) as channel,
+        ours.channel(server.target, **hedged_by(source, "echo.v1.Echo/Up", tmp_path)) as channel,
     ):
         assert channel.begin("Up").outcome().code is CODE.UNAVAILABLE
     assert len(warned) == 1
@@ -304,30 +284,7 @@ def test_a_request_stream_that_a_policy_names(ours, tmp_path, source):
 @pytest.mark.parametrize("source", ["file", "service config"])
 def test_configured(ours, hedgeable, tmp_path, source):
     """HG-9: a file's `[methods]` and a service config's `hedgingPolicy` hedge the calls of their methods."""
-    if source == "file":
-        path = tmp_path / "backoff.toml"
-        path.write_text('[methods."echo.v1.Echo"]\nhedge = "50ms"\nmax_attempts = 3\n')
-        how = {"config": path}
-    else:
-        hedging = {"maxAttempts": 3, "hedgingDelay": "0.05s"}
-        config = {"methodConfig": [{"name": [{"service": "echo.v1.Echo"}], "hedgingPolicy": hedging}]}
-        how = {"options": [("grpc.service_config", json.dumps(config))]}
-    service = Tries(hangs, hangs)
-    with place(service) as server, ours.channel(server.target, **how) as channel:
+    how = hedged_by(source, "echo.v1.Echo", tmp_path)
+    with place(Tries(hangs, hangs)) as server, ours.channel(server.target, **how) as channel:
         assert channel.begin(hedgeable).outcome().texts == ["a"]
-    assert len(service.metadata) == 3
-
-
-@pytest.mark.parametrize(
-    ("retry", "problem"),
-    [
-        ("hedge: 50ms, attempts: 3, delay: 1s", "either retried or hedged"),
-        ("hedge: 50ms", "requires 'max_attempts'"),
-        ("hedge: 50ms, attempts: 6", "attempts=6: expected a whole number from 2 to 5"),
-        ("hedge: soon, attempts: 3", "hedge='soon': expected"),
-    ],
-)
-def test_mistakes(ours, retry, problem):
-    """HG-9: an invalid hedging policy is an error when the channel is made and names the setting."""
-    with pytest.raises(OptionError, match=problem), ours.channel("127.0.0.1:1", retry={METHOD: retry}):
-        pass
+        assert len(server.servicer.metadata) == 3

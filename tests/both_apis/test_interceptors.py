@@ -5,7 +5,6 @@ Each interceptor is a generator function; `tests/both_apis/interceptors.py` says
 
 from __future__ import annotations
 
-import contextlib
 import time
 
 import grpc
@@ -25,17 +24,9 @@ OLD = not hasattr(grpc.aio._channel.Channel, "_register_call")
 
 
 @pytest.fixture
-def opened(kind, phase, server):
+def opened(in_phase, server):
     """Return a function that opens a channel to the server with given interceptors, in the phase under test."""
-
-    @contextlib.contextmanager
-    def opens(*interceptors):
-        with kind.channel(server.target, interceptors=interceptors) as channel:
-            if phase == "ready":
-                channel.ready()
-            yield channel
-
-    return opens
+    return lambda *interceptors: in_phase(server.target, interceptors=interceptors)
 
 
 # On every kind of channel.

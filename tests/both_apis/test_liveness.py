@@ -19,13 +19,15 @@ from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked, NameResolution, SlotCondemned
 from grpc_backoff.pool.liveness import WOKE, LivenessPhase
 from grpc_backoff.sharing import resolver
+from tests.both_apis.api import backoff_ms
 from tests.both_apis.relay import relay
+from tests.both_apis.test_health import served
+from tests.both_apis.test_pool import post
 from tests.certificates import client_credentials
 from tests.sync.service import Echo, elsewhere, place, until
 
 CODE = grpc.StatusCode
-FAST = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100)]
-CHECK = "/grpc.health.v1.Health/Check"
+FAST = backoff_ms(50, 100)
 
 
 def options(quiet, within=0.5):
@@ -39,42 +41,17 @@ def is_paused(channel):
     return paused and not pool.takes_calls  # which is False for a moment before the first call, too
 
 
-class Health(grpc.GenericRpcHandler):
-    """A health service that does what the test says, and counts its calls."""
-
-    def __init__(self, behave):
-        self.metadata = []
-        self._behave = behave
-
-    def service(self, details):
-        if details.method != CHECK:
-            return None
-
-        def check(request, context):
-            self.metadata.append(context.invocation_metadata())
-            return self._behave(context)
-
-        return grpc.unary_unary_rpc_method_handler(check)
-
-
 @contextlib.contextmanager
-def served(behave, servicer=None):
-    """Run an Echo server with a health service."""
-    health = Health(behave)
-    with place(servicer, handlers=[health]) as server:
-        server.health = health
-        yield server
+def relayed():
+    """Run a server behind a relay; yield both."""
+    with place() as server, relay(server.port) as between:
+        yield server, between
 
 
 @pytest.mark.parametrize("directions", [("up", "down"), ("up",), ("down",)], ids=["both", "up", "down"])
-def test_a_dead_peer_under_an_open_stream(ours, log, directions):
+def test_a_dead_peer_under_an_open_stream(ready, log, directions):
     """LV-1: when all packets, or those of one direction, are lost, streams fail soon, and the next call is answered."""
-    with (
-        place() as server,
-        relay(server.port) as between,
-        ours.channel(between.target, options(0.2), listeners=[log.hear]) as channel,
-    ):
-        channel.ready()
+    with relayed() as (_, between), ready(between.target, options(0.2)) as channel:
         stream = channel.begin("Both", iter(["a", threading.Event()]), timeout=60)
         assert stream.read() == "a"
         between.lose(*directions)
@@ -95,16 +72,12 @@ def test_a_dead_peer_under_an_open_stream(ours, log, directions):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGSTOP")
-def test_a_frozen_server_under_an_open_stream(ours, log, nowhere):
+def test_a_frozen_server_under_an_open_stream(ready, log, nowhere):
     """LV-1: when a server is stopped by SIGSTOP, a stream without a deadline fails soon, and calls go to the next one.
 
     Soon is 0.2 s without a call, 0.5 s for an answer, and slack for a slow machine.
     """
-    with (
-        elsewhere(nowhere) as process,
-        ours.channel(nowhere.target, options(0.2), listeners=[log.hear]) as channel,
-    ):
-        channel.ready()
+    with elsewhere(nowhere) as process, ready(nowhere.target, options(0.2)) as channel:
         stream = channel.begin("Both", iter(["a", threading.Event()]))
         assert stream.read() == "a"
         process.send_signal(signal.SIGSTOP)
@@ -120,14 +93,9 @@ def test_a_frozen_server_under_an_open_stream(ours, log, nowhere):
         assert channel.unary(timeout=20, wait_for_ready=True) == "a"
 
 
-def test_a_dead_peer_after_a_pause(ours, log):
+def test_a_dead_peer_after_a_pause(ready, log):
     """LV-1: calls after a pause wait for the answer, one liveness call for all, and use the new connection if none."""
-    with (
-        place() as server,
-        relay(server.port) as between,
-        ours.channel(between.target, options(0.2), listeners=[log.hear]) as channel,
-    ):
-        channel.ready()
+    with relayed() as (server, between), ready(between.target, options(0.2)) as channel:
         assert channel.unary(timeout=20) == "a"
         until(lambda: is_paused(channel))
         between.lose()
@@ -139,13 +107,12 @@ def test_a_dead_peer_after_a_pause(ours, log):
         assert len(server.servicer.got) == 11, "no call was sent twice"
 
 
-def test_a_pause_with_a_peer_that_lives(ours, log):
+def test_a_pause_with_a_peer_that_lives(ready, log):
     """LV-1, LV-5: after a pause, one liveness call; the connection stays, and the status says why it was asked."""
-    with place() as server, ours.channel(server.target, options(0.5), listeners=[log.hear]) as channel:
-        channel.ready()
+    with place() as server, ready(server.target, options(0.5)) as channel:
         for number in range(3):
-            time.sleep(0.7)
             until(lambda: is_paused(channel))
+            time.sleep(0.1)
             assert len(log.of(LivenessAsked)) == number, "a connection without calls is not asked"
             assert channel.unary(timeout=20) == "a"
             until(lambda number=number: len(log.of(LivenessAnswered)) == number + 1)
@@ -154,14 +121,9 @@ def test_a_pause_with_a_peer_that_lives(ours, log):
         assert len(log.of(AttemptStarted)) == 1
 
 
-def test_the_own_deadline_of_a_call_that_waits(ours):
+def test_the_own_deadline_of_a_call_that_waits(ready):
     """LV-1: the deadline of a call that waits for the answer to a liveness call is its own."""
-    with (
-        place() as server,
-        relay(server.port) as between,
-        ours.channel(between.target, options(0.1, 20)) as channel,
-    ):
-        channel.ready()
+    with relayed() as (_, between), ready(between.target, options(0.1, 20)) as channel:
         until(lambda: is_paused(channel))
         between.lose()
         began = time.monotonic()
@@ -181,13 +143,9 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_any_answer_is_life(ours, log, answer):
+def test_any_answer_is_life(ready, log, answer):
     """LV-1: any answer to the liveness call shows that the peer is alive; the call has no metadata of the user."""
-    with (
-        served(ANSWERS[answer]) as server,
-        ours.channel(server.target, options(0.1, 5), listeners=[log.hear]) as channel,
-    ):
-        channel.ready()
+    with served(check=ANSWERS[answer]) as server, ready(server.target, options(0.1, 5)) as channel:
         stream = channel.begin("Both", iter(["a", threading.Event()]), metadata=(("token", "secret"),), timeout=60)
         assert stream.read() == "a"
         log.until(LivenessAnswered, 3)
@@ -198,13 +156,12 @@ def test_any_answer_is_life(ours, log, answer):
         stream.cancel()
 
 
-def test_a_health_service_that_never_answers(ours, log):
+def test_a_health_service_that_never_answers(ready, log):
     """LV-1: a health service that hangs is a dead peer; replacements are made no faster than the backoff allows."""
     over = threading.Event()
-    with served(lambda context: over.wait(20)) as server:
+    with served(check=lambda context: over.wait(20)) as server:
         try:
-            with ours.channel(server.target, options(0.1, 0.2), listeners=[log.hear]) as channel:
-                channel.ready()
+            with ready(server.target, options(0.1, 0.2)) as channel:
                 call = channel.begin(texts=["hang"], timeout=20)
                 assert call.outcome().code is CODE.UNAVAILABLE
                 log.until(SlotCondemned, 3)
@@ -214,7 +171,7 @@ def test_a_health_service_that_never_answers(ours, log):
             over.set()
 
 
-def test_a_slow_server(ours, log):
+def test_a_slow_server(ready, log):
     """LV-2: a server that is only slow costs a liveness call; no call fails that would not, and nothing is replaced."""
 
     class Slow(Echo):
@@ -222,11 +179,7 @@ def test_a_slow_server(ours, log):
             time.sleep(0.5)
             return request
 
-    with (
-        served(lambda context: b"", Slow()) as server,
-        ours.channel(server.target, options(60, 20), listeners=[log.hear]) as channel,
-    ):
-        channel.ready()
+    with served(check=ANSWERS["empty"], servicer=Slow()) as server, ready(server.target, options(60, 20)) as channel:
         codes = [channel.begin(timeout=0.1).outcome().code for _ in range(6)]
         assert codes == [CODE.DEADLINE_EXCEEDED] * 6
         log.until(LivenessAnswered)
@@ -239,23 +192,23 @@ def test_a_slow_server(ours, log):
 def test_a_loop_that_is_blocked_while_the_peer_is_asked(ours):
     """LV-4: a loop, or a conductor, blocked just after the peer is asked condemns no connection to a living peer.
 
-    It is blocked for 1.2 s with 0.5 s for an answer, in the turns after the question, so in one of them before grpcio
+    It is blocked for 0.9 s with 0.5 s for an answer, in the turns after the question, so in one of them before grpcio
     has sent it.
     """
     seen = []
 
     def block(turns):
         if not turns:
-            time.sleep(1.2)
+            time.sleep(0.9)
         elif ours.name == "threads":
-            channel.own._conductor.post(partial(block, turns - 1))
+            post(ours, channel, partial(block, turns - 1))
         else:
             asyncio.get_running_loop().call_soon(block, turns - 1)
 
     def hear(event):
         seen.append(type(event))
         if type(event) is LivenessAsked and seen.count(LivenessAsked) == 1:
-            block(turns) if ours.name == "asyncio" else channel.own._conductor.post(partial(block, turns))
+            block(turns) if ours.name == "asyncio" else post(ours, channel, partial(block, turns))
 
     with place() as server:
         for turns in range(5):
@@ -269,14 +222,9 @@ def test_a_loop_that_is_blocked_while_the_peer_is_asked(ours):
                 assert seen.count(AttemptStarted) == 1
 
 
-def test_two_deadlines_with_a_dead_peer(ours, log):
+def test_two_deadlines_with_a_dead_peer(ready, log):
     """LV-2: two calls in a row that reach their deadlines are a reason to ask, long before `quiet_after`."""
-    with (
-        place() as server,
-        relay(server.port) as between,
-        ours.channel(between.target, options(600, 0.3), listeners=[log.hear]) as channel,
-    ):
-        channel.ready()
+    with relayed() as (_, between), ready(between.target, options(600, 0.3)) as channel:
         assert channel.unary(timeout=20) == "a"
         between.lose()
         for _ in range(2):
@@ -286,25 +234,9 @@ def test_two_deadlines_with_a_dead_peer(ours, log):
         assert between.connections == 2
 
 
-def test_retried_by_its_policy(ours, cancellable):
-    """LV-1, RT-2: the policy of a call decides what follows when its connection is condemned."""
-    with place() as server, relay(server.port) as between:
-        retry = "retry: 3, delay: 10ms, codes: UNAVAILABLE"
-        with ours.channel(between.target, options(0.2), retry=retry) as channel:
-            channel.ready()
-            assert channel.unary(timeout=20) == "a"
-            between.lose()
-            outcome = channel.begin(cancellable, ["x"], timeout=20).outcome()
-            assert (outcome.code, "".join(outcome.texts)) == (CODE.OK, "x")
-
-
-def test_off_by_default(ours, log):
+def test_off_by_default(ready, log):
     """LV-1: without `quiet_after`, no liveness call is made, and a connection has no watch."""
-    with (
-        served(lambda context: b"") as server,
-        ours.channel(server.target, FAST, listeners=[log.hear]) as channel,
-    ):
-        channel.ready()
+    with served(check=ANSWERS["empty"]) as server, ready(server.target, FAST) as channel:
         assert channel.unary(timeout=20) == "a"
         for _ in range(3):
             assert channel.begin(texts=["hang"], timeout=0.1).outcome().code is CODE.DEADLINE_EXCEEDED
@@ -313,29 +245,45 @@ def test_off_by_default(ours, log):
         assert server.health.metadata == []
 
 
-def test_news_on_a_ready_connection(ours, log):
-    """LV-4: `network_changed` makes a channel with `quiet_after` ask its peer, and a dead one is replaced after 2 s."""
-    with (
-        place() as server,
-        relay(server.port) as between,
-        ours.channel(between.target, options(600, 60), listeners=[log.hear]) as channel,
-    ):
-        channel.ready()
-        network_changed()
+@pytest.mark.parametrize("woken", [False, True])
+def test_news_on_a_ready_connection(ours, ready, log, woken):
+    """LV-4: news makes a channel ask its peer, and a dead one is replaced after 2 s.
+
+    `network_changed` does so with `quiet_after`, and the end of a sleep without it as well.
+    """
+
+    def tell():
+        post(ours, channel, partial(channel.own._pool.hear_news, WOKE, woke=True)) if woken else network_changed()
+
+    with relayed() as (_, between), ready(between.target, FAST if woken else options(600, 60)) as channel:
+        tell()
         log.until(LivenessAnswered)
         between.lose()
-        network_changed()
+        tell()
         assert log.until(SlotCondemned).why == "no answer for 2 s"
         assert channel.unary(timeout=20) == "a"
+        assert between.connections == 2
+
+
+POLICIES = pytest.mark.parametrize(
+    "policy", [[], [("grpc.lb_policy_name", "round_robin")]], ids=["pick_first", "round_robin"]
+)
+
+
+@contextlib.contextmanager
+def asleep(api, log, target, options=(), **how):
+    """Yield a channel whose next attempt is planned for more than 10 s later, and a call that waits for it."""
+    slow = backoff_ms(200, 60_000)
+    slow += [("grpc_backoff.multiplier", 100), *options]
+    with api.channel(target, slow, listeners=[log.hear], **how) as channel:
+        call = channel.begin(wait_for_ready=True, timeout=60)
+        assert log.until(AttemptFailed, 2).retry_in > 10
+        yield channel, call
 
 
 def test_news_in_backoff(ours, log, nowhere):
     """LV-4: news makes a sleeping channel dial soon, once in each planned gap, and never resets its schedule."""
-    slow = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 60_000)]
-    with ours.channel(nowhere.target, [*slow, ("grpc_backoff.multiplier", 100)], listeners=[log.hear]) as channel:
-        call = channel.begin(wait_for_ready=True, timeout=60)
-        log.until(AttemptFailed, 2)
-        assert log.of(AttemptFailed)[1].retry_in > 10
+    with asleep(ours, log, nowhere.target) as (channel, call):
         for _ in range(20):
             network_changed()
             time.sleep(0.05)
@@ -347,19 +295,14 @@ def test_news_in_backoff(ours, log, nowhere):
         assert call.outcome().code is CODE.OK
 
 
-@pytest.mark.parametrize("policy", [[], [("grpc.lb_policy_name", "round_robin")]], ids=["pick_first", "round_robin"])
+@POLICIES
 @pytest.mark.parametrize("other", ["same API", "plain thread"])
 def test_another_channel_reaches_the_server(ours, log, nowhere, policy, other):
     """LV-4: a sleeping channel dials soon when another one, with other options, has reached the same host and port.
 
     Its next attempt is planned for more than 10 s later. Whoever connects may be on another loop or thread.
     """
-    slow = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 60_000)]
-    slow += [("grpc_backoff.multiplier", 100), *policy]
-    with ours.channel(f"ipv4:{nowhere.target}", slow, listeners=[log.hear]) as channel:
-        call = channel.begin(wait_for_ready=True, timeout=60)
-        log.until(AttemptFailed, 2)
-        assert log.of(AttemptFailed)[1].retry_in > 10
+    with asleep(ours, log, f"ipv4:{nowhere.target}", policy) as (_, call):
         nowhere.start()
         reached = time.monotonic()
         if other == "same API":
@@ -376,14 +319,7 @@ def test_another_channel_reaches_the_server(ours, log, nowhere, policy, other):
 
 def test_another_channel_reaches_a_server_that_this_one_cannot_use(ours, log):
     """LV-4: a channel whose attempts fail, however often others connect, has one attempt more for the gap."""
-    slow = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 60_000)]
-    slow += [("grpc_backoff.multiplier", 100)]
-    with (
-        place() as server,
-        ours.channel(server.target, slow, credentials=client_credentials(), listeners=[log.hear]) as channel,
-    ):
-        channel.begin(wait_for_ready=True, timeout=60)
-        log.until(AttemptFailed, 2)
+    with place() as server, asleep(ours, log, server.target, credentials=client_credentials()):
         for _ in range(10):
             with ours.channel(server.target, FAST) as another:
                 another.ready()
@@ -393,7 +329,7 @@ def test_another_channel_reaches_a_server_that_this_one_cannot_use(ours, log):
         assert log.of(AttemptFailed)[2].retry_in > 10, "the plan has not changed"
 
 
-@pytest.mark.parametrize("policy", [[], [("grpc.lb_policy_name", "round_robin")]], ids=["pick_first", "round_robin"])
+@POLICIES
 def test_a_name_whose_addresses_are_back(ours, log, nowhere, monkeypatch, policy):
     """LV-4, PO-7: with `resolve_every`, a sleeping channel dials soon when its name has addresses again.
 
@@ -402,12 +338,8 @@ def test_a_name_whose_addresses_are_back(ours, log, nowhere, monkeypatch, policy
     there, gone = (nowhere.target,), Failure(Stage.RESOLVE, "it is gone")
     found = [there]
     monkeypatch.setattr(resolver, "look_up", lambda _host, _port: found[0])
-    slow = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 60_000)]
-    slow += [("grpc_backoff.multiplier", 100), ("grpc_backoff.resolve_every", 1)]
-    with ours.channel(f"localhost:{nowhere.port}", [*slow, *policy], listeners=[log.hear]) as channel:
-        call = channel.begin(wait_for_ready=True, timeout=60)
-        log.until(AttemptFailed, 2)
-        assert log.of(AttemptFailed)[-1].retry_in > 10
+    resolving = [("grpc_backoff.resolve_every", 1), *policy]
+    with asleep(ours, log, f"localhost:{nowhere.port}", resolving) as (_, call):
         found[0] = gone
         until(lambda: any(event.failure for event in log.of(NameResolution)))
         tried = len(log.of(AttemptStarted))
@@ -419,24 +351,3 @@ def test_a_name_whose_addresses_are_back(ours, log, nowhere, monkeypatch, policy
         assert call.outcome().code is CODE.OK
         assert time.monotonic() - back < 8, "1 s for the name and 0.2 s for the attempt"
         assert len(log.of(AttemptStarted)) == tried + 1
-
-
-def test_woken_without_quiet_after(ours, log):
-    """LV-4: after a sleep, a channel without `quiet_after` asks its peer as well."""
-    with (
-        place() as server,
-        relay(server.port) as between,
-        ours.channel(between.target, FAST, listeners=[log.hear]) as channel,
-    ):
-        channel.ready()
-        assert channel.unary(timeout=20) == "a"
-        between.lose()
-        pool = channel.own._pool
-        wake = partial(pool.hear_news, WOKE, woke=True)
-        if ours.name == "threads":
-            channel.own._conductor.post(wake)
-        else:
-            channel._loop.do(wake)
-        assert log.until(SlotCondemned).why == "no answer for 2 s"
-        assert channel.unary(timeout=20) == "a"
-        assert between.connections == 2

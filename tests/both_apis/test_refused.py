@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
-from grpc_backoff import CallExhausted, CallRetried, CallSucceeded, WaitSource
+from grpc_backoff import CallRetried, CallSucceeded, WaitSource
 from grpc_backoff.pool.events import SlotServing
 from tests.both_apis.test_retries import CODE
 from tests.both_apis.wire import REFUSED_STREAM, Streams
 from tests.sync.service import front, until
 
 CANCEL = 8
-SLOW = "retry: 3, delay: 300ms, backoff: fixed, jitter: none"
+SLOW = "retry: 3, delay: 100ms, backoff: fixed, jitter: none"
 
 
 @pytest.fixture
 def opened(ours, log):
     """Return a function that opens a channel to a server with these answers."""
 
-    def open_channel(streams, retry=SLOW, options=(), **how):
-        opening = front(streams)
-        made = opening.__enter__()
-        opened.append(opening)
-        return ours.channel(made.target, options, retry=retry, listeners=[log.hear], **how)
+    @contextlib.contextmanager
+    def opens(streams, retry=SLOW, options=()):
+        with front(streams) as made, ours.channel(made.target, options, retry=retry, listeners=[log.hear]) as channel:
+            yield channel
 
-    opened = []
-    yield open_channel
-    for opening in opened:
-        opening.__exit__(None, None, None)
+    return opens
 
 
 def sources(log):
@@ -37,30 +35,18 @@ def sources(log):
 REFUSED = (1, "UNAVAILABLE", WaitSource.REFUSED, 0.0)
 
 
-def test_refused_once(opened, way, log):
-    """RT-13: a call with a policy whose stream is refused is retried once without a wait, as an attempt like others."""
-    streams = Streams(REFUSED_STREAM)
+@pytest.mark.parametrize("refusals", [1, 2])
+def test_refused(opened, way, log, refusals):
+    """RT-13: a call with a policy whose stream is refused is retried once without a wait, as an attempt like others.
+
+    After a second refusal, the call waits as after any first failure.
+    """
+    streams = Streams(*[REFUSED_STREAM] * refusals)
     with opened(streams) as channel:
         assert channel.begin(way).outcome().texts == ["a"]
         until(lambda: log.of(CallSucceeded))
-    assert sources(log) == [REFUSED]
-    assert streams.previous == [None, "1"]
-
-
-def test_refused_twice(opened, way, log):
-    """RT-13: after a second refusal, the call waits as after any first failure."""
-    with opened(Streams(REFUSED_STREAM, REFUSED_STREAM)) as channel:
-        assert channel.begin(way).outcome().texts == ["a"]
-    assert sources(log) == [REFUSED, (2, "UNAVAILABLE", WaitSource.SCHEDULE, 0.3)]
-
-
-def test_always_refused(opened, log):
-    """RT-13: refusals count as attempts, so a server that refuses every stream is not called more often than that."""
-    streams = Streams(*[REFUSED_STREAM] * 9)
-    with opened(streams, "retry: 2, delay: 1ms") as channel:
-        assert channel.begin().outcome().code is CODE.UNAVAILABLE
-        until(lambda: log.of(CallExhausted))
-    assert streams.previous == [None, "1", "2"]
+    assert sources(log) == [REFUSED, (2, "UNAVAILABLE", WaitSource.SCHEDULE, 0.1)][:refusals]
+    assert streams.previous == [None, "1", "2"][: refusals + 1]
 
 
 @pytest.mark.parametrize("retry", [None, "retry: 0", "retry: 3, codes: ABORTED"])
@@ -72,9 +58,10 @@ def test_without_a_policy_for_it(opened, way, retry):
     assert streams.previous == [None]
 
 
-def test_what_a_server_forges(opened, ours, log):
+def test_what_a_server_forges(opened, log):
     """RT-13: a server that sends the text as its status changes only when a call is retried, never how often."""
-    text = end_of(ours, REFUSED_STREAM).details
+    with opened(Streams(REFUSED_STREAM), None) as channel:
+        text = channel.begin().outcome().details
     streams = Streams(*[text] * 9)
     with opened(streams, "retry: 1, delay: 1ms") as channel:
         outcome = channel.begin().outcome()
@@ -88,11 +75,6 @@ def test_what_a_server_forges(opened, ours, log):
     assert streams.previous == [None]
 
 
-def end_of(api, answer):
-    with front(Streams(answer)) as server, api.channel(server.target, retry=None) as channel:
-        return channel.begin().outcome()
-
-
 def test_reset_for_another_reason(opened, log):
     """RT-13: a stream that is reset with another code is not refused."""
     with opened(Streams(CANCEL)) as channel:
@@ -100,7 +82,7 @@ def test_reset_for_another_reason(opened, log):
     assert not log.of(CallRetried)
 
 
-def test_on_another_connection(opened, ours, log):
+def test_on_another_connection(opened, log):
     """RT-13: the next attempt takes another connection of the pool, if one serves."""
     streams = Streams()
     options = [("grpc_backoff.max_connections", 2), ("grpc_backoff.streams_per_connection", 1)]

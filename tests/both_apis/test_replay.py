@@ -43,20 +43,13 @@ def test_failure_before_the_answer(trying, way, tls, headers):
 
 
 @pytest.mark.parametrize("size", [1, 20_000], ids=["small", "large"])
-@pytest.mark.parametrize("after", [0, 1, 5, 9])
-def test_failure_while_requests_are_sent(trying, sending, size, after):
-    """RT-8: if an attempt fails while requests are being sent, the next one gets every request from the start."""
+@pytest.mark.parametrize("failures", [(0, 1), (1, 2), (5, 6), (9, 10), (None, None)])
+def test_failure_while_requests_are_sent(trying, sending, size, failures):
+    """RT-8: if an attempt fails while requests are being sent, or after, the next gets every request from the start."""
     texts = [f"{number} " + "x" * size for number in range(10)]
-    with trying(fails(after), fails(after + 1)) as (service, channel):
+    with trying(*map(fails, failures)) as (service, channel):
         assert channel.begin(sending, texts).outcome().texts == joined(sending, texts)
-        assert service.got == [texts[:after], texts[: after + 1], texts]
-
-
-def test_failure_after_half_close(trying, sending):
-    """RT-8: if an attempt fails after the end of the requests, the next one gets every request and their end."""
-    with trying(fails(None), fails(None)) as (service, channel):
-        assert channel.begin(sending, ["a", "b"]).outcome().texts == joined(sending, "ab")
-        assert service.got == [["a", "b"]] * 3
+        assert service.got == [*(texts[:after] for after in failures), texts]
 
 
 def test_no_requests_at_all(trying, sending):

@@ -13,14 +13,11 @@ import psutil
 import pytest
 
 from grpc_backoff.testing.front import healthy
+from tests.both_apis.api import backoff_ms
 from tests.sync.service import Echo, dialled, front, place, until
 
 CODE = grpc.StatusCode
-FAST = [
-    ("grpc.initial_reconnect_backoff_ms", 20),
-    ("grpc.max_reconnect_backoff_ms", 40),
-    ("grpc.min_reconnect_backoff_ms", 2000),
-]
+FAST = backoff_ms(20, 40, 2000)
 WORKERS = 50
 TIMES = 30
 SLACK = {"threads": 2, "descriptors": 8}

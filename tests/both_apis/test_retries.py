@@ -13,7 +13,6 @@ import time
 
 import grpc
 import pytest
-from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import DebugInfo, RetryInfo
 from google.rpc.status_pb2 import Status
@@ -30,42 +29,22 @@ from grpc_backoff import (
     WaitSource,
 )
 from grpc_backoff.policy.checks import STATUS_CODES
-from tests.aio.retry_service import HANG, Breaking, Chance, Say, retried
-from tests.both_apis.log import Log
-from tests.both_apis.tries import fails
+from tests.aio.retry_service import Breaking, Chance
+from tests.both_apis.api import backoff_ms
+from tests.both_apis.tries import Tries, fails, hangs, pushback
 from tests.both_apis.wire import counting
 from tests.echo import Message
-from tests.sync.service import Echo, front, place, until
+from tests.sync.service import front, place, until
 
 CODE = grpc.StatusCode
-DOWN = Say()
+DOWN = fails()
 QUICK = "retry: 3, delay: 1ms"
-
-
-class Scripted(Echo):
-    """Answers each attempt with the next entry of a script, and with OK after the script's end."""
-
-    def __init__(self):
-        super().__init__()
-        self.script = []
-
-    def _begin(self, context):
-        got = super()._begin(context)
-        said = self.script.pop(0) if self.script else None
-        if said is HANG:
-            self._hang(context)
-        elif said is not None:
-            if said.initial:
-                context.send_initial_metadata(said.initial)
-            context.set_trailing_metadata(said.trailing)
-            if said.code is not CODE.OK:
-                context.abort(said.code, said.details)
-        return got
+RECONNECTS_SOON = backoff_ms(50, 50)
 
 
 @pytest.fixture
 def server():
-    with place(Scripted()) as made:
+    with place(Tries()) as made:
         yield made
 
 
@@ -79,9 +58,9 @@ def opened(ours, server, log):
     return open_channel
 
 
-def script(server, *says):
+def script(server, *behaviours):
     server.servicer.got.clear()
-    server.servicer.script[:] = says
+    server.servicer.behaviours[:] = behaviours
 
 
 def attempts(server):
@@ -127,8 +106,7 @@ def test_retried(opened, way, server, log):
         script(server, DOWN, DOWN)
         assert channel.begin(way).outcome().texts == ["a"]
         until(lambda: log.of(CallSucceeded))
-    previous = [metadata.get("grpc-previous-rpc-attempts") for metadata in server.servicer.metadata]
-    assert previous == [None, "1", "2"]
+    assert server.servicer.previous == [None, "1", "2"]
     assert server.servicer.got[-1] == ["a"]
     events = log.of(CallRetried)
     assert [(event.attempt, event.code) for event in events] == [(1, "UNAVAILABLE"), (2, "UNAVAILABLE")]
@@ -145,9 +123,8 @@ def test_metadata_of_each_attempt(opened, ours, way, server):
         channel.begin(way, metadata=ours.metadata(*mine, ("grpc-previous-rpc-attempts", "77"))).outcome()
     for pairs in server.servicer.pairs:
         assert [pair for pair in pairs if pair[0].startswith("mine")] == list(mine)
-    previous = [metadata.get("grpc-previous-rpc-attempts") for metadata in server.servicer.metadata]
-    assert previous[:4] == [None, "1", "2", "3"]
-    assert previous[5:] == ["1", "2", "3"]
+    assert server.servicer.previous[:4] == [None, "1", "2", "3"]
+    assert server.servicer.previous[5:] == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("compression", [None, grpc.Compression.Gzip])
@@ -195,29 +172,22 @@ def test_more_than_the_core_makes(opened, server, log, retry):
 
 
 @pytest.mark.parametrize("code", STATUS_CODES)
-def test_codes(opened, ours, server, log, code):
+def test_codes(opened, ours, server, code):
     """RT-2: only UNAVAILABLE and RESOURCE_EXHAUSTED are retried, unless the policy lists other codes."""
-    said = Say(CODE[code], "because")
-    with opened("retry: 1, delay: 1ms") as channel:
-        script(server, said)
-        outcome = channel.begin().outcome()
-        if code in {"UNAVAILABLE", "RESOURCE_EXHAUSTED"}:
-            assert (outcome.texts, attempts(server)) == (["a"], 2)
-        else:
-            assert (type(outcome.error), outcome.code, outcome.details) == (ours.error, CODE[code], "because")
-            assert attempts(server) == 1
+    usual = 2 if code in {"UNAVAILABLE", "RESOURCE_EXHAUSTED"} else 1
     other = "DATA_LOSS" if code == "INTERNAL" else "INTERNAL"
-    for listed, count in ((code, 2), (other, 1)):
-        with opened(f"retry: 1, delay: 1ms, codes: {listed.lower()}") as channel:
-            script(server, said)
-            channel.begin().outcome()
-            assert attempts(server) == count
+    for listed, count in (("", usual), (f", codes: {code.lower()}", 2), (f", codes: {other.lower()}", 1)):
+        with opened(f"retry: 1, delay: 1ms{listed}") as channel:
+            script(server, fails(code=CODE[code], details="because"))
+            outcome = channel.begin().outcome()
+        assert attempts(server) == count
+        assert outcome.texts == (["a"] if count == 2 else None)
+        assert count == 2 or (type(outcome.error), outcome.code, outcome.details) == (ours.error, CODE[code], "because")
 
 
 def test_schedule(opened, server, log):
     """RT-1, CB-11: the waits follow the policy, with jitter from the channel's own random generator."""
-    policy = retried("retry: 3, delay: 20ms, backoff: exponential, jitter: full")
-    with opened(policy, rng=Chance(0.5)) as channel:
+    with opened("retry: 3, delay: 20ms, backoff: exponential, jitter: full", rng=Chance(0.5)) as channel:
         script(server, *[DOWN] * 3)
         began = time.monotonic()
         assert channel.begin().outcome().texts == ["a"]
@@ -230,42 +200,36 @@ def test_schedule(opened, server, log):
 # Server hints (RT-3).
 
 
-def pushback(value, code=CODE.UNAVAILABLE):
-    return Say(code, trailing=(("grpc-retry-pushback-ms", value),))
-
-
-def rich(*messages):
-    """Return an error with these messages as a rich status in its trailing metadata."""
-    status = Status(code=14, message="not now")
-    for message in messages:
-        status.details.append(Any())
-        status.details[-1].Pack(message)
-    return Say(trailing=(("grpc-status-details-bin", status.SerializeToString()),))
-
-
 def retry_info(seconds):
     duration = Duration()
     duration.FromNanoseconds(int(seconds * 1e9))
-    return rich(DebugInfo(detail="the first detail is another"), RetryInfo(retry_delay=duration))
+    status = Status(code=14, message="not now")
+    for message in (DebugInfo(detail="the first detail is another"), RetryInfo(retry_delay=duration)):
+        status.details.add().Pack(message)
+    return fails(trailing=(("grpc-status-details-bin", status.SerializeToString()),))
 
 
 def retry_after(value):
-    return Say(trailing=(("retry-after", value),))
+    return fails(trailing=(("retry-after", value),))
 
 
 def date(seconds):
     return email.utils.formatdate(time.time() + seconds, usegmt=True)
 
 
-SCHEDULE = "retry: 4, delay: 10ms, backoff: exponential, server_delay_jitter: 40ms"
 PUSHBACK, RETRY_INFO, RETRY_AFTER = WaitSource.PUSHBACK, WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER
 
 HINTS = {
     "pushback 0": (pushback("0"), 0.0, PUSHBACK),
     "pushback 250": (pushback("250"), 0.25, PUSHBACK),
+    "pushback of 25 days": (pushback("2147483647"), 0.26, PUSHBACK),
     "RetryInfo 50 ms": (retry_info(0.05), 0.05 + 0.02, RETRY_INFO),
+    "RetryInfo of a day": (retry_info(86_400), 0.26, RETRY_INFO),
     "retry-after 0": (retry_after("0"), 0.02, RETRY_AFTER),
-    "initial metadata": (Say(initial=(("retry-after", "0"),)), 0.02, RETRY_AFTER),
+    "retry-after 317 years": (retry_after("9999999999"), 0.26, RETRY_AFTER),
+    "a date that has passed": (retry_after(date(-60)), 0.02, RETRY_AFTER),
+    "a date to come": (retry_after(date(90_000)), 0.26, RETRY_AFTER),
+    "initial metadata": (fails(headers=(("retry-after", "0"),)), 0.02, RETRY_AFTER),
     "nothing that can be read": (retry_after("soon"), 0.01, WaitSource.SCHEDULE),
 }
 """Hints, each with its wait and source; `tests/calls/test_server_hint.py` covers all possible hints."""
@@ -273,8 +237,9 @@ HINTS = {
 
 @pytest.mark.parametrize(("said", "wait", "source"), HINTS.values(), ids=HINTS)
 def test_the_server_says_when(opened, server, log, said, wait, source):
-    """RT-3: a pushback sets the exact wait; RetryInfo and `retry-after` add jitter from the channel's generator."""
-    with opened(SCHEDULE, rng=Chance(0.5)) as channel:
+    """RT-3: a pushback sets the exact wait; other hints add jitter from the channel's generator; all have a cap."""
+    policy = "retry: 4, delay: 10ms, backoff: exponential, server_delay_jitter: 40ms, max_server_delay: 260ms"
+    with opened(policy, rng=Chance(0.5)) as channel:
         script(server, said)
         began = time.monotonic()
         assert channel.begin().outcome().texts == ["a"]
@@ -287,109 +252,57 @@ def test_the_server_says_when(opened, server, log, said, wait, source):
 @pytest.mark.parametrize("value", ["-1", "abc"])
 def test_the_server_wants_no_retry(opened, server, log, value):
     """RT-3: a negative or malformed pushback ends the call, and its error says that the server asked for no retry."""
-    with opened(SCHEDULE) as channel:
+    with opened(QUICK) as channel:
         script(server, pushback(value))
         error = channel.begin().outcome().error
         until(lambda: log.of(CallExhausted))
     assert attempts(server) == error.attempts == 1
     assert error.reason is log.of(CallExhausted)[0].reason is Reason.STOPPED
-    assert error.details().startswith("not now; gave up: the server asked the client not to retry (1 attempt in ")
-    assert error.details().endswith(" s)")
+    assert f"not now; gave up: {Reason.STOPPED.value} (1 attempt in " in error.details()
 
 
-ABSURD = {
-    "pushback": pushback("2147483647"),
-    "RetryInfo": retry_info(86_400),
-    "seconds": retry_after("9999999999"),
-    "date": retry_after(date(90_000)),
+TOO_LONG = {
+    "the schedule calls": DOWN,
+    "the server's grpc-retry-pushback-ms asks": pushback("2147483647"),
+    "the server's google.rpc.RetryInfo asks": retry_info(86_400),
+    "the server's retry-after asks": retry_after(date(90_000)),
 }
 
 
-@pytest.mark.parametrize("said", ABSURD.values(), ids=ABSURD)
-def test_absurd_waits(opened, server, log, said):
-    """RT-3: `max_server_delay` caps a server's hint; otherwise a hint beyond the deadline fails the call at once."""
-    with opened("retry: 1, delay: 1ms, max_server_delay: 30ms, server_delay_jitter: 0") as channel:
-        script(server, said)
-        assert channel.begin().outcome().texts == ["a"]
-        until(lambda: log.of(CallRetried))
-    (event,) = log.of(CallRetried)
-    assert event.delay == pytest.approx(0.03)
-    assert event.server_delay > 80_000
-    with opened(retried("retry: 1, delay: 1ms", server_delay_jitter=0.0)) as channel:
-        script(server, said, said)
-        error = channel.begin(timeout=3600).outcome().error  # `outcome` gives up after 20 s
+@pytest.mark.parametrize("asks", TOO_LONG)
+def test_a_wait_past_the_deadline(opened, server, log, asks):
+    """RT-3, RT-7: the call fails at once if the wait that follows would exceed the deadline; its error says so."""
+    with opened("retry: 5, delay: 1h, max_delay: 1h") as channel:
+        script(server, TOO_LONG[asks])
+        error = channel.begin(timeout=600).outcome().error  # `outcome` gives up after 20 s
     assert (error.code(), error.attempts, error.reason) == (CODE.UNAVAILABLE, 1, Reason.DEADLINE)
-    source = next(source for source in (PUSHBACK, RETRY_INFO, RETRY_AFTER) if source.value in error.details())
-    assert error.details().startswith(
-        "not now; gave up: the deadline leaves no time for another attempt (1 attempt in "
-    )
-    assert f"; the server's {source.value} asks for a wait of " in error.details()
-    assert error.details().endswith("e+03 s are left)")
-    assert len(log.of(CallRetried)) == 1
-
-
-@pytest.mark.parametrize("said", [retry_after("9999999999"), pushback("2147483647"), pushback("86400001")])
-def test_an_absurd_wait_without_a_deadline(opened, server, log, said):
-    """RT-3: with neither a deadline nor `max_server_delay`, the schedule replaces a hint of more than a day."""
-    with opened("retry: 1, delay: 1ms") as channel:
-        script(server, said)
-        assert channel.begin().outcome().texts == ["a"]
-        until(lambda: log.of(CallRetried))
-    (event,) = log.of(CallRetried)
-    assert (event.delay, event.source, event.server_delay) == (0.001, WaitSource.SCHEDULE, None)
-
-
-def test_a_date_to_come(opened, server, log):
-    """RT-3: a date in `retry-after` is compared with the wall clock; in this test it is a minute ahead."""
-    with opened(retried("retry: 1, delay: 1ms", server_delay_jitter=0.0)) as channel:
-        script(server, retry_after(date(60)))
-        call = channel.begin("Down")
-        assert 20 < log.until(CallRetried).delay <= 60
-        call.cancel()
-
-
-@pytest.mark.parametrize("said", [pushback("86400000"), DOWN], ids=["pushback", "schedule"])
-def test_cancelled_between_two_attempts(opened, cancellable, server, log, said):
-    """RT-3, TH-3: a call waits as long as the server or the schedule says, even a day, but can be cancelled."""
-    with opened("retry: 1, delay: 60s") as channel:
-        script(server, said)
-        call = channel.begin(cancellable)
-        assert log.until(CallRetried).delay == (60 if said is DOWN else 86_400)
-        assert not call.done()
-        call.cancel()
-        assert call.outcome().code is CODE.CANCELLED
+    assert f"not now; gave up: {Reason.DEADLINE.value} (1 attempt in " in error.details()
+    assert f" s; {asks} for a wait of " in error.details()
+    assert not log.of(CallRetried)
 
 
 # Giving up (RT-6).
 
 
-def test_exhausted(opened, ours, way, server, log):
+@pytest.mark.parametrize(("details", "told"), [("quota", "quota; gave up"), ("", "gave up")])
+def test_exhausted(opened, ours, way, server, log, details, told):
     """RT-6: the error has the last attempt's code, details and metadata, the number of attempts, and the time taken."""
-    last = Say(CODE.RESOURCE_EXHAUSTED, "quota", trailing=(("last", "2"), ("last-bin", b"\xfe\x00")))
+    trailing = (("last", "2"), ("last-bin", b"\xfe\x00"))
     with opened("retry: 2, delay: 30ms") as channel:
-        script(server, DOWN, DOWN, last)
+        script(server, DOWN, DOWN, fails(code=CODE.RESOURCE_EXHAUSTED, details=details, trailing=trailing))
         error = channel.begin(way).outcome().error
         until(lambda: log.of(CallExhausted))
     assert isinstance(error, RetriesExhaustedError)
     assert isinstance(error, ours.error)
     assert error.code() is CODE.RESOURCE_EXHAUSTED
-    assert error.details().startswith("quota; gave up: no attempts are left (3 attempts in ")
-    assert error.details().endswith(" s)")
-    assert set(last.trailing) <= {tuple(pair) for pair in error.trailing_metadata()}
+    assert error.details().startswith(f"{told}: {Reason.ATTEMPTS.value} (3 attempts in ")
+    assert set(trailing) <= {tuple(pair) for pair in error.trailing_metadata()}
     assert (error.attempts, error.reason) == (3, Reason.ATTEMPTS)
     assert 0.06 <= error.took < 30
-    assert error.__cause__.details() == "quota"
+    assert error.__cause__.details() == details
     (event,) = log.of(CallExhausted)
     assert (event.target, event.attempt, event.code) == (server.target, 3, "RESOURCE_EXHAUSTED")
     assert event.took == error.took
-
-
-def test_exhausted_without_words(opened, server):
-    """RT-6: if the server sends no details, the error's details begin with why there was no further attempt."""
-    with opened("retry: 1, delay: 1ms") as channel:
-        script(server, *[Say(details="")] * 2)
-        outcome = channel.begin().outcome()
-        assert outcome.details.startswith("gave up: no attempts are left (2 attempts in ")
 
 
 def test_no_connection_is_retried(ours, way, nowhere):
@@ -409,10 +322,10 @@ def test_no_connection_is_retried(ours, way, nowhere):
 def test_time_for_each_attempt(opened, way, server, log):
     """RT-7: the policy's `timeout` is sent to the server; an attempt that exceeds it is cancelled there and retried."""
     with opened("retry: 3, delay: 1ms, timeout: 500ms") as channel:
-        script(server, HANG)
+        script(server, hangs)
         assert channel.begin(way, timeout=60).outcome().texts == ["a"]
         until(lambda: log.of(CallSucceeded))
-    assert server.servicer.cancelled.wait(20)
+    until(lambda: server.servicer.ended == len(server.servicer.metadata))
     assert {event.code for event in log.of(CallRetried)} == {"DEADLINE_EXCEEDED"}
     assert all(remaining <= 1.5 for remaining in server.servicer.remaining)  # grpc rounds up on the wire
 
@@ -425,53 +338,34 @@ def test_time_that_the_service_config_gives(opened, server):
     """
     options = [("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "timeout": "0.6s"}]}))]
     with opened("max_attempts: unlimited, delay: 1ms, timeout: 200ms", options=options) as channel:
-        script(server, *[HANG] * 1000)
+        script(server, *[hangs] * 1000)
         assert channel.begin(timeout=60).outcome().code is CODE.DEADLINE_EXCEEDED
 
 
 def test_one_attempt_that_meets_the_deadline(opened, ours, server, log):
     """RT-7: if the call's deadline ends its first attempt, the error is grpc's own, as on a plain channel."""
     with opened("retry: 5, delay: 1ms, timeout: 10s") as channel:
-        script(server, HANG)
+        script(server, hangs)
         error = channel.begin(timeout=0.2).outcome().error
         assert (type(error), error.code()) == (ours.error, CODE.DEADLINE_EXCEEDED)
     assert not log.of(CallExhausted)
 
 
-def test_a_wait_of_the_schedule_past_the_deadline(opened, way, server):
-    """RT-3, RT-7: the call fails at once if the schedule's next wait would exceed the deadline."""
-    with opened("retry: 5, delay: 1h, max_delay: 1h") as channel:
-        script(server, DOWN)
-        error = channel.begin(way, timeout=600).outcome().error
-        assert (error.code(), error.attempts, error.reason) == (CODE.UNAVAILABLE, 1, Reason.DEADLINE)
-        assert "; the schedule calls for a wait of 3.6e+03 s, " in error.details()
-
-
-@pytest.mark.parametrize("wait_for_ready", [True, False])
-def test_waiting_for_a_server(ours, nowhere, log, wait_for_ready):
-    """CH-3, RT-7: a wait-for-ready attempt waits for a connection; a fail-fast one fails and is retried."""
-    quick = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
-    policy = "max_attempts: unlimited, delay: 20ms"
-    with ours.channel(nowhere.target, quick, retry=policy, listeners=[log.hear]) as channel:
-        call = channel.begin(wait_for_ready=wait_for_ready, timeout=60)
-        if wait_for_ready:
-            time.sleep(0.3)
-            assert not log.of(CallRetried)
-        else:
-            log.until(CallRetried, 3)
+def test_waiting_for_a_server(ours, nowhere, log):
+    """CH-3, RT-7: an attempt of a wait-for-ready call waits for a connection, and does not fail meanwhile."""
+    retry = "max_attempts: unlimited, delay: 20ms"
+    with ours.channel(nowhere.target, RECONNECTS_SOON, retry=retry, listeners=[log.hear]) as channel:
+        call = channel.begin(wait_for_ready=True, timeout=60)
+        time.sleep(0.3)
+        assert not log.of(CallRetried)
         nowhere.start()
         assert call.outcome().texts == ["a"]
         assert len(nowhere.servicer.got) == 1
 
 
-def test_a_restart_amid_retries(ours, way):
-    """RT-2: a retried call succeeds once the killed server has been restarted."""
-    quick = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
-    log = Log()
-    with (
-        place() as server,
-        ours.channel(server.target, quick, retry="retry: 1000, delay: 20ms", listeners=[log.hear]) as channel,
-    ):
+def test_a_restart_amid_retries(opened, way, server, log):
+    """RT-2, CH-3: a retried call that is fail-fast succeeds once the killed server has been restarted."""
+    with opened("retry: 1000, delay: 20ms", options=RECONNECTS_SOON) as channel:
         assert channel.begin(way).outcome().texts == ["a"]
         server.kill()
         call = channel.begin(way)
@@ -493,11 +387,10 @@ def test_hooks(ours, way, server):
     async def refresh_later(failed):
         return refresh(failed)
 
-    hooks = RetryHooks(
-        refresh_credentials=refresh_later if ours.name == "asyncio" else refresh, on_exhausted=told.append
-    )
+    renews = refresh_later if ours.name == "asyncio" else refresh
+    hooks = RetryHooks(refresh_credentials=renews, on_exhausted=told.append)
     with ours.channel(server.target, retry="retry: 1, delay: 10ms", retry_hooks=hooks) as channel:
-        script(server, Say(CODE.UNAUTHENTICATED), DOWN)
+        script(server, fails(code=CODE.UNAUTHENTICATED), DOWN)
         assert channel.begin(way).outcome().code is CODE.UNAVAILABLE
         assert server.servicer.metadata[-1]["authorization"] == "new UNAUTHENTICATED"
         until(lambda: told)

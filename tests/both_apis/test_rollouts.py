@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 import time
@@ -14,41 +13,37 @@ import pytest
 
 from grpc_backoff import CallExhausted, CallRetried
 from grpc_backoff.status import CANCELLED_BY_SERVER
-from tests.both_apis.tries import Tries, fails
+from tests.both_apis.loops import LoopThread
+from tests.both_apis.tries import fails, hangs
 from tests.echo import services
 from tests.sync.service import Echo, place, until
 
 CODE = grpc.StatusCode
+CANCELS = fails(code=CODE.CANCELLED)
 LISTED = "retry: 3, delay: 1ms, codes: UNAVAILABLE, CANCELLED"
 
 
-def test_a_policy_that_lists_it(ours, way, log):
+def test_a_policy_that_lists_it(trying, way, log):
     """RO-3: a policy whose codes list CANCELLED repeats a call that the server has cancelled."""
-    service = Tries(fails(code=CODE.CANCELLED))
-    with place(service) as server, ours.channel(server.target, listeners=[log.hear]) as channel:
-        channel.ready()
-        assert channel.begin(way, retry=LISTED, timeout=20).outcome().code is CODE.OK
+    with trying(CANCELS, retry=LISTED) as (service, channel):
+        assert channel.begin(way, timeout=20).outcome().code is CODE.OK
         until(lambda: log.of(CallRetried))
     assert len(service.got) == 2
     assert [event.code for event in log.of(CallRetried)] == [CODE.CANCELLED.name]
 
 
 @pytest.mark.parametrize("retry", ["standard", "retry: 3, delay: 1ms"])
-def test_a_policy_that_does_not(ours, way, retry):
+def test_a_policy_that_does_not(trying, way, retry):
     """RO-3: without CANCELLED among the codes, a call that the server has cancelled ends with CANCELLED."""
-    service = Tries(fails(code=CODE.CANCELLED))
-    with place(service) as server, ours.channel(server.target) as channel:
-        channel.ready()
-        assert channel.begin(way, retry=retry, timeout=20).outcome().code is CODE.CANCELLED
+    with trying(CANCELS, retry=retry) as (service, channel):
+        assert channel.begin(way, timeout=20).outcome().code is CODE.CANCELLED
     assert len(service.got) == 1
 
 
-def test_the_callers_own_cancellation(ours, cancellable):
+def test_the_callers_own_cancellation(trying, cancellable):
     """RO-3: a call that its own caller cancels is not repeated, even if the codes of its policy list CANCELLED."""
-    service = Tries(fails(when=threading.Event()))
-    with place(service) as server, ours.channel(server.target) as channel:
-        channel.ready()
-        call = channel.begin(cancellable, retry=LISTED, timeout=20)
+    with trying(hangs, retry=LISTED) as (service, channel):
+        call = channel.begin(cancellable, timeout=20)
         until(lambda: service.got)
         call.cancel()
         assert call.outcome().code is CODE.CANCELLED
@@ -61,14 +56,9 @@ class Rollout:
 
     def __init__(self, port):
         self._port = port
-        self._loop = asyncio.new_event_loop()
+        self._loop = LoopThread()
         self._busy = threading.Event()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        self._server = self.do(self._start())
-
-    def do(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+        self._server = self._loop.run(self._start())
 
     async def _start(self):
         server = grpc.aio.server(ThreadPoolExecutor(8))
@@ -79,7 +69,7 @@ class Rollout:
 
     def restart(self):
         """Begin the restart; it takes half a second, in which the server accepts one call at the most."""
-        self._restarted = asyncio.run_coroutine_threadsafe(self._restart(), self._loop)
+        self._restarted = self._loop.start(self._restart())
         assert self._busy.wait(20)
 
     async def _restart(self):
@@ -90,9 +80,7 @@ class Rollout:
 
     def close(self):
         self._restarted.result(30)
-        self.do(self._server.stop(None))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(20)
+        self._loop.run(self._server.stop(None))
         self._loop.close()
 
 
@@ -121,12 +109,10 @@ def test_a_server_that_restarts(ours, rollout, log, listed):
             assert told == set()
 
 
-def test_a_server_that_goes_on_cancelling(ours, way, log):
+def test_a_server_that_goes_on_cancelling(trying, way, log):
     """RO-3, RT-6: the error and the event of a call that gives up say that it was not the caller who cancelled."""
-    service = Tries(*[fails(code=CODE.CANCELLED)] * 4)
-    with place(service) as server, ours.channel(server.target, listeners=[log.hear]) as channel:
-        channel.ready()
-        outcome = channel.begin(way, retry=LISTED, timeout=20).outcome()
+    with trying(*[CANCELS] * 4, retry=LISTED) as (_, channel):
+        outcome = channel.begin(way, timeout=20).outcome()
         assert outcome.code is CODE.CANCELLED
         assert f"; {CANCELLED_BY_SERVER}; " in outcome.details
         until(lambda: log.of(CallExhausted))

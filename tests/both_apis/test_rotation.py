@@ -5,6 +5,7 @@ The servers use real TLS. The waits are in real time, with slack for a slow mach
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -13,10 +14,10 @@ import pytest
 import trustme
 
 import grpc_backoff
-from tests.both_apis.log import Log
+from tests.both_apis.api import backoff_ms
 from tests.sync.service import place, until
 
-FAST = (("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100))
+FAST = backoff_ms(50, 100)
 
 
 class Issuer:
@@ -66,6 +67,21 @@ def issuer(tmp_path):
     return made
 
 
+@pytest.fixture
+def opened(ours, issuer):
+    """A function that runs a server, and opens a channel to it that reads its credentials from a source."""
+
+    @contextlib.contextmanager
+    def opens(source, options=FAST):
+        with (
+            place(None, issuer.server()) as server,
+            ours.channel(f"localhost:{server.port}", options, credentials=source) as channel,
+        ):
+            yield server, channel
+
+    return opens
+
+
 def rotate(issuer, server):
     """Let the server come back with a certificate of another CA; write the client's files first."""
     issuer.renew()
@@ -76,27 +92,18 @@ def rotate(issuer, server):
 
 
 @pytest.mark.parametrize("security", ["files", "function"])
-def test_the_server_comes_back_with_another_ca(ours, issuer, security):
+def test_the_server_comes_back_with_another_ca(opened, issuer, security):
     """PO-10: the first attempt after the server is back succeeds, and no call that waits for it fails."""
-    given = issuer.files(check_every=60) if security == "files" else issuer.credentials
-    log = Log()
-    with (
-        place(None, issuer.server()) as server,
-        ours.channel(f"localhost:{server.port}", FAST, credentials=given, listeners=[log.hear]) as channel,
-    ):
+    with opened(issuer.files(check_every=60) if security == "files" else issuer.credentials) as (server, channel):
         assert channel.unary("a") == "a"
         for text in "bcd":
             rotate(issuer, server)
             assert channel.unary(text, wait_for_ready=True, timeout=20) == text
 
 
-def test_a_change_replaces_the_connection(ours, issuer):
+def test_a_change_replaces_the_connection(opened, issuer):
     """PO-10: files that change lead to a new connection, while the old one serves; half of a change does not."""
-    log = Log()
-    with (
-        place(None, issuer.server()) as server,
-        ours.channel(f"localhost:{server.port}", FAST, credentials=issuer.files(), listeners=[log.hear]) as channel,
-    ):
+    with opened(issuer.files()) as (_, channel):
         assert channel.unary("a") == "a"
         issuer.write("certificate")  # does not match the key
         time.sleep(0.3)
@@ -106,19 +113,21 @@ def test_a_change_replaces_the_connection(ours, issuer):
         assert channel.unary("b") == "b"
 
 
-def test_files_that_are_missing(ours, issuer, caplog):
+def refused(channel):
+    """Make a call that fails, because there are no credentials; return the reason."""
+    with pytest.raises(grpc.RpcError) as caught:
+        channel.unary("a")
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    error = channel.own.connection_status().last_error
+    assert error.stage is grpc_backoff.Stage.CREDENTIALS
+    return error.reason
+
+
+def test_files_that_are_missing(opened, issuer, caplog):
     """PO-10: without credentials an attempt fails and says why; later, the earlier ones go on, with one warning."""
     issuer.paths["key"].rename(issuer.folder / "elsewhere")
-    with (
-        place(None, issuer.server()) as server,
-        ours.channel(f"localhost:{server.port}", FAST, credentials=issuer.files()) as channel,
-    ):
-        with pytest.raises(grpc.RpcError) as caught:
-            channel.unary("a")
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        error = channel.own.connection_status().last_error
-        assert error.stage is grpc_backoff.Stage.CREDENTIALS
-        assert "client.key' cannot be read: No such file or directory" in error.reason
+    with opened(issuer.files()) as (server, channel):
+        assert "client.key' cannot be read: No such file or directory" in refused(channel)
         issuer.write()
         assert channel.unary("b", wait_for_ready=True, timeout=20) == "b"
         issuer.paths["ca"].write_bytes(b"-----BEGIN CERTIFICATE-----\nMII")
@@ -146,26 +155,20 @@ def broken():
         (lambda: None, "the function for credentials returned NoneType, not grpc.ChannelCredentials"),
     ],
 )
-def test_a_function_that_fails(ours, issuer, function, reason):
+def test_a_function_that_fails(opened, issuer, function, reason):
     """PO-10: the attempt fails at its stage `credentials`, and the channel recovers when the function does."""
     answers = [function]
 
     def ask():
         return answers[0]()
 
-    with (
-        place(None, issuer.server()) as server,
-        ours.channel(f"localhost:{server.port}", FAST, credentials=ask) as channel,
-    ):
-        with pytest.raises(grpc.RpcError):
-            channel.unary("a")
-        error = channel.own.connection_status().last_error
-        assert (error.stage, error.reason) == (grpc_backoff.Stage.CREDENTIALS, reason)
+    with opened(ask) as (_, channel):
+        assert refused(channel) == reason
         answers[0] = issuer.credentials
         assert channel.unary("b", wait_for_ready=True, timeout=20) == "b"
 
 
-def test_a_function_that_blocks(ours, issuer):
+def test_a_function_that_blocks(opened, issuer):
     """PO-10: the attempt ends at its limit, nothing else waits, and no thread is added for the next attempt."""
     blocked, asked = threading.Event(), []
 
@@ -174,27 +177,17 @@ def test_a_function_that_blocks(ours, issuer):
         blocked.wait(60)
         return issuer.credentials()
 
-    limit = (("grpc.min_reconnect_backoff_ms", 500), *FAST)
-    with (
-        place(None, issuer.server()) as server,
-        ours.channel(f"localhost:{server.port}", limit, credentials=block) as channel,
-    ):
-        with pytest.raises(grpc.RpcError):
-            channel.unary("a")
+    with opened(block, backoff_ms(50, 100, 500)) as (_, channel):
+        assert refused(channel) == "no credentials after 0.25 s"
         until(lambda: channel.own.connection_status().attempt > 2)
-        error = channel.own.connection_status().last_error
-        assert (error.stage, error.reason) == (grpc_backoff.Stage.CREDENTIALS, "no credentials after 0.25 s")
         assert len(asked) == 1
         blocked.set()
         assert channel.unary("b", wait_for_ready=True, timeout=20) == "b"
 
 
-def test_nothing_is_left(ours, issuer):
+def test_nothing_is_left(opened, issuer):
     """PO-12: the thread that checks the files ends with the last channel."""
-    with (
-        place(None, issuer.server()) as server,
-        ours.channel(f"localhost:{server.port}", credentials=issuer.files(check_every=60)) as channel,
-    ):
+    with opened(issuer.files(check_every=60)) as (_, channel):
         assert channel.unary("a") == "a"
         assert "grpc-backoff-files" in {thread.name for thread in threading.enumerate()}
     until(lambda: "grpc-backoff-files" not in {thread.name for thread in threading.enumerate()})

@@ -53,9 +53,7 @@ def test_timeout_bounds_the_wait(kind, own, nowhere):
         assert call.outcome().code is CODE.DEADLINE_EXCEEDED
 
 
-def test_timeout_bounds_the_call(kind, phase, server):
+def test_timeout_bounds_the_call(in_phase, server):
     """CH-8: a config's `timeout` ends a call that is running."""
-    with kind.channel(server.target, options({"name": [{}], "timeout": "0.5s"})) as channel:
-        if phase == "ready":
-            channel.ready()
+    with in_phase(server.target, options({"name": [{}], "timeout": "0.5s"})) as channel:
         assert channel.begin(texts=["hang"]).outcome().code is CODE.DEADLINE_EXCEEDED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -20,7 +21,6 @@ from grpc_backoff import (
     StreamEnded,
     StreamResumed,
 )
-from tests.both_apis.log import Log
 from tests.echo import Message
 from tests.sync.service import Echo, place, until
 
@@ -66,7 +66,7 @@ def following(last, _request):
 class Reader:
     """A subscription of either API, read with blocking functions."""
 
-    def __init__(self, channel, ours, method="Down", request=None, **how):
+    def __init__(self, channel, method="Down", request=None, **how):
         self._loop = getattr(channel, "_loop", None)
         self._subscribe = grpc_backoff.aio.subscribe if self._loop else grpc_backoff.subscribe
         how = {"policy": QUICK, "resume": following} | how
@@ -93,54 +93,69 @@ async def _next(subscription):
     return await anext(subscription, "end")
 
 
-def read(servicer, ours, many, log=None, channel_how=None, **how):
-    """Return the next `many` numbers of a new subscription."""
-    listeners = [] if log is None else [log.hear]
-    with place(servicer) as server, ours.channel(server.target, listeners=listeners, **(channel_how or {})) as channel:
-        reader = Reader(channel, ours, **how)
-        try:
+@pytest.fixture
+def reading(ours, log):
+    """A function that runs a server, opens a channel to it, and yields a reader of a new subscription."""
+
+    @contextlib.contextmanager
+    def opens(servicer, *, channel_how=(), **how):
+        channel_how = {"listeners": [log.hear], **dict(channel_how)}
+        with place(servicer) as server, ours.channel(server.target, **channel_how) as channel:
+            reader = Reader(channel, **how)
+            reader.server, reader.channel = server, channel
+            try:
+                yield reader
+            finally:
+                reader.close()
+
+    return opens
+
+
+@pytest.fixture
+def read(reading):
+    """A function that returns the next `many` numbers of a new subscription."""
+
+    def reads(servicer, many, **how):
+        with reading(servicer, **how) as reader:
             return reader.numbers(many)
-        finally:
-            reader.close()
+
+    return reads
 
 
 @pytest.mark.parametrize("code", [CODE.OK, CODE.UNAVAILABLE, CODE.CANCELLED, CODE.INTERNAL, CODE.UNKNOWN])
-def test_resumed(ours, code):
+def test_resumed(read, code):
     """SB-1, SB-2: a stream that ends after messages, however it ends, goes on behind the last message that was read."""
     servicer = Numbers((3, code), (2, code))
 
-    assert read(servicer, ours, 9) == list(range(9))
+    assert read(servicer, 9) == list(range(9))
     assert servicer.from_ == [0, 3, 5]
 
 
-def test_same_request(ours):
+def test_same_request(read):
     """SB-1: without `resume`, and before any message, the same request is sent again."""
     servicer = Numbers((0, CODE.OK), (2, CODE.OK))
 
-    assert read(servicer, ours, 4, resume=None, request=Message(count=7)) == [7, 8, 7, 8]
+    assert read(servicer, 4, resume=None, request=Message(count=7)) == [7, 8, 7, 8]
     assert servicer.from_ == [7, 7, 7]
 
 
-def test_stream_of_requests(ours):
+def test_stream_of_requests(read):
     """SB-1: a method whose requests are a stream gets one request in each stream."""
-    assert read(Numbers((3, CODE.OK)), ours, 6, method="Both") == list(range(6))
+    assert read(Numbers((3, CODE.OK)), 6, method="Both") == list(range(6))
 
 
-def test_stop(ours):
+def test_stop(reading):
     """SB-2: `ends="stop"` takes an end without an error for the last one; an error is still followed by a stream."""
     servicer = Numbers((2, CODE.UNAVAILABLE), (2, CODE.OK))
-    with place(servicer) as server, ours.channel(server.target) as channel:
-        reader = Reader(channel, ours, ends="stop")
-
+    with reading(servicer, ends="stop") as reader:
         assert reader.numbers(4) == [0, 1, 2, 3]
         assert [reader.next(), reader.next()] == ["end", "end"]
 
 
 @pytest.mark.parametrize("code", [CODE.PERMISSION_DENIED, CODE.OUT_OF_RANGE, CODE.INTERNAL])
-def test_permanent(ours, code):
+def test_permanent(reading, code):
     """SB-2: a code that the policy does not retry ends the subscription with grpc's own error."""
-    with place(Numbers((1, CODE.OK), (0, code))) as server, ours.channel(server.target) as channel:
-        reader = Reader(channel, ours)
+    with reading(Numbers((1, CODE.OK), (0, code))) as reader:
         reader.next()
 
         with pytest.raises(grpc.RpcError) as caught:
@@ -151,12 +166,10 @@ def test_permanent(ours, code):
         assert reader.next() == "end"
 
 
-def test_limit(ours):
+def test_limit(reading, log):
     """SB-4: the attempts of a policy string count from the last message; the error has the account of the streams."""
-    log = Log()
     servicer = Numbers((0, CODE.OK), (1, CODE.OK), *[(0, CODE.UNAVAILABLE)] * 9)
-    with place(servicer) as server, ours.channel(server.target, listeners=[log.hear]) as channel:
-        reader = Reader(channel, ours, policy=f"retry: 2, {QUICK}")
+    with reading(servicer, policy=f"retry: 2, {QUICK}") as reader:
         reader.next()
 
         with pytest.raises(RetriesExhaustedError, match="gave up: no attempts are left") as caught:
@@ -167,55 +180,35 @@ def test_limit(ours):
         log.until(CallExhausted)
 
 
-def test_preset_is_endless(ours):
+def test_preset_is_endless(reading):
     """SB-4: the limits of a preset do not apply: `background` allows a call seven attempts."""
-    with place(Numbers()) as server, ours.channel(server.target) as channel:
-        reader = Reader(channel, ours, policy="background")
-
+    with reading(Numbers(), policy="background") as reader:
         assert reader.own._machine.policy.max_attempts is None
 
 
-def test_clean_ends_exhaust(ours):
+def test_clean_ends_exhaust(reading):
     """SB-4: a limit that clean ends reach is reported as UNAVAILABLE, since OK is no error."""
-    with place(Numbers(*[(0, CODE.OK)] * 9)) as server, ours.channel(server.target) as channel:
-        reader = Reader(channel, ours, policy=f"retry: 1, {QUICK}")
-
+    with reading(Numbers(*[(0, CODE.OK)] * 9), policy=f"retry: 1, {QUICK}") as reader:
         with pytest.raises(RetriesExhaustedError, match="the server ends the stream") as caught:
             reader.next()
 
         assert caught.value.code() is CODE.UNAVAILABLE
 
 
-def test_waits(ours):
+def test_waits(read):
     """SB-3: a server that ends each stream at once sees one stream for each wait; real time, lower bounds only."""
     servicer = Numbers(*[(0, CODE.OK)] * 4)
 
-    assert read(servicer, ours, 1, policy="delay: 50ms, backoff: exponential, jitter: none") == [0]
+    assert read(servicer, 1, policy="delay: 50ms, backoff: exponential, jitter: none") == [0]
     gaps = [later - sooner for sooner, later in zip(servicer.at, servicer.at[1:], strict=False)]
     assert len(gaps) == 4
     assert all(gap >= least - 0.01 for gap, least in zip(gaps, (0.05, 0.1, 0.2, 0.4), strict=True))
 
 
-def test_waits_begin_anew(ours):
-    """SB-3: the first message of a stream puts the backoff back to its beginning."""
-    log = Log()
-    script = [(0, CODE.UNAVAILABLE), (0, CODE.UNAVAILABLE), (1, CODE.UNAVAILABLE), (0, CODE.OK)]
-
-    read(Numbers(*script), ours, 2, log, policy="delay: 1ms, backoff: exponential, jitter: none")
-    log.until(StreamResumed, 2)
-
-    assert [event.delay for event in log.of(StreamEnded)] == pytest.approx([0.001, 0.002, 0.001, 0.002])
-    assert [event.code for event in log.of(StreamEnded)] == ["UNAVAILABLE"] * 3 + ["OK"]
-
-
-def test_gap(ours):
+def test_gap(reading, log):
     """SB-5: a gap is delivered in line, before the message that ends it, and listeners get the same one."""
-    log = Log()
-    servicer = Numbers((2, CODE.OK), (0, CODE.UNAVAILABLE))
-    with place(servicer) as server, ours.channel(server.target, listeners=[log.hear]) as channel:
-        reader = Reader(channel, ours, gaps=True)
+    with reading(Numbers((2, CODE.OK), (0, CODE.UNAVAILABLE)), gaps=True) as reader:
         read = [reader.next() for _ in range(4)]
-        reader.close()
 
     gap = read.pop(2)
     assert [message.count for message in read] == [0, 1, 2]
@@ -226,11 +219,10 @@ def test_gap(ours):
     assert [event.gap for event in log.of(StreamResumed)] == [gap]
 
 
-def test_slow_reader(ours):
+def test_slow_reader(reading):
     """SB-6: a reader that does not read holds back the server; only flow control's windows are read ahead."""
     servicer = Numbers((10_000, CODE.OK))
-    with place(servicer) as server, ours.channel(server.target) as channel:
-        reader = Reader(channel, ours, request=Message(text="x" * 50_000))
+    with reading(servicer, request=Message(text="x" * 50_000)) as reader:
         reader.next()
         seen = -1
         while seen != servicer.sent:  # real time: until the server is blocked
@@ -238,35 +230,31 @@ def test_slow_reader(ours):
             time.sleep(0.5)
 
         assert seen < 1_000
-        reader.close()
 
 
-def test_restart(ours):
+def test_restart(reading):
     """SB-1, SB-6: a stream waits for ready while the server is away, and no message is lost or read twice."""
-    with place(Numbers((5, None))) as server, ours.channel(server.target) as channel:
-        reader = Reader(channel, ours)
+    with reading(Numbers((5, None))) as reader:
         first = reader.numbers(5)
-        server.kill()
-        threading.Timer(0.3, server.start).start()
+        reader.server.kill()
+        threading.Timer(0.3, reader.server.start).start()
 
         assert first + reader.numbers(5) == list(range(10))
-        reader.close()
 
 
-def test_timeout(ours):
+def test_timeout(read):
     """SB-6: `timeout` is the deadline of each stream; when it has passed, the stream is opened again."""
     servicer = Numbers((1, None), (1, None))
 
-    assert read(servicer, ours, 3, timeout=0.6) == [0, 1, 2]
+    assert read(servicer, 3, timeout=0.6) == [0, 1, 2]
     assert all(0 < left < 0.7 for left in servicer.remaining)
 
 
-def test_not_retried_twice(ours):
+def test_not_retried_twice(read, log):
     """SB-7: the channel's own retry policy does not apply to a subscription's streams."""
     servicer = Numbers((0, CODE.UNAVAILABLE), (0, CODE.UNAVAILABLE))
-    log = Log()
 
-    read(servicer, ours, 1, log, channel_how={"retry": "retry: 5, delay: 1ms, jitter: none"})
+    read(servicer, 1, channel_how={"retry": "retry: 5, delay: 1ms, jitter: none"})
 
     assert len(servicer.from_) == 3
     log.until(StreamEnded, 2)
@@ -274,7 +262,7 @@ def test_not_retried_twice(ours):
     assert not any("grpc-previous-rpc-attempts" in metadata for metadata in servicer.metadata)
 
 
-def test_refreshed(ours):
+def test_refreshed(read):
     """SB-6, RT-4: UNAUTHENTICATED renews the credentials once at once; later streams use them."""
     servicer = Numbers((1, CODE.OK), (0, CODE.UNAUTHENTICATED), (1, CODE.OK))
     asked = []
@@ -284,16 +272,15 @@ def test_refreshed(ours):
         return [("token", "new")]
 
     how = {"retry_hooks": RetryHooks(refresh_credentials=renew)}
-    assert read(servicer, ours, 3, channel_how=how, metadata=[("token", "old"), ("other", "1")]) == [0, 1, 2]
+    assert read(servicer, 3, channel_how=how, metadata=[("token", "old"), ("other", "1")]) == [0, 1, 2]
     assert asked == [CODE.UNAUTHENTICATED]
     assert [metadata["token"] for metadata in servicer.metadata] == ["old", "old", "new", "new"]
     assert {metadata["other"] for metadata in servicer.metadata} == {"1"}
 
 
-def test_resume_fails(ours):
+def test_resume_fails(reading):
     """SB-1: an error in `resume` ends the subscription with it."""
-    with place(Numbers((1, CODE.OK))) as server, ours.channel(server.target) as channel:
-        reader = Reader(channel, ours, resume=lambda _last, _request: {}["gone"])
+    with reading(Numbers((1, CODE.OK)), resume=lambda _last, _request: {}["gone"]) as reader:
         reader.next()
 
         with pytest.raises(KeyError, match="gone"):
@@ -303,13 +290,12 @@ def test_resume_fails(ours):
 
 
 @pytest.mark.parametrize("state", ["idle", "waiting", "opening", "streaming", "sleeping"])
-def test_closed(ours, state):
+def test_closed(ours, reading, state):
     """SB-6: closing ends a waiting reader and leaves nothing: no call, task or timer; real time of 0.2 s per state."""
     servicer = Numbers(*{"opening": [(0, None)], "streaming": [(1, None)], "sleeping": [(0, CODE.OK)]}.get(state, []))
-    with place(servicer) as server, ours.channel(server.target) as channel:
+    with reading(servicer, policy="delay: 1h, jitter: none") as reader:
         if state == "waiting":
-            server.kill()
-        reader = Reader(channel, ours, policy="delay: 1h, jitter: none")
+            reader.server.kill()
         got = []
         thread = threading.Thread(target=lambda: got.extend([reader.next(), reader.next()][-1:]))
         if state == "idle":
@@ -322,15 +308,15 @@ def test_closed(ours, state):
 
         assert got == ["end"]
         assert reader.own._call is reader.own._todo is None
-        assert not channel.own.calls._between if ours.name == "threads" else not channel.own._calls._between
+        own = reader.channel.own
+        assert not own.calls._between if ours.name == "threads" else not own._calls._between
         if state in ("opening", "streaming"):
             assert servicer.cancelled.wait(20)
 
 
-def test_channel_closed(ours):
+def test_channel_closed(ours, reading):
     """SB-6: a channel that is closed ends a subscription between two streams, as it does a call."""
-    with place(Numbers((1, CODE.OK), (0, CODE.OK))) as server, ours.channel(server.target) as channel:
-        reader = Reader(channel, ours, policy="delay: 1h, jitter: none")
+    with reading(Numbers((1, CODE.OK), (0, CODE.OK)), policy="delay: 1h, jitter: none") as reader:
         reader.next()
         ended = []
 
@@ -343,7 +329,7 @@ def test_channel_closed(ours):
         thread = threading.Thread(target=wait)
         thread.start()
         until(lambda: reader.own._state.phase.name == "SLEEPING")
-        channel.close()
+        reader.channel.close()
         thread.join(20)
 
     assert ended == ["CancelledError" if ours.name == "asyncio" else "_InactiveRpcError"]
@@ -362,7 +348,7 @@ def test_channel_closed(ours):
 def test_mistakes(ours, how, error):
     """SB-1: a wrong argument is refused at once."""
     with ours.channel("127.0.0.1:1") as channel, pytest.raises(error, match="expected"):
-        Reader(channel, ours, **how)
+        Reader(channel, **how)
 
 
 def test_plain_channel(ours):
@@ -371,10 +357,10 @@ def test_plain_channel(ours):
         method = grpc.insecure_channel("127.0.0.1:1").unary_stream("/echo.v1.Echo/Down")
         channel.stub.Down = method
         with pytest.raises(TypeError, match=r"multicallable=grpc\._channel\..*expected a method of a stub"):
-            Reader(channel, ours)
+            Reader(channel)
 
 
-def test_interceptors(ours):
+def test_interceptors(ours, read):
     """SB-1: on asyncio, a channel's interceptors see each stream, with the request from which it goes on.
 
     On threads, `grpc.intercept_channel` returns a channel of grpc's own, whose methods are refused with a clear error.
@@ -388,7 +374,7 @@ def test_interceptors(ours):
     how = {"channel_how": {"interceptors": [looks]}}
     if ours.name == "threads":
         with pytest.raises(TypeError, match="expected a method of a stub on a grpc_backoff channel"):
-            read(Numbers(), ours, 1, **how)
+            read(Numbers(), 1, **how)
     else:
-        assert read(Numbers((3, CODE.OK)), ours, 6, **how) == list(range(6))
+        assert read(Numbers((3, CODE.OK)), 6, **how) == list(range(6))
         assert seen == [0, 3]

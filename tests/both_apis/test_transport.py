@@ -39,20 +39,6 @@ def test_tls_that_fails(kind):
             assert called(kind, server.target, credentials=credentials).code is UNAVAILABLE
 
 
-def test_unix_socket(kind, tmp_path):
-    """CH-8: calls work over Unix sockets, with targets such as `unix:path` and `unix://path`."""
-    path = tmp_path / "socket"
-    with place(address=f"unix:{path}"):
-        for target in (f"unix:{path}", f"unix://{path}"):
-            assert called(kind, target).texts == ["a"]
-
-
-@pytest.mark.parametrize("target", ["ipv4:127.0.0.1:{}", "dns:localhost:{}", "dns:///127.0.0.1:{}", "localhost:{}"])
-def test_targets(kind, server, target):
-    """CH-8: `ipv4:`, `dns:` and plain host names work as targets."""
-    assert called(kind, target.format(server.port)).texts == ["a"]
-
-
 def has_ipv6():
     try:
         with socket.socket(socket.AF_INET6) as found:
@@ -62,11 +48,24 @@ def has_ipv6():
     return True
 
 
-@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")
-def test_ipv6(kind):
-    """CH-8: IPv6 targets work, if the machine supports IPv6."""
-    with place(address="[::1]:0") as server:
-        assert called(kind, f"ipv6:[::1]:{server.bound}").texts == ["a"]
+LOCAL, UNIX = "127.0.0.1:0", "unix:{path}"
+IPV6 = pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")
+
+
+@pytest.mark.parametrize(
+    ("address", "target"),
+    [
+        *((LOCAL, target) for target in ("ipv4:127.0.0.1:{port}", "dns:localhost:{port}", "dns:///127.0.0.1:{port}")),
+        (LOCAL, "localhost:{port}"),
+        *((UNIX, target) for target in (UNIX, "unix://{path}")),
+        pytest.param("[::1]:0", "ipv6:[::1]:{port}", marks=IPV6),
+    ],
+)
+def test_targets(kind, tmp_path, address, target):
+    """CH-8: calls work with targets of all kinds, and with plain host names."""
+    path = tmp_path / "socket"
+    with place(address=address.format(path=path)) as server:
+        assert called(kind, target.format(port=server.bound, path=path)).texts == ["a"]
 
 
 @pytest.mark.parametrize("option", ROUND_ROBIN, ids=["option", "service config"])
@@ -82,7 +81,7 @@ def test_round_robin(kind, option):
         assert two.servicer.got
 
 
-def test_options_of_grpc(kind, phase, server):
+def test_options_of_grpc(in_phase, server):
     """CH-9: grpcio's own options are accepted and passed on."""
     options = [
         ("grpc.keepalive_time_ms", 60_000),
@@ -92,8 +91,6 @@ def test_options_of_grpc(kind, phase, server):
         ("grpc.primary_user_agent", "mine"),
         ("grpc.enable_retries", 0),
     ]
-    with kind.channel(server.target, options) as channel:
-        if phase == "ready":
-            channel.ready()
+    with in_phase(server.target, options) as channel:
         channel.unary(timeout=20)
     assert server.servicer.metadata[0]["user-agent"].startswith("mine")

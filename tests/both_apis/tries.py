@@ -86,7 +86,9 @@ def hangs(_requests, context):
     yield from ()
 
 
-def fails(after=0, *, headers=(), answers=0, when=None, code=grpc.StatusCode.UNAVAILABLE, trailing=()):
+def fails(
+    after=0, *, headers=(), answers=0, when=None, code=grpc.StatusCode.UNAVAILABLE, details="not now", trailing=()
+):
     """Return a behaviour that fails after `after` requests, or after all of them if `after` is None.
 
     Before failing, it sends `headers` and this many `answers`, and waits for the event `when`, if one is given, or for
@@ -104,6 +106,11 @@ def fails(after=0, *, headers=(), answers=0, when=None, code=grpc.StatusCode.UNA
             context.add_callback(when.set)
             when.wait(20)
         context.set_trailing_metadata(trailing)
-        context.abort(code, "not now")
+        context.abort(code, details)
 
     return behave
+
+
+def pushback(value):
+    """Return a behaviour that fails and sends this pushback."""
+    return fails(trailing=(("grpc-retry-pushback-ms", value),))

@@ -53,7 +53,7 @@ async def test_swappable_channel(server):
     await old.close()
     await mutate(client)
     assert channel.connection_status().made == 1
-    await server.restart()
+    await asyncio.to_thread(server.restart)
     async with asyncio.timeout(20):
         await channel.channel_ready()
     await mutate(client)
@@ -102,7 +102,7 @@ async def test_emulator(server, tmp_path, command):
     )
     async with asyncio.timeout(60):
         assert await child.stdout.readline() == b"ready\n"
-        await server.restart()
+        await asyncio.to_thread(server.restart)
         out, _ = await child.communicate(b"\n")
     assert json.loads(out) == {
         "class": "grpc_backoff.aio.channel.Channel",

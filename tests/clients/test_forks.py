@@ -30,14 +30,14 @@ CASES = [
 
 
 @contextlib.contextmanager
-def running(place, api, before, support, *command, **more):
+def running(server, api, before, support, *command, **more):
     """Run a forking program for the duration of the block, then kill it and its children."""
-    place.methods[METHOD] = lambda request: request
+    server.methods[METHOD] = lambda request: request
     environ = {
         **os.environ,
         **more,
         "PYTHONPATH": ROOT,
-        "FORKING_TARGET": place.target,
+        "FORKING_TARGET": server.target,
         "FORKING_API": api,
         "FORKING_BEFORE": before,
         "GRPC_ENABLE_FORK_SUPPORT": support,
@@ -60,10 +60,10 @@ def running(place, api, before, support, *command, **more):
     ("worker", "api", "before", "support", "expected"),
     [*(("sync", *case) for case in CASES), *(("gthread", *case) for case in CASES if case[:2] == ("threads", "open"))],
 )
-def test_gunicorn(place, worker, api, before, support, expected):
+def test_gunicorn(server, worker, api, before, support, expected):
     """FK-1: in workers of `gunicorn --preload`, forked once the app has loaded, channels work or raise ForkError."""
     command = ["gunicorn", "--preload", "-w", "2", "-k", worker, "-b", "127.0.0.1:0", "tests.clients.forking:wsgi"]
-    with running(place, api, before, support, *command) as gunicorn:
+    with running(server, api, before, support, *command) as gunicorn:
         where = next(filter(None, (re.search(r"Listening at: (\S+)", line) for line in gunicorn.stderr)))[1]
         for _ in range(4):
             with urllib.request.urlopen(where, timeout=20) as said:
@@ -71,7 +71,7 @@ def test_gunicorn(place, worker, api, before, support, expected):
 
 
 @pytest.mark.parametrize(("api", "before", "support", "expected"), [case for case in CASES if "open" in case])
-def test_celery(place, tmp_path, monkeypatch, api, before, support, expected):
+def test_celery(server, tmp_path, monkeypatch, api, before, support, expected):
     """FK-1: in workers of Celery's prefork pool, forked after importing the tasks, channels work or raise ForkError."""
     from celery import Celery
 
@@ -79,6 +79,6 @@ def test_celery(place, tmp_path, monkeypatch, api, before, support, expected):
     folder = str(tmp_path)
     client = Celery(broker="filesystem://", backend=f"file://{folder}")
     client.conf.broker_transport_options = {"data_folder_in": folder, "data_folder_out": folder}
-    with running(place, api, before, support, *command, FORKING_BROKER=folder):
+    with running(server, api, before, support, *command, FORKING_BROKER=folder):
         answers = [client.send_task("answer") for _ in range(4)]
         assert [answer.get(timeout=30) for answer in answers] == [expected] * 4

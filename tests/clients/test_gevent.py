@@ -13,19 +13,19 @@ PROGRAM = Path(__file__).with_name("greened.py")
 
 
 @pytest.mark.parametrize("kind", ["plain", "ours"])
-def test_gevent(place, kind):
+def test_gevent(server, kind):
     """FK-4: greenlets can make calls and wait for a connection without blocking other greenlets, as with plain grpc."""
-    place.methods[METHOD] = lambda request: request
+    server.methods[METHOD] = lambda request: request
     program = subprocess.Popen(
-        [sys.executable, str(PROGRAM), kind, place.target], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, str(PROGRAM), kind, server.target], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         assert program.stdout.readline() == "up\n"
-        place.kill()
+        server.kill()
         program.stdin.write("\n")
         program.stdin.flush()
         assert program.stdout.readline() == "away\n"
-        place.start()
+        server.start()
         assert program.communicate(timeout=60)[0] == "done\n"
         assert program.returncode == 0
     finally:

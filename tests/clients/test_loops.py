@@ -12,12 +12,12 @@ from grpc_backoff import aio
 METHOD = "/loops/Ask"
 
 
-def test_async_to_sync(place, caplog):
+def test_async_to_sync(server, caplog):
     """FK-3: successive and concurrent event loops, each with its own channel, work and log nothing at level ERROR."""
-    place.methods[METHOD] = lambda request: request
+    server.methods[METHOD] = lambda request: request
 
     async def ask(text):
-        async with aio.insecure_channel(place.target) as channel:
+        async with aio.insecure_channel(server.target) as channel:
             return await channel.unary_unary(METHOD)(text, timeout=20)
 
     def in_its_own_loop(number):

@@ -28,7 +28,7 @@ async def used(server, call, channel):
     """Make a call, restart the server, and make another call on the restored connection."""
     await call()
     assert type(channel()) is aio.Channel
-    await server.restart(after=0.3)
+    await asyncio.to_thread(server.restart)
     async with asyncio.timeout(20):
         await channel().channel_ready()
     await call()
@@ -85,13 +85,18 @@ async def test_aetcd(server, installed):
         await used(server, call, lambda: client.channel)
 
 
-async def test_pyzeebe(server, installed):
-    """CH-1: pyzeebe's own functions for creating channels return ours."""
+@pytest.mark.parametrize("way", ["installed", "handed over"])
+async def test_pyzeebe(server, way, request):
+    """CH-1: pyzeebe's own functions for creating channels return ours, and it accepts one of ours as an argument."""
     from pyzeebe import ZeebeClient, create_insecure_channel
     from pyzeebe.proto.gateway_pb2 import TopologyResponse
 
     answers(server, "/gateway_protocol.Gateway/Topology", TopologyResponse(clusterSize=1))
-    channel = create_insecure_channel(grpc_address=server.target)
+    if way == "installed":
+        request.getfixturevalue("installed")
+        channel = create_insecure_channel(grpc_address=server.target)
+    else:
+        channel = aio.insecure_channel(server.target, options=QUICK)
     client = ZeebeClient(channel)
 
     async def call():
@@ -99,17 +104,6 @@ async def test_pyzeebe(server, installed):
 
     await used(server, call, lambda: channel)
     await channel.close()
-
-
-async def test_pyzeebe_handed_over(server):
-    """CH-1: pyzeebe also accepts one of our channels as an argument."""
-    from pyzeebe import ZeebeClient
-    from pyzeebe.proto.gateway_pb2 import TopologyResponse
-
-    answers(server, "/gateway_protocol.Gateway/Topology", TopologyResponse(clusterSize=1))
-    async with aio.insecure_channel(server.target, options=QUICK) as channel:
-        client = ZeebeClient(channel)
-        await used(server, client.topology, lambda: channel)
 
 
 class Web(http.server.BaseHTTPRequestHandler):

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-import grpc
-import grpc.aio
 import pytest
-import trustme
 from google.api_core import exceptions
 from google.api_core.retry import AsyncRetry, if_exception_type
 from google.auth.credentials import AnonymousCredentials
@@ -18,7 +15,9 @@ from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOT
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
 
 from grpc_backoff import aio
-from tests.clients.conftest import QUICK, Server
+from tests.certificates import client_credentials, server_credentials
+from tests.clients.conftest import QUICK
+from tests.clients.server import Server
 
 PUBLISH = "/google.pubsub.v1.Publisher/Publish"
 PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
@@ -38,6 +37,15 @@ async def publish(client, **how):
     return list((await client.publish(topic=TOPIC, messages=MESSAGES, **how)).message_ids)
 
 
+async def published_after_a_start(server, client):
+    """Publish while the server is down; return the result once it is up."""
+    publishing = asyncio.create_task(publish(client, retry=None))
+    await asyncio.sleep(0.3)
+    assert not publishing.done()
+    await asyncio.to_thread(server.start)
+    return await publishing
+
+
 async def test_publisher(server, channel):
     """CH-1: the publisher accepts our channel, adds its interceptor, and works after the server restarts."""
     publishes(server)
@@ -45,7 +53,7 @@ async def test_publisher(server, channel):
     (logging,) = channel._unary_unary_interceptors
     assert type(logging).__name__ == "_LoggingClientAIOInterceptor"
     assert await publish(client) == ["1"]
-    await server.restart()
+    await asyncio.to_thread(server.restart)
     assert await publish(client, retry=SOON) == ["1"]
     assert channel.connection_status().made == 2
     assert "x-goog-request-params" in server.metadata[PUBLISH]
@@ -63,22 +71,18 @@ async def test_its_interceptor_runs(server, channel, caplog):
 async def test_wait_for_ready_by_service_config(server):
     """CH-3: `waitForReady` in a service config makes GAPIC's methods wait, although these take no such argument."""
     publishes(server)
-    await server.kill()
+    await asyncio.to_thread(server.kill)
     options = [*QUICK, ("grpc.service_config", WAIT_FOR_READY)]
     async with aio.insecure_channel(server.target, options=options) as channel:
         client = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
-        publishing = asyncio.create_task(publish(client, retry=None))
-        await asyncio.sleep(0.5)
-        assert not publishing.done()
-        await server.start()
-        assert await publishing == ["1"]
+        assert await published_after_a_start(server, client) == ["1"]
 
 
 async def test_streaming_pull(server, channel):
     """CH-1: a streaming pull fails when the server stops, and a new one works once the server is back."""
 
-    async def pulls(requests, context):
-        async for _ in requests:
+    def pulls(requests, context):
+        for _ in requests:
             yield types.StreamingPullResponse.serialize({"received_messages": [{"ack_id": "a"}]})
 
     server.methods[PULL] = pulls
@@ -91,7 +95,7 @@ async def test_streaming_pull(server, channel):
 
     first = await client.streaming_pull(requests=requests())
     assert (await anext(aiter(first))).received_messages[0].ack_id == "a"
-    await server.restart()
+    await asyncio.to_thread(server.restart)
     with pytest.raises(exceptions.ServiceUnavailable):
         async for _ in first:
             pass
@@ -103,16 +107,12 @@ async def test_streaming_pull(server, channel):
 
 
 @pytest.fixture
-async def secure_server():
-    """A running server with TLS, whose `trusted` holds the credentials for clients."""
-    authority = trustme.CA()
-    certificate = authority.issue_cert("localhost")
-    pair = certificate.private_key_pem.bytes(), certificate.cert_chain_pems[0].bytes()
-    server = Server(grpc.ssl_server_credentials([pair]))
-    server.trusted = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
-    await server.start()
+def secure_server():
+    """A running server with TLS."""
+    server = Server(server_credentials())
+    server.start()
     yield server
-    await server.kill()
+    server.kill()
 
 
 async def test_installed(secure_server, installed):
@@ -121,12 +121,12 @@ async def test_installed(secure_server, installed):
     transport = PublisherGrpcAsyncIOTransport(
         host=secure_server.target,
         credentials=Credentials("a-token"),
-        ssl_channel_credentials=secure_server.trusted,
+        ssl_channel_credentials=client_credentials(),
     )
     assert type(transport.grpc_channel) is aio.Channel
     async with PublisherAsyncClient(transport=transport) as client:
         assert await publish(client) == ["1"]
-        await secure_server.restart()
+        await asyncio.to_thread(secure_server.restart)
         assert await publish(client, retry=SOON) == ["1"]
         assert secure_server.metadata[PUBLISH]["authorization"] == "Bearer a-token"
         assert transport.grpc_channel.connection_status().made == 2
@@ -135,17 +135,13 @@ async def test_installed(secure_server, installed):
 async def test_a_channel_with_options(secure_server, installed):
     """CH-9: after `install()`, the transport's `create_channel` returns ours, with options such as a service config."""
     publishes(secure_server)
-    await secure_server.kill()
+    await asyncio.to_thread(secure_server.kill)
     channel = PublisherGrpcAsyncIOTransport.create_channel(
         secure_server.target,
         credentials=AnonymousCredentials(),
-        ssl_credentials=secure_server.trusted,
+        ssl_credentials=client_credentials(),
         options=[("grpc.service_config", WAIT_FOR_READY)],
     )
     assert type(channel) is aio.Channel
     async with PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel)) as client:
-        publishing = asyncio.create_task(publish(client, retry=None))
-        await asyncio.sleep(0.3)
-        assert not publishing.done()
-        await secure_server.start()
-        assert await publishing == ["1"]
+        assert await published_after_a_start(secure_server, client) == ["1"]

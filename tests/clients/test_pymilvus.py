@@ -29,11 +29,11 @@ async def uses(handler, server):
     await handler.ensure_channel_ready()
     assert await handler.list_collections() == ["c"]
     assert server.metadata[SHOW]["identifier"] == "7"
-    await server.kill()
+    await asyncio.to_thread(server.kill)
     with pytest.raises(MilvusException):
         await handler.list_collections(retry_times=1, timeout=0.5)
     await asyncio.sleep(0.3)
-    await server.start()
+    await asyncio.to_thread(server.start)
     async with asyncio.timeout(20):
         await handler._async_channel.channel_ready()
     assert await handler.list_collections() == ["c"]

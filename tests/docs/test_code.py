@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import socket
 from pathlib import Path
 
 import grpc
@@ -14,10 +13,25 @@ import pytest
 from examples.protos import counters, counters_services
 from grpc_backoff import aio
 from grpc_backoff.ledger import Ledger, OperationState
+from grpc_judge.runner.process import free_port
 from tests.docs.pages import ADDRESS, block, run
 from tests.ledger import conftest
 
 server = conftest.server
+
+
+async def until_delivered(delivering, path):
+    """Wait until the ledger's operation has been delivered, or until its delivery has ended."""
+    async with await Ledger.open(path) as ledger, asyncio.timeout(20):
+        while not delivering.done() and [each.state for each in await ledger.find()] != [OperationState.SUCCEEDED]:
+            await asyncio.sleep(0.05)
+
+
+async def execute(url, statement):
+    """Execute a statement of the application, in a transaction of its own; return the rows, if it has any."""
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        done = await connection.execute(statement)
+        return await done.fetchall() if done.description else []
 
 
 async def test_the_ledger(port, monkeypatch, tmp_path):
@@ -30,9 +44,7 @@ async def test_the_ledger(port, monkeypatch, tmp_path):
         "order": importlib.import_module("shop_pb2").Order(id="order-1"),
     }
     delivering = asyncio.create_task(run(block("ledger.md", "await ledger.deliver("), "ledger.md", names))
-    async with await Ledger.open(tmp_path / "orders.db") as ledger, asyncio.timeout(20):
-        while not delivering.done() and [each.state for each in await ledger.find()] != [OperationState.SUCCEEDED]:
-            await asyncio.sleep(0.05)
+    await until_delivered(delivering, tmp_path / "orders.db")
     if delivering.done():
         await delivering
     delivering.cancel()
@@ -44,8 +56,7 @@ async def test_the_ledger(port, monkeypatch, tmp_path):
 async def test_the_ledger_within_a_transaction(shop, server):
     """LG-3: the application's row and the operation are committed together. The page leaves out the row's values."""
     url = server.database()
-    async with await psycopg.AsyncConnection.connect(url) as connection:
-        await connection.execute("CREATE TABLE orders (id text)")
+    await execute(url, "CREATE TABLE orders (id text)")
     async with await Ledger.open(url) as ledger, aio.insecure_channel("127.0.0.1:1") as channel:
         names = {
             "psycopg": psycopg,
@@ -59,8 +70,7 @@ async def test_the_ledger_within_a_transaction(shop, server):
         )
         await run(code, "ledger.md", names)
         assert (await ledger.queue()).length == 1
-    async with await psycopg.AsyncConnection.connect(url) as connection:
-        assert await (await connection.execute("SELECT id FROM orders")).fetchall() == [("order-1",)]
+    assert await execute(url, "SELECT id FROM orders") == [("order-1",)]
 
 
 async def test_the_ledger_without_an_event_loop(port, tmp_path):
@@ -78,9 +88,7 @@ async def test_the_ledger_without_an_event_loop(port, tmp_path):
             "order": importlib.import_module("shop_pb2").Order(id="order-1"),
         }
         delivering = asyncio.create_task(asyncio.to_thread(exec, code, names))
-        async with await Ledger.open(tmp_path / "orders.db") as ledger, asyncio.timeout(20):
-            while not delivering.done() and [each.state for each in await ledger.find()] != [OperationState.SUCCEEDED]:
-                await asyncio.sleep(0.05)
+        await until_delivered(delivering, tmp_path / "orders.db")
         await asyncio.to_thread(names["ledger"].close)
         await delivering
 
@@ -88,17 +96,14 @@ async def test_the_ledger_without_an_event_loop(port, tmp_path):
 async def test_the_inbox(shop, server):
     """IB-1: the page's server answers a repeat from its record, and the application's row is there once."""
     url, services, pb = server.database(), importlib.import_module("shop_pb2_grpc"), importlib.import_module("shop_pb2")
-    async with await psycopg.AsyncConnection.connect(url) as connection:
-        await connection.execute("CREATE TABLE orders (id text)")
+    await execute(url, "CREATE TABLE orders (id text)")
     names = {
         "OrdersServicer": services.OrdersServicer,
         "add_OrdersServicer_to_server": services.add_OrdersServicer_to_server,
         "Receipt": pb.Receipt,
     }
     await run(block("ledger.md", "AioInbox"), "ledger.md", names)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     serving = asyncio.create_task(names["serve"](url, address))
     async with grpc.aio.insecure_channel(address) as channel:
         place = services.OrdersStub(channel).Place
@@ -110,15 +115,14 @@ async def test_the_inbox(shop, server):
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     serving.cancel()
     await asyncio.wait({serving})
-    async with await psycopg.AsyncConnection.connect(url) as connection:
-        assert await (await connection.execute("SELECT id FROM orders")).fetchall() == [("order-1",)]
+    assert await execute(url, "SELECT id FROM orders") == [("order-1",)]
 
 
 async def test_threads(port):
     """TH-1: the threaded channel works in a thread, as the page shows."""
     names = {}
-    code = compile(block("threads.md", "insecure_channel(").replace(ADDRESS, f"localhost:{port}"), "threads.md", "exec")
-    await asyncio.wait_for(asyncio.to_thread(exec, code, names), 20)
+    code = block("threads.md", "insecure_channel(").replace(ADDRESS, f"localhost:{port}")
+    await asyncio.wait_for(run(code, "threads.md", names), 20)
 
     assert names["receipt"].id == "order-1"
 

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from grpc_backoff.testing.port import Port
+from grpc_judge.runner.process import free_port
 from tests.docs.pages import ADDRESS, blocks
 
 
@@ -45,12 +45,6 @@ def start(shop, tmp_path):
         process.stdout.close()
 
 
-async def free_port():
-    port = Port("127.0.0.1", 0, lambda sock: sock.close())
-    port.close()
-    return port.number
-
-
 def form(line):
     """Return a line without times, ports and the IP version, which differ between runs."""
     line = re.sub(r"\b[\d.]+(e-\d+)? s\b", "N s", line).replace("ipv6:%5B::1%5D", "ipv4:127.0.0.1")
@@ -76,7 +70,7 @@ async def test_the_outage_on_the_page(start):
 
     Takes real time: some gaps of the backoff, and the client's own sleeps. Ctrl-C ends all programs quietly.
     """
-    port = await free_port()
+    port = free_port()
     first, connected, outage = blocks("get-started.md", "text")
     client, said = start("client.py", port)
 

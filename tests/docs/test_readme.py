@@ -10,17 +10,11 @@ import pytest
 
 from grpc_backoff import aio
 from grpc_backoff.config.options import OPTION_KEYS
-from tests.docs.pages import ADDRESS, DOCS, read, run
+from tests.docs.pages import ADDRESS, block, blocks, read, run
 
-README = (DOCS.parent / "README.md").read_text("utf-8")
+PAGE = "../README.md"
+README = read(PAGE)
 HOME, OPTIONS, PERFORMANCE = read("index.md"), read("reference/options.md"), read("benchmarks.md")
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-
-
-def block(saying):
-    """Return the one code block that contains this text, wherever on the page it is."""
-    (found,) = [block for block in BLOCKS if saying in block]
-    return found
 
 
 @pytest.fixture
@@ -33,26 +27,27 @@ def names(shop):
 async def test_five_lines(names, port, capsys):
     """CH-1, TH-1: the programs at the top run unchanged, except for the address."""
     async with asyncio.timeout(30):
-        await run(block("async def main()").replace(ADDRESS, f"localhost:{port}"), "README.md", names)
+        await run(block(PAGE, "async def main()").replace(ADDRESS, f"localhost:{port}"), PAGE, names)
         await names["main"]()
-        await run(block("with grpc_backoff.insecure_channel").replace(ADDRESS, f"localhost:{port}"), "README.md", names)
+        code = block(PAGE, "with grpc_backoff.insecure_channel")
+        await run(code.replace(ADDRESS, f"localhost:{port}"), PAGE, names)
     assert capsys.readouterr().out == 'id: "order-1"\n\n' * 2
 
 
 async def test_retry_calls(names, port):
     """RT-1: the README's channel and call with retries work as shown."""
-    channel, call = block("aio.retrying(").replace(ADDRESS, f"localhost:{port}").splitlines()
+    channel, call = block(PAGE, "aio.retrying(").replace(ADDRESS, f"localhost:{port}").splitlines()
     exec(channel, names)
     async with names["channel"], asyncio.timeout(30):
         names["stub"] = names["OrdersStub"](names["channel"])
-        await run(call, "README.md", names)
+        await run(call, PAGE, names)
     assert names["reply"].id == "order-1"
 
 
 async def test_see_and_control(port, capsys):
     """CH-11, CB-9: the methods that this library adds to grpc's channel work as the README shows."""
     async with aio.insecure_channel(f"localhost:{port}") as channel, asyncio.timeout(30):
-        await run(block("channel.add_listener("), "README.md", {"channel": channel})
+        await run(block(PAGE, "channel.add_listener("), PAGE, {"channel": channel})
         await channel.channel_ready()
     assert "Connected(" in capsys.readouterr().out
 
@@ -60,7 +55,7 @@ async def test_see_and_control(port, capsys):
 def test_every_block_is_run():
     """CH-1: the tests here run every Python block of the README."""
     tested = ["async def main()", "with grpc_backoff.insecure_channel", "channel.add_listener(", "aio.retrying("]
-    assert [block(saying) for saying in tested] == BLOCKS
+    assert [block(PAGE, saying) for saying in tested] == blocks(PAGE)
 
 
 def test_the_options_table_is_complete():

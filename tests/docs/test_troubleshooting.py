@@ -14,7 +14,6 @@ import trustme
 
 from grpc_backoff import Stage, aio
 from grpc_backoff.testing.front import FlakyFront, accept_close, http1_answer, settings_then_close, silent
-from grpc_backoff.testing.port import Port
 from tests.certificates import AUTHORITY, client_credentials, server_credentials
 from tests.docs.pages import read
 
@@ -22,6 +21,7 @@ STAGES = "|".join(stage.value for stage in Stage)
 TABLE = re.findall(rf"^\| `({STAGES}): ([^`]*)`", read("troubleshooting.md"), re.MULTILINE)
 """The stage and the text in each row about attempts to connect."""
 OTHER = [("grpc.ssl_target_name_override", "other.example.com")]
+FAILED = "CERTIFICATE_VERIFY_FAILED"
 SHORT = [("grpc.min_reconnect_backoff_ms", 500), ("grpc.initial_reconnect_backoff_ms", 500)]
 
 
@@ -43,16 +43,16 @@ async def fronted(behaviour):
         yield front.target
 
 
-@contextlib.asynccontextmanager
-async def refusing():
-    port = Port("127.0.0.1", 0, lambda sock: sock.close())
-    yield port.target
-    port.close()
+def nowhere(target):
+    return contextlib.nullcontext(target)
 
 
-@contextlib.asynccontextmanager
-async def nowhere(target):
-    yield target
+def secure(credentials=server_credentials):
+    return serving(credentials())
+
+
+def stranger():
+    return grpc.ssl_channel_credentials(trustme.CA().cert_pem.bytes())
 
 
 def expired():
@@ -68,31 +68,13 @@ def expired():
     ("peer", "credentials", "options", "stage", "text"),
     [
         (lambda: nowhere("no.such.host.invalid:443"), None, [], Stage.RESOLVE, "Domain name not found"),
-        (refusing, None, [], Stage.TCP, "Connection refused"),
+        (lambda: nowhere("127.0.0.1:1"), None, [], Stage.TCP, "Connection refused"),
         (lambda: nowhere("unix:/nowhere/shop.sock"), None, [], Stage.TCP, "No such file or directory"),
-        (
-            lambda: serving(server_credentials()),
-            lambda: grpc.ssl_channel_credentials(trustme.CA().cert_pem.bytes()),
-            [],
-            Stage.TLS,
-            "CERTIFICATE_VERIFY_FAILED: unable to get local issuer certificate",
-        ),
-        (
-            lambda: serving(expired()),
-            client_credentials,
-            [],
-            Stage.TLS,
-            "CERTIFICATE_VERIFY_FAILED: certificate has expired",
-        ),
-        (
-            lambda: serving(server_credentials()),
-            client_credentials,
-            OTHER,
-            Stage.TLS,
-            "Hostname Verification Check failed",
-        ),
+        (secure, stranger, [], Stage.TLS, f"{FAILED}: unable to get local issuer certificate"),
+        (lambda: secure(expired), client_credentials, [], Stage.TLS, f"{FAILED}: certificate has expired"),
+        (secure, client_credentials, OTHER, Stage.TLS, "Hostname Verification Check failed"),
         (serving, client_credentials, [], Stage.TLS, "WRONG_VERSION_NUMBER"),
-        (lambda: serving(server_credentials()), None, [], Stage.SETTINGS, "Socket closed|Connection reset by peer"),
+        (secure, None, [], Stage.SETTINGS, "Socket closed|Connection reset by peer"),
         (lambda: fronted(accept_close), None, [], Stage.SETTINGS, "Socket closed|Connection reset by peer"),
         (lambda: fronted(http1_answer), None, [], Stage.SETTINGS, "Trying to connect an http1.x server"),
         (lambda: fronted(silent), None, SHORT, Stage.SETTINGS, "no SETTINGS frame within the attempt's time limit"),

@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import shutil
 import signal
 import socket
 import sys
-import textwrap
 from pathlib import Path
 
 import grpc
@@ -25,7 +23,7 @@ from click.testing import CliRunner
 from examples import contention, etcd
 from examples.gateway import serving
 from examples.protos import counters, counters_services
-from grpc_backoff import aio, parse_policy
+from grpc_backoff import parse_policy
 
 pytestmark = [
     pytest.mark.etcd,
@@ -129,18 +127,6 @@ async def test_a_lost_race_is_aborted_and_writes_nothing():
         codes = [await call.code() for call in calls]
         assert sorted(code.name for code in codes) == ["ABORTED", "OK"]
         assert (await gateway.read("one"))[0] == 3
-
-
-async def test_the_code_on_the_page(capsys):
-    """RT-5: the code on the page runs unchanged."""
-    page = (ROOT / "docs" / "contention.md").read_text("utf-8")
-    code = textwrap.indent(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], "    ")
-    names = {"aio": aio, "CountersStub": counters_services.CountersStub, "CommitRequest": counters.CommitRequest}
-    async with etcd.running() as store, serving(store, 0) as (target, gateway):
-        exec(f"async def code(target):\n{code}", names)
-        await names["code"](target)
-        assert (await gateway.read("stock"))[0] == -1
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("later", [0, 2], ids=["while etcd starts", "amid commits"])

@@ -16,9 +16,10 @@ from examples import contention
 from examples.race import Result
 from grpc_backoff import parse_policy
 from grpc_backoff.policy.presets import RETRY
+from tests.docs.pages import read
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "contention.md").read_text("utf-8")
+PAGE = read("contention.md")
 COMMANDS = re.findall(r"^python (examples/\S+)(.*)$", PAGE, re.MULTILINE)
 
 

@@ -24,31 +24,22 @@ WAITING = Worker(name="wait-for-ready", wait_for_ready=True)
 
 
 @pytest.mark.slow
-def test_demo_keeps_every_promise():
-    """CH-3, CH-6, CH-7, CB-7: the demo passes all its checks in less than 40 s, without error output."""
-    began = time.monotonic()
-    told = told_by_the_demo()  # as `make demo` does
-    assert time.monotonic() - began < 40
-    assert "with plain grpc.aio" in told
-
-
-@pytest.mark.slow
-def test_demo_keeps_every_promise_in_threads():
-    """TH-3: with threaded channels, the demo shows the same scenes and passes the same checks."""
-    assert "with plain grpc, " in told_by_the_demo("--threads")
-
-
-def told_by_the_demo(*arguments):
-    """Run the demo; check that it shows all scenes, seven passed checks and no errors; return its output."""
+@pytest.mark.parametrize(
+    ("arguments", "plain"), [([], "grpc.aio"), (["--threads"], "grpc, ")], ids=["asyncio", "threads"]
+)
+def test_demo_keeps_every_promise(arguments, plain):
+    """CH-3, CH-6, CH-7, CB-7, TH-3: the demo shows all scenes and passes all checks in 40 s, without error output."""
     command = [sys.executable, "-W", "always::ResourceWarning", "-m", "grpc_backoff.cli", "demo", *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=90)
+    began = time.monotonic()
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=90)  # as `make demo` does
+    assert time.monotonic() - began < 40
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
+    assert f"with plain {plain}" in done.stdout
     assert "FAILED" not in done.stdout
     assert done.stdout.count("\nok ") == 7
     for scene in Scene:
         assert f"== {scene.value}" in done.stdout
-    return done.stdout
 
 
 def test_beside_a_wheel(tmp_path):

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 
 import grpc
 import pytest
-import trustme
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Connected, OptionError
 from grpc_backoff.aio import NoConnectionError
 from grpc_backoff.testing import Fails, FakeClock, Hangs, ScriptedConnector, Succeeds, scripted_channel
+from tests.certificates import client_credentials, server_credentials
 from tests.echo import EchoStub, Message, serving
 
 LIMIT = 30.0
+
+
+@contextlib.asynccontextmanager
+async def scripted(*script, credentials=None, address="127.0.0.1:0", **how):
+    """Run a server, and a channel to it that follows a script; yield the script's clock and connector, and the channel.
+
+    `credentials` are those of the server and of the channel.
+    """
+    clock = FakeClock()
+    connector = ScriptedConnector(clock, script)
+    here, there = credentials or (None, None)
+    async with serving(credentials=here, address=address) as port:
+        target = address.replace(":0", f":{port}")
+        async with scripted_channel(connector, target, there, **how) as channel:
+            yield clock, connector, channel
 
 
 async def place_orders(stub, orders):
@@ -55,9 +71,7 @@ async def test_my_code_survives_an_outage_of_a_minute():
 
 async def test_without_unix_sockets(monkeypatch):
     """CH-1: a scripted channel reaches its server over TCP if Python has no Unix sockets, as on Windows."""
-    clock = FakeClock()
-    connector = ScriptedConnector(clock, [Succeeds()])
-    async with serving() as port, scripted_channel(connector, f"127.0.0.1:{port}") as channel:
+    async with scripted(Succeeds()) as (clock, _, channel):
         monkeypatch.delattr(socket, "AF_UNIX")  # not earlier: on Linux, grpcio itself needs it
         reply = EchoStub(channel).Unary(Message(text="a"), wait_for_ready=True, timeout=600)
         await clock.advance(1)
@@ -77,9 +91,7 @@ async def test_deadlines_are_on_the_clock():
 
 async def test_retries_are_on_the_clock():
     """RT-3: the waits between a call's attempts follow the clock."""
-    clock = FakeClock()
-    connector = ScriptedConnector(clock, [Fails(), Succeeds()])
-    async with serving() as port, scripted_channel(connector, f"127.0.0.1:{port}", retry="steps") as channel:
+    async with scripted(Fails(), Succeeds(), retry="steps") as (clock, _, channel):
         reply = EchoStub(channel).Unary(Message(text="a"), timeout=600)
         await clock.advance(300)
         assert (await asyncio.wait_for(reply, LIMIT)).text == "a"
@@ -88,9 +100,7 @@ async def test_retries_are_on_the_clock():
 @pytest.mark.parametrize("graceful", [False, True])
 async def test_calls_on_a_connection_that_ends(graceful):
     """CH-6, CH-7: a connection that breaks fails its calls; one that ends gracefully lets its calls finish."""
-    clock = FakeClock()
-    connector = ScriptedConnector(clock, [Succeeds()])
-    async with serving() as port, scripted_channel(connector, f"127.0.0.1:{port}") as channel:
+    async with scripted(Succeeds()) as (clock, connector, channel):
         call = EchoStub(channel).Both()
         await clock.advance(1)
         await asyncio.wait_for(call.write(Message(text="a")), LIMIT)
@@ -117,9 +127,7 @@ async def advancing(clock, work):
 
 async def test_the_last_use_of_a_connection():
     """CB-14: a connection's last use is the end of its last call, on the script's clock; a test may change it."""
-    clock = FakeClock()
-    connector = ScriptedConnector(clock, [Succeeds()])
-    async with serving() as port, scripted_channel(connector, f"127.0.0.1:{port}") as channel:
+    async with scripted(Succeeds()) as (clock, connector, channel):
         call = EchoStub(channel).Both()
         await clock.advance(5)
         await asyncio.wait_for(call.done_writing(), LIMIT)
@@ -149,19 +157,11 @@ async def test_listeners_hear_of_the_script():
 
 async def test_over_tls_and_a_unix_socket(tmp_path):
     """CH-8: a scripted channel's server may use TLS or a Unix socket; its certificate is verified by its own name."""
-    authority = trustme.CA()
-    issued = authority.issue_cert("localhost")
-    key, chain = issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes()
-    root = authority.cert_pem.bytes()
-    here = grpc.ssl_server_credentials([(key, chain)])
-    there = grpc.ssl_channel_credentials(root)
+    credentials = server_credentials(), client_credentials()
     for address in ("localhost:0", f"unix:{tmp_path}/echo.sock"):
-        clock = FakeClock()
-        async with serving(credentials=here, address=address) as port:
-            target = address.replace(":0", f":{port}")
-            async with scripted_channel(ScriptedConnector(clock, [Succeeds()]), target, there) as channel:
-                done = advancing(clock, place_orders(EchoStub(channel), ["a"]))
-                assert await asyncio.wait_for(done, LIMIT) == ["a"]
+        async with scripted(Succeeds(), credentials=credentials, address=address) as (clock, _, channel):
+            done = advancing(clock, place_orders(EchoStub(channel), ["a"]))
+            assert await asyncio.wait_for(done, LIMIT) == ["a"]
 
 
 async def test_nothing_behind_the_script():

@@ -42,16 +42,11 @@ async def look(front, *, say=PREFACE, read_for=0.3):
     return data, end
 
 
-async def test_accept_close():
-    """CB-6: `accept_close` accepts and closes without sending a byte."""
-    async with FlakyFront(accept_close) as front:
-        assert await look(front, say=b"") == (b"", "closed")
-
-
-async def test_accept_reset():
-    """CB-6: `accept_reset` accepts and resets."""
-    async with FlakyFront(accept_reset) as front:
-        assert await look(front, say=b"") == (b"", "reset")
+@pytest.mark.parametrize(("behaviour", "end"), [(accept_close, "closed"), (accept_reset, "reset")])
+async def test_accept(behaviour, end):
+    """CB-6: `accept_close` and `accept_reset` accept, and close or reset without sending a byte."""
+    async with FlakyFront(behaviour) as front:
+        assert await look(front, say=b"") == (b"", end)
 
 
 async def test_silent():

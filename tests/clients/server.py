@@ -1,9 +1,11 @@
-"""A threaded server for blocking clients, so that the test itself may block; otherwise like `conftest.py`'s server."""
+"""A server whose methods a test defines, and which the test can kill and restart on the same port.
+
+It runs in threads, so a test may block; in an asyncio test, `kill` and `restart` need a thread of their own.
+"""
 
 from __future__ import annotations
 
 import inspect
-import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 
 
-class Place:
+class Server:
     """Answers each method with a function of the request's bytes, or with a generator of the stream's requests.
 
     Attributes:
@@ -19,11 +21,12 @@ class Place:
         metadata: the metadata of the last call of each method.
     """
 
-    def __init__(self):
+    def __init__(self, credentials=None):
         self.methods = {}
         self.calls = Counter()
         self.metadata = {}
         self.port = 0
+        self._credentials = credentials
         self._server = None
 
     @property
@@ -46,7 +49,10 @@ class Place:
     def start(self):
         self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
         self._server.add_generic_rpc_handlers((self,))
-        self.port = self._server.add_insecure_port(f"localhost:{self.port}")
+        if self._credentials is None:
+            self.port = self._server.add_insecure_port(self.target)
+        else:
+            self.port = self._server.add_secure_port(self.target, self._credentials)
         self._server.start()
 
     def kill(self):
@@ -62,7 +68,7 @@ class Place:
         self.start()
 
 
-grpc.GenericRpcHandler.register(Place)
+grpc.GenericRpcHandler.register(Server)
 
 
 def until(condition, within=20.0):
@@ -71,17 +77,3 @@ def until(condition, within=20.0):
     while not condition():
         assert time.monotonic() < end, "it did not come to that"
         time.sleep(0.005)
-
-
-def in_thread(work):
-    """Start `work` in a new thread; return a function that waits for its result."""
-    result = []
-    thread = threading.Thread(target=lambda: result.append(work()), daemon=True)
-    thread.start()
-
-    def wait():
-        thread.join(20)
-        assert not thread.is_alive(), "it has not ended"
-        return result[0]
-
-    return wait
