@@ -12,51 +12,12 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import CallRetried
-from tests.aio.trying import CODE, REQUEST_STREAMS, RESPONSE_STREAMS, make, trying, until
+from tests.aio.trying import CODE, REQUEST_STREAMS, RESPONSE_STREAMS, make, retrying, trying, until
 from tests.both_apis.tries import fails
 from tests.echo import Message
 
 MIXED = pytest.raises(grpc.aio.UsageError, match="may not be mixed")
 LATER = "retry: 1, delay: 60s"
-
-
-def retrying(service):
-    return any(isinstance(event, CallRetried) for event in service.events)
-
-
-@RESPONSE_STREAMS
-async def test_iteration_lasts_over_tries(method):
-    """CH-1: iteration continues over several attempts, and `read()` raises UsageError in all of them."""
-    async with trying(fails(), fails()) as service:
-        call = make(service.stub, method)
-        responses = aiter(call)
-        with MIXED:
-            await call.read()
-        await until(lambda: len(service.got) == 3)
-        assert aiter(call) is responses
-        with MIXED:
-            await call.read()
-        assert (await anext(responses)).text in {"a", "ab"}
-        with MIXED:
-            await call.read()
-        call.cancel()
-
-
-@RESPONSE_STREAMS
-async def test_reading_lasts_over_tries(method):
-    """CH-1: after `read()`, iterating over the call raises UsageError in every attempt."""
-    async with trying(fails(), fails()) as service:
-        call = make(service.stub, method)
-        reading = asyncio.create_task(call.read())
-        await asyncio.sleep(0)
-        with MIXED:
-            aiter(call)
-        assert (await reading).text in {"a", "ab"}
-        assert len(service.got) == 3
-        with MIXED:
-            aiter(call)
-        call.cancel()
 
 
 @RESPONSE_STREAMS
