@@ -153,40 +153,53 @@ class Passing(Own):
         return getattr(self.inner, name)
 
 
-@pytest.mark.parametrize("own", [Own, Passing])
-async def test_a_class_of_somebody_elses(monkeypatch, own):
-    """CH-1: if grpc's constructor is replaced by one that returns a wrapped channel, calls go through the wrapper."""
-    calls, noted = [], []
-    plain = grpc.aio.insecure_channel
-    monkeypatch.setattr(grpc.aio, "insecure_channel", lambda *args, **kwargs: own(plain(*args, **kwargs), calls))
+def wrapper(plain, noted):
+    """Return a constructor that adds interceptors."""
+
+    def make(*args, interceptors=(), **how):
+        return plain(*args, interceptors=[*notes(noted, "wrapper"), *(interceptors or ())], **how)
+
+    return make
+
+
+class Proxy:
+    """A constructor that compares equal to grpc's own, such as one made by `wrapt`."""
+
+    def __init__(self, plain, noted):
+        self.plain = plain
+        self.make = wrapper(plain, noted)
+
+    def __eq__(self, other):
+        return other is self.plain or other is self
+
+    def __hash__(self):
+        return hash(self.plain)
+
+    def __call__(self, *args, **how):
+        return self.make(*args, **how)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda plain, noted: lambda *args, **how: Own(plain(*args, **how), noted),
+        lambda plain, noted: lambda *args, **how: Passing(plain(*args, **how), noted),
+        wrapper,
+        Proxy,
+    ],
+    ids=["a class of its own", "a class that delegates", "wrapper", "proxy"],
+)
+async def test_a_constructor_in_the_place_of_grpcs(monkeypatch, wrap):
+    """CH-1: what replaces grpc's constructor, even after a channel was made, is not bypassed and sees a call once."""
+    await aio.insecure_channel("127.0.0.1:1").close()
+    noted, mine = [], []
+    monkeypatch.setattr(grpc.aio, "insecure_channel", wrap(grpc.aio.insecure_channel, noted))
     async with (
         serving() as port,
-        aio.insecure_channel(f"127.0.0.1:{port}", interceptors=notes(noted, "mine")) as channel,
+        aio.insecure_channel(f"127.0.0.1:{port}", interceptors=notes(mine, "mine")) as channel,
     ):
         assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
-    assert calls == ["/echo.v1.Echo/Unary"]
-    assert noted == [("mine", b"/echo.v1.Echo/Unary")]
-
-
-async def test_the_others_place(monkeypatch):
-    """CH-1: a proxy that compares equal to grpc's constructor, such as one made by `wrapt`, is not bypassed."""
-    noted = []
-    plain = grpc.aio.insecure_channel
-
-    class Proxy:
-        def __eq__(self, other):
-            return other is plain or other is self
-
-        def __hash__(self):
-            return hash(plain)
-
-        def __call__(self, *args, interceptors=(), **kwargs):
-            return plain(*args, interceptors=[*notes(noted, "proxy"), *interceptors], **kwargs)
-
-    monkeypatch.setattr(grpc.aio, "insecure_channel", Proxy())
-    async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        await EchoStub(channel).Unary(Message())
-    assert noted == [("proxy", b"/echo.v1.Echo/Unary")]
+    assert (len(noted), len(mine)) == (1, 1)
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -196,12 +209,7 @@ async def test_assigned_to_grpc(monkeypatch, wrapped):
     for name in ("insecure_channel", "secure_channel"):
         monkeypatch.setattr(grpc.aio, name, getattr(grpc_backoff.aio, name))
     if wrapped:
-        ours = grpc.aio.insecure_channel
-
-        def wrapper(*args, interceptors=(), **kwargs):
-            return ours(*args, interceptors=[*notes(noted, "wrapper"), *(interceptors or ())], **kwargs)
-
-        monkeypatch.setattr(grpc.aio, "insecure_channel", wrapper)
+        monkeypatch.setattr(grpc.aio, "insecure_channel", wrapper(grpc.aio.insecure_channel, noted))
     async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         assert isinstance(channel, aio.Channel)
         assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
@@ -218,18 +226,6 @@ async def test_refused_whatever_was_accepted(bad):
             grpc.aio.insecure_channel("127.0.0.1:1", [("grpc.anything", bad)])
         with pytest.raises(TypeError):
             aio.insecure_channel("127.0.0.1:1", [("grpc.anything", bad)])
-
-
-async def test_wrapped_after_a_channel_was_made(monkeypatch):
-    """CH-1: a wrapper that replaces grpc's constructor later applies to the next channel."""
-    await aio.insecure_channel("127.0.0.1:1").close()
-    plain, (noted, *_) = grpc.aio.insecure_channel, notes([], "late")
-    monkeypatch.setattr(
-        grpc.aio, "insecure_channel", lambda *args, **how: plain(*args, **how | {"interceptors": [noted]})
-    )
-    channel = aio.insecure_channel("127.0.0.1:1")
-    assert channel._unary_unary_interceptors == [noted]
-    await channel.close()
 
 
 async def test_the_table_of_what_grpc_accepts_is_bounded():
