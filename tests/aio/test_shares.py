@@ -18,11 +18,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Closed, Connected, Disconnected, State, aio
+from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, Disconnected, State, aio
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.aio.shares import Share, _shared_pools
-from grpc_backoff.connection import machine
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.sharing import registry
 from grpc_backoff.sharing.registry import SCHEDULES
@@ -270,9 +269,8 @@ async def test_interceptors_and_retries_are_the_channels_own(front):
 
 async def test_loops_in_threads_dial_by_one_schedule():
     """SH-3, SH-4: in backoff, loops in several threads make one attempt at a time, and all receive its outcome."""
-    options = [*FAST, ("grpc_backoff.multiplier", 1.0)]
     async with serving() as port, FlakyFront(accept_close, upstream=("127.0.0.1", port)) as front:
-        loops = [Elsewhere(front.target, options) for _ in range(4)]
+        loops = [Elsewhere(front.target, FAST) for _ in range(4)]
         try:
             loops[0].want()
             await until(lambda: loops[0].status.state is State.TRANSIENT_FAILURE)
@@ -390,51 +388,6 @@ class Elsewhere:
         """End the loop without closing the channel."""
         self._loop.close()
         self.channel.closing = True  # no ResourceWarning
-
-
-async def test_a_reset_in_the_midst_of_anothers_step(monkeypatch):
-    """SH-6: a reset in a signal handler is not lost if it interrupts another step of the key's schedule."""
-    channels = [aio.secure_channel("127.0.0.1:9", TLS, SLOW) for _ in range(2)]
-    heard = []
-    channels[1].add_listener(heard.append)
-    step = machine.Machine.step
-
-    def interrupted(self, *given):
-        monkeypatch.setattr(machine.Machine, "step", step)
-        channels[1].reset_connect_backoff()
-        return step(self, *given)
-
-    monkeypatch.setattr(machine.Machine, "step", interrupted)
-    channels[0].get_state(try_to_connect=True)
-    await until(lambda: any(isinstance(event, BackoffReset) for event in heard))
-    for channel in channels:
-        await channel.close()
-
-
-class Once(random.Random):
-    """A random generator whose second call raises."""
-
-    asked = 0
-
-    def random(self):
-        self.asked += 1
-        if self.asked == 2:
-            raise ZeroDivisionError("no chance")
-        return 0.5
-
-
-async def test_a_generator_that_raises_ends_no_dialling(caplog):
-    """CB-4: an exception from a user-supplied random generator is logged, and delays dialling by INITIAL_BACKOFF."""
-    async with (
-        serving() as port,
-        FlakyFront(accept_close, upstream=("127.0.0.1", port)) as front,
-        aio.insecure_channel(front.target, FAST, rng=Once()) as channel,
-    ):
-        call = asyncio.ensure_future(called(channel, wait_for_ready=True))
-        await until(lambda: front.visits)
-        front.behaviour = healthy
-        await call
-    assert "a step of the connection to" in caplog.text
 
 
 async def test_the_grace_is_one():

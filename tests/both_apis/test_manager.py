@@ -10,7 +10,17 @@ import contextlib
 
 import pytest
 
-from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, CoreRedial, Disconnected, Stage, State
+from grpc_backoff import (
+    AttemptFailed,
+    AttemptStarted,
+    BackoffReset,
+    Closed,
+    Connected,
+    CoreRedial,
+    Disconnected,
+    Stage,
+    State,
+)
 from grpc_backoff.sharing.registry import Registry
 from grpc_backoff.testing import Fails, FakeClock, Hangs, Succeeds
 from grpc_backoff.testing.connector import ScriptedConnection
@@ -268,5 +278,23 @@ async def test_one_schedule(parts):
     assert [event.elsewhere for event in sleeper.slot.events if isinstance(event, Connected)] == [True]
     await one.clock.advance(1)
     assert sleeper.manager.state is State.READY
+    for each in (one, other):
+        each.manager.close()
+
+
+async def test_a_reset_in_the_midst_of_anothers_step(parts):
+    """SH-6: a reset in a signal handler is not lost if it interrupts another step of the key's schedule."""
+    shared = {"clock": FakeClock(), "key": "key", "schedules": Registry()}
+    one, other = parts(Fails(), **shared), parts(Fails(), **shared)
+    other.manager.want()
+    await other.clock.advance(0.1)
+    with one.manager.membership.lock:
+        one.manager.membership.entry.stepping = True
+        other.manager.reset()
+        assert BackoffReset not in other.kinds()
+        one.manager.membership.entry.stepping = False
+    await other.clock.advance(0)
+    assert BackoffReset in other.kinds()
+    assert other.starts() == pytest.approx([0.0, 0.1])
     for each in (one, other):
         each.manager.close()
