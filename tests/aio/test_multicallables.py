@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 
-import grpc
-import grpc.aio
 import pytest
 
-from grpc_backoff import OptionError, aio, parse_policy
+from grpc_backoff import aio, parse_policy
 from tests.aio.retry_service import Say, peer
 from tests.aio.trying import failing, finish
 from tests.both_apis.interceptors import for_asyncio, go_on
-from tests.echo import EchoStub, Message, serving
+from tests.echo import Message
 
 __all__ = ["peer"]
 
@@ -82,23 +80,3 @@ async def test_retrying(peer, tmp_path, interceptors, retry):
     peer.service.scripts["again"] = [DOWN]
     twice = aio.retrying(aio.retrying(client.stub.Unary, "retry: 9"), "retry: 1")
     assert (await twice(Message(text="again"), timeout=30)).text == "again"
-
-
-async def test_retrying_what_is_none():
-    """BP-2: `retrying` raises TypeError for a plain channel's method, and OptionError for an invalid policy."""
-    async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as plain:
-        with pytest.raises(TypeError, match=r"multicallable=grpc\.aio\._channel\.UnaryUnaryMultiCallable: expected"):
-            aio.retrying(EchoStub(plain).Unary, "retry: 1")
-    async with aio.insecure_channel("127.0.0.1:1") as channel:
-        method = EchoStub(channel).Unary
-        for wrong, message in (
-            ("standart", "did you mean 'standard'"),
-            (None, "a RetryPolicy, a policy name, or a policy string"),
-            (5, "retry=5: expected"),
-            ("", "a policy string such as"),
-        ):
-            with pytest.raises(OptionError, match=message):
-                aio.retrying(method, wrong)
-        for not_a_method in (None, print, channel):
-            with pytest.raises(TypeError, match="expected a method of a stub on a grpc_backoff channel"):
-                aio.retrying(not_a_method, "retry: 1")
