@@ -36,35 +36,28 @@ PHASES = IN_FLIGHT | BETWEEN
 HOOKS = {"refreshing", "settling a conflict", "exhausted"}
 
 
-class Hanging:
-    """Hooks that run until they are cancelled."""
-
-    def __init__(self):
-        self.running = asyncio.Event()
-        self.cancelled = asyncio.Event()
-        self.hooks = RetryHooks(refresh_credentials=self.hang, on_conflict=self.hang, on_exhausted=self.hang)
-
-    async def hang(self, _failed):
-        self.running.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await asyncio.sleep(0.01)  # simulates cleanup
-            self.cancelled.set()
-
-
 class Phase:
     """One phase of a retried call, and the script and hooks that bring a call into it."""
 
     def __init__(self, peer, name):
-        self.hanging = Hanging()
+        self.hook_runs, self.hook_cancelled = asyncio.Event(), asyncio.Event()
         self.before = asyncio.all_tasks()
         self.callbacks = []
         words, self.script = PHASES[name]
         self.name = name
         self.service = peer.service
         self.service.scripts["a"] = self.script
-        self.client = peer.client(words, retry_hooks=self.hanging.hooks)
+        hooks = RetryHooks(refresh_credentials=self.hang, on_conflict=self.hang, on_exhausted=self.hang)
+        self.client = peer.client(words, retry_hooks=hooks)
+
+    async def hang(self, _failed):
+        """Run, as a hook, until it is cancelled."""
+        self.hook_runs.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)  # simulates cleanup
+            self.hook_cancelled.set()
 
     async def reach(self):
         """Make the call, wait until it has reached its phase, and return it."""
@@ -75,7 +68,7 @@ class Phase:
             if self.name == "sleeping":
                 await self.client.until(CallRetried)
             elif self.name in HOOKS:
-                await self.hanging.running.wait()
+                await self.hook_runs.wait()
         assert not call.done()
         return call
 
@@ -160,7 +153,7 @@ async def test_channel_closed(phase, grace):
     assert awaiting.cancelled()
     await no_more_tries(phase)
     assert phase.tasks() == []
-    assert phase.hanging.cancelled.is_set() == (phase.name in HOOKS)
+    assert phase.hook_cancelled.is_set() == (phase.name in HOOKS)
     with pytest.raises(grpc.aio.UsageError):
         phase.client.call()
 

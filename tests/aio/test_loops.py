@@ -35,8 +35,9 @@ def home():
 @KINDS
 @pytest.mark.parametrize("grace", [None, 0.2])
 @pytest.mark.parametrize("interceptors", [None, for_asyncio(go_on)], ids=["bare", "intercepted"])
-def test_made_before_and_closed_in_a_run(home, kind, grace, interceptors, caplog):
-    """CB-10: a channel created before `asyncio.run` can be closed inside it, as in grpcio, and logs nothing."""
+@pytest.mark.parametrize("asked", [False, True])
+def test_made_before_and_closed_in_a_run(home, kind, grace, interceptors, asked, caplog):
+    """CB-10: a channel created before `asyncio.run`, and asked to connect, can be closed inside it and logs nothing."""
     gc.collect()  # what other tests have left may log when it is collected
     caplog.clear()
 
@@ -45,23 +46,11 @@ def test_made_before_and_closed_in_a_run(home, kind, grace, interceptors, caplog
         await channel.close(grace)
 
     channel = kind.insecure_channel(NOBODY, interceptors=interceptors)
+    if asked:
+        channel.get_state(try_to_connect=True)
     asyncio.run(close())
     assert channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
     assert caplog.records == []
-
-
-@KINDS
-def test_made_before_and_asked_to_connect(home, kind):
-    """CB-10: a channel can be closed inside `asyncio.run` even if it was asked to connect before that."""
-
-    async def use():
-        async with channel:
-            pass
-
-    channel = kind.insecure_channel(NOBODY)
-    channel.get_state(try_to_connect=True)
-    asyncio.run(use())
-    assert channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
 
 
 @KINDS
