@@ -35,7 +35,8 @@ class Threads:
     """The hooks of a threaded channel; each call that asks has a thread of its own."""
 
     def __init__(self, **given):
-        self.hooks = ThreadedHooks(RetryHooks(**given), "t", time.monotonic)
+        self.now = time.monotonic
+        self.hooks = ThreadedHooks(RetryHooks(**given), "t", self.now)
         self.can_refresh = self.hooks.can_refresh
 
     async def ask(self, hook=Hook.REFRESH, began=0.0):
@@ -47,7 +48,9 @@ class Asyncio:
 
     def __init__(self, **given):
         loop = asyncio.get_running_loop()
-        self.hooks = AsyncioHooks(RetryHooks(**given), "t", LoopClock(loop), loop)
+        clock = LoopClock(loop)
+        self.now = clock.now
+        self.hooks = AsyncioHooks(RetryHooks(**given), "t", clock, loop)
         self.can_refresh = self.hooks.can_refresh
 
     async def ask(self, hook=Hook.REFRESH, began=0.0):
@@ -156,10 +159,10 @@ async def test_one_renewal_for_many(hooks):
     """RT-4: calls that fail during a refresh share it, but a call whose attempt began later causes another refresh."""
     runs = []
     made = hooks(refresh_credentials=lambda _: runs.append(None) or [("token", str(len(runs)))])
-    began = time.monotonic()
+    began = made.now() - 1
     assert set(await asyncio.gather(*(made.ask(began=began) for _ in range(8)))) == {(("token", "1"),)}
     assert await made.ask(began=began) == (("token", "1"),)
-    assert await made.ask(began=time.monotonic()) == (("token", "2"),)
+    assert await made.ask(began=made.now() + 1) == (("token", "2"),)
 
 
 async def test_not_for_the_hooks_own_calls(hooks):
