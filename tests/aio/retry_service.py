@@ -1,7 +1,7 @@
 """A service whose attempts fail according to a script, and clients that record events: the basis of the retry tests.
 
 Each script belongs to the text of a request, so any number of calls can be made at the same time. The fixture `peer` is
-a real server, once without and once with TLS, and opens channels to it.
+a real server, and opens channels to it; `tests/both_apis/test_replay.py` covers retries over TLS.
 
 Run as a program, this is a server that a test can kill: `python -m tests.aio.retry_service PORT FILE` appends every
 request to the file when it starts to execute, and responds after a tenth of a second.
@@ -20,9 +20,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import CallExhausted, CallSucceeded, aio, parse_policy
+from grpc_backoff import aio, parse_policy
 from tests.both_apis.log import Log
-from tests.certificates import client_credentials, server_credentials
 from tests.echo import Echo, EchoStub, Message, serving
 
 CODE = grpc.StatusCode
@@ -151,35 +150,19 @@ class Client:
         """Make a unary call."""
         return self.stub.Unary(Message(text=text), **how)
 
-    @property
-    def ends(self):
-        """The type names of the events that end calls."""
-        return [type(event).__name__ for event in self.events if isinstance(event, CallExhausted | CallSucceeded)]
-
 
 class Peer:
     """A running server, and the channels that tests have opened to it."""
 
-    def __init__(self, service, port, *, secure):
+    def __init__(self, service, port):
         self.service = service
-        self.port = port
-        self.secure = secure
+        self.target = f"127.0.0.1:{port}"
         self._opened = contextlib.AsyncExitStack()
 
-    @property
-    def target(self):
-        """The server's address."""
-        return f"127.0.0.1:{self.port}"
-
-    def client(self, retry=None, *, target=None, **how):
+    def client(self, retry=None, **how):
         """Open a channel, which is closed at the end of the test."""
         events = Log()
-        listeners = [events.append, *how.pop("listeners", ())]
-        target = target or self.target
-        if self.secure:
-            channel = aio.secure_channel(target, client_credentials(), retry=retry, listeners=listeners, **how)
-        else:
-            channel = aio.insecure_channel(target, retry=retry, listeners=listeners, **how)
+        channel = aio.insecure_channel(self.target, retry=retry, listeners=[events.append], **how)
         self._opened.push_async_callback(channel.close)
         return Client(channel, events)
 
@@ -189,40 +172,26 @@ class Peer:
 
 
 @contextlib.asynccontextmanager
-async def peer_of(service, *, secure):
+async def peer_of(service):
     """Run a server for the service; yield a `Peer`."""
-    async with serving(service, credentials=server_credentials() if secure else None) as port:
-        peer = Peer(service, port, secure=secure)
+    async with serving(service) as port:
+        peer = Peer(service, port)
         try:
             yield peer
         finally:
             await peer.close()
 
 
-@pytest.fixture(params=["plaintext", "tls"])
-async def peer(request):
-    """A running server with scripts, once without and once with TLS."""
-    async with peer_of(RetryService(), secure=request.param == "tls") as peer:
+@pytest.fixture
+async def peer():
+    """A running server with scripts."""
+    async with peer_of(RetryService()) as peer:
         yield peer
 
 
 def retried(words="retry: 4, delay: 10ms", **changes):
     """Return a policy for all methods, parsed from a policy string, with the given fields replaced."""
     return {"*": replace(parse_policy(words), **changes)}
-
-
-async def failing(call):
-    """Return the error that a call raises."""
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        async with asyncio.timeout(30):
-            await call
-    return caught.value
-
-
-async def answered(call):
-    """Return the text of a call's response."""
-    async with asyncio.timeout(30):
-        return (await call).text
 
 
 class _Noting(Echo):

@@ -1,4 +1,4 @@
-"""A single retried call against a real server, plaintext and TLS: features that only asyncio has.
+"""A single retried call against a real server: features that only asyncio has.
 
 `tests/both_apis` covers what both APIs do. The pure tests of the state machine (`tests/calls`) cover which attempts
 follow which outcomes, and when. Waits are short and in real time. The tests compare the waits that the channel reports,
@@ -15,8 +15,8 @@ import pytest
 from grpc_backoff import CallExhausted, CallRetried, CallSucceeded, aio
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.calls import machine as m
-from grpc_backoff.testing.front import FlakyFront, silent
-from tests.aio.retry_service import CODE, HANG, Breaking, Say, answered, failing, peer
+from tests.aio.retry_service import CODE, HANG, Breaking, Say, peer
+from tests.aio.trying import failing, finish
 from tests.echo import EchoStub, Message
 
 __all__ = ["peer"]
@@ -51,17 +51,6 @@ async def test_exhausted(peer):
 
 
 # The caller's side.
-
-
-async def test_a_patient_try_has_its_own_time():
-    """RT-7: an attempt's wait for a connection counts towards its `timeout`."""
-    async with (
-        FlakyFront(silent) as front,
-        aio.insecure_channel(front.target, retry="retry: 2, delay: 1ms, timeout: 50ms") as channel,
-    ):
-        error = await failing(EchoStub(channel).Unary(Message(), wait_for_ready=True))
-    assert (error.code(), error.attempts) == (CODE.DEADLINE_EXCEEDED, 3)
-    assert "the first attempt has not ended" in error.details()
 
 
 async def test_never_awaited(peer):
@@ -101,7 +90,7 @@ async def test_connection_and_initial_metadata(peer):
     call = client.call()
     await call.wait_for_connection()
     assert (await call.initial_metadata())["greeting"] == "hello"
-    assert await answered(call) == "a"
+    assert await finish(call) == "a"
     call = client.call("b")
     assert "greeting" not in await call.initial_metadata()
     with pytest.raises(aio.RetriesExhaustedError):
@@ -143,7 +132,7 @@ async def test_a_clock_that_raises(peer):
     client = peer.client("retry: 2, delay: 10ms", clock=clock)
     peer.service.scripts["a"] = [HANG]
     call = client.call()
-    answer = asyncio.ensure_future(answered(call))
+    answer = asyncio.ensure_future(finish(call))
     await peer.service.until(1)
     clock.broken = True
     assert call.cancel()

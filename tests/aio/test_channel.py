@@ -15,6 +15,8 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import aio
+from grpc_backoff.config import service_config
+from grpc_backoff.config.service_config import read_json
 from grpc_backoff.connection import events
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.jitter import Proportional
@@ -35,15 +37,24 @@ async def settle():
         await asyncio.sleep(0.005)
 
 
-async def test_dropped_channel_stops(front):
-    """CB-10: a channel that is dropped without `close()` stops dialling and issues a ResourceWarning."""
-    channels = [aio.insecure_channel(front.target, options=QUICK)]  # grpcio before 1.8x pins the locals of all tasks
+@pytest.mark.parametrize("interceptors", [None, for_asyncio(go_on)], ids=["bare", "intercepted"])
+async def test_dropped_channel_stops(front, interceptors):
+    """CB-10: a channel that is dropped without `close()` stops dialling and issues a ResourceWarning.
+
+    It is garbage-collected even if interceptors made its calls run in tasks.
+    """
+    # grpcio before 1.8x pins the locals of all tasks
+    channels = [aio.insecure_channel(front.target, options=QUICK, interceptors=interceptors)]
     await failing(EchoStub(channels[0]).Unary(Message()))
     await settle()
     gone, manager = weakref.ref(channels[0]), channels[0]._pool._only
-    with pytest.warns(ResourceWarning, match="unclosed channel"):
+
+    def drop():
         channels.clear()
-    gc.collect()
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="unclosed channel"):
+        drop()
     assert gone() is None
     await settle()
     assert manager.state is events.State.SHUTDOWN
@@ -109,22 +120,6 @@ async def test_waiters_are_told_of_the_end():
             await waiting
 
 
-async def test_dropped_with_interceptors(front):
-    """CB-10: a dropped channel is garbage-collected even if interceptors made its calls run in tasks."""
-    channels = [aio.insecure_channel(front.target, options=QUICK, interceptors=for_asyncio(go_on))]
-    await failing(EchoStub(channels[0]).Unary(Message()))
-    await settle()
-    gone = weakref.ref(channels[0])
-
-    def drop():
-        channels.clear()
-        gc.collect()
-
-    with pytest.warns(ResourceWarning, match="unclosed channel"):
-        drop()
-    assert gone() is None
-
-
 async def test_a_channel_says_where_its_values_come_from(tmp_path, monkeypatch):
     """BP-3: a value comes from the argument, else the option, the file or a preset, and its source is recorded."""
     for name, jitter in (("argument", 0.1), ("option", 0.3), ("environment", 0.4)):
@@ -174,3 +169,13 @@ async def test_target_in_bytes():
         channel.add_listener(heard.append)
         assert (await EchoStub(channel).Unary(Message(text="a"), timeout=30)).text == "a"
     assert {event.target for event in heard} == {f"127.0.0.1:{port}"}
+
+
+async def test_a_service_config_is_read_once(monkeypatch):
+    """CH-8, RT-10: a channel reads its service config only once, for pending calls and for retries."""
+    read = []
+    monkeypatch.setattr(service_config, "read_json", lambda text: read.append(text) or read_json(text))
+    config = '{"methodConfig": [{"name": [{}], "waitForReady": true}]}'
+    async with aio.insecure_channel("127.0.0.1:1", options=[("grpc.service_config", config)]) as channel:
+        EchoStub(channel)
+    assert read == [config]

@@ -11,15 +11,6 @@ import pytest
 from grpc_backoff.aio.clock import LoopClock
 
 
-async def test_the_clock_is_the_loops_and_monotonic(monkeypatch):
-    """CB-12: the clock is monotonic; a jump of the wall clock does not affect it."""
-    clock = LoopClock(asyncio.get_running_loop())
-    before = clock.now()
-    monkeypatch.setattr(time, "time", lambda: 0.0)
-
-    assert 0 <= clock.now() - before < 60
-
-
 class Ahead(asyncio.SelectorEventLoop):
     """An event loop whose clock is 1,000 seconds ahead."""
 
@@ -29,7 +20,7 @@ class Ahead(asyncio.SelectorEventLoop):
 
 @pytest.mark.parametrize(("kind", "ahead"), [(asyncio.SelectorEventLoop, 0), (Ahead, 1000)])
 def test_the_time_of_a_loop_is_its_own(kind, ahead):
-    """CB-12: the clock shows its loop's time, on asyncio's own loops and on a loop with a clock of its own."""
+    """CB-12: the clock shows its loop's time, which is monotonic unless the loop has a clock of its own."""
     loop = kind()
     try:
         assert 0 <= LoopClock(loop).now() - time.monotonic() - ahead + 1e-3 < 60

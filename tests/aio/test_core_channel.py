@@ -17,18 +17,21 @@ from tests.aio.trying import until
 from tests.echo import EchoStub, Message, serving
 
 
-@contextlib.asynccontextmanager
-async def connected():
-    """Yield a READY core channel to an echo server, and the list of channels that have drained."""
-    drained = []
+@pytest.fixture
+def drained():
+    """The channels that have drained."""
+    return []
+
+
+@pytest.fixture
+async def core(drained):
+    """A READY core channel to an echo server."""
     async with serving() as port:
         plain = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
         core = CoreChannel(plain, asyncio.get_running_loop(), time.monotonic, lambda: drained.append(core))
         await plain.channel_ready()
-        try:
-            yield core, drained
-        finally:
-            await core.close()
+        yield core
+        await core.close()
 
 
 def begun(core, owner=None):
@@ -43,52 +46,48 @@ async def finish(call):
     assert await call.code() is grpc.StatusCode.OK
 
 
-async def test_a_retired_channel_drains_with_its_last_call():
+async def test_a_retired_channel_drains_with_its_last_call(core, drained):
     """CH-6: a retired channel may be closed once its last call has ended; this is reported once, and not earlier."""
-    async with connected() as (core, drained):
-        first, second = begun(core), begun(core)
-        core.retire()
-        await finish(first)
-        assert drained == []
-        await finish(second)
-        assert drained == [core]
-        core.retire()
-        assert drained == [core]
+    first, second = begun(core), begun(core)
+    core.retire()
+    await finish(first)
+    assert drained == []
+    await finish(second)
+    assert drained == [core]
+    core.retire()
+    assert drained == [core]
 
 
-async def test_a_channel_without_calls_drains_at_once():
+async def test_a_channel_without_calls_drains_at_once(core, drained):
     """CH-6: a channel without running calls may be closed as soon as it is retired."""
-    async with connected() as (core, drained):
-        await finish(begun(core))
-        assert drained == []
-        core.retire()
-        assert drained == [core]
+    await finish(begun(core))
+    assert drained == []
+    core.retire()
+    assert drained == [core]
 
 
-async def test_an_end_is_recorded_with_its_time():
+async def test_an_end_is_recorded_with_its_time(core):
     """CB-14: the time at which the last call ended is known; while no call has ended, it is before any other time."""
-    async with connected() as (core, _):
-        assert core.left < 0
-        call = begun(core)
-        assert (core.running, core.left < 0) == (1, True)
-        before = time.monotonic()
-        await finish(call)
-        assert core.running == 0
-        assert before <= core.left <= time.monotonic()
+    assert core.left < 0
+    call = begun(core)
+    assert (core.running, core.left < 0) == (1, True)
+    before = time.monotonic()
+    await finish(call)
+    assert core.running == 0
+    assert before <= core.left <= time.monotonic()
 
 
-async def test_a_failed_write_is_one_end():
+async def test_a_failed_write_is_one_end(core):
     """CH-6: a call that the server ends during a write ends once; older releases of grpcio report two ends."""
-    async with connected() as (core, _):
-        for _ in range(10):
-            call = core.channel.stream_stream("/echo.v1.Echo/Unknown")()
-            core.began(call, None)
-            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                for _ in range(100):
-                    await call.write(bytes(1000))
-            assert await call.code() is not grpc.StatusCode.OK
-        await asyncio.sleep(0.05)
-        assert core.running == 0
+    for _ in range(10):
+        call = core.channel.stream_stream("/echo.v1.Echo/Unknown")()
+        core.began(call, None)
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            for _ in range(100):
+                await call.write(bytes(1000))
+        assert await call.code() is not grpc.StatusCode.OK
+    await asyncio.sleep(0.05)
+    assert core.running == 0
 
 
 async def test_calls_that_nothing_refers_to_are_forgotten():
@@ -108,67 +107,61 @@ async def test_calls_that_nothing_refers_to_are_forgotten():
         assert known.running == 0
 
 
-async def test_streams_that_nothing_refers_to_are_forgotten():
+async def test_streams_that_nothing_refers_to_are_forgotten(core):
     """CB-10: of a finished stream that nothing refers to, not even the record is left."""
-    async with connected() as (core, _):
-        for _ in range(3):
-            await finish(begun(core))
-        gc.collect()
-        assert core.owners == {}
+    for _ in range(3):
+        await finish(begun(core))
+    gc.collect()
+    assert core.owners == {}
 
 
-async def test_the_calls_of_one_owner_end():
+async def test_the_calls_of_one_owner_end(core):
     """SH-7: ending one owner's calls leaves the calls of the others running, and the channel open."""
-    async with connected() as (core, _):
-        one, other = begun(core, "one"), begun(core, "other")
-        await core.end_calls("one", None)
-        assert one.cancelled()
-        await finish(other)
+    one, other = begun(core, "one"), begun(core, "other")
+    await core.end_calls("one", None)
+    assert one.cancelled()
+    await finish(other)
 
 
-async def test_the_calls_of_an_owner_get_their_grace():
+async def test_the_calls_of_an_owner_get_their_grace(core):
     """SH-7: a call that ends within the grace period is not cancelled."""
-    async with connected() as (core, _):
-        call = begun(core, "one")
-        ending = asyncio.create_task(core.end_calls("one", 10.0))
-        await asyncio.sleep(0)
-        await finish(call)
-        await ending
-        assert not call.cancelled()
+    call = begun(core, "one")
+    ending = asyncio.create_task(core.end_calls("one", 10.0))
+    await asyncio.sleep(0)
+    await finish(call)
+    await ending
+    assert not call.cancelled()
 
 
 @pytest.mark.parametrize("grace", [None, 0.05])
-async def test_closing_ends_calls_and_watches(grace):
+async def test_closing_ends_calls_and_watches(core, grace):
     """CB-10: once the channel is closed, no call of it is running, and no watch is left in the core."""
-    async with connected() as (core, _):
-        call = begun(core)
-        core.watch(m.READY)
-        await core.close(grace)
-        assert call.cancelled()
-        assert core.last_state == m.READY
-        assert core.check(False) == m.SHUTDOWN
-        assert not core._tasks
+    call = begun(core)
+    core.watch(m.READY)
+    await core.close(grace)
+    assert call.cancelled()
+    assert core.last_state == m.READY
+    assert core.check(False) == m.SHUTDOWN
+    assert not core._tasks
 
 
-async def test_a_cancelled_close_still_closes():
+async def test_a_cancelled_close_still_closes(core):
     """CB-10: cancelling `close` during the grace period ends the period, and the channel is closed."""
-    async with connected() as (core, _):
-        call = begun(core)
-        closing = asyncio.create_task(core.close(60.0))
-        await asyncio.sleep(0.01)
-        closing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await closing
-        assert call.cancelled()
-        assert core.check(False) == m.SHUTDOWN
+    call = begun(core)
+    closing = asyncio.create_task(core.close(60.0))
+    await asyncio.sleep(0.01)
+    closing.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await closing
+    assert call.cancelled()
+    assert core.check(False) == m.SHUTDOWN
 
 
-async def test_a_state_that_lasts_is_watched_once():
+async def test_a_state_that_lasts_is_watched_once(core):
     """CB-1: asking again for the end of a state leaves one watch in the core."""
-    async with connected() as (core, _):
-        core.watch(m.READY)
-        core.watch(m.READY)
-        assert len(core._tasks) == 1
+    core.watch(m.READY)
+    core.watch(m.READY)
+    assert len(core._tasks) == 1
 
 
 async def test_only_the_end_of_the_latest_state_is_told():

@@ -23,6 +23,7 @@ OVERSIZED = "Received message larger than max (5 vs 4)"
 CANCELLED = "Locally cancelled by application!"
 WRITE_FAILED = 'Failed "execute_batch": (<grpc._cython.cygrpc.SendMessageOperation object>,)'
 HEADERS = [(":status", "200"), ("content-type", "application/grpc")]
+ARITIES = ["Unary", "Down", "Up", "Both"]
 RETRIED = "retry: 3, delay: 1ms"
 EVERY_CODE = f"retry: 3, delay: 1ms, codes: {' '.join(code.name for code in CODE if code is not CODE.OK)}"
 
@@ -69,92 +70,63 @@ async def calling(speaker, retry):
         yield EchoStub(channel), heard
 
 
-def once(stub, method="Unary"):
-    """Make a call with `retry: 0` on a channel whose policy allows retries."""
-    return call(stub, method, retry="retry: 0")
-
-
 def call(stub, method="Unary", *, retry=None, **how):
     request = Message(text="a") if method in ("Unary", "Down") else iter([Message(text="a")])
     callee = getattr(stub, method) if retry is None else aio.retrying(getattr(stub, method), retry)
     return callee(request, timeout=30, **how)
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "retry", "how", "methods", "requests"),
+    [
+        # A rejection by GOAWAY would be made again, even with `retry: 0` on a channel whose policy allows retries.
+        *(
+            (words, code, RETRIED, {"retry": "retry: 0"}, ARITIES, 1)
+            for words in REFUSED
+            for code in (CODE.UNAVAILABLE, CODE.INTERNAL, CODE.ABORTED)
+        ),
+        # A wait-for-ready call that found no connection would be sent again.
+        *(
+            (words, code, retry, {"wait_for_ready": True}, ARITIES, 1)
+            for words in (UNSENT, "connections to all backends failing")
+            for code in (CODE.UNAVAILABLE, CODE.INTERNAL)
+            for retry in (None, "retry: 0")
+        ),
+        # A message over the size limit is not retried, but the code is then RESOURCE_EXHAUSTED.
+        (OVERSIZED, CODE.RESOURCE_EXHAUSTED, RETRIED, {}, ["Unary"], 1),
+        (OVERSIZED, CODE.UNAVAILABLE, RETRIED, {}, ["Unary"], 4),
+        # A call that its caller has cancelled is not retried, even if the policy names CANCELLED.
+        (CANCELLED, CODE.CANCELLED, EVERY_CODE, {}, ARITIES, 4),
+        # The status that stands in for a failed write is replaced by the server's own.
+        (WRITE_FAILED, CODE.INTERNAL, "retry: 0", {}, ["Up", "Both"], 1),
+    ],
+)
 @pytest.mark.parametrize("headers", [False, True], ids=["trailers only", "headers first"])
-@pytest.mark.parametrize("words", REFUSED)
-@pytest.mark.parametrize("code", [CODE.UNAVAILABLE, CODE.INTERNAL, CODE.ABORTED])
-async def test_a_server_that_says_a_goaway_came(code, words, headers):
-    """RT-2, RT-10: a server's status that looks like a rejection by GOAWAY does not make the call run again."""
+async def test_what_the_core_might_have_said(words, code, retry, how, methods, requests, headers):
+    """RT-2, RT-10, CH-3, CH-7: a server's status is taken as the server's, although its text is one of the core's."""
     speaker = Speaker(code, words, headers=headers)
-    async with calling(speaker, RETRIED) as (stub, heard):
-        for method in ("Unary", "Down", "Up", "Both"):
-            said = once(stub, method)
-            assert (await said.code(), await said.details()) == (code, words)
-    assert speaker.requests == 4
-    assert not [event for event in heard if isinstance(event, CallRetried)]
+    async with calling(speaker, retry) as (stub, heard):
+        for method in methods:
+            said = call(stub, method, **how)
+            assert await said.code() is code
+            assert (await said.details()).startswith(words)
+    assert speaker.requests == requests * len(methods)
+    assert len([event for event in heard if isinstance(event, CallRetried)]) == (requests - 1) * len(methods)
 
 
-@pytest.mark.parametrize("trailing", [(), (("x-proxy", "a"),)], ids=["bare", "with metadata"])
-async def test_a_server_that_says_a_goaway_came_as_it_leaves(trailing):
-    """RT-2, RT-10: a status that arrives on a draining connection counts as the server's own. Takes half a second."""
-    speaker = Speaker(CODE.UNAVAILABLE, GOAWAY, leaves=0.5, trailing=trailing)
-    async with calling(speaker, RETRIED) as (stub, _):
-        assert await once(stub).code() is CODE.UNAVAILABLE
-    assert speaker.requests == 1
-
-
-async def test_a_server_that_says_a_goaway_came_with_metadata_as_it_leaves():
-    """RT-2: a status with metadata counts as the server's own, even if the connection ends at the same time."""
-    speaker = Speaker(CODE.UNAVAILABLE, GOAWAY, leaves=0.0, trailing=[("x-proxy", "a")])
-    async with calling(speaker, RETRIED) as (stub, _):
-        assert await once(stub).code() is CODE.UNAVAILABLE
-    assert speaker.requests == 1
-
-
-async def test_a_server_that_says_it_found_no_connection_as_it_leaves():
-    """CH-7: a call that was answered on a draining connection is not sent again on the next. Takes half a second."""
-    speaker = Speaker(CODE.UNAVAILABLE, UNSENT, leaves=0.5)
-    async with calling(speaker, None) as (stub, _):
-        assert await call(stub, wait_for_ready=True).code() is CODE.UNAVAILABLE
-    assert speaker.requests == 1
-
-
-@pytest.mark.parametrize("code", [CODE.UNAVAILABLE, CODE.INTERNAL])
-@pytest.mark.parametrize("words", [UNSENT, "connections to all backends failing"])
-@pytest.mark.parametrize("retry", [None, "retry: 0"])
-async def test_a_server_that_says_it_found_no_connection(code, words, retry):
-    """CH-3, CH-7: a wait-for-ready call is not sent again if the server's own status looks like a failed dial."""
-    speaker = Speaker(code, words)
-    async with calling(speaker, retry) as (stub, _):
-        for method in ("Unary", "Down", "Up", "Both"):
-            assert await call(stub, method, wait_for_ready=True).code() is code
-    assert speaker.requests == 4
-
-
-@pytest.mark.parametrize("code", [CODE.UNAVAILABLE, CODE.RESOURCE_EXHAUSTED])
-async def test_a_server_that_says_a_message_is_too_large(code):
-    """RT-2: the core's text for an oversized message prevents a retry only if the code is RESOURCE_EXHAUSTED."""
-    speaker = Speaker(code, OVERSIZED)
-    async with calling(speaker, RETRIED) as (stub, _):
-        assert await call(stub).code() is code
-    assert speaker.requests == (1 if code is CODE.RESOURCE_EXHAUSTED else 4)
-
-
-@pytest.mark.parametrize("method", ["Unary", "Down", "Up", "Both"])
-async def test_a_server_that_says_the_program_cancelled(method):
-    """RT-2: a server's CANCELLED is retried if the policy names that code, whatever its text says."""
-    speaker = Speaker(CODE.CANCELLED, CANCELLED)
-    async with calling(speaker, EVERY_CODE) as (stub, heard):
-        assert await call(stub, method).code() is CODE.CANCELLED
-        assert len([event for event in heard if isinstance(event, CallRetried)]) == 3
-    assert speaker.requests == 4
-
-
-@pytest.mark.parametrize("method", ["Up", "Both"])
-async def test_a_server_that_says_a_write_failed(method):
-    """RT-2: a server's INTERNAL with the core's text for a failed write is reported as the server sent it."""
-    speaker = Speaker(CODE.INTERNAL, WRITE_FAILED)
-    async with calling(speaker, "retry: 0") as (stub, _):
-        said = call(stub, method)
-        assert (await said.code(), await said.details()) == (CODE.INTERNAL, WRITE_FAILED)
+@pytest.mark.parametrize(
+    ("words", "leaves", "trailing", "how"),
+    [
+        (GOAWAY, 0.5, (), {"retry": "retry: 0"}),
+        (GOAWAY, 0.5, [("x-proxy", "a")], {"retry": "retry: 0"}),
+        (GOAWAY, 0.0, [("x-proxy", "a")], {"retry": "retry: 0"}),
+        (UNSENT, 0.5, (), {"wait_for_ready": True}),
+    ],
+    ids=["bare", "with metadata", "with metadata, as the connection ends", "no connection"],
+)
+async def test_a_server_that_says_so_as_it_leaves(words, leaves, trailing, how):
+    """RT-2, RT-10, CH-7: a status that arrives on a draining connection counts as the server's. Takes half a second."""
+    speaker = Speaker(CODE.UNAVAILABLE, words, leaves=leaves, trailing=trailing)
+    async with calling(speaker, RETRIED if "retry" in how else None) as (stub, _):
+        assert await call(stub, **how).code() is CODE.UNAVAILABLE
     assert speaker.requests == 1

@@ -14,6 +14,8 @@ import grpc
 import grpc.aio
 import pytest
 
+from tests.aio.conftest import RETRYING
+from tests.aio.trying import finish
 from tests.echo import Message
 
 GZIP = grpc.Compression.Gzip
@@ -25,21 +27,9 @@ async def later(*texts):
         yield Message(text=text)
 
 
-def call_all(stub, text="a", **how):
-    """Make one call of each arity."""
-    return {
-        "Unary": stub.Unary(Message(text=text), **how),
-        "Down": stub.Down(Message(text=text, count=2), **how),
-        "Up": stub.Up(later(text, text), **how),
-        "Both": stub.Both(later(text, text), **how),
-    }
-
-
-async def answer(call):
-    """Return a call's response as text, or a stream as a list of texts."""
-    if isinstance(call, grpc.aio.UnaryUnaryCall | grpc.aio.StreamUnaryCall):
-        return (await call).text
-    return [response.text async for response in call]
+def make(stub, method):
+    """Make a call that is answered as `ANSWERS` says."""
+    return getattr(stub, method)(Message(text="a", count=2) if method in ("Unary", "Down") else later("a", "a"))
 
 
 ANSWERS = {"Unary": "a", "Down": ["a", "a"], "Up": "aa", "Both": ["a", "a"]}
@@ -47,23 +37,9 @@ ARITIES = pytest.mark.parametrize("method", ANSWERS)
 
 
 @ARITIES
-async def test_after_the_end(stub, method):
-    """CH-1: a finished call's asyncio methods return its result."""
-    call = call_all(stub)[method]
-    await answer(call)
-    assert call.time_remaining() is None
-    assert isinstance(await call.initial_metadata(), grpc.aio.Metadata)
-    assert isinstance(await call.trailing_metadata(), grpc.aio.Metadata)
-    assert isinstance(await call.debug_error_string(), str | None)
-    assert await call.wait_for_connection() is None
-    assert isinstance(repr(call), str)
-    assert isinstance(str(call), str)
-
-
-@ARITIES
-async def test_questions_before_the_end(stub, method):
-    """CH-1: a new call is neither done nor cancelled, has a `repr`, and is an instance of grpc's own call class."""
-    call = call_all(stub)[method]
+async def test_questions(stub, method):
+    """CH-1: a new call is neither done nor cancelled and has grpc's own type; a finished call returns its result."""
+    call = make(stub, method)
     kinds = {
         "Unary": grpc.aio.UnaryUnaryCall,
         "Down": grpc.aio.UnaryStreamCall,
@@ -76,18 +52,21 @@ async def test_questions_before_the_end(stub, method):
     assert not call.done()
     assert not call.cancelled()
     assert isinstance(repr(call), str)
-    await answer(call)
+    await finish(call)
+    assert call.time_remaining() is None
+    assert isinstance(await call.initial_metadata(), grpc.aio.Metadata)
+    assert isinstance(await call.trailing_metadata(), grpc.aio.Metadata)
+    assert isinstance(await call.debug_error_string(), str | None)
+    assert await call.wait_for_connection() is None
+    assert isinstance(repr(call), str)
+    assert isinstance(str(call), str)
 
 
 async def test_await_twice(stub):
     """CH-1: a single response can be awaited more than once, even by two tasks at the same time."""
     for call in (stub.Unary(Message(text="x")), stub.Up(later("x"))):
-        both = await asyncio.gather(call_again(call), call_again(call))
-        assert [response.text for response in (*both, await call)] == ["x"] * 3
-
-
-async def call_again(call):
-    return await call
+        assert await asyncio.gather(finish(call), finish(call)) == ["x"] * 2
+        assert (await call).text == "x"
 
 
 async def test_code_before_the_answer_is_awaited(stub):
@@ -103,14 +82,14 @@ async def test_code_before_the_answer_is_awaited(stub):
 )
 async def test_request_iterators(stub, method, requests):
     """CH-1: requests can come from an asynchronous iterator, an iterator or a list."""
-    assert await answer(getattr(stub, method)(requests())) == ANSWERS[method]
+    assert await finish(getattr(stub, method)(requests())) == ANSWERS[method]
 
 
 async def test_arguments_by_position(stub):
     """CH-1: methods that take a stream of requests accept all arguments by position, as in grpcio."""
     how = (5, (("key", "value"),), None, True, GZIP)
-    assert await answer(stub.Up(later("a", "a"), *how)) == "aa"
-    assert await answer(stub.Both(later("a", "a"), *how)) == ["a", "a"]
+    assert await finish(stub.Up(later("a", "a"), *how)) == "aa"
+    assert await finish(stub.Both(later("a", "a"), *how)) == ["a", "a"]
 
 
 async def test_arguments_by_keyword_only(stub):
@@ -146,7 +125,7 @@ async def test_write_and_read(stub):
 async def test_reader_and_writer_tasks(stub):
     """CH-1: one task can write while another, which started first, reads."""
     call = stub.Both()
-    reading = asyncio.create_task(answer(call))
+    reading = asyncio.create_task(finish(call))
     await asyncio.sleep(0)
     for text in "abc":
         await call.write(Message(text=text))
@@ -169,7 +148,7 @@ async def test_write_after_done_writing(stub, method):
     await call.done_writing()
     with pytest.raises(asyncio.InvalidStateError):
         await call.write(Message(text="b"))
-    assert await answer(call) == ANSWERS[method][:1]
+    assert await finish(call) == ANSWERS[method][:1]
     assert await call.code() is grpc.StatusCode.OK
     with pytest.raises(asyncio.InvalidStateError):
         await call.write(Message(text="b"))
@@ -183,13 +162,14 @@ async def test_write_beside_an_iterator(stub, method):
         await call.write(Message())
     with pytest.raises(grpc.aio.UsageError, match="may not be mixed"):
         await call.done_writing()
-    assert await answer(call) == ANSWERS[method]
+    assert await finish(call) == ANSWERS[method]
 
 
 @pytest.mark.parametrize("method", ["Down", "Both"])
-async def test_read_beside_iteration(stub, method):
-    """CH-1: `read()` raises UsageError once iteration over the call has started."""
-    call = call_all(stub)[method]
+async def test_read_beside_iteration(stub, kind, server, method):
+    """CH-1: `read()` raises UsageError once iteration over the call has started, also in its later attempts."""
+    server.servicer.fails = 2 if kind is RETRYING else 0
+    call = make(stub, method)
     responses = aiter(call)
     with pytest.raises(grpc.aio.UsageError, match="may not be mixed"):
         await call.read()
@@ -201,9 +181,10 @@ async def test_read_beside_iteration(stub, method):
 
 
 @pytest.mark.parametrize("method", ["Down", "Both"])
-async def test_iteration_beside_read(stub, method):
-    """CH-1: iterating over a call raises UsageError once `read()` has been called."""
-    call = call_all(stub)[method]
+async def test_iteration_beside_read(stub, kind, server, method):
+    """CH-1: iterating over a call raises UsageError once `read()` has been called, also in its later attempts."""
+    server.servicer.fails = 2 if kind is RETRYING else 0
+    call = make(stub, method)
     reading = asyncio.create_task(call.read())
     await asyncio.sleep(0)
     with pytest.raises(grpc.aio.UsageError, match="may not be mixed"):

@@ -8,38 +8,15 @@ from __future__ import annotations
 
 import asyncio
 
-import grpc
 import grpc.aio
 import pytest
 
 from grpc_backoff.testing.front import FlakyFront
+from tests.aio.trying import CODE, METHODS, REQUEST_STREAMS, failing, finish, is_cancelled, make
 from tests.echo import EchoStub, Message
 from tests.sync.service import TRAILING
 
-CODE = grpc.StatusCode
-METHODS = pytest.mark.parametrize("method", ["Unary", "Down", "Up", "Both"])
-RESPONSE_STREAMS = {"Down", "Both"}
-
-
-def make(stub, method, text="hang", **how):
-    """Make a call whose request has this text."""
-    request = Message(text=text, count=1)
-    return getattr(stub, method)(request if method in {"Unary", "Down"} else [request], **how)
-
-
-async def finish(call, method):
-    """Return the call's response, or a list of its responses, when the call has ended."""
-    if method in RESPONSE_STREAMS:
-        return [response async for response in call]
-    return await call
-
-
-async def outcome(call, method):
-    """Return the error that a call raises."""
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        async with asyncio.timeout(30):
-            await finish(call, method)
-    return caught.value
+HANG = ["hang"]
 
 
 @pytest.fixture
@@ -54,9 +31,9 @@ async def nowhere():
 async def test_deadline_without_a_connection(kind, nowhere, method):
     """CH-3: if a call's deadline expires without a connection, all of the call's methods report DEADLINE_EXCEEDED."""
     async with kind.insecure_channel(nowhere) as channel:
-        call = make(EchoStub(channel), method, timeout=0.2, wait_for_ready=True)
-        error = await outcome(call, method)
-        assert (await call.details()) == error.details()
+        call = make(EchoStub(channel), method, HANG, timeout=0.2, wait_for_ready=True)
+        error = await failing(call)
+        assert (error.code(), await call.details()) == (CODE.DEADLINE_EXCEEDED, error.details())
         assert isinstance(await call.initial_metadata(), grpc.aio.Metadata)
         assert isinstance(await call.trailing_metadata(), grpc.aio.Metadata)
         with pytest.raises(grpc.aio.AioRpcError):
@@ -66,28 +43,23 @@ async def test_deadline_without_a_connection(kind, nowhere, method):
 @METHODS
 async def test_cancel_at_once(stub, method):
     """CH-1: a call that is cancelled right after it was made raises CancelledError, and its code is CANCELLED."""
-    call = make(stub, method)
+    call = make(stub, method, HANG)
     assert call.cancel()
-    assert not call.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await finish(call, method)
-    assert call.cancelled()
-    assert call.done()
-    assert await call.code() is CODE.CANCELLED
-    assert await call.details() == "Locally cancelled by application!"
+        await finish(call)
+    await is_cancelled(call)
 
 
 @METHODS
 async def test_cancel_the_task(stub, server, method):
     """CH-1: cancelling the task that awaits the call cancels the call."""
-    call = make(stub, method)
-    task = asyncio.create_task(finish(call, method))
+    call = make(stub, method, HANG)
+    task = asyncio.create_task(finish(call))
     assert await asyncio.to_thread(server.servicer.hanging.wait, 20)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await call.code() is CODE.CANCELLED
-    assert call.cancelled()
+    await is_cancelled(call)
     assert await asyncio.to_thread(server.servicer.cancelled.wait, 20)
 
 
@@ -95,19 +67,14 @@ async def test_cancel_the_task(stub, server, method):
 async def test_cancel_without_a_connection(kind, nowhere, method):
     """CH-3: cancelling the task that awaits a pending call cancels the call."""
     async with kind.insecure_channel(nowhere) as channel:
-        call, seen = make(EchoStub(channel), method, wait_for_ready=True), []
+        call, seen = make(EchoStub(channel), method, HANG, wait_for_ready=True), []
         call.add_done_callback(seen.append)
-        task = asyncio.create_task(finish(call, method))
+        task = asyncio.create_task(finish(call))
         await asyncio.sleep(0.05)
         assert task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await call.code() is CODE.CANCELLED
-        assert await call.details() == "Locally cancelled by application!"
-        assert isinstance(await call.trailing_metadata(), grpc.aio.Metadata)
-        assert call.cancelled()
-        assert call.done()
-        assert not call.cancel()
+        await is_cancelled(call)
         assert [one is call for one in seen] == [True]
 
 
@@ -128,7 +95,7 @@ async def test_cancelled_question(stub):
 async def test_cancel_one_of_two_that_await(stub, server):
     """CH-1: if two tasks await a call, cancelling one of them cancels the call and the other task."""
     call = stub.Unary(Message(text="hang"))
-    first, second = (asyncio.create_task(finish(call, "Unary")) for _ in range(2))
+    first, second = (asyncio.create_task(finish(call)) for _ in range(2))
     assert await asyncio.to_thread(server.servicer.hanging.wait, 20)
     first.cancel()
     await asyncio.wait([first, second], timeout=20)
@@ -136,21 +103,11 @@ async def test_cancel_one_of_two_that_await(stub, server):
     assert second.cancelled()
 
 
-async def test_write_to_a_failed_call(stub):
-    """CH-1: writing to a failed call raises InvalidStateError."""
-    call = stub.Both()
-    await call.write(Message(text="abort"))
-    assert await call.code() is CODE.FAILED_PRECONDITION
-    with pytest.raises(asyncio.InvalidStateError):
-        await call.write(Message())
-    await call.done_writing()  # does nothing
-
-
 @METHODS
 @pytest.mark.parametrize("text", ["abort", "hang"])
 async def test_questions_asked_before_the_end(stub, method, text):
     """CH-1: tasks that already await the status or metadata get it when the call ends, even if it is cancelled."""
-    call = make(stub, method, text)
+    call = make(stub, method, [text])
     asking = {
         question: asyncio.create_task(getattr(call, question)())
         for question in ("code", "details", "trailing_metadata", "initial_metadata", "debug_error_string")
@@ -159,8 +116,8 @@ async def test_questions_asked_before_the_end(stub, method, text):
     if text == "hang":
         call.cancel()
     async with asyncio.timeout(30):
-        if method in RESPONSE_STREAMS and text == "abort":
-            await outcome(call, method)
+        if hasattr(call, "read") and text == "abort":
+            await failing(call)
         answers = dict(zip(asking, await asyncio.gather(*asking.values()), strict=True))
     assert answers["code"] is (CODE.CANCELLED if text == "hang" else CODE.FAILED_PRECONDITION)
     assert answers["details"] == ("Locally cancelled by application!" if text == "hang" else "not now")
@@ -169,7 +126,7 @@ async def test_questions_asked_before_the_end(stub, method, text):
     assert text == "hang" or set(TRAILING) <= set(answers["trailing_metadata"])
 
 
-@pytest.mark.parametrize("method", ["Up", "Both"])
+@REQUEST_STREAMS
 async def test_cancelled_writer_without_a_connection(kind, nowhere, method):
     """CH-1: a write that is cancelled while the call waits leaves the call as it was; the request is not sent."""
     async with kind.insecure_channel(nowhere) as channel:
@@ -184,18 +141,21 @@ async def test_cancelled_writer_without_a_connection(kind, nowhere, method):
 @METHODS
 async def test_callback_that_cannot_be_called(stub, method):
     """CH-1: a done callback that cannot be called is refused at once."""
-    call = make(stub, method)
+    call = make(stub, method, HANG)
     with pytest.raises(TypeError, match="the first argument must be callable"):
         call.add_done_callback(None)
     call.cancel()
 
 
-@pytest.mark.parametrize("method", ["Up", "Both"])
-async def test_writer_of_a_cancelled_call(stub, method):
-    """CH-1: `write()` on a cancelled call raises InvalidStateError, and `done_writing()` does nothing."""
+@REQUEST_STREAMS
+@pytest.mark.parametrize("text", ["abort", "hang"])
+async def test_writer_of_a_call_that_has_ended(stub, method, text):
+    """CH-1: `write()` on a failed or cancelled call raises InvalidStateError, and `done_writing()` does nothing."""
     call = getattr(stub, method)()
-    await call.write(Message())
-    call.cancel()
+    await call.write(Message(text=text))
+    if text == "hang":
+        call.cancel()
+    assert await call.code() is (CODE.CANCELLED if text == "hang" else CODE.FAILED_PRECONDITION)
     with pytest.raises(asyncio.InvalidStateError):
         await call.write(Message())
     await call.done_writing()
@@ -204,11 +164,11 @@ async def test_writer_of_a_cancelled_call(stub, method):
 @METHODS
 async def test_a_cancelled_call_again(stub, server, method):
     """CH-1: `wait_for_connection()` and `read()` on a cancelled call raise CancelledError each time."""
-    call = make(stub, method)
+    call = make(stub, method, HANG)
     assert await asyncio.to_thread(server.servicer.hanging.wait, 20)
     call.cancel()
     for _ in range(2):
-        for ask in (call.wait_for_connection, *([call.read] if method in RESPONSE_STREAMS else [])):
+        for ask in (call.wait_for_connection, *([call.read] if hasattr(call, "read") else [])):
             with pytest.raises(asyncio.CancelledError):
                 await ask()
 
@@ -216,8 +176,8 @@ async def test_a_cancelled_call_again(stub, server, method):
 @METHODS
 async def test_a_failed_call_again(stub, method):
     """CH-1: a failed call raises its error each time it is awaited or read, and from `wait_for_connection()`."""
-    call = make(stub, method, "abort")
-    for ask in [call.read] * 2 if method in RESPONSE_STREAMS else [lambda: finish(call, method)] * 2:
+    call = make(stub, method, ["abort"])
+    for ask in [call.read] * 2 if hasattr(call, "read") else [lambda: finish(call)] * 2:
         with pytest.raises(grpc.aio.AioRpcError):
             await ask()
     with pytest.raises(grpc.aio.AioRpcError) as caught:

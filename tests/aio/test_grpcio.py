@@ -15,16 +15,10 @@ from tests.echo import EchoStub, Message
 from tests.sync.service import INITIAL, TRAILING, Echo, place
 
 
-async def ended(text, *, cancel=False):
-    """Make a call with grpcio alone and wait for its end; return it with the error that its caller got, or None."""
-    with place() as server:
-        async with grpc.aio.insecure_channel(server.target) as channel:
-            return await outcome(channel, server, text, cancel)
-
-
-async def outcome(channel, server, text, cancel):
+async def ended(server, channel, text):
+    """Make a call; cancel it if it hangs; return it, when it has ended, with the error that its caller got, or None."""
     call = EchoStub(channel).Unary(Message(text=text), timeout=30)
-    if cancel:
+    if text == "hang":
         assert await asyncio.to_thread(server.servicer.hanging.wait, 20)
         call.cancel()
     try:
@@ -38,45 +32,31 @@ async def outcome(channel, server, text, cancel):
 
 
 @pytest.mark.parametrize(
-    ("text", "cancel", "ok", "cancelled_here"),
+    ("text", "code", "details", "initial", "trailing"),
     [
-        ("a", False, True, False),
-        ("abort", False, False, False),
-        ("cancelled", False, False, False),
-        ("hang", True, False, True),
+        ("a", CODE.OK, "", (), ()),
+        ("metadata", CODE.OK, "", INITIAL, TRAILING),
+        ("abort", CODE.FAILED_PRECONDITION, "not now", (), TRAILING),
+        ("cancelled", CODE.CANCELLED, "the server's own", (), ()),
+        ("hang", CODE.CANCELLED, CANCELLED_DETAILS, (), ()),
     ],
 )
-async def test_how_it_ended(text, cancel, ok, cancelled_here):
-    """CH-1: a finished call tells whether it was OK, and whether this side or the server cancelled it."""
-    call, _ = await ended(text, cancel=cancel)
-    assert (core_call(call).is_ok(), is_cancelled_here(call)) == (ok, cancelled_here)
+async def test_how_it_ended(server, text, code, details, initial, trailing):
+    """CH-1: a finished call tells its status, as its caller gets it, and whether this side or the server cancelled it.
 
-
-async def test_status_of_a_failure():
-    """CH-1: `status_of` returns the code, details and metadata that the caller of a failed call gets."""
-    call, told = await ended("abort")
+    This library's cancelled calls have the same details as grpcio's.
+    """
+    async with grpc.aio.insecure_channel(server.target) as channel:
+        call, told = await ended(server, channel, text)
+    assert (core_call(call).is_ok(), is_cancelled_here(call)) == (code is CODE.OK, text == "hang")
     read = status_of(call)
-    assert read.code() is told.code() is CODE.FAILED_PRECONDITION
-    assert read.details() == told.details() == "not now"
-    assert [*read.trailing_metadata()] == [*told.trailing_metadata()] == [*TRAILING]
-    assert [*read.initial_metadata()] == [*told.initial_metadata()]
-    assert read.debug_error_string() == told.debug_error_string()
-
-
-async def test_status_of_an_answer():
-    """CH-1: `status_of` returns OK for a successful call, with its initial and trailing metadata."""
-    call, _ = await ended("metadata")
-    read = status_of(call)
-    assert (read.code(), read.details()) == (CODE.OK, "")
-    assert [*read.initial_metadata()] == [*INITIAL]
-    assert [*read.trailing_metadata()] == [*TRAILING]
-
-
-async def test_what_grpcio_says_of_a_cancelled_call():
-    """CH-1: this library's cancelled calls have the same details as grpcio's."""
-    call, _ = await ended("hang", cancel=True)
-    assert await call.details() == CANCELLED_DETAILS
-    assert status_of(call).code() is CODE.CANCELLED
+    assert (read.code(), read.details()) == (code, details)
+    assert ([*read.initial_metadata()], [*read.trailing_metadata()]) == ([*initial], [*trailing])
+    assert (await call.code(), await call.details()) == (code, details)
+    if told is not None:
+        assert (told.code(), told.details()) == (code, details)
+        assert [*told.trailing_metadata()] == [*trailing]
+        assert read.debug_error_string() == told.debug_error_string()
 
 
 def failed(code, debug):

@@ -14,8 +14,9 @@ import pytest
 import grpc_backoff
 from grpc_backoff import aio
 from grpc_backoff.aio import interceptor_channel
-from tests.aio.test_drop_in_calls import ANSWERS, answer, call_all
-from tests.both_apis.interceptors import for_asyncio, looking, notes
+from tests.aio.test_drop_in_calls import ANSWERS, make
+from tests.aio.trying import finish
+from tests.both_apis.interceptors import notes
 from tests.echo import EchoStub, Message, serving
 
 NAMES = {
@@ -37,20 +38,11 @@ def through(server):
     return [value for key, value in server.servicer.pairs[-1] if key == "through"]
 
 
-async def answered(stub, method):
-    """Make one call of each arity; return the response of `method` and cancel the other calls."""
-    calls = call_all(stub)
-    found = await answer(calls.pop(method))
-    for other in calls.values():
-        other.cancel()
-    return found
-
-
-@pytest.mark.parametrize("make", [grpc.aio.insecure_channel, aio.insecure_channel])
-async def test_they_hold_what_was_given(make):
+@pytest.mark.parametrize("api", [grpc.aio, aio])
+async def test_they_hold_what_was_given(api):
     """CH-1: each attribute is a real list, with the interceptors of its kind that the channel was created with."""
     given = notes([], "one", "two")
-    channel = make("127.0.0.1:1", interceptors=given)
+    channel = api.insecure_channel("127.0.0.1:1", interceptors=given)
     for position, name in enumerate(NAMES.values()):
         assert type(getattr(channel, name)) is list
         assert getattr(channel, name) == [given[position], given[position + 4]]
@@ -59,16 +51,14 @@ async def test_they_hold_what_was_given(make):
 
 @ARITIES
 async def test_appended_later(channel, server, method):
-    """CH-1: an interceptor that is appended to a channel in use applies to the next call on an existing stub."""
+    """CH-1: an interceptor that is appended to a channel in use applies to the next call of its own arity."""
     noted = []
     stub = EchoStub(channel)
-    await answered(stub, method)
+    await finish(make(stub, method))
     add(channel, noted, "late")
-    server.servicer.pairs.clear()
-    assert await answer(call_all(stub)[method]) == ANSWERS[method]
-    path = f"/echo.v1.Echo/{method}".encode()
-    assert [seen for _, seen in noted].count(path) == 1
-    assert any(("through", "late") in metadata for metadata in server.servicer.pairs)
+    assert await finish(make(stub, method)) == ANSWERS[method]
+    assert noted == [("late", f"/echo.v1.Echo/{method}".encode())]
+    assert through(server) == ["late"]
 
 
 async def test_order(channel, server):
@@ -89,16 +79,6 @@ async def test_order(channel, server):
     assert through(server) == []
 
 
-async def test_one_arity_alone(channel, server):
-    """CH-1: an interceptor of one kind runs only for calls of its own arity."""
-    noted = []
-    channel._unary_unary_interceptors.append(notes(noted, "mine")[0])
-    stub = EchoStub(channel)
-    for method, call in call_all(stub).items():
-        assert await answer(call) == ANSWERS[method]
-    assert noted == [("mine", b"/echo.v1.Echo/Unary")]
-
-
 @pytest.mark.parametrize("kind_of_list", [list, tuple])
 async def test_assigned(kind, server, kind_of_list):
     """CH-1: a list can be assigned, for example that of another channel, as Bigtable's swappable channel does.
@@ -111,8 +91,8 @@ async def test_assigned(kind, server, kind_of_list):
         for name in NAMES.values():
             setattr(new, name, kind_of_list(getattr(old, name)))
         stub = EchoStub(new)
-        for method, call in call_all(stub).items():
-            assert await answer(call) == ANSWERS[method]
+        for method, expected in ANSWERS.items():
+            assert await finish(make(stub, method)) == expected
     assert sorted(noted) == sorted(("old", f"/echo.v1.Echo/{method}".encode()) for method in ANSWERS)
 
 
@@ -133,19 +113,6 @@ async def test_on_a_closed_channel(kind, server):
         add(channel, [], "late")
     with pytest.raises(grpc.aio.UsageError, match=r"[Cc]losed"):
         await stub.Unary(Message())
-
-
-async def test_waits_and_fails_are_seen():
-    """CH-3: an interceptor that was added later sees the wait as part of the call, and the call's final error."""
-    seen = []
-    async with aio.insecure_channel("127.0.0.1:1") as channel:
-        stub = EchoStub(channel)
-        channel._unary_unary_interceptors.append(for_asyncio(looking(seen))[0])
-        with pytest.raises(aio.NoConnectionError):
-            await stub.Unary(Message())
-        with pytest.raises(aio.NoConnectionError):
-            await stub.Unary(Message(), timeout=0.05, wait_for_ready=True)
-    assert seen == [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED]
 
 
 async def test_a_method_that_is_retried_otherwise(server):
@@ -186,40 +153,53 @@ class Passing(Own):
         return getattr(self.inner, name)
 
 
-@pytest.mark.parametrize("own", [Own, Passing])
-async def test_a_class_of_somebody_elses(monkeypatch, own):
-    """CH-1: if grpc's constructor is replaced by one that returns a wrapped channel, calls go through the wrapper."""
-    calls, noted = [], []
-    plain = grpc.aio.insecure_channel
-    monkeypatch.setattr(grpc.aio, "insecure_channel", lambda *args, **kwargs: own(plain(*args, **kwargs), calls))
+def wrapper(plain, noted):
+    """Return a constructor that adds interceptors."""
+
+    def make(*args, interceptors=(), **how):
+        return plain(*args, interceptors=[*notes(noted, "wrapper"), *(interceptors or ())], **how)
+
+    return make
+
+
+class Proxy:
+    """A constructor that compares equal to grpc's own, such as one made by `wrapt`."""
+
+    def __init__(self, plain, noted):
+        self.plain = plain
+        self.make = wrapper(plain, noted)
+
+    def __eq__(self, other):
+        return other is self.plain or other is self
+
+    def __hash__(self):
+        return hash(self.plain)
+
+    def __call__(self, *args, **how):
+        return self.make(*args, **how)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda plain, noted: lambda *args, **how: Own(plain(*args, **how), noted),
+        lambda plain, noted: lambda *args, **how: Passing(plain(*args, **how), noted),
+        wrapper,
+        Proxy,
+    ],
+    ids=["a class of its own", "a class that delegates", "wrapper", "proxy"],
+)
+async def test_a_constructor_in_the_place_of_grpcs(monkeypatch, wrap):
+    """CH-1: what replaces grpc's constructor, even after a channel was made, is not bypassed and sees a call once."""
+    await aio.insecure_channel("127.0.0.1:1").close()
+    noted, mine = [], []
+    monkeypatch.setattr(grpc.aio, "insecure_channel", wrap(grpc.aio.insecure_channel, noted))
     async with (
         serving() as port,
-        aio.insecure_channel(f"127.0.0.1:{port}", interceptors=notes(noted, "mine")) as channel,
+        aio.insecure_channel(f"127.0.0.1:{port}", interceptors=notes(mine, "mine")) as channel,
     ):
         assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
-    assert calls == ["/echo.v1.Echo/Unary"]
-    assert noted == [("mine", b"/echo.v1.Echo/Unary")]
-
-
-async def test_the_others_place(monkeypatch):
-    """CH-1: a proxy that compares equal to grpc's constructor, such as one made by `wrapt`, is not bypassed."""
-    noted = []
-    plain = grpc.aio.insecure_channel
-
-    class Proxy:
-        def __eq__(self, other):
-            return other is plain or other is self
-
-        def __hash__(self):
-            return hash(plain)
-
-        def __call__(self, *args, interceptors=(), **kwargs):
-            return plain(*args, interceptors=[*notes(noted, "proxy"), *interceptors], **kwargs)
-
-    monkeypatch.setattr(grpc.aio, "insecure_channel", Proxy())
-    async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        await EchoStub(channel).Unary(Message())
-    assert noted == [("proxy", b"/echo.v1.Echo/Unary")]
+    assert (len(noted), len(mine)) == (1, 1)
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -229,12 +209,7 @@ async def test_assigned_to_grpc(monkeypatch, wrapped):
     for name in ("insecure_channel", "secure_channel"):
         monkeypatch.setattr(grpc.aio, name, getattr(grpc_backoff.aio, name))
     if wrapped:
-        ours = grpc.aio.insecure_channel
-
-        def wrapper(*args, interceptors=(), **kwargs):
-            return ours(*args, interceptors=[*notes(noted, "wrapper"), *(interceptors or ())], **kwargs)
-
-        monkeypatch.setattr(grpc.aio, "insecure_channel", wrapper)
+        monkeypatch.setattr(grpc.aio, "insecure_channel", wrapper(grpc.aio.insecure_channel, noted))
     async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         assert isinstance(channel, aio.Channel)
         assert (await EchoStub(channel).Unary(Message(text="a"))).text == "a"
@@ -251,18 +226,6 @@ async def test_refused_whatever_was_accepted(bad):
             grpc.aio.insecure_channel("127.0.0.1:1", [("grpc.anything", bad)])
         with pytest.raises(TypeError):
             aio.insecure_channel("127.0.0.1:1", [("grpc.anything", bad)])
-
-
-async def test_wrapped_after_a_channel_was_made(monkeypatch):
-    """CH-1: a wrapper that replaces grpc's constructor later applies to the next channel."""
-    await aio.insecure_channel("127.0.0.1:1").close()
-    plain, (noted, *_) = grpc.aio.insecure_channel, notes([], "late")
-    monkeypatch.setattr(
-        grpc.aio, "insecure_channel", lambda *args, **how: plain(*args, **how | {"interceptors": [noted]})
-    )
-    channel = aio.insecure_channel("127.0.0.1:1")
-    assert channel._unary_unary_interceptors == [noted]
-    await channel.close()
 
 
 async def test_the_table_of_what_grpc_accepts_is_bounded():
@@ -291,11 +254,11 @@ async def test_write_and_read(intercepted):
     assert await call.code() is grpc.StatusCode.OK
 
 
-@pytest.mark.parametrize("method", ANSWERS)
+@ARITIES
 async def test_closed_in_the_same_tick(intercepted, method):
     """CB-10, CH-1: a call is cancelled even if the channel closes before its interceptors have started."""
-    call = call_all(EchoStub(intercepted))[method]
+    call = make(EchoStub(intercepted), method)
     await intercepted.close()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(answer(call), 20)
+        await finish(call)
     assert await call.code() is grpc.StatusCode.CANCELLED

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import ContextVar
+
+import pytest
 
 from grpc_backoff.aio.listeners import Listeners, tell
 from grpc_backoff.calls.events import CallSucceeded
@@ -12,16 +15,25 @@ from grpc_backoff.connection.events import Closed
 CLOSED = Closed(target="target", at=1.0, attempt=1, lived=None)
 
 
-def raises(_event):
-    raise ValueError("mine")
+@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
+async def test_each_is_told(caplog, error):
+    """CH-11: any exception from a listener is logged, and the other listeners still receive the event."""
 
+    def raises(_event):
+        raise error
 
-async def test_each_is_told(caplog):
-    """CH-11: an exception from a listener is logged, and the other listeners still receive the event."""
     heard = []
     tell([heard.append, raises, heard.append], CLOSED, asyncio.get_running_loop())
     assert heard == [CLOSED, CLOSED]
     assert "a listener of the channel to target raised" in caplog.text
+
+
+async def test_they_do_not_live_in_a_callers_context():
+    """CB-10: listeners run in a context of their own, which does not keep a caller's context alive."""
+    carried, seen = ContextVar("carried", default=None), []
+    carried.set("a request")
+    tell([lambda _: seen.append(carried.get())], CLOSED, asyncio.get_running_loop())
+    assert seen == [None]
 
 
 async def test_nothing_after_close(caplog):

@@ -35,8 +35,9 @@ def home():
 @KINDS
 @pytest.mark.parametrize("grace", [None, 0.2])
 @pytest.mark.parametrize("interceptors", [None, for_asyncio(go_on)], ids=["bare", "intercepted"])
-def test_made_before_and_closed_in_a_run(home, kind, grace, interceptors, caplog):
-    """CB-10: a channel created before `asyncio.run` can be closed inside it, as in grpcio, and logs nothing."""
+@pytest.mark.parametrize("asked", [False, True])
+def test_made_before_and_closed_in_a_run(home, kind, grace, interceptors, asked, caplog):
+    """CB-10: a channel created before `asyncio.run`, and asked to connect, can be closed inside it and logs nothing."""
     gc.collect()  # what other tests have left may log when it is collected
     caplog.clear()
 
@@ -45,23 +46,11 @@ def test_made_before_and_closed_in_a_run(home, kind, grace, interceptors, caplog
         await channel.close(grace)
 
     channel = kind.insecure_channel(NOBODY, interceptors=interceptors)
+    if asked:
+        channel.get_state(try_to_connect=True)
     asyncio.run(close())
     assert channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
     assert caplog.records == []
-
-
-@KINDS
-def test_made_before_and_asked_to_connect(home, kind):
-    """CB-10: a channel can be closed inside `asyncio.run` even if it was asked to connect before that."""
-
-    async def use():
-        async with channel:
-            pass
-
-    channel = kind.insecure_channel(NOBODY)
-    channel.get_state(try_to_connect=True)
-    asyncio.run(use())
-    assert channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
 
 
 @KINDS
@@ -118,56 +107,43 @@ def up(channel, **arguments):
     return EchoStub(channel).Up(iter([Message()]), timeout=30, **arguments)
 
 
-async def wait_for_ready(channel):
-    await unary(channel, wait_for_ready=True)
-
-
-async def fail_fast(channel):
-    await unary(channel)
-
-
-async def streaming(channel):
-    await up(channel)
-
-
-async def ready(channel):
-    await channel.channel_ready()
-
-
-async def watch(channel):
-    await channel.wait_for_state_change(grpc.ChannelConnectivity.IDLE)
-
-
 async def poll(channel):
     while channel.get_state(try_to_connect=True) is not grpc.ChannelConnectivity.READY:
         await asyncio.sleep(0.05)
 
 
-WAYS = [wait_for_ready, fail_fast, streaming, ready, watch]
+CALLS = {"wait_for_ready": lambda channel: unary(channel, wait_for_ready=True), "fail_fast": unary, "streaming": up}
+WATCH = {"watch": lambda channel: channel.wait_for_state_change(grpc.ChannelConnectivity.IDLE)}
+WAYS = CALLS | WATCH | {"ready": lambda channel: channel.channel_ready(), "poll": poll}
+
+
+async def use(channel, way):
+    async with asyncio.timeout(30):
+        await way(channel)
 
 
 HOWS = {"bare": {}, "intercepted": {"interceptors": for_asyncio(go_on)}, "retried": {"retry": "standard"}}
 
 
 @pytest.mark.parametrize("how", HOWS.values(), ids=HOWS)
-@pytest.mark.parametrize("way", [*WAYS, poll])
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_used_on_another_loop(home, way, how):
     """A channel used on another loop raises WrongLoopError at once; its own loop can still close it."""
     channel = aio.insecure_channel(NOBODY, **how)
     with pytest.raises(
         WrongLoopError, match=r"to 127.0.0.1:1 was created on another .* is not running.* asyncio.run\(\)"
     ):
-        asyncio.run(asyncio.wait_for(way(channel), 30))
+        asyncio.run(use(channel, way))
     home.run_until_complete(channel.close())
 
 
-@pytest.mark.parametrize("way", [wait_for_ready, fail_fast, streaming, watch])
+@pytest.mark.parametrize("way", (CALLS | WATCH).values(), ids=CALLS | WATCH)
 async def test_ready_and_used_on_another_loop(way):
     """WrongLoopError is raised even if the channel is READY on its own running loop, and nothing is sent."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         await channel.channel_ready()
         with pytest.raises(WrongLoopError, match="runs in another thread"):
-            await asyncio.to_thread(asyncio.run, asyncio.wait_for(way(channel), 30))
+            await asyncio.to_thread(asyncio.run, use(channel, way))
         await unary(channel)
 
 
@@ -196,14 +172,14 @@ async def test_state_from_another_thread():
         await asyncio.wait_for(channel.wait_for_state_change(grpc.ChannelConnectivity.IDLE), 30)
         await asyncio.wait_for(channel.channel_ready(), 30)
         assert await asyncio.to_thread(channel.get_state) is grpc.ChannelConnectivity.READY
-        await asyncio.to_thread(asyncio.run, asyncio.wait_for(poll(channel), 30))
+        await asyncio.to_thread(asyncio.run, use(channel, poll))
 
 
 async def test_dropped_after_another_loop_refused_it():
     """CB-10: a call that was rejected on another loop does not make the channel dial."""
     channel = aio.insecure_channel(NOBODY)
     with pytest.raises(WrongLoopError):
-        await asyncio.to_thread(asyncio.run, wait_for_ready(channel))
+        await asyncio.to_thread(asyncio.run, use(channel, CALLS["wait_for_ready"]))
     assert channel.connection_status().attempt == 0
     await channel.close()
     gc.collect()

@@ -1,70 +1,22 @@
-"""A channel's retry settings: its target's budget, policies by method, and a policy for one call."""
+"""A channel's retry settings (BP-2): policies by method, and a policy for one call."""
 
 from __future__ import annotations
 
 import json
-from contextvars import ContextVar
 
-import grpc
-import grpc.aio
 import pytest
 
-from grpc_backoff import (
-    OptionError,
-    PolicyWarning,
-    Reason,
-    RetryBudget,
-    aio,
-    parse_policy,
-)
-from tests.aio.retry_service import CODE, Say, answered, failing, peer
+from grpc_backoff import aio, parse_policy
+from tests.aio.retry_service import Say, peer
+from tests.aio.trying import failing, finish
 from tests.both_apis.interceptors import for_asyncio, go_on
-from tests.echo import EchoStub, Message, serving
+from tests.echo import Message
 
 __all__ = ["peer"]
 
 DOWN = Say()
 NEVER = [DOWN] * 1000
-STALE = Say(CODE.UNAUTHENTICATED, "stale token")
 QUICK = "retry: 2, delay: 1ms"
-CALLER = ContextVar("caller", default=None)
-
-
-# The budget (RT-9).
-
-
-async def test_budget(peer):
-    """RT-9: all channels to a target with the same budget share its tokens; each failure costs one."""
-    budget, words = RetryBudget(max_tokens=10, token_ratio=0.1), "retry: 2, delay: 1ms"
-    clients = [peer.client(words, retry_budget=budget) for _ in range(3)]
-    texts = [str(number) for number in range(4)]
-    peer.service.scripts = dict.fromkeys(texts, NEVER)
-    errors = [await failing(clients[number % 3].call(text)) for number, text in enumerate(texts)]
-    expected = [3, 2, 1, 1]  # of 10 tokens; no retries with 5 or fewer
-    assert [len(peer.service.tries[text]) for text in texts] == [error.attempts for error in errors] == expected
-    assert {error.reason for error in errors if error.attempts < 3} == {Reason.BUDGET}
-    assert "; gave up: the retry budget is used up (" in errors[-1].details()
-    other = peer.client("retry: 1, delay: 1ms", retry_budget=RetryBudget(10, 0.2))
-    assert (await failing(other.call("0"))).attempts == 2, "another budget is another matter"
-    assert (await failing(peer.client("retry: 1, delay: 1ms").call("0"))).attempts == 2, "none is no limit"
-
-
-@pytest.mark.parametrize("source", ["service config", "file"])
-async def test_budget_from(peer, source, tmp_path):
-    """RT-9: `retryThrottling` in a service config and `[retry_budget]` in the file set a budget too."""
-    how = {}
-    if source == "file":
-        how["config"] = tmp_path / "retry.toml"
-        how["config"].write_text("[retry_budget]\nmax_tokens = 2\ntoken_ratio = 0.1\n")
-    else:
-        throttling = {"retryThrottling": {"maxTokens": 2, "tokenRatio": 0.1}}
-        how["options"] = [("grpc.service_config", json.dumps(throttling))]
-    peer.service.scripts["a"] = NEVER
-    error = await failing(peer.client(QUICK, **how).call())
-    assert (error.attempts, error.reason) == (1, Reason.BUDGET)
-
-
-# Policies by method, and a policy for one call (BP-2).
 
 
 FILE = """
@@ -104,7 +56,7 @@ async def test_argument_over_service_config_over_file(peer, tmp_path, tries):
 async def test_previous_attempts_behind_a_core_that_retries(peer):
     """RT-10: if some methods have no policy, the core keeps its transparent retries, and attempts carry no number."""
     peer.service.scripts["a"] = [DOWN] * 2
-    await answered(peer.client({"echo.v1.Echo/Unary": QUICK}).call())
+    await finish(peer.client({"echo.v1.Echo/Unary": QUICK}).call())
     assert len(peer.service.tries["a"]) == 3
     assert [seen.before for seen in peer.service.tries["a"]] == [None] * 3
 
@@ -128,29 +80,3 @@ async def test_retrying(peer, tmp_path, interceptors, retry):
     peer.service.scripts["again"] = [DOWN]
     twice = aio.retrying(aio.retrying(client.stub.Unary, "retry: 9"), "retry: 1")
     assert (await twice(Message(text="again"), timeout=30)).text == "again"
-
-
-async def test_retrying_what_is_none():
-    """BP-2: `retrying` raises TypeError for a plain channel's method, and OptionError for an invalid policy."""
-    async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as plain:
-        with pytest.raises(TypeError, match=r"multicallable=grpc\.aio\._channel\.UnaryUnaryMultiCallable: expected"):
-            aio.retrying(EchoStub(plain).Unary, "retry: 1")
-    async with aio.insecure_channel("127.0.0.1:1") as channel:
-        method = EchoStub(channel).Unary
-        for wrong, message in (
-            ("standart", "did you mean 'standard'"),
-            ("retry: many", "retry=.many.: expected"),
-            ("retries: 5", "did you mean 'retry'"),
-            ("retry: 5, retry: 6", "'retry' is set twice"),
-            (None, "a RetryPolicy, a policy name, or a policy string"),
-            (5, "retry=5: expected"),
-            ("", "a policy string such as"),
-        ):
-            with pytest.raises(OptionError, match=message):
-                aio.retrying(method, wrong)
-        with pytest.warns(PolicyWarning, match="backoff has no effect without a delay") as caught:
-            aio.retrying(method, "retry: 5, backoff: exponential")
-        assert caught[0].filename == __file__
-        for not_a_method in (None, print, channel):
-            with pytest.raises(TypeError, match="expected a method of a stub on a grpc_backoff channel"):
-                aio.retrying(not_a_method, "retry: 1")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 
 from grpc_backoff import aio
 from grpc_backoff.aio.pending import PendingCalls
-from grpc_backoff.calls.machine import CancelRequested, ConnectionReady, Missed, NoConnection
+from grpc_backoff.calls.machine import ConnectionReady, Missed
 from tests.aio.test_waiting import QUICK, SLOW, front
 from tests.echo import EchoStub, Message
 
@@ -65,37 +64,6 @@ async def test_callback_that_raises(front, raised):
     assert [type(context["exception"]) for context in reported] == [raised]
     assert all(call.cancelled() for call in calls)
     assert len(channel._pending) == 0
-
-
-async def test_an_exception_of_one_call():
-    """CH-3: an exception in the step of one pending call does not keep the others waiting."""
-
-    class Waiting:
-        is_early = is_answered = False
-
-        def __init__(self, *, broken=False):
-            self.given = []
-            self.broken = broken
-
-        def feed(self, given):
-            if self.broken:
-                raise ValueError("mine")
-            self.given.append(given)
-            if isinstance(given, ConnectionReady):
-                pending.discard(self)
-
-    pending = PendingCalls("target", asyncio.get_running_loop())
-    pending.manager = SimpleNamespace(status=lambda: SimpleNamespace(last_error=None))
-    calls = [Waiting(), Waiting(broken=True), Waiting()]
-    for call in calls:
-        pending.add(call)
-    pending.release()
-    assert [call.given for call in calls] == [[ConnectionReady()], [], [ConnectionReady()]]
-    for notify, given in ((pending.fail, NoConnection()), (pending.cancel, CancelRequested())):
-        for call in calls:
-            pending.add(call)
-        notify()
-        assert [call.given[-1:] for call in calls] == [[given], [], [given]]
 
 
 async def test_a_connection_that_is_lost_while_calls_are_told():

@@ -6,9 +6,7 @@ import asyncio
 import random
 from types import SimpleNamespace
 
-import pytest
-
-from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, CoreRedial, Disconnected, State
+from grpc_backoff import AttemptStarted, Closed, Connected, CoreRedial, State
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
@@ -16,7 +14,7 @@ from grpc_backoff.pool.events import SlotClosed, SlotOpened, SlotRetiring, SlotS
 from grpc_backoff.pool.machine import Role
 from grpc_backoff.sharing.setup import PoolSetup
 from grpc_backoff.testing import Fails, FakeClock, ScriptedConnector, Succeeds
-from tests.aio.test_manager import Slot
+from tests.both_apis.managers import Slot
 
 
 class Connector(ScriptedConnector):
@@ -104,40 +102,6 @@ async def test_a_replacement():
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_a_replacement_backs_off():
-    """PO-3, CB-2: a replacement follows the schedule, and none of its events is reported twice."""
-    parts = Parts([Succeeds()], [Fails(), Fails(), Succeeds()])
-    parts.pool.want()
-    await parts.clock.advance(5)
-    parts.pool.refresh("moved")
-    await parts.clock.advance(10)
-
-    assert [event.at - 1005.0 for event in parts.events if type(event) is AttemptStarted][1:3] == [0.0, 1.0]
-    assert len(parts.kinds(AttemptFailed)) == 2
-    assert parts.gate.log == ["release", "release"], "no pending call has failed"
-    assert parts.pool.state is State.READY
-    await parts.close()
-
-
-@pytest.mark.parametrize("busy", [0, 1])
-async def test_a_loss_during_a_replacement(busy):
-    """PO-3: if the old connection is lost, the replacement is the attempt, also for calls that wait."""
-    parts = Parts([Succeeds()], [Succeeds(2.0)])
-    parts.pool.want()
-    await parts.clock.advance(5)
-    parts.pool.refresh("moved")
-    await parts.clock.advance(1)
-    parts.gate.waiting = busy
-    parts.connectors[0].connections[0].end()
-    await parts.clock.advance(0)
-    assert parts.pool.state is State.CONNECTING
-    assert parts.kinds(Disconnected) == [Disconnected]
-    await parts.clock.advance(5)
-    assert parts.pool.state is State.READY
-    assert [len(connector.attempts) for connector in parts.connectors] == [1, 1]
-    await parts.close()
-
-
 async def test_close_during_a_replacement():
     """PO-12: `close` ends the attempt of a replacement too; no timer and no task is left, and `Closed` comes last."""
     parts = Parts([Succeeds()], [Fails(), Succeeds(5.0)])
@@ -156,22 +120,3 @@ async def test_close_during_a_replacement():
     assert len(parts.events) == heard
     assert parts.kinds()[-1] is Closed
     assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-async def test_more_connections_for_more_calls():
-    """PO-8: a pool whose calls have to pick opens one more connection when all are full and uses the least used."""
-    parts = Parts([Succeeds()], [Succeeds()], max_connections=2, streams_per_connection=3)
-    connections = []
-    parts.pool.want()
-    await parts.clock.advance(5)
-    for _ in range(4):
-        connection = parts.pool.live_connection()
-        connection.core.running += 1
-        connections.append(connection)
-    await parts.clock.advance(1)
-    for _ in range(4):
-        connection = parts.pool.live_connection()
-        connection.core.running += 1
-        connections.append(connection)
-    assert sorted(each.core.running for each in set(connections)) == [4, 4]
-    await parts.close()

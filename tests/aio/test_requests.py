@@ -6,10 +6,11 @@ import asyncio
 import gc
 import weakref
 
-import grpc.aio
+import grpc
 import pytest
 
 from grpc_backoff import aio
+from tests.aio.trying import REQUEST_STREAMS, RETRY, finish
 from tests.echo import Echo, EchoStub, Message, serving
 
 
@@ -27,14 +28,11 @@ class Leaves(Echo):
             return
 
 
-async def read(call):
-    return [message async for message in call] if hasattr(call, "read") else await call
-
-
 @pytest.mark.parametrize("ready", [False, True])
-@pytest.mark.parametrize("method", ["Up", "Both"])
-async def test_an_iterator_that_waits_ends_with_its_call(method, ready):
-    """CB-10: when a call ends, its request iterator is closed and takes no more items; no task or call is left."""
+@pytest.mark.parametrize("retry", [None, RETRY])
+@REQUEST_STREAMS
+async def test_an_iterator_that_waits_ends_with_its_call(method, retry, ready):
+    """CB-10, RT-8: when a call ends, its request iterator is closed and not read again; no task or call is left."""
     queue, ended = asyncio.Queue(), asyncio.Event()
 
     async def requests():
@@ -44,12 +42,12 @@ async def test_an_iterator_that_waits_ends_with_its_call(method, ready):
         finally:
             ended.set()
 
-    async with serving(Leaves()) as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with serving(Leaves()) as port, aio.insecure_channel(f"127.0.0.1:{port}", retry=retry) as channel:
         if ready:
             await channel.channel_ready()
         await queue.put(Message(text="x"))
         call = getattr(EchoStub(channel), method)(requests())
-        await asyncio.wait_for(read(call), 10)
+        await finish(call)
         await asyncio.wait_for(ended.wait(), 5)
         await queue.put(Message(text="y"))
         await asyncio.sleep(0)
@@ -60,22 +58,3 @@ async def test_an_iterator_that_waits_ends_with_its_call(method, ready):
         del call
         gc.collect()
         assert gone() is None
-
-
-async def test_an_iterator_that_is_over_first():
-    """CH-1: a call works normally if its request iterator ends first and is cancelled if the iterator raises."""
-
-    async def requests(*texts, error=None):
-        for text in texts:
-            yield Message(text=text)
-        if error is not None:
-            raise error
-
-    async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        await channel.channel_ready()
-        stub = EchoStub(channel)
-        assert (await stub.Up(requests("a", "b"))).text == "ab"
-        for error in (ValueError("mine"), asyncio.CancelledError()):
-            with pytest.raises(asyncio.CancelledError):
-                await stub.Up(requests("a", error=error))
-        assert (await stub.Up(iter([Message(text="c")]))).text == "c"

@@ -18,11 +18,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import AttemptFailed, AttemptStarted, BackoffReset, Closed, Connected, Disconnected, State, aio
+from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, Disconnected, State, aio
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.aio.shares import Share, _shared_pools
-from grpc_backoff.connection import machine
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.sharing import registry
 from grpc_backoff.sharing.registry import SCHEDULES
@@ -121,12 +120,13 @@ async def test_idle_until_asked(front):
 
 
 async def test_a_channel_is_told_of_a_connection_that_stands(front):
-    """SH-7: a channel that joins a connection gets one `Connected` event with `joined` set, under its own key."""
+    """SH-7: a channel that joins a connection sends calls at once and gets one `Connected` event, with `joined` set."""
     async with aio.insecure_channel(front.target, FAST) as first:
         await called(first)
         heard = []
         async with aio.insecure_channel(front.target, FAST, listeners=[heard.append]) as second:
             await called(second)
+            assert second.get_state() is READY
             (joined,) = heard
             assert (type(joined), joined.joined, joined.channel) == (Connected, True, second._share.key)
             await front.break_all()
@@ -146,14 +146,6 @@ async def test_a_channel_is_not_told_of_a_connection_that_has_ended(front):
             await asyncio.sleep(0.01)
             assert [type(event) for event in heard] == [Disconnected]
             assert second.get_state() is IDLE
-
-
-async def test_a_call_asks(front):
-    """SH-7: if another channel with its key is READY, a new channel sends a call at once, and becomes READY too."""
-    async with aio.insecure_channel(front.target) as first, aio.insecure_channel(front.target) as second:
-        await called(first)
-        await called(second)
-        assert second.get_state() is READY
 
 
 @pytest.mark.parametrize("grace", [None, 0.2])
@@ -275,53 +267,9 @@ async def test_interceptors_and_retries_are_the_channels_own(front):
 # Sharing a schedule (SH-3 to SH-6, SH-8).
 
 
-@pytest.mark.parametrize("tls", [False, True])
-async def test_channels_that_overlap_have_one_backoff(tls):
-    """SH-3, SH-5: creating a new channel before the old one is closed does not reset the key's backoff."""
-    async with FlakyFront(accept_close) as front:
-        options = [*FAST, ("grpc_backoff.multiplier", 100.0)]
-
-        def make():
-            if tls:
-                return aio.secure_channel(front.target, grpc.ssl_channel_credentials(), options)
-            return aio.insecure_channel(front.target, options)
-
-        channel, begin = make(), time.monotonic()
-        while time.monotonic() < begin + 2:
-            with pytest.raises(grpc.aio.AioRpcError):
-                await called(channel)
-            old, channel = channel, make()
-            await state(channel, FAILING)
-            await old.close()
-            await asyncio.sleep(0.02)
-        await channel.close()
-        assert len(front.visits) <= 2, "on a slow machine the second dialler may be closed before it begins"
-
-
-async def test_a_success_wakes_the_others(front):
-    """SH-4: when one channel connects, all other sleeping channels with the same key dial at once."""
-    front.behaviour = accept_close
-    options = [("grpc.initial_reconnect_backoff_ms", 300), ("grpc_backoff.multiplier", 1000.0)]
-    async with aio.insecure_channel(front.target, options) as channel:
-        loops = [Elsewhere(front.target, options) for _ in range(3)]
-        try:
-            await state(channel, FAILING)
-            for loop in loops:
-                loop.want()
-            await until(lambda: all(loop.status.state is State.TRANSIENT_FAILURE for loop in loops))
-            await until(lambda: (channel.connection_status().next_attempt_in or 0) > 10)  # second attempt failed
-            front.behaviour = healthy
-            channel.reset_connect_backoff()
-            await state(channel, READY)
-            await until(lambda: all(loop.status.state is State.READY for loop in loops))
-        finally:
-            for loop in loops:
-                loop.end()
-
-
 async def test_loops_in_threads_dial_by_one_schedule():
-    """SH-3: in backoff, loops in several threads make one attempt at a time, and all of them receive its failure."""
-    async with FlakyFront(accept_close) as front:
+    """SH-3, SH-4: in backoff, loops in several threads make one attempt at a time, and all receive its outcome."""
+    async with serving() as port, FlakyFront(accept_close, upstream=("127.0.0.1", port)) as front:
         loops = [Elsewhere(front.target, FAST) for _ in range(4)]
         try:
             loops[0].want()
@@ -333,6 +281,9 @@ async def test_loops_in_threads_dial_by_one_schedule():
             await until(lambda: {loop.status.state for loop in loops} == {State.TRANSIENT_FAILURE})
             assert len(failures(loops)) >= 2
             await until(lambda: all(failures([loop], here=False) == failures(loops) for loop in loops))
+            front.behaviour = healthy
+            loops[0].reset()
+            await until(lambda: {loop.status.state for loop in loops} == {State.READY})
         finally:
             for loop in loops:
                 loop.end()
@@ -353,23 +304,6 @@ async def test_a_loop_that_ends_leaves_the_turn():
             front.behaviour = accept_close
             seen = len(front.visits)
             await until(lambda: len(front.visits) > seen)
-
-
-async def test_a_reset_reaches_other_channels():
-    """SH-6: a reset on an IDLE channel makes the key dial, and its other channels receive the reset's event."""
-    async with FlakyFront(accept_close) as front:
-        heard = []
-        async with (
-            aio.secure_channel(front.target, TLS, SLOW, listeners=[heard.append]) as asleep,
-            aio.secure_channel(front.target, TLS, SLOW) as other,
-        ):
-            await state(asleep, FAILING)
-            assert len(front.visits) == 1
-            other.reset_connect_backoff()
-            await until(lambda: len(front.visits) == 2)
-            assert other.get_state() is IDLE
-            (reset,) = [event for event in heard if isinstance(event, BackoffReset)]
-            assert reset.elsewhere
 
 
 async def test_a_closed_channel_resets_nothing():
@@ -453,6 +387,9 @@ class Elsewhere:
     def want(self):
         self._loop.do(self.channel.get_state, True)
 
+    def reset(self):
+        self._loop.do(self.channel.reset_connect_backoff)
+
     @property
     def status(self):
         return self.channel.connection_status()
@@ -465,51 +402,6 @@ class Elsewhere:
         """End the loop without closing the channel."""
         self._loop.close()
         self.channel.closing = True  # no ResourceWarning
-
-
-async def test_a_reset_in_the_midst_of_anothers_step(monkeypatch):
-    """SH-6: a reset in a signal handler is not lost if it interrupts another step of the key's schedule."""
-    channels = [aio.secure_channel("127.0.0.1:9", TLS, SLOW) for _ in range(2)]
-    heard = []
-    channels[1].add_listener(heard.append)
-    step = machine.Machine.step
-
-    def interrupted(self, *given):
-        monkeypatch.setattr(machine.Machine, "step", step)
-        channels[1].reset_connect_backoff()
-        return step(self, *given)
-
-    monkeypatch.setattr(machine.Machine, "step", interrupted)
-    channels[0].get_state(try_to_connect=True)
-    await until(lambda: any(isinstance(event, BackoffReset) for event in heard))
-    for channel in channels:
-        await channel.close()
-
-
-class Once(random.Random):
-    """A random generator whose second call raises."""
-
-    asked = 0
-
-    def random(self):
-        self.asked += 1
-        if self.asked == 2:
-            raise ZeroDivisionError("no chance")
-        return 0.5
-
-
-async def test_a_generator_that_raises_ends_no_dialling(caplog):
-    """CB-4: an exception from a user-supplied random generator is logged, and delays dialling by INITIAL_BACKOFF."""
-    async with (
-        serving() as port,
-        FlakyFront(accept_close, upstream=("127.0.0.1", port)) as front,
-        aio.insecure_channel(front.target, FAST, rng=Once()) as channel,
-    ):
-        call = asyncio.ensure_future(called(channel, wait_for_ready=True))
-        await until(lambda: front.visits)
-        front.behaviour = healthy
-        await call
-    assert "a step of the connection to" in caplog.text
 
 
 async def test_the_grace_is_one():

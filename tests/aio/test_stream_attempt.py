@@ -52,9 +52,13 @@ def counted(method, texts):
 @OTHER_STYLES
 @pytest.mark.parametrize("after", [0, 1])
 async def test_the_status_is_the_servers(method, style, after):
-    """RT-2: an error that is not retried reaches the caller as the server sent it, even after a failed write."""
+    """RT-2: an error that is not retried reaches the caller as the server sent it, even after a failed write.
+
+    A done callback is called once, with the ended call (CH-1).
+    """
     async with trying(fails(after, code=CODE.NOT_FOUND, trailing=TRAILING)) as service:
-        call = make(service.stub, method, LARGE, style)
+        call, seen = make(service.stub, method, LARGE, style), []
+        call.add_done_callback(lambda ended: seen.append((ended is call, ended.done())))
         error = await failing(call)
         assert type(error) is grpc.aio.AioRpcError
         assert error.code() is await call.code() is CODE.NOT_FOUND
@@ -64,6 +68,8 @@ async def test_the_status_is_the_servers(method, style, after):
         assert call.done()
         assert not call.cancelled()
         assert len(service.got) == 1
+        await until(lambda: seen)
+    assert seen == [(True, True)]
 
 
 @REQUEST_STREAMS
@@ -124,37 +130,25 @@ async def test_reader_beside_a_writer(texts):
 
 @REQUEST_STREAMS
 @STYLES
-@pytest.mark.parametrize("code", [CODE.UNAVAILABLE, CODE.NOT_FOUND])
-async def test_blocked_by_flow_control(method, style, code):
-    """RT-8: a writer that is blocked because the server does not read is released when the attempt ends."""
+@pytest.mark.parametrize(("earlier", "code"), [(0, CODE.UNAVAILABLE), (0, CODE.NOT_FOUND), (1, CODE.UNAVAILABLE)])
+async def test_blocked_by_flow_control(method, style, earlier, code):
+    """RT-8: a writer, or a replay, that is blocked because the server does not read goes on when the attempt ends."""
     enough = threading.Event()
-    async with trying(fails(when=enough, code=code), counts, options=WIDE) as service:
+    behaviours = [*[fails(None)] * earlier, fails(when=enough, code=code), counts]
+    async with trying(*behaviours, options=WIDE) as service:
         call = make(service.stub, method, HUGE, style)
         finishing = asyncio.create_task(finish(call))
+        await until(lambda: len(service.got) == earlier + 1)
         await asyncio.wait([finishing], timeout=0.2)
-        assert call._replay._buffer.end < len(HUGE)
+        assert (call._replay._buffer.end < len(HUGE)) == (not earlier)
         enough.set()
         if code is CODE.UNAVAILABLE:
             assert await finishing == counted(method, HUGE)
-            assert service.got == [[], HUGE]
+            assert service.got == [HUGE] * earlier + [[], HUGE]
         else:
             with pytest.raises(grpc.aio.AioRpcError, match="not now"):
                 await finishing
             assert len(service.got) == 1
-
-
-@REQUEST_STREAMS
-@STYLES
-async def test_blocked_by_flow_control_in_a_later_try(method, style):
-    """RT-8: replaying requests to a server that does not read them stops when the attempt ends."""
-    enough = threading.Event()
-    async with trying(fails(None), fails(when=enough), counts, options=WIDE) as service:
-        finishing = asyncio.create_task(finish(make(service.stub, method, HUGE, style)))
-        await until(lambda: len(service.got) == 2)
-        await asyncio.wait([finishing], timeout=0.2)
-        enough.set()
-        assert await finishing == counted(method, HUGE)
-        assert service.got == [HUGE, [], HUGE]
 
 
 @REQUEST_STREAMS
@@ -187,17 +181,6 @@ async def test_questions_beside_a_failing_writer(method):
         metadata, code, details = await asyncio.gather(*asking)
         assert set(metadata) in (set(), set(INITIAL))  # empty if a failed attempt's were seen first
         assert (code, details) == (CODE.OK, "")
-
-
-@REQUEST_STREAMS
-async def test_done_callback(method):
-    """CH-1: a done callback is called once, with the ended call, even if a write has failed."""
-    async with trying(fails(1, code=CODE.NOT_FOUND)) as service:
-        call, seen = make(service.stub, method, LARGE, "written"), []
-        call.add_done_callback(lambda ended: seen.append((ended is call, ended.done())))
-        await failing(call)
-        await until(lambda: seen)
-        assert seen == [(True, True)]
 
 
 @REQUEST_STREAMS

@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import ConnectionStatus, Reason, RetryHooks, aio, parse_policy
+from grpc_backoff import Reason, RetryHooks, aio, parse_policy
 from grpc_backoff.aio.arities import CALLS
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.grpcio import READY_NUMBER
@@ -24,9 +24,9 @@ from grpc_backoff.calls.machine import CallMachine
 from grpc_backoff.channel.call import CallSetup
 from grpc_backoff.channel.method import Arguments
 from grpc_backoff.config.channel import read_channel
-from grpc_backoff.connection.events import State
 from grpc_backoff.testing import FakeClock
 from grpc_backoff.testing.front import FlakyFront
+from tests.channel.test_pending import Manager
 from tests.echo import Echo, EchoStub, Message, serving
 
 QUICK = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
@@ -158,27 +158,6 @@ async def test_initial_metadata_of_a_patient_stream_are_not_waited_for(monkeypat
         call.cancel()
 
 
-class Failing:
-    """Stands in for a manager whose attempts have failed; has only what the queue of pending calls uses."""
-
-    state = State.TRANSIENT_FAILURE
-
-    def want(self):
-        """Do not connect; return whether the state is TRANSIENT_FAILURE."""
-        return True
-
-    def status(self):
-        return ConnectionStatus(
-            state=self.state,
-            attempt=1,
-            in_flight=False,
-            last_error=None,
-            next_attempt_in=None,
-            ready_since=None,
-            made=0,
-        )
-
-
 class NeverSends:
     """Stands in for the sender of a channel without a connection."""
 
@@ -190,7 +169,7 @@ def on_a_clock_in_hand(clock, policy=None, hooks=None, **how):
     """Return a call to a target without a connection, on a clock that the test advances."""
     loop = asyncio.get_running_loop()
     pending = PendingCalls("target", loop)
-    pending.manager = Failing()
+    pending.manager = Manager()
     calls = Calls(
         read_channel("target", None, {}),
         pending=pending,

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff import aio
+from grpc_backoff import CallRetried, aio
 from tests.both_apis.tries import Tries
 from tests.echo import EchoStub, Message
 from tests.sync.service import place
@@ -107,6 +107,23 @@ async def failing(call, **how):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await finish(call, **how)
     return caught.value
+
+
+async def is_cancelled(call):
+    """Check that a call that has ended looks like a cancelled call in plain grpc."""
+    assert call.done()
+    assert call.cancelled()
+    assert not call.cancel()
+    assert await call.code() is CODE.CANCELLED
+    assert await call.details() == "Locally cancelled by application!"
+    for metadata in (await call.initial_metadata(), await call.trailing_metadata()):
+        assert isinstance(metadata, grpc.aio.Metadata)
+        assert len(metadata) == 0
+
+
+def retrying(service):
+    """Return whether an attempt has failed, and another one follows."""
+    return any(isinstance(event, CallRetried) for event in service.events)
 
 
 async def until(condition, seconds=20):

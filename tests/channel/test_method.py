@@ -24,13 +24,35 @@ def test_retrying_serves_both_apis():
         assert made is not given
 
 
-def test_it_takes_methods_of_ours_alone():
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("standart", "did you mean 'standard'"),
+        (None, "a RetryPolicy, a policy name, or a policy string"),
+        (5, "retry=5: expected"),
+        ("", "a policy string such as"),
+    ],
+)
+def test_it_takes_policies_alone(wrong, words):
+    """CH-10: `retrying` raises OptionError for an invalid policy."""
+    with grpc_backoff.insecure_channel("127.0.0.1:1") as ours, pytest.raises(grpc_backoff.OptionError, match=words):
+        grpc_backoff.retrying(EchoStub(ours).Unary, wrong)
+
+
+async def test_it_takes_methods_of_ours_alone():
     """CH-10: `retrying` accepts only methods of stubs on this library's channels; the error names the wrong type."""
-    expected = "_UnaryUnaryMultiCallable: expected a method of a stub on a grpc_backoff channel"
-    with grpc.insecure_channel("127.0.0.1:1") as plain, pytest.raises(TypeError, match=expected):
-        grpc_backoff.retrying(EchoStub(plain).Unary, "standard")
-    with grpc_backoff.insecure_channel("127.0.0.1:1") as ours, pytest.raises(grpc_backoff.OptionError, match="retry"):
-        grpc_backoff.retrying(EchoStub(ours).Unary, "no such policy")
+    expected = "expected a method of a stub on a grpc_backoff channel"
+    with grpc.insecure_channel("127.0.0.1:1") as plain, grpc_backoff.insecure_channel("127.0.0.1:1") as ours:
+        async with grpc.aio.insecure_channel("127.0.0.1:1") as asynchronous:
+            for given, kind in (
+                (EchoStub(plain).Unary, "_UnaryUnaryMultiCallable"),
+                (EchoStub(asynchronous).Unary, r"grpc\.aio\._channel\.UnaryUnaryMultiCallable"),
+                (None, "NoneType"),
+                (print, "builtin_function_or_method"),
+                (ours, "Channel"),
+            ):
+                with pytest.raises(TypeError, match=f"{kind}: {expected}"):
+                    grpc_backoff.retrying(given, "standard")
 
 
 def test_metadata_in_place_of_others():

@@ -1,4 +1,4 @@
-"""What both APIs' pools have in common. `tests/aio/test_pool.py` and `tests/sync/test_pool.py` step them."""
+"""What both APIs' pools have in common; `tests/aio/test_pool.py` and `tests/both_apis/test_pool.py` test them whole."""
 
 from __future__ import annotations
 

@@ -6,87 +6,48 @@ import pytest
 
 from grpc_backoff.sharing.users import Users
 
-MANAGER, CONNECTION, OWN_CALLS = "manager", "connection", "own calls"
 
+def played(script):
+    """Play a script, whose steps are separated by semicolons; return it, with what each step closes.
 
-def played(steps):
-    """Return what is closed at each step; a step is a channel and what it does: join, leave, begin to end, or end."""
-    users, closed = Users(), []
-    for channel, does in steps:
+    A step is a channel and what it does: join, leave, begin to end, or end. It closes the manager, the connection, or
+    its own calls.
+    """
+    users, steps = Users(), []
+    for step in (each.strip().partition(":")[0] for each in script.split(";")):
+        channel, _, does = step.partition(" ")
+        closes = ""
         if does == "joins":
             users.join(channel)
-            closed.append(None)
         elif does == "leaves":
-            closed.append(MANAGER if users.is_last(channel) else None)
+            closes = ": manager" if users.is_last(channel) else ""
             users.leave(channel)
         elif does == "ends":
-            closed.append(OWN_CALLS if users.shares_with(channel) else None)
+            closes = ": own" if users.shares_with(channel) else ""
         else:
-            closed.append(CONNECTION if users.end(channel) else None)
-    return closed
+            closes = ": connection" if users.end(channel) else ""
+        steps.append(step + closes)
+    return "; ".join(steps)
 
 
 @pytest.mark.parametrize(
     "script",
     [
-        {
-            "a joins": None,
-            "a leaves": MANAGER,
-            "a ends": None,
-            "a has ended": CONNECTION,
-            "a has ended again": CONNECTION,
-        },
-        {
-            "a joins": None,
-            "b joins": None,
-            "a leaves": None,
-            "a ends": OWN_CALLS,
-            "a has ended": None,
-            "b leaves": MANAGER,
-            "b ends": None,
-            "b has ended": CONNECTION,
-        },
+        "a joins; a leaves: manager; a ends; a ended: connection; a ended again: connection",
+        "a joins; b joins; a leaves; a ends: own; a ended; b leaves: manager; b ends; b ended: connection",
         # Calls of a channel that has left keep the connection open, and only they are ended.
-        {
-            "a joins": None,
-            "b joins": None,
-            "a leaves": None,
-            "b leaves": MANAGER,
-            "b ends": OWN_CALLS,
-            "b has ended": None,
-            "a ends": None,
-            "a has ended": CONNECTION,
-        },
+        "a joins; b joins; a leaves; b leaves: manager; b ends: own; b ended; a ends; a ended: connection",
         # Both end at the same time.
-        {
-            "a joins": None,
-            "b joins": None,
-            "a leaves": None,
-            "a ends": OWN_CALLS,
-            "b leaves": MANAGER,
-            "b ends": OWN_CALLS,
-            "a has ended": None,
-            "b has ended": CONNECTION,
-        },
+        "a joins; b joins; a leaves; a ends: own; b leaves: manager; b ends: own; a ended; b ended: connection",
         # A dropped channel leaves and ends at once, also after it has left.
-        {"a joins": None, "b joins": None, "a leaves": None, "a has ended": None, "b ends": None},
+        "a joins; b joins; a leaves; a ended; b ends",
         # A channel that joins in between keeps both alive.
-        {
-            "a joins": None,
-            "b joins": None,
-            "a leaves": None,
-            "c joins": None,
-            "b leaves": None,
-            "a has ended": None,
-            "b has ended": None,
-            "c leaves": MANAGER,
-            "c has ended": CONNECTION,
-        },
+        "a joins; b joins; a leaves; c joins; b leaves; a ended; b ended; c leaves: manager; c ended: connection",
     ],
 )
 def test_what_is_closed(script):
     """SH-7: the manager closes when nobody asks any more; the connection, when nobody's calls are left."""
-    assert played(step.split(" ", 1) for step in script) == list(script.values())
+    assert played(script) == script
 
 
 def test_users_may_leave_while_others_are_notified():

@@ -45,26 +45,17 @@ def test_timers(conductor):
     assert done[1][1] >= now + 0.06
 
 
-def test_timers_that_were_taken_back_do_not_pile_up(conductor):
-    """CB-13: cancelled timers do not accumulate."""
-    for _ in range(1000):
-        conductor.call_at(conductor.now() + 1000, int).cancel()
-    done = threading.Event()
-    conductor.post(done.set)
-    assert done.wait(20)
-    assert len(conductor._timers) < 200
-
-
-def test_cancelled_timers_among_others_do_not_pile_up(conductor):
+@pytest.mark.parametrize("others", [0, 500])
+def test_cancelled_timers_do_not_pile_up(conductor, others):
     """CB-13: cancelled timers are removed even if others remain, and the remaining ones still fire."""
     fired, due = [], conductor.now() + 1000
-    for _ in range(500):
+    for _ in range(others):
         conductor.call_at(due, int)
     for _ in range(5000):
         conductor.call_at(due, int).cancel()
     conductor.call_at(conductor.now(), lambda: fired.append(len(conductor._timers)))
     until(lambda: fired)
-    assert 500 <= fired[0] < 1200
+    assert others <= fired[0] < 200 + 2 * others
 
 
 def test_what_raises_harms_nobody(conductor, caplog):

@@ -13,9 +13,8 @@ import pytest
 
 from grpc_backoff import RetryHooks, aio
 from grpc_backoff.telemetry.identity import CallId, new_call_id
-from tests.aio.retry_service import CODE, Say, failing, peer
-from tests.aio.trying import REQUEST_STREAMS, make, trying
-from tests.aio.trying import failing as ending_badly
+from tests.aio.retry_service import CODE, Say, peer
+from tests.aio.trying import REQUEST_STREAMS, failing, make, trying
 from tests.both_apis.tries import fails
 from tests.echo import EchoStub, Message
 
@@ -70,7 +69,7 @@ async def test_a_stream_of_requests_is_not_kept(method):
     async with trying(fails(), fails()) as service:
         target, hooks = f"127.0.0.1:{service.port}", RetryHooks(on_exhausted=told.append)
         async with aio.insecure_channel(target, retry="retry: 1, delay: 1ms", retry_hooks=hooks) as channel:
-            await ending_badly(make(EchoStub(channel), method))
+            await failing(make(EchoStub(channel), method))
     assert [failed.request for failed in told] == [None]
 
 

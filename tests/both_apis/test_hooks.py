@@ -1,0 +1,186 @@
+"""RT-4 to RT-6: how both APIs run user-supplied hooks, which may also be coroutine functions on asyncio.
+
+The pure tests of the state machine (`tests/calls`) cover when a hook is called, and what follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextvars import ContextVar, copy_context
+
+import grpc
+import grpc.aio
+import pytest
+
+from grpc_backoff import FailedCall, OptionError, RetryHooks
+from grpc_backoff.aio.clock import LoopClock
+from grpc_backoff.aio.hooks import Hooks as AsyncioHooks
+from grpc_backoff.calls.machine import Hook
+from grpc_backoff.sync.hooks import Hooks as ThreadedHooks
+
+FAILED = FailedCall(
+    target="t",
+    method="/m",
+    attempt=1,
+    code=grpc.StatusCode.UNAUTHENTICATED,
+    details="",
+    trailing_metadata=(),
+    took=0.1,
+)
+TOKEN = (("token", "new"),)
+
+
+class Threads:
+    """The hooks of a threaded channel; each call that asks has a thread of its own."""
+
+    def __init__(self, **given):
+        self.now = time.monotonic
+        self.hooks = ThreadedHooks(RetryHooks(**given), "t", self.now)
+        self.can_refresh = self.hooks.can_refresh
+
+    async def ask(self, hook=Hook.REFRESH, began=0.0):
+        return await asyncio.to_thread(self.hooks.ask, hook, FAILED, began, copy_context())
+
+
+class Asyncio:
+    """The hooks of an asyncio channel."""
+
+    def __init__(self, **given):
+        loop = asyncio.get_running_loop()
+        clock = LoopClock(loop)
+        self.now = clock.now
+        self.hooks = AsyncioHooks(RetryHooks(**given), "t", clock, loop)
+        self.can_refresh = self.hooks.can_refresh
+
+    async def ask(self, hook=Hook.REFRESH, began=0.0):
+        done = asyncio.get_running_loop().create_future()
+        self.hooks.ask(hook, FAILED, began, copy_context(), done.set_result)
+        return await done
+
+
+class Coroutines(Asyncio):
+    """The hooks of an asyncio channel as coroutine functions."""
+
+    def __init__(self, **given):
+        def later(function):
+            async def hook(failed):
+                await asyncio.sleep(0.01)
+                return function(failed)
+
+            return hook
+
+        super().__init__(**{name: later(function) for name, function in given.items()})
+
+
+@pytest.fixture(params=[Threads, Asyncio, Coroutines])
+def hooks(request):
+    """What makes hooks from functions."""
+    return request.param
+
+
+async def test_each_is_called(hooks):
+    """RT-5, RT-6: the hooks for conflicts and exhaustion receive the failed call; their return values are ignored."""
+    seen = []
+    made = hooks(on_conflict=lambda failed: seen.append(failed) or TOKEN, on_exhausted=seen.append)
+    assert await made.ask(Hook.CONFLICT) is None
+    assert await made.ask(Hook.EXHAUSTED) is None
+    assert seen == [FAILED, FAILED]
+    assert await hooks().ask(Hook.CONFLICT) is None
+
+
+async def test_in_the_context_of_the_call(hooks):
+    """RT-4: a hook sees the context variables of the call for which it runs."""
+    variable, seen = ContextVar("variable", default=None), []
+    variable.set("mine")
+
+    def look(_failed):
+        seen.append(variable.get())
+
+    made = hooks(on_conflict=look, refresh_credentials=look)
+    await made.ask(Hook.CONFLICT)
+    await made.ask()
+    assert seen == ["mine"] * 2
+
+
+@pytest.mark.parametrize("answer", [TOKEN, list(TOKEN), grpc.aio.Metadata(*TOKEN)])
+async def test_renewed_metadata(hooks, answer):
+    """RT-4: a hook may return its metadata in any form that grpc accepts, or nothing."""
+    assert await hooks(refresh_credentials=lambda _: answer).ask() == TOKEN
+    assert await hooks(refresh_credentials=lambda _: None).ask() == ()
+
+
+KIND = "refresh_credentials returned {}: expected (key, value) pairs, or None"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (ZeroDivisionError("mine"), "ZeroDivisionError: mine"),
+        *((given, KIND.format(type(given).__name__)) for given in ("secret", True, {"secret": "x"}, [("secret",)], 5)),
+        ([("Authorization", "secret")], "'Authorization'"),
+        ([("a b", "secret")], "'a b'"),
+        ([(b"authorization", "secret")], "b'authorization'"),
+        ([("authorization", b"secret")], "bytes for authorization"),
+        ([("token-bin", "secret")], "str for token-bin"),
+    ],
+)
+async def test_a_renewal_that_fails(hooks, answer, words, caplog):
+    """RT-4, RT-11: an exception or unusable metadata is logged without its value, and renews nothing.
+
+    The next call may have more luck.
+    """
+    answers = [answer, TOKEN]
+
+    def refresh(_failed):
+        given = answers.pop(0)
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    made = hooks(refresh_credentials=refresh)
+    assert await made.ask() is None
+    (record,) = [record for record in caplog.records if record.name.startswith("grpc_backoff")]
+    assert (record.levelname, record.getMessage()) == ("ERROR", "a hook of the channel to t raised")
+    assert words in caplog.text
+    assert "secret" not in caplog.text
+    assert await made.ask() == TOKEN
+
+
+@pytest.mark.parametrize("hook", [Hook.CONFLICT, Hook.EXHAUSTED])
+async def test_one_that_raises(hooks, hook, caplog):
+    """RT-5, RT-6: an exception from another hook is logged too."""
+    assert await hooks(**{hook.value: lambda _: 1 / 0}).ask(hook) is None
+    assert caplog.text.count("a hook of the channel to t raised") == 1
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_one_renewal_for_many(hooks):
+    """RT-4: calls that fail during a refresh share it, but a call whose attempt began later causes another refresh."""
+    runs = []
+    made = hooks(refresh_credentials=lambda _: runs.append(None) or [("token", str(len(runs)))])
+    began = made.now() - 1
+    assert set(await asyncio.gather(*(made.ask(began=began) for _ in range(8)))) == {(("token", "1"),)}
+    assert await made.ask(began=began) == (("token", "1"),)
+    assert await made.ask(began=made.now() + 1) == (("token", "2"),)
+
+
+async def test_not_for_the_hooks_own_calls(hooks):
+    """RT-4: calls that the hook itself makes do not refresh credentials."""
+    seen = []
+    made = hooks(refresh_credentials=lambda _: seen.append(made.can_refresh()))
+    assert made.can_refresh()
+    await made.ask()
+    assert seen == [False]
+    assert made.can_refresh()
+    assert not hooks().can_refresh()
+
+
+async def test_no_coroutine_functions():
+    """CH-10: a coroutine function is refused as a hook for a threaded channel."""
+
+    async def refresh(_failed):
+        return None
+
+    with pytest.raises(OptionError, match=r"RetryHooks\.refresh_credentials"):
+        Threads(refresh_credentials=refresh)
