@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from grpc_backoff.base_errors import MissingExtra
 from grpc_backoff.ledger.database import check_version
-from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
+from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError, first_line
 from grpc_backoff.ledger.inbox.decision import Busy, Query, Trouble, statements
 from grpc_backoff.ledger.schema import migrations, upgrade
 
@@ -74,13 +74,11 @@ class _Postgres:
         try:
             with psycopg.connect(self._url, row_factory=tuple_row, **_OPTIONS) as connection:
                 yield connection
-        except psycopg.ProgrammingError as error:
-            if error.sqlstate is not None:
-                raise LedgerUnavailableError(f"inbox: {_first_line(error)}") from error
-            # libpq's own message quotes what it cannot parse, which may be part of a password.
-            raise LedgerUnavailableError("database URL: expected a URL that libpq can parse") from None
         except psycopg.Error as error:
-            raise LedgerUnavailableError(f"inbox: {_first_line(error)}") from error
+            if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
+                # libpq's own message quotes what it cannot parse, which may be part of a password.
+                raise LedgerUnavailableError("database URL: expected a URL that libpq can parse") from None
+            raise LedgerUnavailableError(f"inbox: {first_line(error)}") from error
 
     def migrate(self, *, apply: bool) -> None:
         """Bring the table to this library's version (LG-13)."""
@@ -158,7 +156,3 @@ def _version(connection: Any) -> int:
         return 0
     row = connection.execute("SELECT version FROM grpc_backoff.inbox_schema").fetchone()
     return 0 if row is None else int(row[0])
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
