@@ -12,7 +12,7 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.ledger import LedgerUnavailableError
 from grpc_backoff.ledger.inbox.decision import Busy, Trouble
 from grpc_backoff.ledger.inbox.sqlite import trouble_of
-from tests.ledger.inbox.servers import Gate, Sql, once
+from tests.ledger.inbox.servers import Sql, holding, once
 from tests.ledger.inbox.servers import shop as opened
 
 Code = grpc.StatusCode
@@ -94,19 +94,9 @@ def test_another_program_holds_the_file(api, url):
 
 def test_the_file_is_deleted(api, url, tmp_path):
     """IB-6: a file that is deleted before COMMIT makes the call UNAVAILABLE, because nothing in it would last."""
-    gate = Gate()
-
-    def halfway(text, context):
-        yield from once(text, context)
-        yield from gate.wait()
-        return text
-
-    with opened(api, url) as shop, ThreadPoolExecutor(1) as pool:
-        shop.service.handler = halfway
-        call = pool.submit(shop.refused)
-        assert gate.reached.wait(20)
-        (tmp_path / "inbox.db").unlink()
-        gate.opened.set()
+    with opened(api, url) as shop:
+        with holding(shop, shop.refused, before=once) as call:
+            (tmp_path / "inbox.db").unlink()
 
         assert call.result(20).code() is Code.UNAVAILABLE
         assert shop.refused().code() is Code.UNAVAILABLE
