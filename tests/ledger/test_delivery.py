@@ -162,17 +162,6 @@ async def test_the_channels_retries_are_off(url, shop):
         assert (operation.attempts, shop.executed["a"]) == (3, 3)
 
 
-async def test_core_retries_that_cannot_be_off_are_refused(url):
-    """LG-10: `deliver` refuses a service config whose retries are left to grpc's core."""
-    slower = service_config(0.5)
-    async with (
-        opened(url) as ledger,
-        aio.insecure_channel("127.0.0.1:1", options=[("grpc.service_config", slower)]) as channel,
-    ):
-        with pytest.raises(ValueError, match="leaves retries to grpc's core"):
-            await ledger.deliver(channel)
-
-
 async def test_exhausted(url, shop, caplog):
     """LG-7: when the policy gives up, the hook runs, one WARNING is logged, and nothing is retried until `replay`."""
     heard, events = [], []
@@ -300,16 +289,6 @@ async def test_ended_deliveries_give_back(url, shop):
     assert second.next_attempt_at == second.created
 
 
-async def test_a_lease_is_extended_while_the_attempt_runs(url, shop):
-    """LG-6: the lease of a long attempt is extended, so no other deliverer takes the operation."""
-    shop.script["a"] = [3.0]
-    longer = replace(FAST, lease=2.0)
-    async with at_work(url, shop, longer) as (ledger, unary), at_work(url, shop, longer):
-        operation = await done(ledger, unary)
-
-    assert (operation.attempts, operation.lease_token, shop.executed["a"]) == (1, 1, 1)
-
-
 async def test_two_deliverers_share(url, shop):
     """LG-6: two deliverers on one ledger deliver each operation only once."""
     async with at_work(url, shop) as (ledger, unary), at_work(url, shop):
@@ -413,10 +392,22 @@ async def test_an_outage_costs_nothing_of_a_deadline(url, shop):
 
 
 async def test_what_deliver_refuses(url, tmp_path):
-    """LG-14: `deliver` refuses a concurrency of 0 and warns if the channel's file has a `[ledger]` without effect."""
+    """LG-10, LG-14: `deliver` refuses other channels, retries that are left to grpc's core, and a concurrency of 0.
+
+    It warns if the channel's file has a `[ledger]` without effect.
+    """
     file = tmp_path / "backoff.toml"
     file.write_text('[ledger]\npoll = "7s"\n')
-    async with await Ledger.open(url) as ledger, aio.insecure_channel("127.0.0.1:1", config=file) as channel:
+    slower = [("grpc.service_config", service_config(0.5))]
+    async with (
+        await Ledger.open(url) as ledger,
+        aio.insecure_channel("127.0.0.1:1", options=slower) as retrying,
+        aio.insecure_channel("127.0.0.1:1", config=file) as channel,
+    ):
+        with pytest.raises(TypeError, match=r"expected a channel of grpc_backoff\.aio"):
+            await ledger.deliver(grpc.insecure_channel("127.0.0.1:1"))
+        with pytest.raises(ValueError, match="leaves retries to grpc's core"):
+            await ledger.deliver(retrying)
         with (
             pytest.warns(PolicyWarning, match=r"table \[ledger\], which has no effect"),
             pytest.raises(OptionError, match="concurrency=0: expected"),
@@ -520,13 +511,6 @@ async def test_a_closed_channel_ends_its_delivery(url, shop):
                 await asyncio.wait_for(task, 5)
 
 
-async def test_another_channel_is_refused(url):
-    """LG-10: `deliver` refuses channels that were not created by `grpc_backoff.aio`."""
-    async with opened(url) as ledger:
-        with pytest.raises(TypeError, match="grpc_backoff"):
-            await ledger.deliver(grpc.insecure_channel("127.0.0.1:1"))
-
-
 def test_details_are_cut():
     """LG-1: the server's details are cut to at most 1 KiB of whole characters, without NUL characters."""
     assert cut("ä" * 600) == "ä" * 512
@@ -618,7 +602,10 @@ async def test_close_ends_deliveries(url, shop):
 
 
 async def test_a_slow_hook(url, shop):
-    """LG-6, LG-7: a slow hook does not delay recording results, extending leases or delivering other operations."""
+    """LG-6, LG-7: a slow hook does not delay recording results, extending leases or delivering other operations.
+
+    The lease of the long attempt is extended, so that the other deliverer does not take its operation.
+    """
     began, end = [], asyncio.Event()
 
     async def slow(operation):

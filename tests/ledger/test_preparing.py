@@ -155,16 +155,3 @@ def test_an_unlimited_policy():
     """BP-2: a policy with neither a deadline nor a limited number of attempts is warned of, as for calls."""
     with pytest.warns(PolicyWarning, match="max_attempts=unlimited: expected a deadline"):
         PREPARING.prepared("t", "/m/m", b"", policy="steps")
-
-
-async def test_the_default_outlives_a_night(ledger):
-    """LG-7: by default, eight hours of UNAVAILABLE or of a server's exceptions do not end an operation."""
-    for code, state in (
-        ("UNAVAILABLE", "waiting_for_retry"),
-        ("UNKNOWN", "waiting_for_retry"),
-        ("NOT_FOUND", "failed"),
-    ):
-        told = await ledger.submit("t", "/m/m", code.encode())
-        for _ in range(60):  # ten minutes each, at the end
-            recorded = await ledger.record_failure(told.id, code)
-        assert recorded.state.value == state

@@ -277,13 +277,13 @@ def test_prune(shop):
     assert shop.effects() == ["a", "a"]
 
 
-@pytest.mark.parametrize("older_than", [-1.0, float("nan"), "a week"])
-def test_prune_refuses_what_is_no_time(shop, older_than):
+def test_prune_refuses_what_is_no_time(shop):
     """IB-7: a time that is negative or no number is an error, and nothing is deleted."""
     shop.call()
 
-    with pytest.raises(OptionError, match=r"older_than=.*: expected "):
-        shop.place.do(shop.inbox.prune(older_than))
+    for older_than in (-1.0, float("nan"), "a week"):
+        with pytest.raises(OptionError, match=r"older_than=.*: expected "):
+            shop.place.do(shop.inbox.prune(older_than))
     assert shop.recorded() == 1
 
 
@@ -310,10 +310,10 @@ def test_a_newer_table(place, url):
         {"connections": True},
     ],
 )
-def test_invalid_options(place, url, how):
+def test_invalid_options(place, how):
     """IB-5: an invalid option is an error that says what is expected."""
     with pytest.raises(OptionError, match=f"{next(iter(how))}=.*: expected "):
-        place.open(url, **how)
+        place.open("unused.db", **how)
 
 
 def test_nothing_secret_is_logged(shop, caplog):

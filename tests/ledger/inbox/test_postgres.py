@@ -11,6 +11,7 @@ import psycopg_pool
 import pytest
 
 from grpc_backoff.ledger import LedgerUnavailableError
+from grpc_backoff.ledger.inbox import postgres
 from grpc_backoff.ledger.inbox.decision import Busy, Trouble
 from grpc_backoff.ledger.inbox.postgres import trouble_of
 from tests.ledger import server as servers
@@ -117,8 +118,9 @@ def test_a_deferred_constraint_fails(api, url):
         assert (shop.effects(), shop.recorded()) == ([], 0)
 
 
-def test_the_pool_is_exhausted(api, url):
+def test_the_pool_is_exhausted(api, url, monkeypatch):
     """IB-6: while all connections are busy, other calls wait and then are UNAVAILABLE."""
+    monkeypatch.setattr(postgres, "_TIMEOUT", 1)
     with opened(api, url, connections=1) as shop:
         with holding(shop) as first:
             error = shop.refused("other")
