@@ -125,6 +125,20 @@ def method_of(channel):
     return EchoStub(channel).Unary
 
 
+@pytest.fixture
+async def ledger(url):
+    async with opened(url) as made:
+        yield made
+
+
+@pytest.fixture
+async def channel(shop):
+    """A channel to the shop that is READY."""
+    async with aio.insecure_channel(shop.target) as made:
+        await made.channel_ready()
+        yield made
+
+
 async def test_from_submit_to_success(url, shop):
     """LG-9, LG-10: a submitted operation is delivered with its idempotency key; `on_success` receives the response."""
     heard, events = [], []
@@ -271,17 +285,16 @@ async def test_want_of_a_connection_is_no_attempt(url):
     assert set(shop.executed.values()) == {1}
 
 
-async def test_ended_deliveries_give_back(url, shop):
+async def test_ended_deliveries_give_back(ledger, channel, shop):
     """LG-10: on cancellation, attempts that end in the grace period are recorded; other operations are released."""
     shop.script = {"short": [0.5], "long": [30.0]}
-    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
-        async with delivering(ledger, channel, grace=2.5):
-            await done(ledger, method_of(channel), "opener")  # afterwards, two attempts may run
-            short = await ledger.submit(method_of(channel), Message(text="short"))
-            long = await ledger.submit(method_of(channel), Message(text="long"))
-            await eventually(lambda: shop.running == 2)
-            before = (await ledger.get(short.id)).state
-        first, second = await ledger.get(short.id), await ledger.get(long.id)
+    async with delivering(ledger, channel, grace=2.5):
+        await done(ledger, method_of(channel), "opener")  # afterwards, two attempts may run
+        short = await ledger.submit(method_of(channel), Message(text="short"))
+        long = await ledger.submit(method_of(channel), Message(text="long"))
+        await eventually(lambda: shop.running == 2)
+        before = (await ledger.get(short.id)).state
+    first, second = await ledger.get(short.id), await ledger.get(long.id)
 
     assert before is OperationState.IN_PROGRESS
     assert (first.state, first.attempts) == (OperationState.SUCCEEDED, 1)
@@ -310,38 +323,37 @@ async def test_concurrency_is_kept(url, shop, limits):
     assert max(shop.levels) == 3
 
 
-async def test_attempts_that_end_together(url, shop, monkeypatch):
+async def test_attempts_that_end_together(ledger, channel, shop, monkeypatch):
     """LG-10: of attempts that end within a moment, the ends are recorded together, and one claim replaces them."""
     monkeypatch.setattr(delivery_module, "_TOGETHER", 1.0)
     shop.script["*"] = [0.02 * (number % 8) for number in range(40)]
     claims, records = [], []
-    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
-        await ledger.submit_many(prepared(ledger, method_of(channel), 40))
-        claim, record = ledger.store.claim, ledger.store.record
+    await ledger.submit_many(prepared(ledger, method_of(channel), 40))
+    claim, record = ledger.store.claim, ledger.store.record
 
-        async def claimed(*given, **named):
-            claims.append(await claim(*given, **named))
-            return claims[-1]
+    async def claimed(*given, **named):
+        claims.append(await claim(*given, **named))
+        return claims[-1]
 
-        async def recorded(reports):
-            records.append(len(reports))
-            return await record(reports)
+    async def recorded(reports):
+        records.append(len(reports))
+        return await record(reports)
 
-        ledger.store.claim, ledger.store.record = claimed, recorded
-        async with delivering(ledger, channel), asyncio.timeout(30):
-            while (await ledger.queue()).length:
-                await asyncio.sleep(0.02)
+    ledger.store.claim, ledger.store.record = claimed, recorded
+    async with delivering(ledger, channel), asyncio.timeout(30):
+        while (await ledger.queue()).length:
+            await asyncio.sleep(0.02)
 
     sizes = [len(taken) for taken in claims if taken]
     assert sum(sizes) == sum(records) == 40
     assert max(len(sizes), len(records)) <= 20, (sizes, records)
 
 
-async def test_a_policy_that_is_not_known_here(url, shop, tmp_path, caplog):
+async def test_a_policy_that_is_not_known_here(url, shop, channel, tmp_path, caplog):
     """LG-1, LG-14: an operation whose policy is not in a deliverer's file is left to others, and warned of once."""
     file = tmp_path / "backoff.toml"
     file.write_text('[policies.careful]\npreset = "standard"\n')
-    async with opened(url, config=file) as ledger, aio.insecure_channel(shop.target) as channel:
+    async with opened(url, config=file) as ledger:
         told = await ledger.submit(method_of(channel), Message(text="a"), policy="careful")
         async with opened(url) as other, delivering(other, channel):
             await done(other, method_of(channel), "b")
@@ -358,34 +370,32 @@ async def test_a_policy_that_is_not_known_here(url, shop, tmp_path, caplog):
     assert shop.executed == {"a": 1, "b": 1}
 
 
-async def test_a_target_in_another_spelling(url, shop):
+async def test_a_target_in_another_spelling(ledger, channel, url, shop):
     """LG-10, SH-1: an operation for `dns:///host:port` is delivered for `host:port`, also one of a previous version."""
-    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
-        told = await ledger.submit(f"dns:///{shop.target}", "/echo.v1.Echo/Unary", b"")
-        old = await ledger.submit(shop.target, "/echo.v1.Echo/Unary", b"")
-        execute(url, "UPDATE {} SET target = {} WHERE id = {}", f"dns:///{shop.target}", old.id)
-        listed = await ledger.find(Filter(target=f"dns:{shop.target}"))
-        queue = await ledger.queue(f"dns:///{shop.target}")
-        async with delivering(ledger, channel):
-            await until(ledger, told.id, OperationState.SUCCEEDED)
-            await until(ledger, old.id, OperationState.SUCCEEDED)
+    told = await ledger.submit(f"dns:///{shop.target}", "/echo.v1.Echo/Unary", b"")
+    old = await ledger.submit(shop.target, "/echo.v1.Echo/Unary", b"")
+    execute(url, "UPDATE {} SET target = {} WHERE id = {}", f"dns:///{shop.target}", old.id)
+    listed = await ledger.find(Filter(target=f"dns:{shop.target}"))
+    queue = await ledger.queue(f"dns:///{shop.target}")
+    async with delivering(ledger, channel):
+        await until(ledger, told.id, OperationState.SUCCEEDED)
+        await until(ledger, old.id, OperationState.SUCCEEDED)
 
     assert [each.id for each in listed] == [told.id, old.id]
     assert queue.length == 2
     assert listed[0].target == shop.target
 
 
-async def test_an_outage_costs_nothing_of_a_deadline(url, shop):
+async def test_an_outage_costs_nothing_of_a_deadline(ledger, channel, url, shop):
     """LG-7: a policy's deadline counts from the first attempt, not from the submit."""
     shop.script["*"] = [S.UNAVAILABLE]
     policy = "max_attempts: unlimited, delay: 20ms, deadline: 20s"
-    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
-        told = await ledger.submit(method_of(channel), Message(text="a"), policy=policy)
-        before = (await ledger.get(told.id)).began
-        longer = "began - interval '1 hour'" if "://" in url else "began - 3600"
-        execute(url, f"UPDATE {{}} SET began = {longer}")
-        async with delivering(ledger, channel):
-            operation = await until(ledger, told.id, OperationState.SUCCEEDED, OperationState.FAILED)
+    told = await ledger.submit(method_of(channel), Message(text="a"), policy=policy)
+    before = (await ledger.get(told.id)).began
+    longer = "began - interval '1 hour'" if "://" in url else "began - 3600"
+    execute(url, f"UPDATE {{}} SET began = {longer}")
+    async with delivering(ledger, channel):
+        operation = await until(ledger, told.id, OperationState.SUCCEEDED, OperationState.FAILED)
 
     assert (operation.state, operation.attempts) == (OperationState.SUCCEEDED, 2)
     assert operation.began > before
@@ -416,10 +426,10 @@ async def test_what_deliver_refuses(url, tmp_path):
 
 
 @pytest.mark.parametrize("stored", ["[", '[["x-bin", "abc"]]', json.dumps([["x", "a\n"]])])
-async def test_one_bad_row(url, shop, stored):
+async def test_one_bad_row(url, shop, channel, stored):
     """LG-10: an operation whose row cannot be read fails with the reason, while all others are delivered."""
     patient = "max_attempts: unlimited, deadline: 1d, delay: 20ms, codes: INTERNAL UNAVAILABLE"
-    async with opened(url, replace(FAST, policy=patient)) as ledger, aio.insecure_channel(shop.target) as channel:
+    async with opened(url, replace(FAST, policy=patient)) as ledger:
         both = [ledger.prepared(method_of(channel), Message(text=text)) for text in "ab"]
         await ledger.submit_many(both)
         execute(url, "UPDATE {} SET metadata = {} WHERE id = {}", stored, both[0].id)
@@ -519,13 +529,12 @@ def test_details_are_cut():
 
 @pytest.mark.parametrize("error", [None, LedgerUnavailableError("gone")])
 @pytest.mark.parametrize("times", [1, 2])
-async def test_cancelled_while_a_claim_is_under_way(url, shop, times, error):
+async def test_cancelled_while_a_claim_is_under_way(url, shop, channel, times, error):
     """LG-10: a delivery that is cancelled during a claim, even twice, ends and leaves no claimed operation and no task.
 
     That also holds if the claim fails.
     """
-    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
-        await channel.channel_ready()
+    async with opened(url) as ledger:
         told = await ledger.submit(method_of(channel), Message(text="a"))
         claiming = during_claims(ledger, 0.3, error)
         task = asyncio.ensure_future(ledger.deliver(channel))
@@ -545,44 +554,40 @@ async def test_cancelled_while_a_claim_is_under_way(url, shop, times, error):
     assert not [each for each in asyncio.all_tasks() if "Delivery." in repr(each)]
 
 
-async def test_ends_are_recorded_once_however_the_delivery_ends(url, shop):
+async def test_ends_are_recorded_once_however_the_delivery_ends(ledger, channel, shop):
     """LG-2, LG-10: when a delivery ends, each attempt that has ended is recorded exactly once."""
     shop.script = {"second": [0.15]}
-    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
-        await channel.channel_ready()
-        record, batches = ledger.store.record, []
+    record, batches = ledger.store.record, []
 
-        async def slow(reports):
-            batches.append([report.id for report in reports])
-            await asyncio.sleep(0.3)
-            return await record(reports)
+    async def slow(reports):
+        batches.append([report.id for report in reports])
+        await asyncio.sleep(0.3)
+        return await record(reports)
 
-        ledger.store.record = slow
-        async with delivering(ledger, channel):
-            first = await ledger.submit(method_of(channel), Message(text="first"))
-            await eventually(lambda: batches)
-            second = await ledger.submit(method_of(channel), Message(text="second"))
-            await eventually(lambda: shop.executed["second"])
-        states = [(await ledger.get(told.id)).state for told in (first, second)]
+    ledger.store.record = slow
+    async with delivering(ledger, channel):
+        first = await ledger.submit(method_of(channel), Message(text="first"))
+        await eventually(lambda: batches)
+        second = await ledger.submit(method_of(channel), Message(text="second"))
+        await eventually(lambda: shop.executed["second"])
+    states = [(await ledger.get(told.id)).state for told in (first, second)]
 
     assert batches == [[first.id], [second.id]]
     assert states == [OperationState.SUCCEEDED] * 2
     assert set(shop.executed.values()) == {1}
 
 
-async def test_close_waits_for_what_winds_up(url, shop):
+async def test_close_waits_for_what_winds_up(url, shop, channel):
     """LG-10: `close` waits until a cancelled delivery has ended, even if it was cancelled several times."""
     shop.script = {"a": [1.0]}
-    async with aio.insecure_channel(shop.target) as channel:
-        await channel.channel_ready()
-        ledger = await Ledger.open(url, settings=FAST)
-        told = await ledger.submit(method_of(channel), Message(text="a"))
-        task = asyncio.ensure_future(ledger.deliver(channel))
-        await eventually(lambda: shop.running == 1)
-        for _ in range(3):
-            task.cancel()
-            await asyncio.sleep(0.05)
-        await ledger.close()
+    ledger = await Ledger.open(url, settings=FAST)
+    told = await ledger.submit(method_of(channel), Message(text="a"))
+    task = asyncio.ensure_future(ledger.deliver(channel))
+    await eventually(lambda: shop.running == 1)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0.05)
+    await ledger.close()
     async with opened(url) as ledger:
         operation = await ledger.get(told.id)
 
@@ -591,14 +596,13 @@ async def test_close_waits_for_what_winds_up(url, shop):
     assert not [each for each in asyncio.all_tasks() if "Delivery." in repr(each)]
 
 
-async def test_close_ends_deliveries(url, shop):
+async def test_close_ends_deliveries(ledger, channel):
     """LG-10: closing the ledger makes its deliveries return, without cancelling their caller."""
-    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
-        task = asyncio.ensure_future(ledger.deliver(channel))
-        await done(ledger, method_of(channel))
-        await ledger.close()
+    task = asyncio.ensure_future(ledger.deliver(channel))
+    await done(ledger, method_of(channel))
+    await ledger.close()
 
-        assert await asyncio.wait_for(task, 10) is None
+    assert await asyncio.wait_for(task, 10) is None
 
 
 async def test_a_slow_hook(url, shop):
@@ -660,16 +664,13 @@ async def test_hooks_are_bounded(url, shop):
 
 
 @pytest.mark.parametrize("step", [None, S.INTERNAL, S.UNAVAILABLE, S.ABORTED])
-async def test_an_answer_that_is_lost(url, shop, step):
+async def test_an_answer_that_is_lost(url, shop, channel, step):
     """LG-7: if the database's answer to recording an attempt is lost, the event and the hook still occur only once."""
     heard, events = [], []
     shop.script["a"] = [step]
     hooks = LedgerHooks(on_exhausted=heard.append, on_conflict=heard.append)
     slow = replace(FAST, policy="max_attempts: 2, delay: 60s")
-    async with (
-        opened(url, slow, hooks=hooks, listeners=[events.append]) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-    ):
+    async with opened(url, slow, hooks=hooks, listeners=[events.append]) as ledger:
         record, lost = ledger.store.record, []
 
         async def losing(reports):
@@ -692,13 +693,12 @@ async def test_an_answer_that_is_lost(url, shop, step):
     assert (operation.attempts, operation.recorded) == (1, 1)
 
 
-async def test_a_loss_is_told_though_the_database_fails(url, shop):
+async def test_a_loss_is_told_though_the_database_fails(url, shop, channel):
     """LG-6, LG-7: `on_exhausted` is called for a lost last attempt even if the first read of its operation fails."""
     heard = []
-    async with (
-        opened(url, replace(FAST, policy="max_attempts: 1"), hooks=LedgerHooks(on_exhausted=heard.append)) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-    ):
+    async with opened(
+        url, replace(FAST, policy="max_attempts: 1"), hooks=LedgerHooks(on_exhausted=heard.append)
+    ) as ledger:
         told = await ledger.submit(method_of(channel), Message(text="a"))
         await ledger.store.claim(shop.target, 1, "dead", 0.001)
         find, failed = ledger.store.find, []
@@ -717,9 +717,9 @@ async def test_a_loss_is_told_though_the_database_fails(url, shop):
     assert [(each.id, each.state, each.code) for each in heard] == [(told.id, OperationState.FAILED, "LOST")]
 
 
-async def test_everything_that_is_old_is_pruned(url, shop):
+async def test_everything_that_is_old_is_pruned(url, shop, channel):
     """LG-11: a delivery prunes all old operations promptly, even if they need several transactions."""
-    async with opened(url, replace(FAST, keep=0.001)) as ledger, aio.insecure_channel(shop.target) as channel:
+    async with opened(url, replace(FAST, keep=0.001)) as ledger:
         for _ in range(2):
             some = await ledger.submit_many([ledger.prepared("t", "/m/m", b"") for _ in range(750)])
             await ledger.discard(*(told.id for told in some))
@@ -732,17 +732,14 @@ async def test_everything_that_is_old_is_pruned(url, shop):
 
 
 @pytest.mark.parametrize("step", [None, S.UNAVAILABLE])
-async def test_an_end_that_cannot_be_recorded(url, shop, step):
+async def test_an_end_that_cannot_be_recorded(url, shop, channel, step):
     """LG-2, LG-6: if an attempt's result cannot be recorded, its lease expires, and the attempt counts as lost.
 
     If the operation were returned to the queue instead, its backoff would be lost, and the next attempt would start at
     once.
     """
     shop.script["a"] = [step]
-    async with (
-        opened(url, replace(FAST, grace=0.2, policy="max_attempts: 5, delay: 60s, jitter: none")) as ledger,
-        aio.insecure_channel(shop.target) as channel,
-    ):
+    async with opened(url, replace(FAST, grace=0.2, policy="max_attempts: 5, delay: 60s, jitter: none")) as ledger:
 
         async def failing(_):
             raise LedgerUnavailableError("gone")
@@ -762,41 +759,40 @@ async def test_an_end_that_cannot_be_recorded(url, shop, step):
     assert shop.executed == {"a": 1}
 
 
-async def test_its_own_leases_after_an_outage(url, shop):
+async def test_its_own_leases_after_an_outage(ledger, channel, shop):
     """LG-6: if a deliverer's leases expire during an outage, it does not treat its own attempts as lost afterwards."""
-    async with opened(url) as ledger, aio.insecure_channel(shop.target) as channel:
-        store, down, looked = ledger.store, asyncio.Event(), asyncio.Event()
-        real = {name: getattr(store, name) for name in ("claim", "extend", "lost", "record")}
+    store, down, looked = ledger.store, asyncio.Event(), asyncio.Event()
+    real = {name: getattr(store, name) for name in ("claim", "extend", "lost", "record")}
 
-        def failing(name):
-            async def ask(*given, **named):
-                if down.is_set() or (name == "record" and not looked.is_set()):
-                    raise LedgerUnavailableError("gone")
-                told = await real[name](*given, **named)
-                if name == "lost" and shop.executed:
-                    looked.set()
-                return told
+    def failing(name):
+        async def ask(*given, **named):
+            if down.is_set() or (name == "record" and not looked.is_set()):
+                raise LedgerUnavailableError("gone")
+            told = await real[name](*given, **named)
+            if name == "lost" and shop.executed:
+                looked.set()
+            return told
 
-            return ask
+        return ask
 
-        for name in real:
-            setattr(store, name, failing(name))
-        claim_or_fail = store.claim
+    for name in real:
+        setattr(store, name, failing(name))
+    claim_or_fail = store.claim
 
-        async def claim(*given, **named):
-            taken = await claim_or_fail(*given, **named)
-            if taken and not looked.is_set():
-                down.set()
-            return taken
+    async def claim(*given, **named):
+        taken = await claim_or_fail(*given, **named)
+        if taken and not looked.is_set():
+            down.set()
+        return taken
 
-        store.claim = claim
-        told = await ledger.submit(method_of(channel), Message(text="a"))
-        async with delivering(ledger, channel):
-            await asyncio.wait_for(down.wait(), 10)
-            await asyncio.sleep(1.5 * FAST.lease)
-            down.clear()
-            await until(ledger, told.id, OperationState.SUCCEEDED)
-        [attempt] = await ledger.attempts(told.id)
+    store.claim = claim
+    told = await ledger.submit(method_of(channel), Message(text="a"))
+    async with delivering(ledger, channel):
+        await asyncio.wait_for(down.wait(), 10)
+        await asyncio.sleep(1.5 * FAST.lease)
+        down.clear()
+        await until(ledger, told.id, OperationState.SUCCEEDED)
+    [attempt] = await ledger.attempts(told.id)
 
     assert shop.executed == {"a": 1}
     assert (attempt.code, attempt.delay) == ("OK", None)
