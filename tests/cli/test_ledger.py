@@ -163,7 +163,7 @@ def test_discard(url):
 
 
 def test_prune(url):
-    """LG-11: `prune` deletes operations that ended long ago, and failed ones only with `--failed`."""
+    """LG-7, LG-11, seed 003: `prune` deletes operations that ended long ago, and failed ones only with `--failed`."""
     filled(url)
 
     assert run(url, "prune").stdout == "0 pruned.\n"

@@ -163,16 +163,6 @@ async def test_one_that_is_not_there(ledger):
         await ledger.resolve((await ledger.submit("t", "/m/m", b"")).id)
 
 
-async def test_failed_operations_are_seen_and_pruned_only_on_demand(ledger):
-    """LG-7, LG-11, seed 003: failed operations are listed, and `prune` deletes them only with `failed=True`."""
-    told = await ledger.submit("t", "/m/m", b"")
-    await ledger.record_failure(told.id, "NOT_FOUND")
-
-    assert [operation.id for operation in await ledger.find(Filter(states=(OperationState.FAILED,)))] == [told.id]
-    assert await ledger.prune(0.0) == 0
-    assert await ledger.prune(0.0, failed=True) == 1
-
-
 async def test_prune_takes_a_duration(ledger):
     """LG-11: `prune` refuses an age that is no duration and deletes nothing."""
     told = await ledger.submit("t", "/m/m", b"")

@@ -76,7 +76,7 @@ def test_the_database_goes_away(api):
         assert shop.effects() == ["a", "b"]
 
 
-def test_backends_are_killed_in_commit(api, url):
+def test_backends_are_killed_in_commit(shop):
     """IB-6: if the answer to COMMIT is lost, the call is UNAVAILABLE, and its repeat finds the truth.
 
     The server's backend is terminated at many moments around COMMIT, so it may or may not have committed.
@@ -95,15 +95,14 @@ def test_backends_are_killed_in_commit(api, url):
         yield from once(text, context)
         return text
 
-    with opened(api, url) as shop:
-        shop.service.handler = dies
-        assert shop.refused().code() is Code.UNAVAILABLE
-        shop.service.handler = once
-        assert shop.call().startswith("a ")
-        assert shop.effects() == ["a"]
+    shop.service.handler = dies
+    assert shop.refused().code() is Code.UNAVAILABLE
+    shop.service.handler = once
+    assert shop.call().startswith("a ")
+    assert shop.effects() == ["a"]
 
 
-def test_a_deferred_constraint_fails(api, url):
+def test_a_deferred_constraint_fails(shop):
     """IB-6: if PostgreSQL rejects COMMIT, the call is INTERNAL, and nothing is recorded."""
 
     def rejected(text, context):
@@ -112,21 +111,20 @@ def test_a_deferred_constraint_fails(api, url):
         yield from once(text, context)
         return text
 
-    with opened(api, url) as shop:
-        shop.service.handler = rejected
-        assert shop.refused().code() is Code.INTERNAL
-        assert (shop.effects(), shop.recorded()) == ([], 0)
+    shop.service.handler = rejected
+    assert shop.refused().code() is Code.INTERNAL
+    assert (shop.effects(), shop.recorded()) == ([], 0)
 
 
-def test_the_pool_is_exhausted(api, url, monkeypatch):
+def test_the_pool_is_exhausted(opening, monkeypatch):
     """IB-6: while all connections are busy, other calls wait and then are UNAVAILABLE."""
     monkeypatch.setattr(postgres, "_TIMEOUT", 1)
-    with opened(api, url, connections=1) as shop:
-        with holding(shop) as first:
-            error = shop.refused("other")
+    shop = opening(connections=1)
+    with holding(shop) as first:
+        error = shop.refused("other")
 
-        assert first.result(20).startswith("a ")
-        assert error.code() is Code.UNAVAILABLE
+    assert first.result(20).startswith("a ")
+    assert error.code() is Code.UNAVAILABLE
 
 
 def test_the_handlers_lock_timeout_is_its_own(api, url):
