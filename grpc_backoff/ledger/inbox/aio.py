@@ -22,10 +22,9 @@ from grpc_backoff.ledger.inbox.handling import (
     handing_out,
     handler_like,
     no_scope,
+    prune,
 )
 from grpc_backoff.ledger.statements import follow_async
-from grpc_backoff.policy import checks
-from grpc_backoff.policy.checks import Unit
 
 
 class AioInbox(grpc.aio.ServerInterceptor):
@@ -105,10 +104,7 @@ class AioInbox(grpc.aio.ServerInterceptor):
             LedgerUnavailableError: the database cannot be used.
             OptionError: `older_than` is not a number of seconds.
         """
-        deleted: int = await asyncio.to_thread(
-            self._database.prune, checks.pause("older_than", older_than, Unit.SECONDS)
-        )
-        return deleted
+        return await asyncio.to_thread(prune, self._database, older_than)
 
     async def intercept_service(
         self,

@@ -98,6 +98,16 @@ def database_of(url: str | os.PathLike[str], api: Literal["Aio", "Sync"], connec
     return {"Aio": sqlite.AioSQLite, "Sync": sqlite.SyncSQLite}[api](path)
 
 
+def prune(database: Any, older_than: float) -> int:
+    """Delete the records of an inbox that are older than this many seconds; return how many there were."""
+    seconds = checks.pause("older_than", older_than, Unit.SECONDS)
+    total = 0
+    with database.connected() as connection:
+        while deleted := connection.execute(database.statements.prune, (seconds,)).rowcount:
+            total += deleted
+    return total
+
+
 def admitted(
     handler: Any, details: grpc.HandlerCallDetails, settings: Settings, *, usable: Callable[[Any], bool]
 ) -> str | ErrorStatus | None:

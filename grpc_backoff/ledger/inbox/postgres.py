@@ -70,7 +70,8 @@ class _Postgres:
         return self._pool.close()
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[Any]:
+    def connected(self) -> Iterator[Any]:
+        """Yield a connection apart from those of the calls."""
         try:
             with psycopg.connect(self._url, row_factory=tuple_row, **_OPTIONS) as connection:
                 yield connection
@@ -84,7 +85,7 @@ class _Postgres:
         """Bring the table to this library's version (LG-13)."""
         known = migrations("inbox_postgres")
         newest = known[-1].number
-        with self._connected() as connection:
+        with self.connected() as connection:
             before = _version(connection)
             if before == newest:
                 return
@@ -98,14 +99,6 @@ class _Postgres:
                     connection.execute("CREATE SCHEMA grpc_backoff")
                 for sql in upgrade(known, before, "grpc_backoff.inbox_schema"):
                     connection.execute(sql)
-
-    def prune(self, older_than: float) -> int:
-        """Delete old records; return how many there were."""
-        total = 0
-        with self._connected() as connection:
-            while deleted := connection.execute(self.statements.prune, (older_than,)).rowcount:
-                total += deleted
-        return total
 
 
 class SyncPostgres(_Postgres):

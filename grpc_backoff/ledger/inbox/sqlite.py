@@ -57,7 +57,8 @@ class _SQLite:
         self._identity: tuple[int, int] | None = None
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
+    def connected(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection apart from those of the calls."""
         try:
             with contextlib.closing(sqlite3.connect(self._path, timeout=_TIMEOUT, isolation_level=None)) as connection:
                 yield connection
@@ -70,7 +71,7 @@ class _SQLite:
         newest = known[-1].number
         if not apply and not self._path.exists():  # connecting would create it
             raise LedgerSchemaError(f"{self._path}: there is no such file; open it with migrate=True")
-        with self._connected() as connection:
+        with self.connected() as connection:
             before = version_of(connection, _VERSIONS)
             if before < newest and not apply:
                 raise LedgerSchemaError(f"{self._path}: the table is missing or old; open it with migrate=True")
@@ -81,14 +82,6 @@ class _SQLite:
             connection.execute("BEGIN IMMEDIATE")
             upgrade_file(connection, known, _VERSIONS)
             connection.execute("COMMIT")
-
-    def prune(self, older_than: float) -> int:
-        """Delete old records; return how many there were."""
-        total = 0
-        with self._connected() as connection:
-            while deleted := connection.execute(self.statements.prune, (older_than,)).rowcount:
-                total += deleted
-        return total
 
     def _open(self) -> None:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)

@@ -19,10 +19,9 @@ from grpc_backoff.ledger.inbox.handling import (
     handing_out,
     handler_like,
     no_scope,
+    prune,
 )
 from grpc_backoff.ledger.statements import follow
-from grpc_backoff.policy import checks
-from grpc_backoff.policy.checks import Unit
 
 
 class SyncInbox(grpc.ServerInterceptor):
@@ -75,8 +74,7 @@ class SyncInbox(grpc.ServerInterceptor):
             LedgerUnavailableError: the database cannot be used.
             OptionError: `older_than` is not a number of seconds.
         """
-        deleted: int = self._database.prune(checks.pause("older_than", older_than, Unit.SECONDS))
-        return deleted
+        return prune(self._database, older_than)
 
     def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Any], handler_call_details: grpc.HandlerCallDetails
