@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -69,29 +70,21 @@ def ledger(context: click.Context, url: str | None, config: str | None) -> None:
     context.obj = url, config
 
 
-def _given(context: click.Context) -> tuple[str, str | None]:
-    """Return the database and the file; a missing --db is reported here, because --help works without it."""
+def _within(
+    context: click.Context, work: Callable[[Ledger], Coroutine[Any, Any, ResultT]], *, migrate: bool = False
+) -> ResultT:
+    """Run a function on the ledger that the command line names and return its result."""
     url, config = context.obj
-    if not url:
+    if not url:  # reported here, because --help works without it
         hint = "It can also be given in the environment variable GRPC_BACKOFF_LEDGER."
         raise click.MissingParameter(hint, ctx=context.parent, param_hint="'--db'", param_type="option")
-    return url, config
-
-
-def _within(context: click.Context, work: Callable[[Ledger], Coroutine[Any, Any, ResultT]]) -> ResultT:
-    """Run a function on the ledger that the command line names and return its result."""
-    url, config = _given(context)
 
     from grpc_backoff.ledger import Ledger  # noqa: PLC0415 - after GRPC_VERBOSITY is set
 
     async def run() -> ResultT:
-        async with await Ledger.open(url, config=config, migrate=False) as opened:
+        async with await Ledger.open(url, config=config, migrate=migrate) as opened:
             return await work(opened)
 
-    return _told(run)
-
-
-def _told(run: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
     with refusing():
         try:
             return asyncio.run(run())
@@ -100,11 +93,8 @@ def _told(run: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
 
 
 def _filter(state: Sequence[str], method: str | None, **which: Any) -> Filter:
-    return Filter(states=tuple(OperationState(name) for name in state), method=_path(method), **which)
-
-
-def _path(method: str | None) -> str | None:
-    return method if method is None or method.startswith("/") else f"/{method}"
+    path = method if method is None or method.startswith("/") else f"/{method}"
+    return Filter(states=tuple(OperationState(name) for name in state), method=path, **which)
 
 
 def _filtering(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -425,15 +415,8 @@ def prune(context: click.Context, older_than: float | None, failed: bool) -> Non
 @click.pass_context
 def migrate(context: click.Context) -> None:
     """Create the tables, or upgrade them to this library's version."""
-    from grpc_backoff.ledger import Ledger  # noqa: PLC0415 - after GRPC_VERBOSITY is set
-
-    url, config = _given(context)
-
-    async def run() -> tuple[int, int]:
-        async with await Ledger.open(url, config=config) as opened:
-            return await opened.store.migrate(apply=True)
-
-    click.echo(f"The tables have version {_told(run)[1]}.")
+    _, version = _within(context, lambda opened: opened.store.migrate(apply=True), migrate=True)
+    click.echo(f"The tables have version {version}.")
 
 
 @ledger.command(short_help="Show the operation counts repeatedly.")
@@ -455,7 +438,7 @@ def watch(context: click.Context, target: str | None, every: float, times: int |
             queue = await opened.queue(target)
             number += 1
             if as_json:
-                _write_line(queue)
+                click.echo(json.dumps({"at": time.time(), **_queue(queue)}))
             else:
                 click.clear()
                 _show_queue(queue)
@@ -464,9 +447,3 @@ def watch(context: click.Context, target: str | None, every: float, times: int |
             await asyncio.sleep(every)
 
     _within(context, look)
-
-
-def _write_line(queue: Queue) -> None:
-    import json  # noqa: PLC0415 - as in `tables`
-
-    click.echo(json.dumps({"at": time.time(), **_queue(queue)}))

@@ -16,6 +16,9 @@ from grpc_backoff.policy.ledger import LedgerSettings
 ResultT = TypeVar("ResultT")
 SOON = 0.5
 """The share of the setting `timeout` that is allowed for requests that deliverers repeat anyway."""
+POSTGRES_URL = ("postgresql://", "postgres://")
+SQLITE_URL = "sqlite:///"
+URLS = "a path, sqlite:///path or postgresql://..."
 
 
 class Database(abc.ABC):

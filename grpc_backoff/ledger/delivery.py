@@ -175,7 +175,7 @@ class Delivery:
         await asyncio.gather(*rest, return_exceptions=True)
         # If an attempt ended but could not be recorded, its operation is not given back, because the attempt was made.
         # It is recorded as lost when the lease expires.
-        given_back = self._held - {Lease(operation.id, operation.lease_token) for _, operation in self._ended}
+        given_back = self._held - {_lease_of(operation) for _, operation in self._ended}
         if given_back:
             with contextlib.suppress(LedgerError):  # the leases expire by themselves
                 await self._store.release(sorted(given_back))
@@ -237,7 +237,7 @@ class Delivery:
             taken = await asyncio.shield(claim)
         except asyncio.CancelledError:  # give back what was claimed
             with contextlib.suppress(LedgerError):
-                self._held.update(Lease(operation.id, operation.lease_token) for operation in await claim)
+                self._held.update(map(_lease_of, await claim))
             raise
         if not taken:
             due = await self._next_due()
@@ -276,10 +276,9 @@ class Delivery:
     # Attempts.
 
     def _start(self, operation: Operation) -> None:
-        lease = Lease(operation.id, operation.lease_token)
-        self._held.add(lease)
         task = asyncio.ensure_future(self._attempt(operation))
-        self._running[task] = lease
+        self._running[task] = lease = _lease_of(operation)
+        self._held.add(lease)
         self._by_method[operation.method] += operation.method in self._limits
         task.add_done_callback(functools.partial(self._done, operation))
 
@@ -298,8 +297,8 @@ class Delivery:
 
     async def _attempt(self, operation: Operation) -> None:
         if operation.problem is not None:
-            report = AttemptReport(operation.id, operation.lease_token, _ONE_ATTEMPT, FailedAttempt("INTERNAL"))
-            self._report(operation, report._replace(details=cut(operation.problem)))
+            failure = FailedAttempt("INTERNAL")
+            self._report(operation, AttemptReport(*_lease_of(operation), _ONE_ATTEMPT, failure, cut(operation.problem)))
             return
         try:
             policy = self._ledger.policy_of(operation.policy)
@@ -359,16 +358,15 @@ class Delivery:
         return never_left(report) or was_refused(report)
 
     async def _release(self, operation: Operation) -> None:
-        lease = Lease(operation.id, operation.lease_token)
         with contextlib.suppress(LedgerError):  # otherwise the lease expires by itself
-            await self._store.release([lease])
-        self._held.discard(lease)
+            await self._store.release([_lease_of(operation)])
+        self._held.discard(_lease_of(operation))
 
     async def _succeeded(self, operation: Operation, policy: RetryPolicy, response: bytes) -> None:
         hook = self._ledger.hooks.on_success
         if hook is not None:
             await run_hook(self.target, hook, operation, response)
-        self._report(operation, AttemptReport(operation.id, operation.lease_token, policy))
+        self._report(operation, AttemptReport(*_lease_of(operation), policy))
 
     async def _failed(
         self, operation: Operation, policy: RetryPolicy, error: grpc.aio.AioRpcError, *, ran_out: bool
@@ -385,18 +383,8 @@ class Delivery:
         renewed = False
         if refresh is not None and code == grpc.StatusCode.UNAUTHENTICATED.name:
             renewed = await self._renew(refresh, operation)
-        self._report(
-            operation,
-            AttemptReport(
-                operation.id,
-                operation.lease_token,
-                policy,
-                failure,
-                cut(error.details() or ""),
-                renewed,
-                self._ledger.rng.random(),
-            ),
-        )
+        report = AttemptReport(*_lease_of(operation), policy, failure, cut(error.details() or ""), renewed)
+        self._report(operation, report._replace(draw=self._ledger.rng.random()))
 
     async def _renew(self, refresh: Callable[..., Any], operation: Operation) -> bool:
         """Call the hook for new credentials and keep them in memory only (LG-11); return whether it succeeded."""
@@ -420,26 +408,22 @@ class Delivery:
             await self._unrecorded.wait()
             if self._running and 2 * len(self._ended) < self._window.size:
                 await asyncio.sleep(_TOGETHER)
+            self._flushing = True
             try:
                 await self._flush()
-            except LedgerError as error:
+            except LedgerError as error:  # the reports are still in `_ended`
                 await self._is_troubled(error)
+            finally:
+                self._flushing = False
 
     async def _flush(self) -> None:
-        self._flushing = True
-        try:
-            await self._flush_batch()
-        finally:
-            self._flushing = False
-
-    async def _flush_batch(self) -> None:
         batch = self._ended[:_MANY]
         self._unrecorded.clear()
         try:
             told = await self._store.record([report for report, _ in batch])
             told = [await self._first_answer(report, each) for (report, _), each in zip(batch, told, strict=True)]
         except BaseException:
-            self._doubted.update(Lease(operation.id, operation.lease_token) for _, operation in batch)
+            self._doubted.update(_lease_of(operation) for _, operation in batch)
             self._unrecorded.set()
             raise
         del self._ended[: len(batch)]
@@ -447,9 +431,8 @@ class Delivery:
             if isinstance(recorded, LedgerBusyError):
                 self._report(operation, report)
             else:
-                lease = Lease(operation.id, operation.lease_token)
-                self._held.discard(lease)
-                self._doubted.discard(lease)
+                self._held.discard(_lease_of(operation))
+                self._doubted.discard(_lease_of(operation))
                 self._tell(operation, recorded)
         if any(report.failure is not None or operation.order_key is not None for report, operation in batch):
             self._wake.set()  # there may be room again, or the next operation of an order key
@@ -569,6 +552,10 @@ def event_of(operation: Operation, recorded: Recorded) -> events.OperationEvent:
         return events.OperationExhausted(**common, code=recorded.code, reason=recorded.reason)
     kind = events.OperationLost if recorded.code == LOST else events.OperationRetried
     return kind(**common, code=recorded.code, delay=recorded.delay or 0.0, source=recorded.source or "")
+
+
+def _lease_of(operation: Operation) -> Lease:
+    return Lease(operation.id, operation.lease_token)
 
 
 def cut(details: str) -> str:

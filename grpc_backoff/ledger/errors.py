@@ -45,3 +45,14 @@ class LedgerStateError(LedgerError):
 
 class LedgerLimitError(LedgerError, ValueError):
     """A limit in the ledger's settings would be exceeded. Nothing was stored (LG-11)."""
+
+
+def type_error(name: str, value: object, allowed: str) -> TypeError:
+    """Return the error for an argument whose type is wrong; it shows only that type."""
+    kind = type(value)
+    return TypeError(f"{name}={kind.__module__}.{kind.__name__}: expected {allowed}")
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what a database's error says."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -27,7 +27,7 @@ from grpc_backoff.calls.server_hint import ServerHint, read_hint
 from grpc_backoff.config.file import Config, read_config, resolve_ledger
 from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE
 from grpc_backoff.config.target import bare_target
-from grpc_backoff.ledger.database import check_process
+from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS, check_process
 from grpc_backoff.ledger.delivery import Delivery, cut, event_of
 from grpc_backoff.ledger.errors import (
     LedgerBusyError,
@@ -35,6 +35,7 @@ from grpc_backoff.ledger.errors import (
     LedgerLimitError,
     LedgerStateError,
     LedgerUnavailableError,
+    type_error,
 )
 from grpc_backoff.ledger.events import Listener, OperationEvent
 from grpc_backoff.ledger.hooks import LedgerHooks, run_hook
@@ -63,11 +64,8 @@ from grpc_backoff.policy.retry import Retry
 
 _LOG = logging.getLogger("grpc_backoff")
 _CHANCE = random.SystemRandom()
-_POSTGRES = ("postgresql://", "postgres://")
-_SQLITE = "sqlite:///"
 _CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*=")
 """Matches libpq's other syntax for connection strings: `host=... password=...`."""
-_URLS = "a path, sqlite:///path or postgresql://..."
 _COALESCE = 0.01
 """How long notifications that follow another are batched before they are sent, in seconds."""
 _RECOUNT = 5.0
@@ -85,15 +83,17 @@ def open_store(url: str, settings: LedgerSettings) -> Store:
         MissingExtra: PostgreSQL needs the extra `postgres`.
         OptionError: it is any other URL or connection string.
     """
-    if url.startswith(_POSTGRES):
+    if url.startswith(POSTGRES_URL):
         from grpc_backoff.ledger.postgres import PostgresStore  # noqa: PLC0415 - an optional package
 
         return PostgresStore(url, settings)
-    if "://" in url and not url.startswith(_SQLITE):
-        raise OptionError("url", f"{url.partition('://')[0]}://...", _URLS)
-    if _CONNINFO.search(url) and not url.startswith((_SQLITE, "file:")):  # not shown, because it may contain a password
-        raise OptionError("url", "...=...", _URLS)
-    return SQLiteStore(url.removeprefix(_SQLITE), settings)
+    if "://" in url and not url.startswith(SQLITE_URL):
+        raise OptionError("url", f"{url.partition('://')[0]}://...", URLS)
+    if _CONNINFO.search(url) and not url.startswith(
+        (SQLITE_URL, "file:")
+    ):  # not shown, because it may contain a password
+        raise OptionError("url", "...=...", URLS)
+    return SQLiteStore(url.removeprefix(SQLITE_URL), settings)
 
 
 class Ledger(Preparing):
@@ -174,14 +174,12 @@ class Ledger(Preparing):
         """
         named = config if config is not None else os.environ.get(ENVIRONMENT_VARIABLE) or None
         read = named if isinstance(named, Config) or named is None else read_config(named)
-        configured = settings is not None
-        if settings is None:
-            settings = read.ledger_settings().policy if read else resolve_ledger([], {}).policy
-        store = open_store(os.fspath(url), settings)
-        ledger = cls(store, settings, config=read, hooks=hooks, listeners=listeners, rng=rng)
-        ledger._configured = configured
+        chosen = settings or (read.ledger_settings() if read else resolve_ledger([], {})).policy
+        store = open_store(os.fspath(url), chosen)
+        ledger = cls(store, chosen, config=read, hooks=hooks, listeners=listeners, rng=rng)
+        ledger._configured = settings is not None
         try:
-            ledger._warn_of(settings.policy)
+            ledger._warn_of(chosen.policy)
             await store.migrate(apply=migrate)
         except BaseException:
             await store.close()
@@ -358,8 +356,7 @@ class Ledger(Preparing):
             PolicyWarning: the channel's file has a table `[ledger]`, but the ledger was opened without a file.
         """
         if not isinstance(channel, Channel):
-            kind = type(channel)
-            raise TypeError(f"channel={kind.__module__}.{kind.__name__}: expected a channel of grpc_backoff.aio")
+            raise type_error("channel", channel, "a channel of grpc_backoff.aio")
         if self._closed:
             raise LedgerUnavailableError("the ledger is closed")
         check_process(channel.target, self._process)
@@ -605,12 +602,11 @@ class Ledger(Preparing):
         """
         states = [*WELL, *([OperationState.FAILED, OperationState.CONFLICT] if failed else [])]
         keep = self.settings.keep if older_than is None else checks.pause("older_than", older_than)
-        pruned = 0
-        while True:
+        pruned, some = 0, _MANY
+        while some == _MANY:
             some = await self.store.prune(keep, states, _MANY)
             pruned += some
-            if some < _MANY:
-                return pruned
+        return pruned
 
 
 def _checked(id_: str) -> str:

@@ -39,7 +39,10 @@ def encode_metadata(metadata: Metadata) -> str:
 def decode_metadata(text: str) -> Metadata:
     """Parse metadata from JSON; ValueError, which does not show the content, if it is not valid."""
     try:
-        pairs = tuple((key, _decoded(key, value)) for key, value in json.loads(text))
+        pairs = tuple(
+            (key, b64decode(value, validate=True) if key.endswith(_BINARY) else value)
+            for key, value in json.loads(text)
+        )
     except (ValueError, TypeError, AttributeError):
         raise ValueError("metadata: expected a JSON list of pairs") from None
     for key, value in pairs:
@@ -47,7 +50,3 @@ def decode_metadata(text: str) -> Metadata:
         if wanted is not None:
             raise ValueError(f"metadata={key!r}: expected {wanted}")
     return pairs
-
-
-def _decoded(key: str, value: str) -> str | bytes:
-    return b64decode(value, validate=True) if key.endswith(_BINARY) else value

@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 
 from grpc_backoff.base_errors import MissingExtra, OptionError
 from grpc_backoff.ledger.database import check_version
-from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError, first_line, type_error
 from grpc_backoff.ledger.records import AttemptReport, Recorded, Submission, Submitted
 from grpc_backoff.ledger.schema import migrations, upgrade
-from grpc_backoff.ledger.statements import PARAMETER, Access, Dialect, Plan, Row, Statement, follow, one
+from grpc_backoff.ledger.statements import PARAMETER, Access, Dialect, Plan, Row, Statement, follow, follow_async, one
 from grpc_backoff.ledger.store import Store
 from grpc_backoff.policy.ledger import LedgerSettings
 
@@ -77,8 +77,6 @@ _TYPES = {
     **dict.fromkeys(("refreshed",), "boolean"),
 }
 """The types of the columns that `_table` passes in; those of all others are text."""
-
-
 _IDENTITY = Statement("SELECT id FROM grpc_backoff.identity", {})
 """The id of the ledger in a database."""
 
@@ -115,11 +113,6 @@ class Session(psycopg.AsyncConnection[tuple[Any, ...]]):
     """
 
     committing = False
-
-    async def write(self, statement: str, given: Any = None) -> psycopg.AsyncCursor[tuple[Any, ...]]:
-        """Execute a statement that is its own transaction."""
-        self.committing = True
-        return await self.execute(statement, given)
 
 
 Work = Callable[[Session], Awaitable[ResultT]]
@@ -202,7 +195,7 @@ class PostgresStore(Store):
         except TimeoutError:
             raise LedgerUnavailableError(f"{self._name}: no connection within {seconds:g} s") from None
         except psycopg.Error as error:
-            raise LedgerUnavailableError(f"{self._name}: cannot connect: {_first_line(error)}") from error
+            raise LedgerUnavailableError(f"{self._name}: cannot connect: {first_line(error)}") from error
         _load_like_sqlite(session.adapters)
         return session
 
@@ -214,15 +207,16 @@ class PostgresStore(Store):
         """Run a plan. In a transaction, statements without an answer are sent together with COMMIT (LG-2)."""
         if access is not Access.TRANSACTION:
             session.committing = access is Access.STATEMENT
-            return await _follow(plan, session)
+            return await follow_async(plan, functools.partial(_execute, session))
         first: BaseException | None = None
         try:
             async with session.pipeline():
                 try:
                     await session.execute("BEGIN")
                     await self._limit_locks(session)
-                    result = await _follow(plan, session)
-                    await session.write("COMMIT")
+                    result = await follow_async(plan, functools.partial(_execute, session))
+                    session.committing = True
+                    await session.execute("COMMIT")
                 except BaseException as error:  # noqa: BLE001 - raised below, because psycopg would log a second one
                     first = error
         except psycopg.Error as error:
@@ -312,7 +306,7 @@ class PostgresStore(Store):
         except psycopg.Error as error:
             unheard = connection.committing and error.sqlstate is None and connection.broken
             raise LedgerUnavailableError(
-                f"{self._name}: {_first_line(error)}", stored=None if unheard else False
+                f"{self._name}: {first_line(error)}", stored=None if unheard else False
             ) from error
 
     async def _limit_locks(self, connection: Session) -> None:
@@ -383,14 +377,11 @@ class PostgresStore(Store):
             )
         plan = self._submitting_and_waking(submissions)
         if isinstance(connection, psycopg.AsyncConnection):
-            return _follow(plan, connection)
+            return follow_async(plan, functools.partial(_execute, connection))
         if isinstance(connection, psycopg.Connection):
             return asyncio.to_thread(follow, plan, functools.partial(_execute_sync, connection))
-        kind = type(connection)
-        raise TypeError(
-            f"within={kind.__module__}.{kind.__name__}: expected a psycopg connection for a ledger in PostgreSQL; "
-            "for other drivers see Ledger.statement"
-        )
+        allowed = "a psycopg connection for a ledger in PostgreSQL; for other drivers see Ledger.statement"
+        raise type_error("within", connection, allowed)
 
     def _submitting_and_waking(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
         _, [(identity,)] = yield [
@@ -479,17 +470,6 @@ class PostgresStore(Store):
             await connection.close()
 
 
-async def _follow(plan: Plan[ResultT], connection: Any) -> ResultT:
-    """Run a plan on a connection, the ledger's own or the caller's."""
-    try:
-        statements = next(plan)
-        while True:
-            statements = plan.send(await _execute(connection, statements))
-    except StopIteration as end:
-        result: ResultT = end.value
-        return result
-
-
 async def _execute(connection: Any, statements: list[Statement]) -> list[list[Row]]:
     cursors = []
     for text, given, _ in statements:
@@ -559,7 +539,3 @@ def _name_of(url: str) -> str:
             "the database URL is not valid: percent-encode special characters in the password, such as '/', '@' and ':'"
         )
     return f"postgresql://{host}/{name}"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -168,19 +168,11 @@ class Recording(OrderKeys):
             *self._each(
                 f"UPDATE {d.attempts} AS a SET code = r.code, ended = {d.at.format('r.ended')} FROM r "
                 "WHERE a.operation_id = r.id AND a.token = r.token",
-                [
-                    {"id": end.row.id, "token": end.token, "code": end.code, "ended": end.ended}
-                    for end in ends
-                    if not end.added
-                ],
+                [end.attempt() for end in ends if not end.added],
             ),
             *self._each(
                 f"UPDATE {d.operations} AS o SET attempts = r.attempts, recorded = r.recorded FROM r WHERE o.id = r.id",
-                [
-                    {"id": end.row.id, "attempts": end.attempts, "recorded": end.recorded}
-                    for end in ends
-                    if end.added and not end.moves
-                ],
+                [end.operation() for end in ends if end.added and not end.moves],
             ),
             *self._each(
                 f"UPDATE {d.operations} AS o SET state = r.state, attempts = r.attempts, recorded = r.recorded, "

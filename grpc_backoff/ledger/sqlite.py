@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.ledger.database import check_version
-from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, type_error
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.schema import Migration, migrations, upgrade
 from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, follow
@@ -31,9 +31,21 @@ from grpc_backoff.policy.ledger import LedgerSettings
 ResultT = TypeVar("ResultT")
 
 _URI = "file:"
+BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _OLDEST = (3, 35, 0)  # the first version with RETURNING
 _JUMP = 1.0
 """If the clock is more than this many seconds behind a stored time, it was set back."""
+_EARLY = {
+    "next_attempt_at IS NOT NULL AND last_attempted_at > :soon": (
+        "last_attempted_at = :now, next_attempt_at = :now + coalesce(backoff_request_seconds, 0)"
+    ),
+    "state = 'pending' AND began > :soon": (
+        "created = min(created, :now), began = :now, "
+        "next_attempt_at = CASE WHEN next_attempt_at <= began THEN :now ELSE next_attempt_at END"
+    ),
+    "lease_until IS NOT NULL AND lease_until - lease_seconds > :soon": "lease_until = :now + lease_seconds",
+}
+"""Waits that begin in the future, because the host's clock was set back, and how they start again (LG-12)."""
 
 
 class SQLiteStore(Store):
@@ -56,28 +68,8 @@ class SQLiteStore(Store):
             "SELECT true, count(*) FROM ledger_operations WHERE open "
             "UNION ALL SELECT false, count(*) FROM ledger_operations WHERE NOT open"
         ),
-        disturbed=(
-            " OR EXISTS (SELECT 1 FROM ledger_operations "
-            "WHERE next_attempt_at IS NOT NULL AND last_attempted_at > :soon) "
-            "OR EXISTS (SELECT 1 FROM ledger_operations WHERE state = 'pending' AND began > :soon) OR EXISTS (SELECT 1 "
-            "FROM ledger_operations WHERE lease_until IS NOT NULL AND lease_until - lease_seconds > :soon)"
-        ),
-        corrections=(  # waits that begin in the future, because the host's clock was set back, start again (LG-12)
-            (
-                "UPDATE ledger_operations SET last_attempted_at = :now, "
-                "next_attempt_at = :now + coalesce(backoff_request_seconds, 0) "
-                "WHERE next_attempt_at IS NOT NULL AND last_attempted_at > :soon"
-            ),
-            (
-                "UPDATE ledger_operations SET created = min(created, :now), began = :now, "
-                "next_attempt_at = CASE WHEN next_attempt_at <= began THEN :now ELSE next_attempt_at END "
-                "WHERE state = 'pending' AND began > :soon"
-            ),
-            (
-                "UPDATE ledger_operations SET lease_until = :now + lease_seconds "
-                "WHERE lease_until IS NOT NULL AND lease_until - lease_seconds > :soon"
-            ),
-        ),
+        disturbed="".join(f" OR EXISTS (SELECT 1 FROM ledger_operations WHERE {early})" for early in _EARLY),
+        corrections=tuple(f"UPDATE ledger_operations SET {again} WHERE {early}" for early, again in _EARLY.items()),
     )
 
     def __init__(self, path: str, settings: LedgerSettings, clock: Callable[[], float] = time.time) -> None:
@@ -100,14 +92,11 @@ class SQLiteStore(Store):
     # Execution.
 
     async def _run(self, plan: Callable[[], Plan[ResultT]], access: Access, _share: float = 1.0) -> ResultT:
-        if access is Access.READ:
-            return await self._on_thread(lambda connection: follow(plan(), self._executor(connection.cursor())))
-
-        def write(connection: sqlite3.Connection) -> ResultT:
-            with self._writing(connection):
+        def run(connection: sqlite3.Connection) -> ResultT:
+            with contextlib.nullcontext() if access is Access.READ else self._writing(connection):
                 return follow(plan(), self._executor(connection.cursor()))
 
-        return await self._on_thread(write)
+        return await self._on_thread(run)
 
     def _executor(self, cursor: sqlite3.Cursor) -> Callable[[list[Statement]], list[list[Row]]]:
         """Return a function that executes statements; they all use the time of this call as the current time."""
@@ -163,7 +152,7 @@ class SQLiteStore(Store):
             yield
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "")
-            if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            if name.startswith(BUSY):
                 seconds = self._settings.lock_timeout
                 raise LedgerBusyError(
                     f"{self._name}: gave up after {seconds:g} s waiting for another process's lock; nothing was written"
@@ -215,8 +204,7 @@ class SQLiteStore(Store):
         """Reject a file that was deleted or replaced while it was open, because nothing written to it would last."""
         if self._file is None:
             return
-        found = self._file.stat() if self._file.exists() else None
-        identity = found and (found.st_dev, found.st_ino)
+        identity = identity_of(self._file)
         self._identity = self._identity or identity
         if identity != self._identity:
             raise LedgerUnavailableError(f"{self._name}: {_PROBLEMS['SQLITE_READONLY_DBMOVED']}")
@@ -239,10 +227,7 @@ class SQLiteStore(Store):
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
         """Store operations in the caller's own transaction (LG-9)."""
         if not isinstance(connection, sqlite3.Connection):
-            kind = type(connection)
-            raise TypeError(
-                f"within={kind.__module__}.{kind.__name__}: expected a sqlite3.Connection for an SQLite ledger"
-            )
+            raise type_error("within", connection, "a sqlite3.Connection for an SQLite ledger")
         cursor = connection.cursor()
         cursor.row_factory = None  # the connection's own row factory may be anything
         [(_, _, file), *_] = cursor.execute("PRAGMA database_list").fetchall()
@@ -289,6 +274,12 @@ def _file_of(path: str) -> Path | None:
     if path.startswith(_URI):
         path = unquote(path.removeprefix(_URI).partition("?")[0])
     return None if path in ("", ":memory:") else Path(path)
+
+
+def identity_of(file: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another one at its path; None if there is no file."""
+    found = file.stat() if file.exists() else None
+    return found and (found.st_dev, found.st_ino)
 
 
 def version_of(connection: sqlite3.Connection, table: str) -> int:

@@ -8,13 +8,15 @@ thread, on an asynchronous connection, and on a connection of the caller's.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from grpc_backoff.ledger.records import OperationState
 from grpc_backoff.record import record
 
+AnswerT = TypeVar("AnswerT")
 ResultT = TypeVar("ResultT")
+StepT = TypeVar("StepT")
 RowT = TypeVar("RowT")
 Row = Sequence[Any]
 ParameterStyle = Literal["format", "qmark", "numeric_dollar"]
@@ -89,12 +91,25 @@ class Dialect(NamedTuple):
     corrections: tuple[str, ...] = ()
 
 
-def follow(plan: Plan[ResultT], execute: Callable[[list[Statement]], list[list[Row]]]) -> ResultT:
-    """Run a plan, with this function to execute its statements."""
+def follow(plan: Generator[StepT, AnswerT, ResultT], execute: Callable[[StepT], AnswerT]) -> ResultT:
+    """Run a plan, with this function to execute its steps."""
     try:
-        statements = next(plan)
+        step = next(plan)
         while True:
-            statements = plan.send(execute(statements))
+            step = plan.send(execute(step))
+    except StopIteration as end:
+        result: ResultT = end.value
+        return result
+
+
+async def follow_async(
+    plan: Generator[StepT, AnswerT, ResultT], execute: Callable[[StepT], Awaitable[AnswerT]]
+) -> ResultT:
+    """Run a plan, with this coroutine function to execute its steps."""
+    try:
+        step = next(plan)
+        while True:
+            step = plan.send(await execute(step))
     except StopIteration as end:
         result: ResultT = end.value
         return result

@@ -15,9 +15,10 @@ from grpc_backoff.ledger import Ledger
 from grpc_backoff.ledger.records import AttemptReport
 from grpc_backoff.policy.presets import RETRY
 from tests.ledger import conftest as databases
+from tests.ledger.steps import fail_many
 
 STEPS = RETRY["steps"]
-server, url = databases.server, databases.url
+server, postgres_url, url = databases.server, databases.postgres_url, databases.url
 
 
 def filled(url):
@@ -108,10 +109,10 @@ def test_show(url):
 
 
 def test_replay(url):
-    """LG-7: `replay` takes ids or a filter; if an operation cannot be replayed, the exit status is 1."""
+    """LG-7: `replay` takes ids in either case, or a filter; if one of them cannot be replayed, it exits with 1."""
     ids = filled(url)
 
-    refused = run(url, "replay", ids[0].upper(), ids[2])  # an id may be given in upper case
+    refused = run(url, "replay", ids[0].upper(), ids[2])
     assert (refused.exit_code, refused.stdout) == (1, "1 replayed.\n")
     assert run(url, "replay", ids[0]).exit_code == 1  # it is already pending
     assert f"these operations do not exist, or their state does not allow it: {ids[2]}" in refused.output
@@ -127,16 +128,12 @@ def test_replay_of_many(url):
 
     async def fill():
         async with await Ledger.open(url) as ledger:
-            prepared = [ledger.prepared("shop:443", "/shop.Orders/Place", b"x") for _ in range(2500)]
-            ids = [told.id for told in await ledger.submit_many(prepared)]
-            for first in range(0, 2500, 500):
-                reports = [AttemptReport(id_, None, STEPS, FailedAttempt("INTERNAL")) for id_ in ids[first:][:500]]
-                await ledger.store.record(reports)
+            await fail_many(ledger, 1200)
 
     asyncio.run(fill())
 
-    assert run(url, "replay", "--all", "--target", "dns:///shop:443").stdout.endswith("2500 replayed.\n")
-    assert read(url, "status")["states"]["pending"] == 2500
+    assert run(url, "replay", "--all", "--target", "dns:///shop:443").stdout.endswith("1200 replayed.\n")
+    assert read(url, "status")["states"]["pending"] == 1200
 
 
 def test_retarget(url):
@@ -171,7 +168,7 @@ def test_discard(url):
 
 
 def test_prune(url):
-    """LG-11: `prune` deletes operations that ended long ago, and failed ones only with `--failed`."""
+    """LG-7, LG-11, seed 003: `prune` deletes operations that ended long ago, and failed ones only with `--failed`."""
     filled(url)
 
     assert run(url, "prune").stdout == "0 pruned.\n"

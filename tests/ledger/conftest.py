@@ -38,12 +38,19 @@ def server():
         yield running
 
 
+@pytest.fixture
+def postgres_url(server):
+    """The URL of an empty database in PostgreSQL."""
+    with server.lending() as lent:
+        yield lent
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request, tmp_path):
     """The URL of an empty database; each test runs once with SQLite and once with PostgreSQL."""
     if request.param == "sqlite":
         return str(tmp_path / "ledger.db")
-    return request.getfixturevalue("server").database()
+    return request.getfixturevalue("postgres_url")
 
 
 @pytest.fixture
@@ -79,26 +86,40 @@ def open_store(url, settings=SETTINGS, **how):
     return SQLiteStore(url, settings, **how)
 
 
-def execute(url, statement, *given):
-    """Run a statement on a separate connection; the first `{}` is the ledger's table, the rest are the arguments."""
+@contextlib.contextmanager
+def connected(url):
+    """Yield a separate connection to a database, whose transaction is committed at the end of the block."""
     if url.startswith("postgresql:"):
         with psycopg.connect(url) as connection:
-            connection.execute(statement.format("grpc_backoff.operations", *["%s"] * len(given)), given)
-        return
-    with contextlib.closing(sqlite3.connect(url)) as connection, connection:
-        connection.execute(statement.format("ledger_operations", *"?" * len(given)), given)
+            yield connection
+    else:
+        with contextlib.closing(sqlite3.connect(url)) as connection, connection:
+            yield connection
+
+
+@contextlib.contextmanager
+def locking(url):
+    """Hold a lock against which every write to the ledger runs."""
+    with connected(url) as connection:
+        lock = "LOCK TABLE grpc_backoff.operations IN EXCLUSIVE MODE" if "://" in url else "BEGIN IMMEDIATE"
+        connection.execute(lock)
+        yield
+
+
+def execute(url, statement, *given):
+    """Run a statement on a separate connection; the first `{}` is the ledger's table, the rest are the arguments."""
+    table, mark = ("grpc_backoff.operations", "%s") if "://" in url else ("ledger_operations", "?")
+    with connected(url) as connection:
+        connection.execute(statement.format(table, *[mark] * len(given)), given)
 
 
 def dump(url):
     """Return the full content of the ledger's tables as text."""
-    if url.startswith("postgresql:"):
-        with psycopg.connect(url) as connection:
-            return str(
-                connection.execute("SELECT o::text FROM grpc_backoff.operations o").fetchall()
-                + connection.execute("SELECT a::text FROM grpc_backoff.attempts a").fetchall()
-            )
-    with contextlib.closing(sqlite3.connect(url)) as connection:
-        return "\n".join(connection.iterdump())
+    with connected(url) as connection:
+        if "://" not in url:
+            return "\n".join(connection.iterdump())
+        texts = "SELECT o::text FROM grpc_backoff.operations o UNION ALL SELECT a::text FROM grpc_backoff.attempts a"
+        return str(connection.execute(texts).fetchall())
 
 
 def submission(id_, target="shop:443", method="/shop.Orders/Place", policy="steps", key=None, **parts):

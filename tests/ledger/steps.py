@@ -40,6 +40,16 @@ async def failed(store, operation, policy=STEPS, failure=UNAVAILABLE, draw=0.5, 
     return (await store.record([report]))[0]
 
 
+async def fail_many(ledger, number, request=b"x"):
+    """Submit this many operations that have failed, and return their ids."""
+    prepared = [ledger.prepared(SHOP, "/shop.Orders/Place", request) for _ in range(number)]
+    ids = [told.id for told in await ledger.submit_many(prepared)]
+    for first in range(0, number, 500):
+        reports = [AttemptReport(id_, None, STEPS, FailedAttempt("INTERNAL")) for id_ in ids[first:][:500]]
+        await ledger.store.record(reports)
+    return ids
+
+
 async def expired(url, seconds):
     """Let all leases have expired this many seconds ago."""
     sqlite = "(julianday('now') - 2440587.5) * 86400.0 - {}"
@@ -47,11 +57,15 @@ async def expired(url, seconds):
     execute(url, f"UPDATE {{}} SET lease_until = {now} WHERE lease_until IS NOT NULL", seconds)
 
 
+async def did(answer):
+    """Return what a function has returned or, if it is a coroutine function, will return."""
+    return await answer if inspect.isawaitable(answer) else answer
+
+
 async def eventually(holds):
     """Wait up to ten seconds until a function, or a coroutine function, returns something true."""
     for _ in range(500):
-        told = holds()
-        if await told if inspect.isawaitable(told) else told:
+        if await did(holds()):
             return
         await asyncio.sleep(0.02)
     raise AssertionError("it did not happen within ten seconds")

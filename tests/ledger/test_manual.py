@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
-
-import psycopg
-
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.ledger.records import AttemptReport, Filter, OperationState
-from tests.ledger.conftest import submission
+from tests.ledger.conftest import connected, submission
 from tests.ledger.steps import STEPS, claimed, failed, one, submitted
 
 
@@ -59,15 +54,15 @@ async def test_prune(store):
 
 async def test_what_pruning_looks_at(store, url):
     """LG-11: pruning finds the operations to delete through an index of finished operations."""
-    where = "WHERE NOT open AND state IN ('succeeded', 'discarded') AND finished <= {}"
-    if url.startswith("postgresql:"):
-        where = where.format("now()")
-        with psycopg.connect(url) as connection:
+    explain, table, now = (
+        ("EXPLAIN", "grpc_backoff.operations", "now()")
+        if "://" in url
+        else ("EXPLAIN QUERY PLAN", "ledger_operations", 0)
+    )
+    which = f"NOT open AND state IN ('succeeded', 'discarded') AND finished <= {now}"
+    with connected(url) as connection:
+        if "://" in url:
             connection.execute("SET enable_seqscan = off")
-            rows = connection.execute(f"EXPLAIN SELECT seq FROM grpc_backoff.operations {where}").fetchall()
-    else:
-        with contextlib.closing(sqlite3.connect(url)) as connection:
-            statement = f"EXPLAIN QUERY PLAN SELECT seq FROM ledger_operations {where.format(0)}"
-            rows = connection.execute(statement).fetchall()
+        rows = connection.execute(f"{explain} SELECT seq FROM {table} WHERE {which}").fetchall()
 
     assert "operations_finished" in str(rows)

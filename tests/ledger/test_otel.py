@@ -17,6 +17,7 @@ from grpc_backoff.ledger import (
     OperationRetried,
 )
 from grpc_backoff.ledger.otel import LedgerMetrics
+from tests.ledger.steps import eventually
 
 WHAT = {"operation_id": "1", "target": "shop:443", "method": "/shop.Orders/Place"}
 
@@ -88,11 +89,8 @@ async def test_queue(reader, metrics, tmp_path):
         await ledger.pause("u")
         await asyncio.sleep(0.05)
         task = metrics.observe(ledger)
-        for _ in range(200):
-            await asyncio.sleep(0.01)
-            found = read(reader)
-            if found:
-                break
+        await eventually(reader.get_metrics_data)
+        found = read(reader)
         task.cancel()
 
     assert found["queue_length", "pending"] == 1

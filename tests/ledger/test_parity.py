@@ -131,10 +131,9 @@ def test_no_number_stands_in_sql():
         assert set(re.findall(r"(?<![\w.])\d+(?:\.\d+)?", code)) <= {"0", "1", "2"}, migration.name
 
 
-async def test_readiness_is_equal(server):
+async def test_readiness_is_equal(postgres_url):
     """LG-5: for operations in every situation, the SQL function `ready` and the view say what `Ledger.ready` says."""
-    url = server.database()
-    store = open_store(url, SETTINGS)
+    store = open_store(postgres_url, SETTINGS)
     await store.migrate(apply=True)
     ids = [told.id for told in await store.submit([submission(n, policy="steps") for n in range(6)])]
     claimed = await store.claim("shop:443", 4, "me", 60.0)
@@ -146,7 +145,7 @@ async def test_readiness_is_equal(server):
     await asyncio.sleep(0.05)
     told = await store.ready(Filter(ids=tuple(ids)), 10, lambda _: steps)
     await store.close()
-    with psycopg.connect(url) as connection:
+    with psycopg.connect(postgres_url) as connection:
         at = "extract(epoch FROM at)::float8"
         policies = json.dumps({"steps": parameters(ledger_policy(steps))})
         function = connection.execute(

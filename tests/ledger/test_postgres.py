@@ -26,19 +26,17 @@ from grpc_backoff.ledger import (
     LedgerBusyError,
     LedgerUnavailableError,
     OperationState,
+    delivery,
     postgres,
 )
-from grpc_backoff.ledger import postgres as postgres_module
 from grpc_backoff.ledger.records import AttemptReport, Lease
 from grpc_backoff.ledger.schema import Migration
-from grpc_backoff.policy.presets import RETRY
 from tests.echo import Message
-from tests.ledger import server as servers
-from tests.ledger.conftest import SETTINGS, execute, open_store, opened_store, submission
-from tests.ledger.steps import policy_of
-from tests.ledger.test_delivery import at_work, delivering, until
+from tests.ledger.conftest import SETTINGS, execute, locking, open_store, opened_store, submission
+from tests.ledger.steps import SHOP, STEPS, claimed, eventually, policy_of, submitted
+from tests.ledger.test_delivery import at_work, delivering, done, until
+from tests.peers import peer
 
-STEPS = RETRY["steps"]
 QUICK = replace(
     SETTINGS, poll=0.2, timeout=1.0, policy="max_attempts: unlimited, deadline: 1d, delay: 50ms", lease=2.0, grace=1.0
 )
@@ -46,8 +44,8 @@ METHOD = "/echo.v1.Echo/Unary"
 
 
 @pytest.fixture
-def url(server):
-    return server.database()
+def url(postgres_url):
+    return postgres_url
 
 
 LONG = "timestamp with time zone"
@@ -62,17 +60,14 @@ class Network:
         self._through = asyncio.Event()
         self._through.set()
         self._writers = []
-        self._tasks = set()
         self.delay = 0.0
         """The delay of all data in each direction, in seconds."""
 
-    async def _accept(self, reader, writer):
-        ours, through = await asyncio.open_unix_connection(self._path), self._through
-        self._writers += [writer, ours[1]]
-        for source, sink in ((reader, ours[1]), (ours[0], writer)):
-            task = asyncio.ensure_future(self._pass(source, sink, through))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+    async def _carry(self, reader, writer):
+        there, here = await asyncio.open_unix_connection(self._path)
+        self._writers += [writer, here]
+        through = self._through
+        await asyncio.gather(self._pass(reader, here, through), self._pass(there, writer, through))
 
     async def _pass(self, source, sink, through):
         with contextlib.suppress(ConnectionError):
@@ -81,10 +76,6 @@ class Network:
                 await asyncio.sleep(self.delay)
                 sink.write(some)
         sink.close()
-
-    def url(self, port, url):
-        """Return the URL of a database through this proxy."""
-        return f"postgresql://postgres@127.0.0.1:{port}/{psycopg.conninfo.conninfo_to_dict(url)['dbname']}"
 
     def cut(self):
         self._through.clear()
@@ -103,15 +94,17 @@ class Network:
             writer.transport.abort()
 
     @contextlib.asynccontextmanager
-    async def open(self):
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        yield server.sockets[0].getsockname()[1]
-        self.mend()
-        self.hang_up()
-        server.close()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def open(self, url):
+        """Yield the URL of a database through this proxy."""
+        async with peer(self._carry) as target:
+            yield f"postgresql://postgres@{target}/{psycopg.conninfo.conninfo_to_dict(url)['dbname']}"
+            self.mend()
+            self.hang_up()
+
+
+@pytest.fixture
+def network(server):
+    return Network(server.directory)
 
 
 async def test_lock_acquired_released_timed_out(url, settings):
@@ -138,43 +131,32 @@ async def test_a_locked_row_is_passed_over(store, url):
     await store.submit([submission(1), submission(2)])
     async with await psycopg.AsyncConnection.connect(url) as other:
         await other.execute("SELECT 1 FROM grpc_backoff.operations WHERE id = %s FOR UPDATE", (submission(1).id,))
-        claimed = await store.claim("shop:443", 10, "me", 30.0)
+        taken = await claimed(store, 10)
         await other.rollback()
 
-    assert [operation.id for operation in claimed] == [submission(2).id]
+    assert [operation.id for operation in taken] == [submission(2).id]
 
 
-async def test_sql_with_numbered_parameters(url):
+async def test_sql_with_numbered_parameters(ledger, url):
     """LG-9: `statement` can write parameters as asyncpg and others do; any other style is an error."""
-    async with await Ledger.open(url) as ledger:
-        prepared = ledger.prepared("t", "/m/m", b"a", idempotency_key="k")
-        async with await psycopg.AsyncConnection.connect(url, cursor_factory=psycopg.AsyncRawCursor) as other:
-            await other.execute(*ledger.statement(prepared, "numeric_dollar"))
+    prepared = ledger.prepared("t", "/m/m", b"a", idempotency_key="k")
+    with psycopg.connect(url, cursor_factory=psycopg.RawCursor) as other:
+        other.execute(*ledger.statement(prepared, "numeric_dollar"))
 
-        assert (await ledger.get(prepared.id)).request == b"a"
-        with pytest.raises(OptionError, match="style='named': expected one of: format, qmark, numeric_dollar"):
-            ledger.statement(prepared, "named")
-
-
-async def listening(url):
-    """Wait up to ten seconds until a connection to the database is listening."""
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-        for _ in range(500):
-            cursor = await connection.execute(
-                "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle' "
-                "AND query LIKE 'LISTEN %'"
-            )
-            if await cursor.fetchall():
-                return
-            await asyncio.sleep(0.02)
-    raise AssertionError("nobody listens")
+    assert (await ledger.get(prepared.id)).request == b"a"
+    with pytest.raises(OptionError, match="style='named': expected one of: format, qmark, numeric_dollar"):
+        ledger.statement(prepared, "named")
 
 
 async def test_waiters_are_woken(url, shop):
     """LG-12: an operation that another process submits is delivered long before the next poll."""
     slow = replace(QUICK, poll=30.0)
+    listening = (
+        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle' AND query LIKE 'LISTEN %'"
+    )
     async with at_work(url, shop, slow), await Ledger.open(url, settings=slow) as other:
-        await listening(url)
+        with psycopg.connect(url, autocommit=True) as connection:
+            await eventually(lambda: connection.execute(listening).fetchall())
         told = await other.submit(shop.target, METHOD, b"")
         began = time.monotonic()
         await until(other, told.id, OperationState.SUCCEEDED)
@@ -191,12 +173,11 @@ async def test_without_listening_polling_alone(url, shop, monkeypatch):
 
 
 @pytest.mark.parametrize("trouble", ["hang up", "cut"])
-async def test_the_network_to_it_is_cut(server, url, shop, trouble):
+async def test_the_network_to_it_is_cut(network, url, shop, trouble):
     """LG-9, LG-12: if the network is cut, `submit` fails within its timeout; deliveries resume within 10 s."""
-    network = Network(server.directory)
     async with (
-        network.open() as port,
-        at_work(network.url(port, url), shop, QUICK) as (ledger, _),
+        network.open(url) as remote,
+        at_work(remote, shop, QUICK) as (ledger, _),
         await Ledger.open(url, settings=QUICK) as direct,
     ):
         await until(direct, (await ledger.submit(shop.target, METHOD, b"")).id, OperationState.SUCCEEDED)
@@ -223,13 +204,9 @@ async def test_the_network_to_it_is_cut(server, url, shop, trouble):
     assert stored == 2
 
 
-async def test_a_lost_commit_says_that_nobody_knows(server, url):
+async def test_a_lost_commit_says_that_nobody_knows(network, url):
     """LG-9: if the answer to COMMIT is lost, the error says that the outcome is unknown; a key prevents duplicates."""
-    network = Network(server.directory)
-    async with (
-        network.open() as port,
-        await Ledger.open(network.url(port, url), settings=QUICK) as ledger,
-    ):
+    async with network.open(url) as remote, await Ledger.open(remote, settings=QUICK) as ledger:
         await ledger.queue()
         [connection] = ledger.store._free
         execute = connection.execute
@@ -262,10 +239,9 @@ async def test_a_lost_commit_says_that_nobody_knows(server, url):
     ],
 )
 @pytest.mark.parametrize("trouble", ["hang up", "cut"])
-async def test_a_write_without_an_answer(server, url, trouble, write, monkeypatch):
+async def test_a_write_without_an_answer(network, url, trouble, write, monkeypatch):
     """LG-9: if the answer to a write of any kind is lost, the error says that the outcome is unknown."""
-    network = Network(server.directory)
-    async with network.open() as port, await Ledger.open(network.url(port, url), settings=QUICK) as ledger:
+    async with network.open(url) as remote, await Ledger.open(remote, settings=QUICK) as ledger:
         id_ = (await ledger.submit("t", "/m/m", b"")).id
         execute = psycopg.AsyncCursor.execute
 
@@ -283,10 +259,9 @@ async def test_a_write_without_an_answer(server, url, trouble, write, monkeypatc
     assert caught.value.stored is None
 
 
-async def test_callers_that_gave_up(server, url):
+async def test_callers_that_gave_up(network, url):
     """LG-10: if callers are cancelled while the network is cut, their requests time out; then the store works again."""
-    network = Network(server.directory)
-    async with network.open() as port, await Ledger.open(network.url(port, url), settings=QUICK) as ledger:
+    async with network.open(url) as remote, await Ledger.open(remote, settings=QUICK) as ledger:
         await asyncio.gather(*(ledger.queue() for _ in range(4)))
         network.lose()
         callers = [asyncio.ensure_future(ledger.queue()) for _ in range(8)]
@@ -299,7 +274,14 @@ async def test_callers_that_gave_up(server, url):
         assert (await ledger.queue()).length == 0
 
 
-@pytest.mark.parametrize("work", ["submit", "queue", "record"])
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda ledger, _: ledger.submit("t", "/m/m", b""),
+        lambda ledger, _: ledger.queue(),
+        lambda ledger, id_: ledger.set_backoff(id_, 1.0),
+    ],
+)
 async def test_connections_that_the_server_has_ended(url, work):
     """LG-12: if the server has ended its connections, the next request is repeated on a new connection."""
     async with await Ledger.open(url, settings=QUICK) as ledger:
@@ -309,57 +291,33 @@ async def test_connections_that_the_server_has_ended(url, work):
             assert len(ledger.store._free) > 1
             execute(url, f"{END} pid <> pg_backend_pid()")
             await asyncio.sleep(0.2)
-            if work == "submit":
-                await ledger.submit("t", "/m/m", b"")
-            elif work == "queue":
-                await ledger.queue()
-            else:
-                await ledger.set_backoff(id_, 1.0)
+            await work(ledger, id_)
             assert len(ledger.store._free) == 1
 
 
-async def test_submit_waits_for_a_lock_no_longer_than_it_may(url):
-    """LG-2: `submit` raises LedgerBusyError if another transaction holds the same key longer than `lock_timeout`."""
-    async with (
-        await Ledger.open(url, settings=replace(QUICK, lock_timeout=0.3, timeout=20.0)) as ledger,
-        await psycopg.AsyncConnection.connect(url) as other,
-    ):
-        kept = await ledger.submit("t", "/m/m", b"", idempotency_key="k", within=other)
-        with pytest.raises(
-            LedgerBusyError, match=r"after 0\.3 s waiting for another transaction.s lock; nothing was written"
-        ):
-            await ledger.submit("t", "/m/m", b"", idempotency_key="k")
-        await other.commit()
-        again = await ledger.submit("t", "/m/m", b"", idempotency_key="k")
-
-    assert (again.id, again.new) == (kept.id, False)
-
-
 @pytest.mark.slow
-async def test_a_restart(server, shop):
+async def test_a_restart(server, url, shop):
     """LG-12: after PostgreSQL restarts, deliveries resume within 10 s."""
-    with servers.running() as own:
-        async with at_work(own.database(), shop, QUICK) as (ledger, unary):
-            first = await ledger.submit(unary, Message())
-            await until(ledger, first.id, OperationState.SUCCEEDED)
-            waiting = [(await ledger.submit(unary, Message(text=str(n)))).id for n in range(20)]
-            await asyncio.to_thread(own.stop)
+    async with at_work(url, shop, QUICK) as (ledger, unary):
+        await done(ledger, unary)
+        waiting = [(await ledger.submit(unary, Message(text=str(n)))).id for n in range(20)]
+        await asyncio.to_thread(server.stop)
+        try:
             with pytest.raises(LedgerUnavailableError, match="nothing was stored"):
                 await ledger.submit(unary, Message())
             await asyncio.sleep(1)
-            await asyncio.to_thread(own.start)
-            began = time.monotonic()
-            for id_ in waiting:
-                await until(ledger, id_, OperationState.SUCCEEDED)
+        finally:
+            await asyncio.to_thread(server.start)
+        began = time.monotonic()
+        for id_ in waiting:
+            await until(ledger, id_, OperationState.SUCCEEDED)
 
-        assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("hours", [1, -1])
 async def test_client_clocks_change_nothing(url, shop, monkeypatch, hours):
     """LG-12: a delivery makes its attempts on time even if the client's clock is wrong by an hour."""
-    from grpc_backoff.ledger import delivery
-
     # Change only the library's clock: grpc's core reads the system clock, and changing that would distort every
     # deadline.
     monkeypatch.setattr(
@@ -367,9 +325,7 @@ async def test_client_clocks_change_nothing(url, shop, monkeypatch, hours):
     )
     shop.script["*"] = [grpc.StatusCode.UNAVAILABLE]
     async with at_work(url, shop, replace(QUICK, policy="retry: 3, delay: 300ms")) as (ledger, unary):
-        told = await ledger.submit(unary, Message())
-        await until(ledger, told.id, OperationState.SUCCEEDED)
-        first, second = await ledger.attempts(told.id)
+        first, second = await ledger.attempts((await done(ledger, unary)).id)
 
     assert 0.3 <= second.started - first.ended < 5
     assert abs(first.ended - time.time()) < 60
@@ -437,28 +393,17 @@ async def test_nobody_there(tmp_path):
         await Ledger.open("postgresql://postgres@/postgres?nonsense=1")
 
 
-async def test_a_read_only_database(url):
-    """LG-9: the error for submitting to a read-only database says that the database is read-only."""
-    async with await Ledger.open(url) as ledger:
-        await ledger.submit("t", "/m/m", b"")
-    async with await Ledger.open(f"{url}&options=-cdefault_transaction_read_only%3Don") as ledger:
-        with pytest.raises(LedgerUnavailableError, match="read-only transaction; nothing was stored"):
-            await ledger.submit("t", "/m/m", b"")
-        assert len(await ledger.find()) == 1
-
-
-async def test_a_full_disk(url):
+async def test_a_full_disk(ledger, url):
     """LG-9: if the server reports that its disk is full, the error contains that reason."""
-    async with await Ledger.open(url) as ledger:
-        execute(
-            url,
-            "CREATE FUNCTION grpc_backoff.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-            "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$; "
-            "CREATE TRIGGER full_disk BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION grpc_backoff.full()",
-        )
-        with pytest.raises(LedgerUnavailableError, match="No space left on device; nothing was stored"):
-            await ledger.submit("t", "/m/m", b"")
-        assert await ledger.find() == []
+    execute(
+        url,
+        "CREATE FUNCTION grpc_backoff.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$; "
+        "CREATE TRIGGER full_disk BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION grpc_backoff.full()",
+    )
+    with pytest.raises(LedgerUnavailableError, match="No space left on device; nothing was stored"):
+        await ledger.submit("t", "/m/m", b"")
+    assert await ledger.find() == []
 
 
 async def test_a_slow_migration(url, monkeypatch):
@@ -486,22 +431,20 @@ async def test_a_migration_behind_a_lock(url, monkeypatch):
         assert await store.migrate(apply=True) == (len(known) - 1, 99)
 
 
-async def test_many_losses_far_away(server, url):
+async def test_many_losses_far_away(network, url):
     """LG-6: a hundred expired leases are recorded as lost within the request timeout, even over a slow network."""
-    network = Network(server.directory)
     network.delay = 0.02
-    near = open_store(url)
-    await near.migrate(apply=True)
-    await near.submit([submission(n) for n in range(100)])
-    await near.claim("shop:443", 100, "dead", 0.001)
-    async with network.open() as port:
-        store = open_store(network.url(port, url), replace(SETTINGS, timeout=2.0))
-        told = await store.lost(None, lambda _: STEPS, 1000)
-        await store.close()
+    async with opened_store(url) as near:
+        await submitted(near, *range(100))
+        await claimed(near, 100, lease=0.001)
+        async with network.open(url) as remote:
+            store = open_store(remote, replace(SETTINGS, timeout=2.0))
+            told = await store.lost(None, policy_of, 1000)
+            await store.close()
+        queue = await near.queue(None)
     assert {each.code for each in told} == {"LOST"}
     assert len({each.id for each in told if each.live}) == 100
-    assert (await near.queue(None)).counts == {OperationState.WAITING: 100}
-    await near.close()
+    assert queue.counts == {OperationState.WAITING: 100}
 
 
 async def test_what_is_due_and_locked(url, shop):
@@ -560,28 +503,15 @@ async def test_a_timeout_without_files_to_open(url):
         assert await store.find(Filter(), 9) == []
 
 
-async def test_another_event_loop(url):
+async def test_another_event_loop(ledger):
     """LG-9: a ledger that is used on a second event loop says what to use instead."""
-    async with await Ledger.open(url) as ledger:
-        with pytest.raises(LedgerUnavailableError, match=r"another event loop; threads share a .*sync\.Ledger"):
-            await asyncio.to_thread(lambda: asyncio.run(ledger.find()))
+    with pytest.raises(LedgerUnavailableError, match=r"another event loop; threads share a .*sync\.Ledger"):
+        await asyncio.to_thread(lambda: asyncio.run(ledger.find()))
 
 
-async def test_within_another_ledger(server, url):
-    """LG-9: a connection to the database of another ledger is refused, and its transaction goes on."""
-    another = server.database()
-    async with await Ledger.open(url) as ledger, await Ledger.open(another) as other:
-        async with await psycopg.AsyncConnection.connect(another) as connection:
-            with pytest.raises(OptionError, match=r"within=.*expected a connection to postgresql://"):
-                await ledger.submit("t", "/m/m", b"", within=connection)
-            told = await other.submit("t", "/m/m", b"", within=connection)
-        assert [each.id for each in await other.find()] == [told.id]
-        assert await ledger.find() == []
-
-
-async def test_a_key_is_locked_until_the_transaction_ends(url):
+async def test_a_key_is_locked_until_the_transaction_ends(ledger, url):
     """LG-15: operations of one order key are numbered in the order in which their transactions commit."""
-    async with await Ledger.open(url) as ledger, await psycopg.AsyncConnection.connect(url) as connection:
+    async with await psycopg.AsyncConnection.connect(url) as connection:
         first = await ledger.submit("t", "/m/m", b"", order_key="a", within=connection)
         second = asyncio.ensure_future(ledger.submit("t", "/m/m", b"", order_key="a"))
         other = await ledger.submit("t", "/m/m", b"", order_key="b")
@@ -605,7 +535,7 @@ async def test_dead_tuples_are_swept(url, monkeypatch):
 
     The table is analyzed as well, because claims with old counts sort all that is due.
     """
-    monkeypatch.setattr(postgres_module, "_UNTIDY", 5)
+    monkeypatch.setattr(postgres, "_UNTIDY", 5)
     dead = "SELECT sum(n_dead_tup), count(last_analyze) FROM pg_stat_all_tables WHERE schemaname = 'grpc_backoff'"
     async with await Ledger.open(url) as ledger:
         for table in ("operations", "attempts"):  # or autovacuum may be first, or hold a table that `sweep` then skips
@@ -652,7 +582,7 @@ async def test_whether_operations_wait_is_read_from_an_index(url):
 
 async def test_a_sweep_that_helps_is_not_in_vain(url, monkeypatch):
     """LG-11: while VACUUM runs, other tuples die; a sweep is in vain only if most of those that it found are left."""
-    monkeypatch.setattr(postgres_module, "_UNTIDY", 5)
+    monkeypatch.setattr(postgres, "_UNTIDY", 5)
     found = iter([(100, False), (40, False), (100, False), (60, False)])
     async with await Ledger.open(url) as ledger:
 
@@ -669,7 +599,7 @@ async def test_a_sweep_that_helps_is_not_in_vain(url, monkeypatch):
 async def looked(url):
     """A store that has looked for the first due operation, of which there was none."""
     async with opened_store(url) as opened:
-        await opened.look("shop:443")
+        await opened.look(SHOP)
         yield opened
 
 
@@ -678,26 +608,26 @@ OLD = "UPDATE {} SET next_attempt_at = next_attempt_at - interval '1 minute'"
 
 async def test_claims_begin_at_the_first_that_is_due(url, looked):
     """LG-6: claims do not step over what ended before; what becomes due in that past is found after another look."""
-    await looked.submit([submission(1)])
+    await submitted(looked, 1)
     execute(url, OLD)
-    seen = await looked.claim("shop:443", 5, "me", 30.0), await looked.next_due("shop:443")
-    await looked.look("shop:443")
+    seen = await claimed(looked, 5), await looked.next_due(SHOP)
+    await looked.look(SHOP)
 
     assert seen == ([], None)
-    assert await looked.next_due("shop:443") == 0.0
-    assert len(await looked.claim("shop:443", 5, "me", 30.0)) == 1
+    assert await looked.next_due(SHOP) == 0.0
+    assert len(await claimed(looked, 5)) == 1
 
 
 async def test_an_old_lease_that_expires(url, looked):
     """LG-6: a loss is found although the operation was claimed before the last look."""
-    await looked.submit([submission(1)])
+    await submitted(looked, 1)
     execute(url, OLD)
-    await looked.look("shop:443")
-    [taken] = await looked.claim("shop:443", 5, "me", 0.05)
-    await looked.look("shop:443")
+    await looked.look(SHOP)
+    [taken] = await claimed(looked, 5, lease=0.05)
+    await looked.look(SHOP)
     await asyncio.sleep(0.1)
 
-    assert [each.id for each in await looked.lost("shop:443", policy_of, 5, first=True)] == [taken.id]
+    assert [each.id for each in await looked.lost(SHOP, policy_of, 5, first=True)] == [taken.id]
 
 
 @pytest.mark.parametrize("kind", ["the next of its key", "another spelling"])
@@ -706,10 +636,10 @@ async def test_what_this_process_makes_due_in_the_past(url, looked, kind):
 
     That also holds if a look is under way meanwhile.
     """
-    target = "shop:443" if kind == "the next of its key" else "dns:///shop:443"
-    await looked.submit([submission(1, target, order_key="a")])
+    target = SHOP if kind == "the next of its key" else f"dns:///{SHOP}"
+    await submitted(looked, 1, target=target, order_key="a")
     execute(url, OLD)
-    if target == "shop:443":  # as if the operation before it had just succeeded
+    if target == SHOP:  # as if the operation before it had just succeeded
         execute(url, "UPDATE {} SET claimed_from = next_attempt_at, next_attempt_at = NULL")
     rows = looked._rows
 
@@ -717,13 +647,13 @@ async def test_what_this_process_makes_due_in_the_past(url, looked, kind):
         answer = await rows(*given, **named)
         looked._rows = rows
         await looked.take_up()
-        await looked.retarget("shop:443", "shop:443", 5, due=True)
+        await looked.retarget(SHOP, SHOP, 5, due=True)
         return answer
 
     looked._rows = slow
-    await looked.look("shop:443")
+    await looked.look(SHOP)
 
-    assert len(await looked.claim("shop:443", 5, "me", 30.0)) == 1
+    assert len(await claimed(looked, 5)) == 1
 
 
 async def test_claims_are_hot_updates(url):
@@ -734,13 +664,8 @@ async def test_claims_are_hot_updates(url):
         await ledger.store.extend([Lease(each.id, each.lease_token) for each in taken], 60.0)
     counted = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'operations'"
     with psycopg.connect(url, autocommit=True) as connection:
-        for _ in range(100):  # a server process reports its numbers when it ends
-            [numbers] = connection.execute(counted).fetchall()
-            if numbers[0] == 10:
-                break
-            await asyncio.sleep(0.05)
-
-    assert numbers == (10, 10)
+        # A server process reports its numbers when it ends.
+        await eventually(lambda: connection.execute(counted).fetchone() == (10, 10))
 
 
 async def test_sql_on_the_page(url):
@@ -772,14 +697,16 @@ async def test_sql_on_the_page(url):
 async def test_a_transaction_that_the_server_ends(url, caplog):
     """LG-12: if the server ends the connection of a transaction, the error is raised; psycopg logs no second one."""
     async with await Ledger.open(url, settings=replace(QUICK, lock_timeout=20.0, timeout=20.0)) as ledger:
-        with psycopg.connect(url) as other:
-            other.execute("LOCK TABLE grpc_backoff.operations IN EXCLUSIVE MODE")
-            waiting = "wait_event_type = 'Lock'"
+        waiting = "datname = current_database() AND wait_event_type = 'Lock'"
+        with locking(url), psycopg.connect(url, autocommit=True) as other:
             submitting = asyncio.ensure_future(ledger.submit("t", "/m/m", b""))
-            while not other.execute(f"SELECT 1 FROM pg_stat_activity WHERE {waiting}").fetchall():
-                await asyncio.sleep(0.05)
-                other.execute("SELECT pg_stat_clear_snapshot()")
-            execute(url, f"{END} {waiting}")
+            await eventually(lambda: other.execute(f"SELECT 1 FROM pg_stat_activity WHERE {waiting}").fetchall())
+
+            def end():
+                other.execute(f"{END} {waiting}")
+                return submitting.done()
+
+            await eventually(end)
             with pytest.raises(LedgerUnavailableError) as caught:
                 await submitting
 

@@ -35,11 +35,10 @@ async def test_tables_of_the_previous_version(url):
 
 
 @pytest.fixture
-async def both(server):
+async def both(postgres_url):
     """The URL of a PostgreSQL ledger, and its store."""
-    url = server.database()
-    async with opened_store(url) as store:
-        yield url, store
+    async with opened_store(postgres_url) as store:
+        yield postgres_url, store
 
 
 async def test_both_versions_side_by_side(both):

@@ -57,15 +57,20 @@ async def test_final_failures(store, failure, state):
     assert await store.next_due(SHOP) is None
 
 
-async def test_a_late_success_counts(store):
-    """LG-6: a success under an expired lease ends the operation, even while another attempt is running."""
+@pytest.fixture
+async def again(store):
+    """An operation as it was claimed first, the loss of that attempt, and the operation as it is claimed again."""
     await submitted(store, 1)
     [first] = await claimed(store, lease=0.01)
     await asyncio.sleep(0.05)
-    await store.lost(SHOP, lambda _: QUICK, 10)
+    [lost] = await store.lost(SHOP, lambda _: QUICK, 10)
     await asyncio.sleep(0.05)
-    [second] = await claimed(store)
+    return first, lost, (await claimed(store))[0]
 
+
+async def test_a_late_success_counts(store, again):
+    """LG-6: a success under an expired lease ends the operation, even while another attempt is running."""
+    first, _, second = again
     late = (await store.record([AttemptReport(first.id, first.lease_token, QUICK)]))[0]
     then = await failed(store, second, QUICK)
 
@@ -75,15 +80,9 @@ async def test_a_late_success_counts(store):
     assert (await one(store, first.id)).attempts == 2
 
 
-async def test_a_late_failure_reschedules_nothing(store):
+async def test_a_late_failure_reschedules_nothing(store, again):
     """LG-6: a failure under an expired lease completes the lost attempt and does not affect the running one."""
-    await submitted(store, 1)
-    [first] = await claimed(store, lease=0.01)
-    await asyncio.sleep(0.05)
-    [lost] = await store.lost(SHOP, lambda _: QUICK, 10)
-    await asyncio.sleep(0.05)
-    [second] = await claimed(store)
-
+    first, lost, second = again
     late = await failed(store, first, QUICK)
     now = await one(store, first.id)
 

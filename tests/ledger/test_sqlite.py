@@ -10,26 +10,21 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from grpc_backoff import OptionError
 from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.ledger import (
-    Filter,
     Ledger,
-    LedgerBusyError,
     LedgerSchemaError,
     LedgerUnavailableError,
     OperationState,
 )
 from grpc_backoff.ledger.records import AttemptReport
-from grpc_backoff.policy.presets import RETRY
-from tests.ledger.conftest import SETTINGS, opened_store, submission
+from tests.ledger.conftest import SETTINGS, execute, opened_store
+from tests.ledger.steps import SHOP, STEPS, claimed, eventually, failed, one, policy_of, submitted
 
-STEPS = RETRY["steps"]
 HOUR = 3600.0
 
 
@@ -57,95 +52,66 @@ async def timed(path):
 
 
 async def waiting(store):
-    """Return the id of an operation that has failed once and will be due again in one second."""
-    [told] = await store.submit([submission(1)])
-    [operation] = await store.claim("shop:443", 1, "me", 30.0)
-    await store.record([AttemptReport(told.id, operation.lease_token, STEPS, FailedAttempt("UNAVAILABLE"), draw=0.5)])
-    return told.id
+    """Let an operation have failed once and be due again in one second."""
+    await submitted(store, 1)
+    await failed(store, (await claimed(store))[0])
+
+
+async def pragma(ledger, text):
+    """Execute a pragma on the ledger's own connection; return its value."""
+    [value] = await ledger.store._on_thread(lambda connection: connection.execute(f"PRAGMA {text}").fetchone())
+    return value
 
 
 async def test_durable(path):
     """LG-9: SQLite runs in WAL mode with synchronous=FULL, so an operation is on disk when `submit` returns."""
     async with await Ledger.open(path) as ledger:
-        await ledger.queue()
-        connection = ledger.store._connection
-        modes = await asyncio.get_running_loop().run_in_executor(
-            ledger.store._thread,
-            lambda: [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")],
-        )
+        modes = [await pragma(ledger, name) for name in ("journal_mode", "synchronous")]
     assert modes == ["wal", 2]
 
 
 async def test_a_clock_that_jumps_ahead(timed):
     """LG-12: if the clock jumps ahead, a waiting operation is due at once; the policy sets its next wait as usual."""
-    id_ = await waiting(timed)
+    await waiting(timed)
 
     timed.clock.now += HOUR
 
-    assert await timed.next_due("shop:443") == 0
-    [operation] = await timed.claim("shop:443", 1, "me", 30.0)
-    [told] = await timed.record(
-        [AttemptReport(id_, operation.lease_token, STEPS, FailedAttempt("UNAVAILABLE"), draw=0.5)]
-    )
-    assert (told.delay, await timed.next_due("shop:443")) == (2.0, 2.0)
+    assert await timed.next_due(SHOP) == 0
+    told = await failed(timed, (await claimed(timed))[0])
+    assert (told.delay, await timed.next_due(SHOP)) == (2.0, 2.0)
 
 
 async def test_a_clock_that_is_set_back(timed):
     """LG-12: if the clock is set back, waits and leases start again from the new time with their normal length."""
     await waiting(timed)
-    await timed.submit([submission(2)])
-    [running] = await timed.claim("shop:443", 1, "me", 30.0)
+    await submitted(timed, 2)
+    [running] = await claimed(timed)
 
     timed.clock.now -= HOUR
-    await timed.lost(None, lambda _: STEPS, 10)
+    await timed.lost(None, policy_of, 10)
 
-    assert await timed.next_due("shop:443") == 1.0
-    assert (await timed.find(Filter(ids=(running.id,)), 1))[0].lease_until == timed.clock.now + 30.0
+    assert await timed.next_due(SHOP) == 1.0
+    assert (await one(timed, running.id)).lease_until == timed.clock.now + 30.0
     timed.clock.now += 1.0
-    assert len(await timed.claim("shop:443", 9, "me", 30.0)) == 1
+    assert len(await claimed(timed, 9)) == 1
 
 
-async def test_what_was_submitted_before_the_clock_was_set_back(timed):
-    """LG-12: an operation that was never attempted is due at once even if the clock is set back by an hour."""
-    await timed.submit([submission(1)])
-
-    timed.clock.now -= HOUR
-    await timed.lost(None, lambda _: STEPS, 10)
-
-    assert await timed.next_due("shop:443") == 0
-    assert (await timed.queue(None)).oldest == 0
-
-
-async def test_what_was_replayed_before_the_clock_was_set_back(timed):
-    """LG-12: a replayed operation is due at once even if the clock is set back; its creation time does not change."""
-    [told] = await timed.submit([submission(1)])
-    await timed.record([AttemptReport(told.id, None, STEPS, FailedAttempt("INTERNAL"))])
-    timed.clock.now += 2 * HOUR
-    await timed.begin_anew([told.id], [OperationState.FAILED], None)
-    created = (await timed.find(Filter(), 1))[0].created
+@pytest.mark.parametrize("replayed", [False, True])
+async def test_what_was_submitted_before_the_clock_was_set_back(timed, replayed):
+    """LG-12: an operation that was submitted or replayed is due at once even if the clock is set back by an hour."""
+    [id_] = await submitted(timed, 1)
+    if replayed:
+        await timed.record([AttemptReport(id_, None, STEPS, FailedAttempt("INTERNAL"))])
+        timed.clock.now += 2 * HOUR
+        await timed.begin_anew([id_], [OperationState.FAILED], None)
+    created = (await one(timed, id_)).created
 
     timed.clock.now -= HOUR
-    await timed.lost(None, lambda _: STEPS, 10)
+    await timed.lost(None, policy_of, 10)
 
-    assert await timed.next_due("shop:443") == 0
-    assert (await timed.find(Filter(), 1))[0].created == created
-
-
-async def test_busy(path):
-    """LG-2, seed 001: a lock timeout raises an error and writes nothing; `submit` works again once the lock is free."""
-    async with opened_store(path, replace(SETTINGS, lock_timeout=0.2)) as store:
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-
-        with pytest.raises(
-            LedgerBusyError, match=r"after 0\.2 s waiting for another process.s lock; nothing was written"
-        ):
-            await store.submit([submission(1)])
-        other.execute("COMMIT")
-        other.close()
-
-        assert await store.find(Filter(), 1) == []
-        assert (await store.submit([submission(1)]))[0].new
+    assert await timed.next_due(SHOP) == 0
+    assert (await timed.queue(None)).oldest == HOUR * replayed
+    assert (await one(timed, id_)).created == min(created, timed.clock.now)
 
 
 async def test_an_error_within_the_callers_transaction(path):
@@ -160,18 +126,11 @@ async def test_a_full_disk(path):
     """LG-9: a full disk raises LedgerUnavailableError and loses no data; `submit` works again once there is room."""
     async with await Ledger.open(path) as ledger:
         kept = await ledger.submit("t", "/m/m", b"a")
-
-        def limit(pages):
-            ledger.store._connection.execute(f"PRAGMA max_page_count = {pages}")
-
-        def run(*given):
-            return asyncio.get_running_loop().run_in_executor(ledger.store._thread, limit, *given)
-
-        await run(1)
+        await pragma(ledger, "max_page_count = 1")
         with pytest.raises(LedgerUnavailableError, match="the disk is full; nothing was stored") as caught:
             await ledger.submit("t", "/m/m", b"x" * 500_000)
         assert caught.value.stored is False
-        await run(1_000_000)
+        await pragma(ledger, "max_page_count = 1000000")
         await ledger.submit("t", "/m/m", b"x" * 500_000)
 
         assert len(await ledger.find()) == 2
@@ -189,14 +148,6 @@ async def test_a_file_that_is_gone(path, how):
                 pass
         with pytest.raises(LedgerUnavailableError, match="moved or deleted while it was open; nothing was stored"):
             await ledger.submit("t", "/m/m", b"b")
-
-
-async def test_another_database(path, tmp_path):
-    """LG-9: `within` refuses a connection to another file than the ledger's."""
-    async with await Ledger.open(path) as ledger, await Ledger.open(tmp_path / "other.db"):
-        refused = pytest.raises(OptionError, match="a connection to the ledger's own file")
-        with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as mine, refused:
-            await ledger.submit("t", "/m/m", b"a", within=mine)
 
 
 FULL = """
@@ -225,17 +176,6 @@ def test_a_disk_that_refuses_writes(path):
     done = subprocess.run([sys.executable, "-c", FULL, path], capture_output=True, text=True, check=True)
 
     assert done.stdout.splitlines() == [f"{path}: the disk cannot be written; nothing was stored", "2"]
-
-
-async def test_a_read_only_file(path):
-    """LG-9: submitting to a read-only file raises an error with that reason; reading still works."""
-    async with await Ledger.open(path) as ledger:
-        await ledger.submit("t", "/m/m", b"a")
-
-    async with await Ledger.open(f"file:{path}?mode=ro") as ledger:
-        with pytest.raises(LedgerUnavailableError, match="read-only; nothing was stored"):
-            await ledger.submit("t", "/m/m", b"b")
-        assert len(await ledger.find()) == 1
 
 
 @pytest.mark.parametrize(
@@ -269,26 +209,15 @@ async def test_a_directory_that_is_not_there(tmp_path):
         await Ledger.open(tmp_path / "nowhere" / "ledger.db")
 
 
-async def test_older_tables_that_are_not_to_be_migrated(path):
-    """LG-13: with `migrate=False`, missing tables are an error, and none are created."""
-    with pytest.raises(LedgerSchemaError, match=f"run `grpc-backoff ledger --db {path} migrate`"):
-        await Ledger.open(path, migrate=False)
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
-
-
 async def test_a_strangers_file_is_left_as_it_is(path):
     """LG-13: if a database is refused because it is not ours or has a newer schema, the file is not changed."""
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE orders (id TEXT)")
+    execute(path, "CREATE TABLE orders (id TEXT)")
     before = Path(path).read_bytes()
     with pytest.raises(LedgerSchemaError, match="run `grpc-backoff ledger --db URL migrate`"):
         await Ledger.open(path, migrate=False)
     assert Path(path).read_bytes() == before
 
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE ledger_schema (version INTEGER)")
-        connection.execute("INSERT INTO ledger_schema VALUES (99)")
+    execute(path, "CREATE TABLE ledger_schema AS SELECT 99 AS version")
     before = Path(path).read_bytes()
     with pytest.raises(LedgerSchemaError, match="to version 99"):
         await Ledger.open(path)
@@ -316,8 +245,4 @@ async def test_nothing_is_left(path):
     before = threading.active_count()
     async with await Ledger.open(path) as ledger:
         await ledger.submit("t", "/m/m", b"a")
-    for _ in range(500):
-        if threading.active_count() <= before:
-            break
-        await asyncio.sleep(0.01)
-    assert threading.active_count() <= before
+    await eventually(lambda: threading.active_count() <= before)

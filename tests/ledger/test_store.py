@@ -1,14 +1,15 @@
-"""Creating the tables of every store."""
+"""What every store does if the database does not: its tables, its locks, and what cannot be written."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from grpc_backoff.ledger import Ledger, LedgerSchemaError
+from grpc_backoff.ledger import Ledger, LedgerBusyError, LedgerSchemaError, LedgerUnavailableError
 from grpc_backoff.ledger.records import Filter
-from tests.ledger.conftest import execute, open_store
+from tests.ledger.conftest import execute, locking, open_store, opened_store, submission
 from tests.ledger.steps import submitted
 
 
@@ -42,3 +43,25 @@ async def test_a_newer_schema(url):
         LedgerSchemaError, match=f"newer grpc-backoff has upgraded the tables to version 99; this one knows {newest}"
     ):
         await Ledger.open(url)
+
+
+async def test_busy(url, settings):
+    """LG-2, seed 001: a lock timeout raises an error and writes nothing; `submit` works again once the lock is free."""
+    async with opened_store(url, replace(settings, lock_timeout=0.2)) as store:
+        message = r"after 0\.2 s waiting for another (process|transaction)'s lock; nothing was written"
+        with locking(url), pytest.raises(LedgerBusyError, match=message):
+            await store.submit([submission(1)])
+
+        assert await store.find(Filter(), 1) == []
+        assert (await store.submit([submission(1)]))[0].new
+
+
+async def test_what_is_read_only(url):
+    """LG-9: submitting to a read-only database raises an error with that reason; reading still works."""
+    async with await Ledger.open(url) as ledger:
+        await ledger.submit("t", "/m/m", b"a")
+    read_only = f"{url}&options=-cdefault_transaction_read_only%3Don" if "://" in url else f"file:{url}?mode=ro"
+    async with await Ledger.open(read_only) as ledger:
+        with pytest.raises(LedgerUnavailableError, match=r"read-only( transaction)?; nothing was stored"):
+            await ledger.submit("t", "/m/m", b"b")
+        assert len(await ledger.find()) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import time
 from functools import partial
@@ -14,7 +13,7 @@ from grpc_backoff import OptionError
 from grpc_backoff.ledger import Ledger, LedgerStateError
 from grpc_backoff.ledger.records import Filter, OperationState
 from tests.ledger.conftest import submission
-from tests.ledger.steps import SHOP, claimed, one, policy_of, submitted
+from tests.ledger.steps import SHOP, claimed, did, one, policy_of, submitted
 
 
 async def test_a_row_has_every_field(store):
@@ -66,12 +65,13 @@ async def test_what_is_submitted_again(store):
 
 async def test_many_operations_at_once(store):
     """LG-7, LG-9: thousands of operations are submitted, and discarded, in one transaction each."""
-    ids = await submitted(store, *range(6000))
-    again = await store.submit([submission(number) for number in range(6000)])
+    number = 3500  # more than fit into one statement of SQLite
+    ids = await submitted(store, *range(number))
+    again = await store.submit([submission(each) for each in range(number)])
 
     assert [told.id for told in again] == ids
     assert not any(told.new for told in again)
-    assert len(await store.discard(ids)) == 6000
+    assert len(await store.discard(ids)) == number
 
 
 async def test_not_before(store):
@@ -106,25 +106,32 @@ DRIVERS = {
 
 
 @pytest.fixture(params=DRIVERS)
-async def connecting(request, tmp_path):
-    """A ledger and a function that returns a driver's connection to its database."""
-    own = request.param == "sqlite3"
-    url = str(tmp_path / "ledger.db") if own else request.getfixturevalue("server").database()
-    made = []
+def driver(request):
+    return request.param
 
-    async def connect(**how):
-        made.append(await did(DRIVERS[request.param], url, **how))
+
+@pytest.fixture
+def database(driver, request, tmp_path):
+    """A function that returns the URL of a new database for the driver."""
+    if driver == "sqlite3":
+        return lambda name="ledger": str(tmp_path / f"{name}.db")
+    own, server = request.getfixturevalue("postgres_url"), request.getfixturevalue("server")
+    return lambda name=None: server.database() if name else own
+
+
+@pytest.fixture
+async def connecting(driver, database):
+    """A ledger and a function that returns a driver's connection to its database, or to another one."""
+    url, made = database(), []
+
+    async def connect(to=url, **how):
+        made.append(await did(DRIVERS[driver](to, **how)))
         return made[-1]
 
     async with await Ledger.open(url) as ledger:
         yield ledger, connect
         for each in made:
-            await did(each.close)
-
-
-async def did(method, *given, **how):
-    answer = method(*given, **how)
-    return await answer if asyncio.iscoroutine(answer) else answer
+            await did(each.close())
 
 
 @pytest.mark.parametrize("odd", [False, True])
@@ -138,9 +145,9 @@ async def test_in_the_callers_transaction(connecting, odd):
     kept = await ledger.submit("t", "/m/m", b"a", idempotency_key="k", within=mine)
     again = await ledger.submit("t", "/m/m", b"a", idempotency_key="k", within=mine)
     assert await ledger.find() == []
-    await did(mine.commit)
+    await did(mine.commit())
     await ledger.submit("t", "/m/m", b"b", within=mine)
-    await did(mine.rollback)
+    await did(mine.rollback())
 
     assert [operation.id for operation in await ledger.find()] == [kept.id]
     assert (again.id, again.new) == (kept.id, False)
@@ -156,13 +163,13 @@ async def test_within_autocommit(connecting):
     mine = await connect(autocommit=True)
     with pytest.raises(OptionError, match=r"within=.*autocommit.*: expected a connection with an open tr"):
         await ledger.submit("t", "/m/m", b"a", within=mine)
-    await did(mine.execute, "BEGIN")
+    await did(mine.execute("BEGIN"))
     [kept] = await ledger.submit_many([ledger.prepared("t", "/m/m", b"a", idempotency_key="k")], within=mine)
     with pytest.raises(LedgerStateError, match="already has the idempotency key"):
         await ledger.submit_many(
             [ledger.prepared("t", "/m/m", b"c"), ledger.prepared("t", "/m/m", b"b", idempotency_key="k")], within=mine
         )
-    await did(mine.execute, "COMMIT")
+    await did(mine.execute("COMMIT"))
 
     assert [each.id for each in await ledger.find()] == [kept.id]
 
@@ -172,7 +179,22 @@ async def test_sql_for_any_driver(connecting):
     ledger, connect = connecting
     mine = await connect()
     prepared = ledger.prepared("t", "/m/m", b"a", idempotency_key="k")
-    await did(mine.execute, *ledger.statement(prepared))
-    await did(mine.commit)
+    await did(mine.execute(*ledger.statement(prepared)))
+    await did(mine.commit())
 
     assert (await ledger.get(prepared.id)).idempotency_key == "k"
+
+
+async def test_within_another_ledger(connecting, database):
+    """LG-9: a connection to the database of another ledger is refused, and its transaction goes on."""
+    ledger, connect = connecting
+    another = database("another")
+    async with await Ledger.open(another) as other:
+        mine = await connect(another)
+        allowed = "a connection to (postgresql://|the ledger's own file)"
+        with pytest.raises(OptionError, match=f"within=.*: expected {allowed}"):
+            await ledger.submit("t", "/m/m", b"", within=mine)
+        told = await other.submit("t", "/m/m", b"", within=mine)
+        await did(mine.commit())
+        assert [each.id for each in await other.find()] == [told.id]
+        assert await ledger.find() == []

@@ -18,6 +18,7 @@ from grpc_backoff import aio, insecure_channel
 from grpc_backoff.ledger import Filter, LedgerHooks, LedgerUnavailableError, OperationState
 from grpc_backoff.ledger import ledger as core
 from grpc_backoff.ledger.sync import Ledger
+from tests.both_apis.loops import on_a_thread
 from tests.echo import EchoStub, Message, serving
 from tests.ledger.shop import Shop
 from tests.ledger.test_delivery import FAST
@@ -34,24 +35,10 @@ def ledger(url):
 @contextlib.contextmanager
 def shopping():
     """Run a server on a loop of its own and yield it."""
-    shop, started, stop = Shop(), threading.Event(), None
-
-    async def serve():
-        nonlocal stop
-        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-        async with serving(shop) as port:
-            shop.target, stop = f"127.0.0.1:{port}", lambda: loop.call_soon_threadsafe(stopped.set)
-            started.set()
-            await stopped.wait()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    started.wait(10)
-    try:
+    shop = Shop()
+    with on_a_thread(serving(shop)) as (port, _):
+        shop.target = f"127.0.0.1:{port}"
         yield shop
-    finally:
-        stop()
-        thread.join()
 
 
 @contextlib.contextmanager
@@ -98,15 +85,14 @@ def test_within_a_transaction(ledger, url, committed):
     assert [each.id for each in ledger.find()] == [told.id][: int(committed)]
 
 
-def test_a_connection_of_another_loop(server):
+def test_a_connection_of_another_loop(postgres_url):
     """LG-9: an asynchronous connection, which belongs to a loop, is refused."""
-    url = server.database()
 
     async def submit(ledger):
-        async with await psycopg.AsyncConnection.connect(url) as connection:
+        async with await psycopg.AsyncConnection.connect(postgres_url) as connection:
             ledger.submit("t", METHOD, b"x", within=connection)
 
-    with Ledger.open(url) as ledger, pytest.raises(TypeError, match="expected a connection that blocks"):
+    with Ledger.open(postgres_url) as ledger, pytest.raises(TypeError, match="expected a connection that blocks"):
         asyncio.run(submit(ledger))
 
 

@@ -30,7 +30,7 @@ from grpc_backoff.ledger.transitions import (
     ledger_policy,
     recalled,
 )
-from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.presets import LEDGER, RETRY
 from tests.ledger.policies import policies
 
 STEPS = ledger_policy(RETRY["steps"])
@@ -137,6 +137,24 @@ def test_the_deadline_counts_from_the_beginning_of_the_series():
 
     assert fail(RUNNING._replace(age=8.9), policy=policy).state is OperationState.WAITING
     assert fail(RUNNING._replace(age=9.1), policy=policy).reason == "the deadline leaves no time for another attempt"
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [
+        ("UNAVAILABLE", OperationState.WAITING),
+        ("UNKNOWN", OperationState.WAITING),
+        ("NOT_FOUND", OperationState.FAILED),
+    ],
+)
+def test_the_default_outlives_a_night(code, state):
+    """LG-7: by default, eight hours of UNAVAILABLE or of a server's exceptions do not end an operation."""
+    policy, standing = ledger_policy(RETRY[LEDGER["policy"]]), Standing(OperationState.PENDING)
+    for number in range(1, 60):
+        change = fail(standing, None, FailedAttempt(code), policy)
+        standing = Standing(change.state, number, change.step, change.previous, age=number * 600.0)
+
+    assert change.state is state
 
 
 def test_a_server_is_obeyed_up_to_the_cap():

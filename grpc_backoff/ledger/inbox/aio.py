@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Collection
@@ -11,7 +12,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from grpc_backoff.ledger.inbox.decision import HANDLE, ErrorStatus, NotRecorded, Query, Refused, Steps
+from grpc_backoff.ledger.inbox.decision import ErrorStatus, Handle, NotRecorded, Query, Refused
 from grpc_backoff.ledger.inbox.handling import (
     Passage,
     Settings,
@@ -21,9 +22,9 @@ from grpc_backoff.ledger.inbox.handling import (
     handing_out,
     handler_like,
     no_scope,
+    prune,
 )
-from grpc_backoff.policy import checks
-from grpc_backoff.policy.checks import Unit
+from grpc_backoff.ledger.statements import follow_async
 
 
 class AioInbox(grpc.aio.ServerInterceptor):
@@ -103,10 +104,7 @@ class AioInbox(grpc.aio.ServerInterceptor):
             LedgerUnavailableError: the database cannot be used.
             OptionError: `older_than` is not a number of seconds.
         """
-        deleted: int = await asyncio.to_thread(
-            self._database.prune, checks.pause("older_than", older_than, Unit.SECONDS)
-        )
-        return deleted
+        return await asyncio.to_thread(prune, self._database, older_than)
 
     async def intercept_service(
         self,
@@ -135,7 +133,9 @@ class AioInbox(grpc.aio.ServerInterceptor):
         except Exception:  # noqa: BLE001 - as in grpc itself
             await abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
 
-        async def handle(connection: Any) -> bytes | None:
+        async def take(connection: Any, execute: Callable[[Query], Awaitable[Any]], step: Query | Handle) -> Any:
+            if isinstance(step, Query):
+                return await execute(step)
             with handing_out(connection):
                 response = await handler.unary_unary(message, context)
             return passage.returned(response, context, handler.response_serializer)
@@ -143,7 +143,7 @@ class AioInbox(grpc.aio.ServerInterceptor):
         while True:
             try:
                 async with self._database.transaction(passage.limit()) as (connection, execute):
-                    return await _follow(passage.entry.steps(), connection, execute, handle)
+                    return await follow_async(passage.entry.steps(), functools.partial(take, connection, execute))
             except NotRecorded:
                 return passage.response
             except Refused as refused:
@@ -152,18 +152,3 @@ class AioInbox(grpc.aio.ServerInterceptor):
                 refusal = passage.after(self._database.trouble(error), error)
             if refusal is not None:
                 await abort(context, refusal)
-
-
-async def _follow(
-    steps: Steps,
-    connection: Any,
-    execute: Callable[[Query], Awaitable[Any]],
-    handle: Callable[[Any], Awaitable[bytes | None]],
-) -> bytes:
-    try:
-        step = next(steps)
-        while True:
-            step = steps.send(await handle(connection) if step is HANDLE else await execute(step))
-    except StopIteration as end:
-        response: bytes = end.value
-        return response

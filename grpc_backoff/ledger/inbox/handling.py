@@ -14,6 +14,7 @@ from typing import Any, Literal
 import grpc
 
 from grpc_backoff.base_errors import OptionError
+from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS
 from grpc_backoff.ledger.errors import LedgerStateError
 from grpc_backoff.ledger.inbox.decision import ErrorStatus, InboxEntry, Next, Statements, Trouble, read_key
 from grpc_backoff.policy import checks
@@ -21,8 +22,6 @@ from grpc_backoff.policy.checks import Unit
 
 SLICE = 0.5
 """How long a call waits for another at a time, in seconds. In between, it gives its connection to others."""
-_URLS = "a path, sqlite:///path or postgresql://..."
-_SQLITE = "sqlite:///"
 _LOG = logging.getLogger("grpc_backoff")
 _CONNECTION: ContextVar[Any] = ContextVar("grpc_backoff_inbox_connection")
 
@@ -87,16 +86,26 @@ def database_of(url: str | os.PathLike[str], api: Literal["Aio", "Sync"], connec
         OptionError: the URL is neither one of PostgreSQL nor the path of an SQLite file.
     """
     text = os.fspath(url)
-    if text.startswith(("postgresql://", "postgres://")):
+    if text.startswith(POSTGRES_URL):
         from grpc_backoff.ledger.inbox import postgres  # noqa: PLC0415 - an optional package
 
         return {"Aio": postgres.AioPostgres, "Sync": postgres.SyncPostgres}[api](text, connections)
-    path = text.removeprefix(_SQLITE)
+    path = text.removeprefix(SQLITE_URL)
     if "://" in path or path in ("", ":memory:") or path.startswith("file:"):
-        raise OptionError("url", f"{path.partition('://')[0]}...", _URLS)
+        raise OptionError("url", f"{path.partition('://')[0]}...", URLS)
     from grpc_backoff.ledger.inbox import sqlite  # noqa: PLC0415 - like the other
 
     return {"Aio": sqlite.AioSQLite, "Sync": sqlite.SyncSQLite}[api](path)
+
+
+def prune(database: Any, older_than: float) -> int:
+    """Delete the records of an inbox that are older than this many seconds; return how many there were."""
+    seconds = checks.pause("older_than", older_than, Unit.SECONDS)
+    total = 0
+    with database.connected() as connection:
+        while deleted := connection.execute(database.statements.prune, (seconds,)).rowcount:
+            total += deleted
+    return total
 
 
 def admitted(
@@ -144,9 +153,7 @@ class Passage:
     def returned(self, response: Any, context: Any, serialize: Callable[[Any], bytes] | None) -> bytes | None:
         """Return the serialized response; None if the handler set an error status."""
         self.response = response if serialize is None else serialize(response)
-        code = context.code()
-        fine = code in (None, 0, grpc.StatusCode.OK)
-        return self.response if fine else None
+        return self.response if context.code() in (None, 0, grpc.StatusCode.OK) else None
 
     def after(self, trouble: Trouble, error: Exception) -> ErrorStatus | None:
         """Return the refusal after an error of the database, or None to begin again; raise the handler's own error."""

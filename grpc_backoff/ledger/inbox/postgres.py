@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from grpc_backoff.base_errors import MissingExtra
 from grpc_backoff.ledger.database import check_version
-from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
+from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError, first_line
 from grpc_backoff.ledger.inbox.decision import Busy, Query, Trouble, statements
 from grpc_backoff.ledger.schema import migrations, upgrade
 
@@ -70,23 +70,22 @@ class _Postgres:
         return self._pool.close()
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[Any]:
+    def connected(self) -> Iterator[Any]:
+        """Yield a connection apart from those of the calls."""
         try:
             with psycopg.connect(self._url, row_factory=tuple_row, **_OPTIONS) as connection:
                 yield connection
-        except psycopg.ProgrammingError as error:
-            if error.sqlstate is not None:
-                raise LedgerUnavailableError(f"inbox: {_first_line(error)}") from error
-            # libpq's own message quotes what it cannot parse, which may be part of a password.
-            raise LedgerUnavailableError("database URL: expected a URL that libpq can parse") from None
         except psycopg.Error as error:
-            raise LedgerUnavailableError(f"inbox: {_first_line(error)}") from error
+            if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
+                # libpq's own message quotes what it cannot parse, which may be part of a password.
+                raise LedgerUnavailableError("database URL: expected a URL that libpq can parse") from None
+            raise LedgerUnavailableError(f"inbox: {first_line(error)}") from error
 
     def migrate(self, *, apply: bool) -> None:
         """Bring the table to this library's version (LG-13)."""
         known = migrations("inbox_postgres")
         newest = known[-1].number
-        with self._connected() as connection:
+        with self.connected() as connection:
             before = _version(connection)
             if before == newest:
                 return
@@ -100,14 +99,6 @@ class _Postgres:
                     connection.execute("CREATE SCHEMA grpc_backoff")
                 for sql in upgrade(known, before, "grpc_backoff.inbox_schema"):
                     connection.execute(sql)
-
-    def prune(self, older_than: float) -> int:
-        """Delete old records; return how many there were."""
-        total = 0
-        with self._connected() as connection:
-            while deleted := connection.execute(self.statements.prune, (older_than,)).rowcount:
-                total += deleted
-        return total
 
 
 class SyncPostgres(_Postgres):
@@ -158,7 +149,3 @@ def _version(connection: Any) -> int:
         return 0
     row = connection.execute("SELECT version FROM grpc_backoff.inbox_schema").fetchone()
     return 0 if row is None else int(row[0])
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

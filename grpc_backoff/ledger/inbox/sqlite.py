@@ -18,13 +18,12 @@ from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
 from grpc_backoff.ledger.inbox.decision import Busy, Query, Trouble, statements
 from grpc_backoff.ledger.schema import migrations
-from grpc_backoff.ledger.sqlite import upgrade_file, version_of
+from grpc_backoff.ledger.sqlite import BUSY, identity_of, upgrade_file, version_of
 
 ResultT = TypeVar("ResultT")
 _TIMEOUT = 5.0
 """How long migrations and pruning wait for the file's lock, in seconds."""
 _VERSIONS = "ledger_inbox_schema"
-_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _UNAVAILABLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_NOMEM", "SQLITE_PROTOCOL")
 
 
@@ -35,7 +34,7 @@ class _Unusable(Exception):  # noqa: N818 - internal
 def trouble_of(error: Exception) -> Trouble:
     """Return what an error of sqlite3 means."""
     name = getattr(error, "sqlite_errorname", None) or ""
-    if isinstance(error, Busy) or name.startswith(_BUSY):
+    if isinstance(error, Busy) or name.startswith(BUSY):
         return Trouble.BUSY
     return Trouble.UNAVAILABLE if isinstance(error, _Unusable) or name.startswith(_UNAVAILABLE) else Trouble.OTHER
 
@@ -58,7 +57,8 @@ class _SQLite:
         self._identity: tuple[int, int] | None = None
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
+    def connected(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection apart from those of the calls."""
         try:
             with contextlib.closing(sqlite3.connect(self._path, timeout=_TIMEOUT, isolation_level=None)) as connection:
                 yield connection
@@ -71,7 +71,7 @@ class _SQLite:
         newest = known[-1].number
         if not apply and not self._path.exists():  # connecting would create it
             raise LedgerSchemaError(f"{self._path}: there is no such file; open it with migrate=True")
-        with self._connected() as connection:
+        with self.connected() as connection:
             before = version_of(connection, _VERSIONS)
             if before < newest and not apply:
                 raise LedgerSchemaError(f"{self._path}: the table is missing or old; open it with migrate=True")
@@ -83,18 +83,10 @@ class _SQLite:
             upgrade_file(connection, known, _VERSIONS)
             connection.execute("COMMIT")
 
-    def prune(self, older_than: float) -> int:
-        """Delete old records; return how many there were."""
-        total = 0
-        with self._connected() as connection:
-            while deleted := connection.execute(self.statements.prune, (older_than,)).rowcount:
-                total += deleted
-        return total
-
     def _open(self) -> None:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA synchronous = FULL")
-        self._identity = self._found()
+        self._identity = identity_of(self._path)
         self._connection = connection
 
     def _close(self) -> None:
@@ -102,13 +94,9 @@ class _SQLite:
             self._connection.close()
             self._connection = None
 
-    def _found(self) -> tuple[int, int] | None:
-        found = self._path.stat() if self._path.exists() else None
-        return found and (found.st_dev, found.st_ino)
-
     def _check(self) -> sqlite3.Connection:
         """Return the connection, unless nothing written to it would last."""
-        if self._connection is None or self._found() != self._identity:
+        if self._connection is None or identity_of(self._path) != self._identity:
             raise _Unusable(f"{self._path}: closed, or moved or deleted while it was open")
         return self._connection
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Collection
 from typing import Any, Self
 
 import grpc
 
-from grpc_backoff.ledger.inbox.decision import HANDLE, ErrorStatus, NotRecorded, Query, Refused, Steps
+from grpc_backoff.ledger.inbox.decision import ErrorStatus, Handle, NotRecorded, Query, Refused
 from grpc_backoff.ledger.inbox.handling import (
     Passage,
     Settings,
@@ -18,9 +19,9 @@ from grpc_backoff.ledger.inbox.handling import (
     handing_out,
     handler_like,
     no_scope,
+    prune,
 )
-from grpc_backoff.policy import checks
-from grpc_backoff.policy.checks import Unit
+from grpc_backoff.ledger.statements import follow
 
 
 class SyncInbox(grpc.ServerInterceptor):
@@ -73,8 +74,7 @@ class SyncInbox(grpc.ServerInterceptor):
             LedgerUnavailableError: the database cannot be used.
             OptionError: `older_than` is not a number of seconds.
         """
-        deleted: int = self._database.prune(checks.pause("older_than", older_than, Unit.SECONDS))
-        return deleted
+        return prune(self._database, older_than)
 
     def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Any], handler_call_details: grpc.HandlerCallDetails
@@ -101,7 +101,9 @@ class SyncInbox(grpc.ServerInterceptor):
         except Exception:  # noqa: BLE001 - as in grpc itself
             abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
 
-        def handle(connection: Any) -> bytes | None:
+        def take(connection: Any, execute: Callable[[Query], Any], step: Query | Handle) -> Any:
+            if isinstance(step, Query):
+                return execute(step)
             with handing_out(connection):
                 response = handler.unary_unary(message, context)
             return passage.returned(response, context, handler.response_serializer)
@@ -109,7 +111,7 @@ class SyncInbox(grpc.ServerInterceptor):
         while context.is_active():
             try:
                 with self._database.transaction(passage.limit()) as (connection, execute):
-                    return _follow(passage.entry.steps(), connection, execute, handle)
+                    return follow(passage.entry.steps(), functools.partial(take, connection, execute))
             except NotRecorded:
                 return passage.response
             except Refused as refused:
@@ -119,15 +121,3 @@ class SyncInbox(grpc.ServerInterceptor):
             if refusal is not None:
                 abort(context, refusal)
         return None  # the client has cancelled, so no response is sent
-
-
-def _follow(
-    steps: Steps, connection: Any, execute: Callable[[Query], Any], handle: Callable[[Any], bytes | None]
-) -> bytes:
-    try:
-        step = next(steps)
-        while True:
-            step = steps.send(handle(connection) if step is HANDLE else execute(step))
-    except StopIteration as end:
-        response: bytes = end.value
-        return response

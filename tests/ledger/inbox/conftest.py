@@ -9,23 +9,6 @@ import pytest
 from tests.ledger.inbox import servers
 
 
-@pytest.fixture(scope="session")
-def database(server):
-    """One database of PostgreSQL for all tests, because creating one takes a second."""
-    return server.database()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request, tmp_path):
-    """The URL of a database without an inbox, of each kind."""
-    if request.param == "sqlite":
-        return str(tmp_path / "inbox.db")
-    made = request.getfixturevalue("database")
-    servers.query(made, "DROP SCHEMA IF EXISTS grpc_backoff CASCADE")
-    servers.query(made, "DROP TABLE IF EXISTS effects")
-    return made
-
-
 @pytest.fixture(params=list(servers.PLACES))
 def api(request):
     """The name of an API."""
@@ -35,9 +18,8 @@ def api(request):
 @pytest.fixture
 def place(api):
     """What opens inboxes for an API."""
-    made = servers.PLACES[api]()
-    yield made
-    made.close()
+    with servers.placed(api) as made:
+        yield made
 
 
 @pytest.fixture

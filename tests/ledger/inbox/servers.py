@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
-import time
 import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,8 @@ import psycopg
 from grpc_backoff.ledger.inbox import AioInbox, SyncInbox, connection
 from tests.both_apis.loops import LoopThread
 from tests.echo import EchoStub, Message, services
+from tests.ledger.conftest import connected
+from tests.ledger.steps import did
 
 DATABASES = (psycopg.Error, sqlite3.Error)
 
@@ -52,10 +53,26 @@ class Gate:
         self.reached.set()
         yield self.opened
 
-    def held(self, text, context):
-        """Wait, then handle the call."""
-        yield from self.wait()
-        return (yield from once(text, context))
+
+@contextlib.contextmanager
+def holding(shop, call=None, before=None, after=once):
+    """Make a call in a thread, whose handler waits between these two until the end of the block; yield its future."""
+    gate = Gate()
+
+    def handler(text, context):
+        if before:
+            yield from before(text, context)
+        yield from gate.wait()
+        return (yield from after(text, context))
+
+    shop.service.handler = handler
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(call or shop.call)
+        try:
+            assert gate.reached.wait(20)
+            yield made
+        finally:
+            gate.opened.set()
 
 
 class Service:
@@ -66,17 +83,34 @@ class Service:
         self.handler = once
         self.begun = Counter()
 
-    def sql(self, step):
-        return step.text.format(*[self.mark] * len(step.given)), step.given
-
-    def start(self, request, context):
+    async def run(self, request, context):
+        """Take a handler's steps, also in a thread of a server that is not asynchronous."""
         self.begun[request.text] += 1
-        return self.handler(request.text, context)
+        steps = self.handler(request.text, context)
+        go, answer = steps.send, None
+        while True:
+            try:
+                step = go(answer)
+            except StopIteration as end:
+                return Message(text=end.value)
+            try:
+                go, answer = steps.send, await self._take(step, context)
+            except DATABASES as error:
+                go, answer = steps.throw, error
 
-
-def rows(cursor):
-    """Return the rows of a cursor of sqlite3 or psycopg."""
-    return cursor.fetchall() if cursor.description else []
+    async def _take(self, step, context):
+        if isinstance(step, Sql):
+            text = step.text.format(*[self.mark] * len(step.given))
+            cursor = await did(connection().execute(text, step.given))
+            return await did(cursor.fetchall()) if cursor.description else []
+        if isinstance(step, threading.Event):
+            while not step.is_set():
+                await asyncio.sleep(0.005)
+        elif isinstance(step, Abort):
+            await did(context.abort(step.code, "as scripted"))
+        else:
+            await asyncio.sleep(step)
+        return None
 
 
 class Servicer(services.EchoServicer):
@@ -86,33 +120,7 @@ class Servicer(services.EchoServicer):
 
 class AioServicer(Servicer):
     async def Unary(self, request, context):  # noqa: N802
-        steps = self._service.start(request, context)
-        go, answer = steps.send, None
-        while True:
-            try:
-                step = go(answer)
-            except StopIteration as end:
-                return Message(text=end.value)
-            try:
-                go, answer = steps.send, await self._do(step, context)
-            except DATABASES as error:
-                go, answer = steps.throw, error
-
-    async def _do(self, step, context):
-        if isinstance(step, Sql):
-            cursor = connection().execute(*self._service.sql(step))
-            if asyncio.iscoroutine(cursor):
-                cursor = await cursor
-                return await cursor.fetchall() if cursor.description else []
-            return rows(cursor)
-        if isinstance(step, threading.Event):
-            while not step.is_set():
-                await asyncio.sleep(0.005)
-        elif isinstance(step, Abort):
-            await context.abort(step.code, "as scripted")
-        else:
-            await asyncio.sleep(step)
-        return None
+        return await self._service.run(request, context)
 
     async def Down(self, request, context):  # noqa: N802
         yield request
@@ -120,41 +128,32 @@ class AioServicer(Servicer):
 
 class SyncServicer(Servicer):
     def Unary(self, request, context):  # noqa: N802
-        steps = self._service.start(request, context)
-        go, answer = steps.send, None
-        while True:
-            try:
-                step = go(answer)
-            except StopIteration as end:
-                return Message(text=end.value)
-            try:
-                go, answer = steps.send, self._do(step, context)
-            except DATABASES as error:
-                go, answer = steps.throw, error
-
-    def _do(self, step, context):
-        if isinstance(step, Sql):
-            return rows(connection().execute(*self._service.sql(step)))
-        if isinstance(step, threading.Event):
-            step.wait(60)
-        elif isinstance(step, Abort):
-            context.abort(step.code, "as scripted")
-        else:
-            time.sleep(step)
-        return None
+        return asyncio.run(self._service.run(request, context))
 
     def Down(self, request, context):  # noqa: N802
         yield request
 
 
-class AioPlace:
+class Place:
+    """Where inboxes of one API are used; `do` returns what one of their methods returns."""
+
+    def open(self, url, **how):
+        return self.do(self.inboxes.open(url, **how))
+
+    def close(self):
+        pass
+
+
+class AioPlace(Place):
     """A `grpc.aio` server on a loop in another thread."""
+
+    inboxes = AioInbox
 
     def __init__(self):
         self._loop = LoopThread(asyncio.new_event_loop)
 
-    def open(self, url, **how):
-        return self._loop.run(AioInbox.open(url, **how), 30)
+    def do(self, work):
+        return self._loop.run(work, 30)
 
     @contextlib.contextmanager
     def serving(self, service, inbox):
@@ -171,21 +170,17 @@ class AioPlace:
         finally:
             self._loop.run(server.stop(0), 30)
 
-    def end(self, inbox):
-        self._loop.run(inbox.close(), 30)
-
-    def prune(self, inbox, older_than):
-        return self._loop.run(inbox.prune(older_than), 30)
-
     def close(self):
         self._loop.close()
 
 
-class SyncPlace:
+class SyncPlace(Place):
     """A `grpc` server with enough threads for every test."""
 
-    def open(self, url, **how):
-        return SyncInbox.open(url, **how)
+    inboxes = SyncInbox
+
+    def do(self, work):
+        return work
 
     @contextlib.contextmanager
     def serving(self, service, inbox):
@@ -199,17 +194,13 @@ class SyncPlace:
             finally:
                 server.stop(0).wait(30)
 
-    def end(self, inbox):
-        inbox.close()
-
-    def prune(self, inbox, older_than):
-        return inbox.prune(older_than)
-
-    def close(self):
-        pass
-
 
 PLACES = {"asyncio": AioPlace, "threads": SyncPlace}
+
+
+def placed(api):
+    """Return a place for the servers of an API, which is closed at the end of the block."""
+    return contextlib.closing(PLACES[api]())
 
 
 class Shop:
@@ -248,19 +239,16 @@ class Shop:
 
 def query(url, statement):
     """Run a statement on a connection of its own, in a transaction; return its rows."""
-    if url.startswith("postgresql:"):
-        with psycopg.connect(url) as made:
-            return rows(made.execute(statement.format(inbox="grpc_backoff.inbox")))
-    with contextlib.closing(sqlite3.connect(url)) as made, made:
-        return rows(made.execute(statement.format(inbox="ledger_inbox")))
+    with connected(url) as made:
+        cursor = made.execute(statement.format(inbox="grpc_backoff.inbox" if "://" in url else "ledger_inbox"))
+        return cursor.fetchall() if cursor.description else []
 
 
 @contextlib.contextmanager
 def shop(api, url, **how):
     """Run a server of an API with an inbox in this database; the application's table is created."""
     query(url, "CREATE TABLE IF NOT EXISTS effects (text text)")
-    place = PLACES[api]()
-    try:
+    with placed(api) as place:
         inbox = place.open(url, **how)
         try:
             service = Service(url.startswith("postgresql:"))
@@ -269,6 +257,4 @@ def shop(api, url, **how):
                 yield made
                 made.channel.close()
         finally:
-            place.end(inbox)
-    finally:
-        place.close()
+            place.do(inbox.close())

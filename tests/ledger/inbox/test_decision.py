@@ -154,6 +154,7 @@ def test_after_an_error(entry, stage, trouble, late, expected):
         ((("a", "b"), ("idempotency-key", "k")), True, "k"),
         ((("idempotency-key", "k"), ("idempotency-key", "k")), False, "INVALID_ARGUMENT"),
         ((("idempotency-key", ""),), False, "INVALID_ARGUMENT"),
+        ((("idempotency-key", "k" * 1024),), False, "k" * 1024),
         ((("idempotency-key", "k" * 1025),), False, "INVALID_ARGUMENT"),
         ((("idempotency-key", "\x00"),), False, "INVALID_ARGUMENT"),
         ((("idempotency-key", "é"),), False, "INVALID_ARGUMENT"),

@@ -11,21 +11,20 @@ import psycopg_pool
 import pytest
 
 from grpc_backoff.ledger import LedgerUnavailableError
+from grpc_backoff.ledger.inbox import postgres
 from grpc_backoff.ledger.inbox.decision import Busy, Trouble
 from grpc_backoff.ledger.inbox.postgres import trouble_of
 from tests.ledger import server as servers
-from tests.ledger.inbox.servers import Gate, Sql, once, query
+from tests.ledger.inbox.servers import Sql, holding, once
 from tests.ledger.inbox.servers import shop as opened
 
 Code = grpc.StatusCode
 
 
 @pytest.fixture
-def url(database):
+def url(postgres_url):
     """Only PostgreSQL."""
-    query(database, "DROP SCHEMA IF EXISTS grpc_backoff CASCADE")
-    query(database, "DROP TABLE IF EXISTS effects")
-    return database
+    return postgres_url
 
 
 @pytest.mark.parametrize(
@@ -55,23 +54,17 @@ def test_trouble(error, expected):
 
 def test_the_database_goes_away(api):
     """IB-6: while PostgreSQL is down, calls are UNAVAILABLE; when it is back, a repeat is executed once."""
-    gate = Gate()
 
-    def halfway(text, context):
-        yield from once(text, context)
-        yield from gate.wait()
+    def looks(text, context):
         yield Sql("SELECT 1")
         return text
 
     if servers.binaries() is None:
         pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
-    with servers.running() as server, opened(api, server.database()) as shop, ThreadPoolExecutor(1) as pool:
+    with servers.running() as server, opened(api, server.database()) as shop:
         answer = shop.call("first")
-        shop.service.handler = halfway
-        during = pool.submit(shop.refused, "second", "b")
-        assert gate.reached.wait(20)
-        server.stop(signal.SIGQUIT)
-        gate.opened.set()
+        with holding(shop, lambda: shop.refused("second", "b"), before=once, after=looks) as during:
+            server.stop(signal.SIGQUIT)
 
         assert during.result(30).code() is Code.UNAVAILABLE
         assert shop.refused("third").code() is Code.UNAVAILABLE
@@ -83,7 +76,7 @@ def test_the_database_goes_away(api):
         assert shop.effects() == ["a", "b"]
 
 
-def test_backends_are_killed_in_commit(api, url):
+def test_backends_are_killed_in_commit(shop):
     """IB-6: if the answer to COMMIT is lost, the call is UNAVAILABLE, and its repeat finds the truth.
 
     The server's backend is terminated at many moments around COMMIT, so it may or may not have committed.
@@ -102,15 +95,14 @@ def test_backends_are_killed_in_commit(api, url):
         yield from once(text, context)
         return text
 
-    with opened(api, url) as shop:
-        shop.service.handler = dies
-        assert shop.refused().code() is Code.UNAVAILABLE
-        shop.service.handler = once
-        assert shop.call().startswith("a ")
-        assert shop.effects() == ["a"]
+    shop.service.handler = dies
+    assert shop.refused().code() is Code.UNAVAILABLE
+    shop.service.handler = once
+    assert shop.call().startswith("a ")
+    assert shop.effects() == ["a"]
 
 
-def test_a_deferred_constraint_fails(api, url):
+def test_a_deferred_constraint_fails(shop):
     """IB-6: if PostgreSQL rejects COMMIT, the call is INTERNAL, and nothing is recorded."""
 
     def rejected(text, context):
@@ -119,24 +111,20 @@ def test_a_deferred_constraint_fails(api, url):
         yield from once(text, context)
         return text
 
-    with opened(api, url) as shop:
-        shop.service.handler = rejected
-        assert shop.refused().code() is Code.INTERNAL
-        assert (shop.effects(), shop.recorded()) == ([], 0)
+    shop.service.handler = rejected
+    assert shop.refused().code() is Code.INTERNAL
+    assert (shop.effects(), shop.recorded()) == ([], 0)
 
 
-def test_the_pool_is_exhausted(api, url):
+def test_the_pool_is_exhausted(opening, monkeypatch):
     """IB-6: while all connections are busy, other calls wait and then are UNAVAILABLE."""
-    gate = Gate()
-    with opened(api, url, connections=1) as shop, ThreadPoolExecutor(1) as pool:
-        shop.service.handler = gate.held
-        first = pool.submit(shop.call)
-        assert gate.reached.wait(20)
+    monkeypatch.setattr(postgres, "_TIMEOUT", 1)
+    shop = opening(connections=1)
+    with holding(shop) as first:
         error = shop.refused("other")
-        gate.opened.set()
 
-        assert first.result(20).startswith("a ")
-        assert error.code() is Code.UNAVAILABLE
+    assert first.result(20).startswith("a ")
+    assert error.code() is Code.UNAVAILABLE
 
 
 def test_the_handlers_lock_timeout_is_its_own(api, url):

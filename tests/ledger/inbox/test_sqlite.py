@@ -12,8 +12,7 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.ledger import LedgerUnavailableError
 from grpc_backoff.ledger.inbox.decision import Busy, Trouble
 from grpc_backoff.ledger.inbox.sqlite import trouble_of
-from tests.ledger.inbox.servers import Gate, Sql, once
-from tests.ledger.inbox.servers import shop as opened
+from tests.ledger.inbox.servers import Sql, holding, once
 
 Code = grpc.StatusCode
 
@@ -48,7 +47,7 @@ def test_trouble(error, expected):
 
 
 @pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK", "BEGIN"])
-def test_the_handler_cannot_end_the_transaction(api, url, statement):
+def test_the_handler_cannot_end_the_transaction(shop, statement):
     """IB-6: SQLite refuses the handler's own COMMIT, so nothing can be committed without its record."""
 
     def ends(text, context):
@@ -56,13 +55,12 @@ def test_the_handler_cannot_end_the_transaction(api, url, statement):
         yield Sql(statement)
         return text
 
-    with opened(api, url) as shop:
-        shop.service.handler = ends
-        assert shop.refused().code() is Code.UNKNOWN
-        assert (shop.effects(), shop.recorded()) == ([], 0)
+    shop.service.handler = ends
+    assert shop.refused().code() is Code.UNKNOWN
+    assert (shop.effects(), shop.recorded()) == ([], 0)
 
 
-def test_savepoints_are_allowed(api, url):
+def test_savepoints_are_allowed(shop):
     """IB-6: a handler may use savepoints."""
 
     def saves(text, context):
@@ -72,15 +70,14 @@ def test_savepoints_are_allowed(api, url):
         yield Sql("RELEASE a")
         return text
 
-    with opened(api, url) as shop:
-        shop.service.handler = saves
-        assert shop.call() == "a"
-        assert (shop.effects(), shop.recorded()) == ([], 1)
+    shop.service.handler = saves
+    assert shop.call() == "a"
+    assert (shop.effects(), shop.recorded()) == ([], 1)
 
 
-def test_another_program_holds_the_file(api, url):
+def test_another_program_holds_the_file(shop, url):
     """IB-2: a call waits for another program's lock on the file and then is executed."""
-    with opened(api, url) as shop, ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool:
         other = sqlite3.connect(url, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         call = pool.submit(shop.call)
@@ -92,24 +89,13 @@ def test_another_program_holds_the_file(api, url):
         assert call.result(20).startswith("a ")
 
 
-def test_the_file_is_deleted(api, url, tmp_path):
+def test_the_file_is_deleted(shop, tmp_path):
     """IB-6: a file that is deleted before COMMIT makes the call UNAVAILABLE, because nothing in it would last."""
-    gate = Gate()
-
-    def halfway(text, context):
-        yield from once(text, context)
-        yield from gate.wait()
-        return text
-
-    with opened(api, url) as shop, ThreadPoolExecutor(1) as pool:
-        shop.service.handler = halfway
-        call = pool.submit(shop.refused)
-        assert gate.reached.wait(20)
+    with holding(shop, shop.refused, before=once) as call:
         (tmp_path / "inbox.db").unlink()
-        gate.opened.set()
 
-        assert call.result(20).code() is Code.UNAVAILABLE
-        assert shop.refused().code() is Code.UNAVAILABLE
+    assert call.result(20).code() is Code.UNAVAILABLE
+    assert shop.refused().code() is Code.UNAVAILABLE
 
 
 @pytest.mark.parametrize("url", ["", ":memory:", "mysql://host/name", "file:inbox.db?mode=ro"])
