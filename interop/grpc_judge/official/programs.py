@@ -25,7 +25,7 @@ from grpc_judge.runner.program import ROOT, Program, finish
 _FOLDER = Path(__file__).parent
 _PATIENCE = 600.0
 """How long a client may take in total, in seconds: a minute more than its test."""
-_STARTUP = 10.0
+_STARTUP = 60.0
 _LAST_WORDS = 400
 
 
