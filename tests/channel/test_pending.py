@@ -66,8 +66,8 @@ def waiting(request):
     return made
 
 
-def test_an_exception_of_one_call(waiting):
-    """CH-3, TH-5: an exception in the step of one pending call does not keep the others waiting."""
+def test_an_exception_of_one_call(waiting, caplog):
+    """CH-3, TH-5: an exception in the step of one pending call is logged and does not keep the others waiting."""
     waiting.manager.state = State.READY
     calls = [Call(waiting), Call(waiting, broken=True), Call(waiting)]
     for notify in (waiting.release, waiting.fail, waiting.cancel):
@@ -76,6 +76,7 @@ def test_an_exception_of_one_call(waiting):
         notify()
     told = [ConnectionReady(), NoConnection(resolved=True), CancelRequested()]
     assert [call.told for call in calls] == [told, [], told]
+    assert caplog.text.count("a step of a pending call raised") == 3
 
 
 def test_who_has_left_is_told_nothing(waiting):
