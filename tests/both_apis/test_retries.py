@@ -345,6 +345,7 @@ def test_time_that_the_service_config_gives(opened, server):
 def test_one_attempt_that_meets_the_deadline(opened, ours, server, log):
     """RT-7: if the call's deadline ends its first attempt, the error is grpc's own, as on a plain channel."""
     with opened("retry: 5, delay: 1ms, timeout: 10s") as channel:
+        channel.ready()
         script(server, hangs)
         error = channel.begin(timeout=0.2).outcome().error
         assert (type(error), error.code()) == (ours.error, CODE.DEADLINE_EXCEEDED)
