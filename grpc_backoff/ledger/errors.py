@@ -47,10 +47,10 @@ class LedgerLimitError(LedgerError, ValueError):
     """A limit in the ledger's settings would be exceeded. Nothing was stored (LG-11)."""
 
 
-def type_error(name: str, value: object, allowed: str) -> TypeError:
-    """Return the error for an argument whose type is wrong; it shows only that type."""
+def wrong_type(name: str, value: object, allowed: str) -> str:
+    """Return the text of a TypeError about an argument; it shows only the argument's type."""
     kind = type(value)
-    return TypeError(f"{name}={kind.__module__}.{kind.__name__}: expected {allowed}")
+    return f"{name}={kind.__module__}.{kind.__name__}: expected {allowed}"
 
 
 def first_line(error: Exception) -> str:

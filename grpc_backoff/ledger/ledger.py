@@ -35,7 +35,7 @@ from grpc_backoff.ledger.errors import (
     LedgerLimitError,
     LedgerStateError,
     LedgerUnavailableError,
-    type_error,
+    wrong_type,
 )
 from grpc_backoff.ledger.events import Listener, OperationEvent
 from grpc_backoff.ledger.hooks import LedgerHooks, run_hook
@@ -89,9 +89,8 @@ def open_store(url: str, settings: LedgerSettings) -> Store:
         return PostgresStore(url, settings)
     if "://" in url and not url.startswith(SQLITE_URL):
         raise OptionError("url", f"{url.partition('://')[0]}://...", URLS)
-    if _CONNINFO.search(url) and not url.startswith(
-        (SQLITE_URL, "file:")
-    ):  # not shown, because it may contain a password
+    if _CONNINFO.search(url) and not url.startswith((SQLITE_URL, "file:")):
+        # It is not shown, because it may contain a password.
         raise OptionError("url", "...=...", URLS)
     return SQLiteStore(url.removeprefix(SQLITE_URL), settings)
 
@@ -356,7 +355,7 @@ class Ledger(Preparing):
             PolicyWarning: the channel's file has a table `[ledger]`, but the ledger was opened without a file.
         """
         if not isinstance(channel, Channel):
-            raise type_error("channel", channel, "a channel of grpc_backoff.aio")
+            raise TypeError(wrong_type("channel", channel, "a channel of grpc_backoff.aio"))
         if self._closed:
             raise LedgerUnavailableError("the ledger is closed")
         check_process(channel.target, self._process)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from grpc_backoff.base_errors import MissingExtra, OptionError
 from grpc_backoff.ledger.database import check_version
-from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError, first_line, type_error
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError, first_line, wrong_type
 from grpc_backoff.ledger.records import AttemptReport, Recorded, Submission, Submitted
 from grpc_backoff.ledger.schema import migrations, upgrade
 from grpc_backoff.ledger.statements import PARAMETER, Access, Dialect, Plan, Row, Statement, follow, follow_async, one
@@ -381,7 +381,7 @@ class PostgresStore(Store):
         if isinstance(connection, psycopg.Connection):
             return asyncio.to_thread(follow, plan, functools.partial(_execute_sync, connection))
         allowed = "a psycopg connection for a ledger in PostgreSQL; for other drivers see Ledger.statement"
-        raise type_error("within", connection, allowed)
+        raise TypeError(wrong_type("within", connection, allowed))
 
     def _submitting_and_waking(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
         _, [(identity,)] = yield [

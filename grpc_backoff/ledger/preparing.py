@@ -13,7 +13,7 @@ from grpc_backoff.config.file import Config
 from grpc_backoff.config.methods import read_retry
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.config.target import bare_target, read_target
-from grpc_backoff.ledger.errors import LedgerLimitError, type_error
+from grpc_backoff.ledger.errors import LedgerLimitError, wrong_type
 from grpc_backoff.ledger.metadata import metadata_bytes, unsendable
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import Metadata, Submission
@@ -154,7 +154,7 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
             raise OptionError("method", method, "a path such as '/package.Service/Method'")
     else:
         allowed = "a unary-unary method of a stub on a channel of this library and a request"
-        raise type_error("call", call, f"{allowed}, or target, method and bytes")
+        raise TypeError(wrong_type("call", call, f"{allowed}, or target, method and bytes"))
     check_bytes(content)
     return bare_target(target), method, content
 

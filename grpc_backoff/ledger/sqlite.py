@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.ledger.database import check_version
-from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, type_error
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.schema import Migration, migrations, upgrade
 from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, follow
@@ -227,7 +227,7 @@ class SQLiteStore(Store):
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
         """Store operations in the caller's own transaction (LG-9)."""
         if not isinstance(connection, sqlite3.Connection):
-            raise type_error("within", connection, "a sqlite3.Connection for an SQLite ledger")
+            raise TypeError(wrong_type("within", connection, "a sqlite3.Connection for an SQLite ledger"))
         cursor = connection.cursor()
         cursor.row_factory = None  # the connection's own row factory may be anything
         [(_, _, file), *_] = cursor.execute("PRAGMA database_list").fetchall()

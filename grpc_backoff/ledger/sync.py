@@ -19,7 +19,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.ledger import ledger as core
 from grpc_backoff.ledger.database import check_process
-from grpc_backoff.ledger.errors import LedgerUnavailableError, type_error
+from grpc_backoff.ledger.errors import LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.hooks import LedgerHooks
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.statements import ParameterStyle
@@ -152,7 +152,7 @@ class Ledger:
         if within is None or not prepared:
             return self._wait(self._ledger.submit_many(prepared))
         if inspect.iscoroutinefunction(getattr(within, "execute", None)):
-            raise type_error("within", within, "a connection that blocks")
+            raise TypeError(wrong_type("within", within, "a connection that blocks"))
         self._wait(self._ledger.make_room(len(prepared)))
         stored = self._ledger.store.submit_within(within, prepared)  # in this thread, as SQLite's connections require
         told: list[Submitted] = self._wait(stored) if inspect.iscoroutine(stored) else stored
