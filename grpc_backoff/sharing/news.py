@@ -117,12 +117,21 @@ class Network:
     """Watches the routes and addresses of the machine with a netlink socket, in one thread for the process."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
-        """Start; `tell` is called after each change, in another thread."""
+        """Start; `tell` is called after each change, in another thread.
+
+        Raises:
+            RuntimeError: no thread can be started.
+        """
         self._tell = tell
         self._stopped = False
         self._wake, self._woken = os.pipe()
         thread = threading.Thread(target=self._run, name="grpc-backoff-network", daemon=True)
-        Context().run(thread.start)
+        try:
+            Context().run(thread.start)
+        except RuntimeError:
+            os.close(self._wake)
+            os.close(self._woken)
+            raise
 
     def stop(self) -> None:
         """End the thread soon."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
+import threading
 import time
 
 import pytest
@@ -85,6 +87,28 @@ def test_without_netlink(monkeypatch, caplog):
     (record,) = caplog.records
     assert record.getMessage() == "changes of the network are not noticed: no netlink here"
     assert pool.heard == other.heard == [news.TOLD]
+
+
+def test_without_a_thread(monkeypatch):
+    """LV-4: a watch that cannot start its thread raises, keeps nothing open, and can be tried again."""
+    pool, desk = Pool(), news.NewsDesk()
+
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    def lowest_free():
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+        os.close(descriptor)
+        return descriptor
+
+    before = lowest_free()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            desk.join(pool, None, network=True)
+    assert lowest_free() == before
+    desk.join(pool, None, network=True)
+    desk.leave(pool)
 
 
 SPELLINGS = [
