@@ -27,6 +27,8 @@ policies = st.none() | st.builds(
 sources = st.sampled_from([WaitSource.PUSHBACK, WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER])
 hints = st.none() | st.builds(ServerHint, st.none() | st.sampled_from([0.0, 0.125, 3.0]), sources)
 codes = st.sampled_from([*["UNAVAILABLE"] * 5, "UNAUTHENTICATED", "ABORTED", "CANCELLED", "INTERNAL"])
+ROUNDING = 1e-9
+"""How much longer than its limit an attempt may seem, because its length is its end minus its start."""
 SETTLED = 20
 """How many steps must pass before an answer, the caller or the channel may end the call; with no minimum, most runs
 would be short."""
@@ -86,7 +88,8 @@ class Lives(RuleBasedStateMachine):
         assert (seconds is None) == (run.state.attempt_end is None)
         assert seconds is None or 0 < seconds <= run.state.attempt_end - now
         assert run.state.end is None or run.state.attempt_end <= run.state.end
-        assert seconds is None or run.machine.policy is None or seconds <= (run.machine.policy.timeout or seconds)
+        if seconds is not None and run.machine.policy is not None and run.machine.policy.timeout is not None:
+            assert seconds <= run.machine.policy.timeout + ROUNDING
         retried = [event for event in run.events if isinstance(event, CallRetried)]
         counted = sum(event.source is not WaitSource.REFUSED for event in retried)
         assert run.state.progress.attempt == 1 + counted
