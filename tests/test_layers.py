@@ -53,7 +53,7 @@ WITHOUT = {
     "status.py": "records without behaviour; the tests of events and errors make and read them all",
     "version.py": "test_package.py compares the version with the changelog",
     "sharing/connector.py": "the part of a connector of both APIs; test_core.py of each makes attempts with it",
-    "sharing/finder.py": "what finds things out for test_resolver.py, also in the child of a fork, and for test_credentials.py",
+    "sharing/finder.py": "test_resolver.py and test_credentials.py ask it, the first also in the child of a fork",
     "sharing/setup.py": "what pools dial; test_pool.py and both_apis/test_pool.py make pools of every kind",
     "sharing/watches.py": "both_apis/test_health.py runs every test on both APIs",
     "pool/events.py": "records without behaviour; the machine's tests make and read them all",
