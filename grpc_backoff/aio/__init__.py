@@ -9,7 +9,7 @@ from grpc_backoff.aio.channel import Channel, insecure_channel, secure_channel
 from grpc_backoff.aio.errors import NoConnectionError, RetriesExhaustedError
 from grpc_backoff.channel.method import retrying
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # to type checkers, a module with `__getattr__` would have every name
     from grpc_backoff.aio.subscription import Subscription, subscribe
 else:
 

@@ -347,7 +347,7 @@ def _made(
     settings: ChannelSettings,
 ) -> Channel:
     if interceptor_channel.is_being_made():  # the function that was called has replaced grpc's
-        chain = interceptor_channel.added_here(interceptors)
+        chain = interceptor_channel.passed_on(interceptors)
         return cast("Channel", core_channel(target, cast("Any", credentials), options or (), compression, chain))
     return Channel(target, credentials, options, compression, interceptors, **settings)
 

@@ -158,7 +158,7 @@ def made_within() -> Iterator[None]:
         _making.within = False
 
 
-def added_here(interceptors: Interceptors | None) -> list[grpc.aio.ClientInterceptor]:
+def passed_on(interceptors: Interceptors | None) -> list[grpc.aio.ClientInterceptor]:
     """Return those interceptors that the interceptor channel being created has passed on.
 
     If this library's function is wrapped, the wrapper has already added its interceptors to the channel's, and adds

@@ -47,7 +47,7 @@ class CallEnvironment:
         self.listeners = listeners
         self.now = now
         self.rng = rng
-        budget, guard = policies.budget, lambda: CallEnvironment._counting  # which may be replaced
+        budget, guard = policies.budget, lambda: CallEnvironment._counting  # the child of a fork has another
         self.tokens: RetryTokens | None = tokens_of(setup.target, budget, guard) if budget else None
         self.replay_limit = policies.replay_limit
         self.stands_in = policies.stand_in()

@@ -32,7 +32,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.connection.events import ChannelKey, Role, State
@@ -387,6 +387,8 @@ PoolEffect = (
     | Emit["SlotEvent"]
 )
 PoolStep = tuple[PoolState, list[PoolEffect]]
+_Kind = Literal["SlotOpened", "SlotServing", "SlotRetiring", "SlotClosed", "SlotCondemned", "SlotUnhealthy"]
+"""The name of an event's class in `events.py`."""
 
 
 @record
@@ -714,13 +716,13 @@ class PoolMachine(NamedTuple):
 
     # Events.
 
-    def _announce(self, kind: str, slot: Slot, now: float, why: str) -> list[PoolEffect]:
+    def _announce(self, kind: _Kind, slot: Slot, now: float, why: str) -> list[PoolEffect]:
         """Return the event of this class; nothing for the slot that every channel begins with."""
         if slot.number == 0 and not slot.endpoint:
             return []
         return [Emit(self._event(kind, slot, now, why))]
 
-    def _event(self, kind: str, slot: Slot, now: float, why: str, **more: Any) -> SlotEvent:
+    def _event(self, kind: _Kind, slot: Slot, now: float, why: str, **more: Any) -> SlotEvent:
         from grpc_backoff.pool import events  # noqa: PLC0415 - a channel with one slot has none of these events
 
         made: SlotEvent = getattr(events, kind)(

@@ -415,10 +415,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def failed(self, seat: Seat) -> None:
         """Handle a failed attempt of a slot; if another pool gets there, the next one starts soon (LV-4)."""
         NEWS.seeks(self, self._spot(seat))
-        if self._only is not None and not self.picks:
-            self.pending.fail()  # the failure of the only slot is the channel's
-        else:
-            self.feed(p.SlotFailed(seat.number))
+        self.feed(p.SlotFailed(seat.number))
 
     def _spot(self, seat: Seat) -> Hashable:
         return spot_of(seat.endpoint or self._machine.target)

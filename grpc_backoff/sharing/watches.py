@@ -1,4 +1,7 @@
-"""The watches over the health of a pool's servers, for both APIs (RO-1)."""
+"""The watches over the health of a pool's servers, for both APIs (RO-1).
+
+They stand apart from the watch over one connection (`health.py`), because few channels need that and its machine.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from grpc_judge.conformance.gaps import (
     measured,
     shortest_initial,
     span,
-    without_one_early,
+    without_early,
 )
 from grpc_judge.conformance.scenario import Scenario
 from grpc_judge.conformance.terms import Range
@@ -124,7 +124,7 @@ def stable_after(evidence: Evidence) -> Iterator[Measure]:
     call also ends just as the next is assigned to it. Each may delay the next attempt by one INITIAL_BACKOFF.
     """
     starts = accepted(evidence.visits)
-    series = without_one_early(starts, evidence, in_a_row=2)
+    series = without_early(starts, evidence, in_a_row=2)
     delay = (len(starts) - len(series)) * evidence.terms.initial
     left = evidence.seconds - delay
     own = evidence.schedule.fewest_starts(left, evidence.terms, evidence.slack)
@@ -213,7 +213,7 @@ def refused_backs_off(evidence: Evidence) -> Iterator[Measure]:
     if dials and len(dials) < _TWO_GAPS:
         raise NotApplicableError(f"too few dials were refused: {len(dials)}")
     most = 3 * evidence.terms.most_starts(gone.end - gone.begin)
-    yield from measured(without_one_early(dials[:most], evidence), evidence)
+    yield from measured(without_early(dials[:most], evidence), evidence)
 
 
 @clause("CB-4", Scenario.FAILURES)

@@ -61,8 +61,8 @@ def shortest_initial(evidence: Evidence) -> float:
     return min(own, evidence.terms.initial) if own > evidence.terms.tolerance else evidence.terms.initial
 
 
-def without_one_early(starts: Sequence[float], evidence: Evidence, in_a_row: int = 1) -> list[float]:
-    """Return a series of attempts without its first early attempt, or the first few if they come `in_a_row` (CB-16).
+def without_early(starts: Sequence[float], evidence: Evidence, in_a_row: int = 1) -> list[float]:
+    """Return a series of attempts without the first early one, or without up to `in_a_row` successive ones (CB-16).
 
     A client cannot always prevent a dial for a call that is assigned to a connection just as it ends. Any other early
     attempt stays in the series and makes a gap that is too short. If the client's own first gap is that short, no
@@ -125,7 +125,7 @@ def _gap(start: float, after: float, evidence: Evidence) -> float:
 
 def after_loss(evidence: Evidence) -> list[float]:
     """Return the start times of the attempts after the loss of a served connection, without one early attempt."""
-    return without_one_early(accepted(after_service(evidence.visits)), evidence) if evidence.served else []
+    return without_early(accepted(after_service(evidence.visits)), evidence) if evidence.served else []
 
 
 def resets_at_settings(evidence: Evidence) -> bool:
