@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 import warnings
-from collections import Counter
 
 import grpc
 import pytest
@@ -93,7 +92,7 @@ def unhealthy_calls(channel):
 
 def test_a_rolling_restart(ours):
     """RO-1, CH-6: servers that say NOT_SERVING before they stop cost no call with round_robin; it stays READY."""
-    codes, stop, states = Counter(), threading.Event(), set()
+    codes, stop, states = [], threading.Event(), set()
     with (
         served() as one,
         served() as two,
@@ -121,7 +120,7 @@ def test_a_rolling_restart(ours):
 
 def test_pick_first_behind_an_address(ready, log):
     """RO-1: with pick_first, new calls go to another server behind the same address; a stream goes on."""
-    codes, stop, end = Counter(), threading.Event(), threading.Event()
+    codes, stop, end = [], threading.Event(), threading.Event()
     with (
         served() as one,
         served() as two,

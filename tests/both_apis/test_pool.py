@@ -31,10 +31,10 @@ IN_CONFIG = [("grpc.service_config", json.dumps({"loadBalancingConfig": [{"round
 
 
 def calls(stop, codes, pause=0.005, **how):
-    """Make calls until `stop` is set and count their codes."""
+    """Make calls until `stop` is set; append their status codes to `codes`, from several threads at once."""
     while not stop.is_set():
         outcome = yield "a", {"timeout": 20, **how}
-        codes[outcome.code] += 1
+        codes.append(outcome.code)
         yield pause
 
 
@@ -77,7 +77,7 @@ def test_replaced_under_load(ours):
 
 def replace_under_load(ours, times):
     """Replace a channel's connection so many times under load; return the number of calls by code."""
-    log, codes, stop, end = Log(), Counter(), threading.Event(), threading.Event()
+    log, codes, stop, end = Log(), [], threading.Event(), threading.Event()
 
     def requests():
         yield "a"
@@ -101,11 +101,11 @@ def replace_under_load(ours, times):
         until(lambda: roles(channel) == ["serving"])
         starts = [event.at for event in log.of(AttemptStarted)]
         assert set(codes) == {CODE.OK}
-        assert len(service.got) == codes[CODE.OK] + 20, "nothing was sent twice"
+        assert len(service.got) == len(codes) + 20, "nothing was sent twice"
     assert min(later - earlier for earlier, later in pairwise(starts)) >= INITIAL - 1e-6  # rounding
     assert len(starts) == times + 1
     assert dialled() == []
-    return codes
+    return Counter(codes)
 
 
 def test_a_replacement(ready, log):
@@ -163,7 +163,7 @@ def test_the_old_connection_breaks(replacing, log):
 @pytest.mark.parametrize("options", [ROUND_ROBIN, IN_CONFIG], ids=["option", "service config"])
 def test_a_bad_backend_beside_a_good_one(ready, log, options):
     """PO-6, CB-7: a backend that sends SETTINGS and hangs up is dialled once per INITIAL_BACKOFF; calls succeed."""
-    codes, stop = Counter(), threading.Event()
+    codes, stop = [], threading.Event()
     half = ("grpc.initial_reconnect_backoff_ms", 500)
     with (
         place() as good,
@@ -179,8 +179,8 @@ def test_a_bad_backend_beside_a_good_one(ready, log, options):
         assert visits <= 5
         assert visits <= len(announced) <= visits + 1, "the last attempt may be on its way"
     # On a busy machine, a call may have been sent before the end of its connection is noticed (CH-7).
-    assert codes.pop(CODE.UNAVAILABLE, 0) <= 2
-    assert set(codes) == {CODE.OK}
+    assert set(codes) <= {CODE.OK, CODE.UNAVAILABLE}
+    assert codes.count(CODE.UNAVAILABLE) <= 2 < len(codes)
 
 
 def load(channel, services, times=300):
