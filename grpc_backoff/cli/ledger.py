@@ -125,7 +125,7 @@ def _filtering(command: Callable[..., Any]) -> Callable[..., Any]:
 @_JSON
 @click.pass_context
 def status(context: click.Context, target: str | None, as_json: bool) -> None:
-    """Show how many operations are in each state, and the age of the oldest unfinished one."""
+    """Show how many operations are in each state, and how long an unfinished one has waited at most."""
     queue = _within(context, lambda opened: opened.queue(target))
     if as_json:
         write_json(_queue(queue))
@@ -147,7 +147,7 @@ def _queue(queue: Queue) -> dict[str, Any]:
 def _show_queue(queue: Queue) -> None:
     rows = [(state.value, str(queue.counts.get(state, 0))) for state in OperationState]
     show_table("operations", ("state", "number"), rows)
-    oldest = f"{queue.length} unfinished; the oldest is {seconds(queue.oldest)} old."
+    oldest = f"{queue.length} unfinished; the longest wait so far is {seconds(queue.oldest)}."
     click.echo(oldest if queue.length else "No operation is unfinished.")
     if queue.estimated:
         click.echo("These numbers are estimates, because there are many operations.")

@@ -11,6 +11,8 @@ from grpc_backoff.ledger.rows import STATES, is_readable
 from grpc_backoff.ledger.statements import Access, Plan, Row, Statement
 
 _UNFINISHED = CLAIMABLE | {OperationState.IN_PROGRESS}
+_SINCE = "CASE WHEN o.attempts = 0 THEN coalesce(o.next_attempt_at, o.claimed_from, o.began) ELSE o.began END"
+"""Since when an operation waits: its first attempt or, before that, the earliest time of it, which `not_before` sets."""
 _SAMPLE = 20_000
 """How many rows are counted exactly; beyond that, numbers of operations are estimates."""
 
@@ -19,7 +21,7 @@ class Counting(Database):
     """Counts operations."""
 
     async def queue(self, target: str | None) -> Queue:
-        """Return how many operations there are in each state, and the age of the oldest unfinished one."""
+        """Return how many operations there are in each state, and how long an unfinished one has waited at most."""
         queues = await self.queues()
         if target is None:
             return _combined(queues.values())
@@ -34,8 +36,8 @@ class Counting(Database):
 
     def _queues(self) -> Plan[dict[str, Queue]]:
         d = self.dialect
-        some = f"SELECT o.target, o.state, o.created, o.finished FROM {d.operations} o WHERE"
-        counted = f"SELECT target, state, count(*), min(created), {d.now} FROM"
+        some = f"SELECT o.target, o.state, {_SINCE} AS since, o.finished FROM {d.operations} o WHERE"
+        counted = f"SELECT target, state, count(*), min(since), {d.now} FROM"
         rows_open, rows_done, held, paused = yield [
             Statement(f"{counted} ({some} o.open LIMIT :most) s GROUP BY target, state", {"most": _SAMPLE}),
             Statement(
@@ -89,13 +91,13 @@ def _scaled(rows: Sequence[Row], size: float) -> list[Row]:
 def _queues(
     rows: Iterable[Row], held: Mapping[str, int], paused: Collection[str], *, estimated: bool
 ) -> dict[str, Queue]:
-    """Return queues from rows that each have a target, a state, its number of operations, the oldest, and now."""
+    """Return queues from rows that each have a target, a state, its number of operations, since when they wait, and now."""
     queues = {target: Queue({}, 0, 0.0, paused=(target,)) for target in paused}
-    for target, name, count, created, now in rows:
+    for target, name, count, since, now in rows:
         state = STATES.get(name)
         if state is None:  # unreadable
             continue
-        age = now - created if state in _UNFINISHED and is_readable("created", created) else 0.0
+        age = max(0.0, now - since) if state in _UNFINISHED and is_readable("began", since) else 0.0
         new = Queue({state: count}, count if state in _UNFINISHED else 0, age, estimated=estimated)
         bare = bare_target(target)
         queues[bare] = _combined([queues[bare], new]) if bare in queues else new

@@ -68,7 +68,7 @@ def test_status(url):
     assert document["length"] == 1
     assert document["states"]["failed"] == document["states"]["conflict"] == document["states"]["succeeded"] == 1
     assert 0 <= document["oldest_age"] < 60
-    assert "1 unfinished; the oldest is" in run(url, "status").stdout
+    assert "1 unfinished; the longest wait so far is" in run(url, "status").stdout
     assert read(url, "status", "--target", "elsewhere")["length"] == 0
 
 

@@ -66,6 +66,11 @@ def test_rules_fire(promtool):
     promtool("test", "rules", "alerts_test.yml")
 
 
+def test_number_of_panels():
+    """RT-12: the page tells how many panels the dashboard has."""
+    assert f"has {len(PANELS)} panels" in read("telemetry.md")
+
+
 def test_queries_are_good(promtool, tmp_path):
     """RT-12: Prometheus can parse the queries of the dashboard and the page; promtool checks them as rules."""
     rules = [{"record": f"query:number_{number}", "expr": query} for number, query in enumerate(queries())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from grpc_backoff.ledger import counting
 from grpc_backoff.ledger.records import AttemptReport, OperationState
@@ -23,6 +24,18 @@ async def test_queue(store):
     assert 0.02 <= queue.oldest < 60
     assert (await store.queue("nowhere")).length == 0
     assert (await store.queue(None)).length == 2
+
+
+async def test_an_operation_for_later_does_not_wait(store):
+    """LG-7: an operation does not wait before the earliest time of its first attempt."""
+    await submitted(store, 1, not_before=time.time() + 86_400)
+    await asyncio.sleep(0.02)
+    queue = await store.queue(SHOP)
+    await submitted(store, 2, not_before=time.time() - 86_400)
+    await asyncio.sleep(0.02)
+
+    assert (queue.counts, queue.oldest) == ({OperationState.PENDING: 1}, 0)
+    assert 0.02 <= (await store.queue(SHOP)).oldest < 60
 
 
 async def test_numbers_of_many(store, monkeypatch):
