@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 
 import click
@@ -9,6 +10,7 @@ import click
 from grpc_backoff.cli.policies import Named, named_policies, refusing
 from grpc_backoff.cli.tables import rounded, seconds, show_table, span, write_json
 from grpc_backoff.cli.view import plural
+from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.schedule import Row, schedule, usual_length
 
@@ -23,21 +25,33 @@ _COLUMNS = ("after failure", "wait", "smallest", "largest", "expected so far", "
 def schedule_command(policy: str, attempts: int | None, as_json: bool) -> None:
     """Show each wait in POLICY, its smallest and largest values, and the running total.
 
-    POLICY is a preset (grpc, contention, steps, standard, aggressive, conservative, background), a FILE.toml, a
-    single policy from a file, as FILE.toml#NAME, or a policy string such as "retry: 5, delay: 1s, backoff: linear".
-    For connections, the waits are the gaps between the starts of attempts.
+    POLICY is a preset (PRESETS), a FILE.toml, a single policy from a file, as FILE.toml#NAME, or a policy string such
+    as "retry: 5, delay: 1s, backoff: linear". For connections, the waits are the gaps between the starts of attempts.
+    Without --attempts, the table ends with the last wait that may fit before the policy's deadline.
     """
     with refusing():
-        tables = [
-            (named, schedule(named.policy, attempts or usual_length(named.policy, _max_attempts(named))))
-            for named in named_policies(policy)
-        ]
+        tables = [(named, _rows(named, attempts)) for named in named_policies(policy)]
     if as_json:
         write_json([_document(named, rows) for named, rows in tables])
         return
     for named, rows in tables:
         show_table(_title(named), _COLUMNS, [_cells(row) for row in rows])
         click.echo(_ending(named, rows) + "\n")
+
+
+schedule_command.help = (schedule_command.help or "").replace("PRESETS", ", ".join(PRESETS))
+
+
+def _rows(named: Named, attempts: int | None) -> list[Row]:
+    if attempts is not None:
+        return schedule(named.policy, attempts)
+    rows = schedule(named.policy, usual_length(named.policy, _max_attempts(named)))
+    return [row for row in rows if row.number == 1 or row.total_low <= _deadline(named)]
+
+
+def _deadline(named: Named) -> float:
+    deadline = named.policy.deadline if isinstance(named.policy, RetryPolicy) else None
+    return math.inf if deadline is None else deadline
 
 
 def _max_attempts(named: Named) -> int | None:
@@ -63,6 +77,8 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _ending(named: Named, rows: list[Row]) -> str:
     """Return a line that says when the policy gives up, because the table may show waits after its last attempt."""
     attempts = _max_attempts(named)
+    if (early := _before_the_end(named, attempts)) is not None:
+        return early
     if attempts is None:
         shown = rows[-1].number
         settled = named.policy.bounds(shown) == named.policy.bounds(shown + 1)
@@ -80,6 +96,20 @@ def _ending(named: Named, rows: list[Row]) -> str:
     return f"{whole} {unused} not used, because attempt {attempts} is the last."
 
 
+def _before_the_end(named: Named, attempts: int | None) -> str | None:
+    """Return the line of a policy whose deadline may end a call before its attempts are used up; None otherwise."""
+    deadline = _deadline(named)
+    if deadline == math.inf or attempts == 1:
+        return None
+    out_of_time = f"when the next wait would end after the deadline of {seconds(deadline)}"
+    last = _last(named, attempts) if attempts else None
+    if attempts is None or (last and last.total_low > deadline):
+        return f"Gives up {out_of_time}" + (f", which is before attempt {attempts}." if attempts else ".")
+    if last is None or last.total_high > deadline:
+        return f"Gives up after {attempts} attempts, or {out_of_time}."
+    return None
+
+
 def _last(named: Named, attempts: int) -> Row | None:
     """Return the row of the last wait before the policy gives up; None if there are too many waits to add up."""
     return schedule(named.policy, attempts - 1)[-1] if attempts <= _MOST_WAITS else None
@@ -94,10 +124,13 @@ def _total(last: Row) -> str:
 def _document(named: Named, rows: list[Row]) -> dict[str, object]:
     attempts = _max_attempts(named)
     last = _last(named, attempts) if attempts and attempts > 1 else None
+    if last and last.total_high > _deadline(named):  # the deadline may come first
+        last = None
     bounds = (last.total_low, last.total_high) if last else (0.0, 0.0) if attempts == 1 else None
     return {
         "policy": named.name,
         "max_attempts": attempts,
+        "deadline": None if _deadline(named) == math.inf else rounded(_deadline(named)),
         "exhausted_after": bounds and [rounded(total) for total in bounds],
         "expected_total": rounded(last.total) if last else 0.0 if attempts == 1 else None,
         "rows": [{name: rounded(value) for name, value in asdict(row).items()} for row in rows],

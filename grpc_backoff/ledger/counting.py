@@ -12,7 +12,7 @@ from grpc_backoff.ledger.statements import Access, Plan, Row, Statement
 
 _UNFINISHED = CLAIMABLE | {OperationState.IN_PROGRESS}
 _SINCE = "CASE WHEN o.attempts = 0 THEN coalesce(o.next_attempt_at, o.claimed_from, o.began) ELSE o.began END"
-"""Since when an operation waits: its first attempt or, before that, the earliest time of it, which `not_before` sets."""
+"""Since when an operation waits: its first attempt or, before that, the earliest time of one (`not_before`)."""
 _SAMPLE = 20_000
 """How many rows are counted exactly; beyond that, numbers of operations are estimates."""
 
@@ -21,7 +21,7 @@ class Counting(Database):
     """Counts operations."""
 
     async def queue(self, target: str | None) -> Queue:
-        """Return how many operations there are in each state, and how long an unfinished one has waited at most."""
+        """Return how many operations each state has, and how long an unfinished one has waited at most."""
         queues = await self.queues()
         if target is None:
             return _combined(queues.values())
@@ -91,7 +91,7 @@ def _scaled(rows: Sequence[Row], size: float) -> list[Row]:
 def _queues(
     rows: Iterable[Row], held: Mapping[str, int], paused: Collection[str], *, estimated: bool
 ) -> dict[str, Queue]:
-    """Return queues from rows that each have a target, a state, its number of operations, since when they wait, and now."""
+    """Return queues from rows that each have a target, a state, a count, since when they wait, and now."""
     queues = {target: Queue({}, 0, 0.0, paused=(target,)) for target in paused}
     for target, name, count, since, now in rows:
         state = STATES.get(name)

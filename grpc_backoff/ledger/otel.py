@@ -71,7 +71,7 @@ class LedgerMetrics:
         self._conflicts = meter.create_counter(CONFLICTS, "{operation}", "Operations in conflict.")
         self._delay = delay_histogram(meter, RETRY_DELAY, "Waits before retries.")
         meter.create_observable_gauge(QUEUE_LENGTH, [self._lengths], "{operation}", "Operations, by target and state.")
-        meter.create_observable_gauge(OLDEST_AGE, [self._age], "s", "How long an unfinished operation has waited at most.")
+        meter.create_observable_gauge(OLDEST_AGE, [self._age], "s", "The longest wait of an unfinished operation.")
 
     def __call__(self, event: events.OperationEvent) -> None:
         """Record one event."""

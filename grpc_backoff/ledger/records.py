@@ -274,8 +274,8 @@ class Queue(NamedTuple):
     Attributes:
         counts: how many operations there are in each state.
         length: how many are unfinished.
-        oldest: how long an unfinished operation has waited at most, in seconds: since its first attempt or, before that,
-            since it may be attempted; 0 if none waits.
+        oldest: the longest wait of an unfinished operation in seconds, since its first attempt or, before that, since
+            it may be attempted; 0 if none waits.
         held_keys: how many order keys are held by an operation that failed or is in conflict.
         paused: the targets that are paused.
         estimated: whether some of the numbers are estimates, because there are many operations.

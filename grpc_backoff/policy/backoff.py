@@ -94,7 +94,10 @@ class BackoffPolicy:
 
     def expected(self, n: int) -> float:
         """Return the mean of the n-th wait, jitter included, in seconds."""
-        return self.nominal(n) if isinstance(self.strategy, Decorrelated) else self.window(n).mean
+        if isinstance(self.strategy, Decorrelated):
+            check_number(n)
+            return self.strategy.mean(n, min(self.cap, _LARGEST))
+        return self.window(n).mean
 
     def window(self, n: int, previous: float | None = None) -> Window:
         """Return the window from which the n-th wait is drawn, in seconds; `previous` is as in `delay`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Protocol
 
 from grpc_backoff.policy import checks
@@ -126,6 +127,10 @@ class Decorrelated:
         """
         return _grown(2 * self.base, self.reach / 2, n) - self.base
 
+    def mean(self, n: int, cap: float) -> float:
+        """Return the mean of the n-th wait if each is capped before the next is drawn from it, in seconds."""
+        return math.fsum(_likely_waits(self.base, cap, min(n, _SETTLED))) / _LIKELY
+
     def largest_before(self, n: int) -> float:
         """Return the largest possible wait before the n-th, without any cap, in seconds."""
         return _grown(self.base, self.reach, n - 1)
@@ -146,3 +151,21 @@ def _grown(base: float, multiplier: float, times: int) -> float:
         return base * multiplier**times
     except OverflowError:
         return math.inf
+
+
+_LIKELY = 64
+"""How many equally likely values stand for a random wait."""
+_SETTLED = 256
+"""From this wait on, the waits are no longer on their way to the cap."""
+
+
+@lru_cache(maxsize=_SETTLED)
+def _likely_waits(base: float, cap: float, n: int) -> list[float]:
+    """Return equally likely values of the n-th decorrelated wait, sorted, in seconds.
+
+    There is no closed form, because the cap cuts off each draw before the next one depends on it.
+    """
+    before = _likely_waits(base, cap, n - 1) if n > 1 else [min(base, cap)] * _LIKELY
+    fractions = [(i + 0.5) / _LIKELY for i in range(_LIKELY)]
+    drawn = sorted(min(cap, base + (Decorrelated.reach * wait - base) * part) for wait in before for part in fractions)
+    return [math.fsum(drawn[i : i + _LIKELY]) / _LIKELY for i in range(0, len(drawn), _LIKELY)]

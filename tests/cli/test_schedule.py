@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from grpc_backoff.policy.presets import PRESETS
 from tests.cli.running import check_refused, invoke
 
 
@@ -60,6 +61,15 @@ def test_rows(policy, rows):
         ("grpc", "Continues indefinitely, like the last row."),
         ("max_attempts: unlimited, delay: 1s, backoff: linear, max_delay: 1h", "Continues indefinitely."),
         ("delay: 1s", "One attempt, no retries."),
+        ("durable", "Gives up when the next wait would end after the deadline of 259200 s."),
+        (
+            "retry: 20, delay: 1s, backoff: exponential, deadline: 10s",
+            "Gives up when the next wait would end after the deadline of 10 s, which is before attempt 21.",
+        ),
+        (
+            "preset: standard, deadline: 20s",
+            "Gives up after 5 attempts, or when the next wait would end after the deadline of 20 s.",
+        ),
     ],
 )
 def test_ending(policy, ending):
@@ -77,6 +87,23 @@ def test_connections_have_no_jitter_on_the_first_gap():
         ["2", "1.6 s", "1.28 s", "1.92 s", "2.6 s", "2.28 s - 2.92 s"],
     ]
     assert len(cells(done.output)) == 12  # the last is at the cap
+
+
+def test_deadline():
+    """BP: no row is shown whose wait can never end before the deadline; the JSON has the deadline, and no totals."""
+    policy = "retry: 20, delay: 1s, backoff: exponential, jitter: none, deadline: 10s"
+    document = json.loads(run(policy, "--json").stdout)[0]
+
+    assert [row[0] for row in cells(run(policy).output)] == ["1", "2", "3"]
+    assert len(cells(run(policy, "--attempts", "5").output)) == 5
+    assert (document["deadline"], document["exhausted_after"], document["expected_total"]) == (10.0, None, None)
+
+
+def test_help_names_all_presets():
+    """BP: the help lists all presets."""
+    words = " ".join(run("--help").output.split())
+
+    assert f"is a preset ({', '.join(PRESETS)})" in words
 
 
 def test_attempts():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -48,6 +50,16 @@ def test_decorrelated():
         (5.75, 1.0, 20.0),
         (9.125, 1.0, 20.0),
     ]
+
+
+@pytest.mark.parametrize(("base", "cap"), [(1.0, 30.0), (0.5, 2.0), (5.0, 4.0)])
+def test_decorrelated_total(base, cap):
+    """BP-1: the expected total of decorrelated waits is the mean of real ones, which the cap keeps short."""
+    policy, rng = BackoffPolicy(Decorrelated(base), cap, NoJitter()), random.Random(4)
+    drawn = [math.fsum(itertools.islice(policy.delays(rng), 12)) for _ in range(4000)]
+
+    assert schedule(policy, 12)[-1].total == pytest.approx(math.fsum(drawn) / len(drawn), rel=0.02)
+    assert policy.expected(10_000) == policy.expected(1000)
 
 
 @unhurried
