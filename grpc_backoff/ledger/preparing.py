@@ -20,7 +20,7 @@ from grpc_backoff.ledger.records import Metadata, Submission
 from grpc_backoff.ledger.transitions import ledger_policy
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.hedging import HedgingPolicy, Repeats
-from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.ledger import LedgerSettings, unstorable
 from grpc_backoff.policy.retry import Retry, RetryPolicy
 from grpc_backoff.telemetry.trace import current_trace_id
 
@@ -94,7 +94,8 @@ class Preparing:
         for key, value in pairs:
             if key not in self.settings.metadata:
                 allowed = ", ".join(self.settings.metadata) or "none"
-                raise OptionError("metadata", key, f"a key that the ledger's settings allow ({allowed})")
+                wanted = unstorable(key) or f"a key that the ledger's settings allow ({allowed})"
+                raise OptionError("metadata", key, wanted)
             wanted = unsendable(key, value)
             if wanted is not None:
                 raise OptionError("metadata", key, wanted)  # without the value, which may be secret

@@ -37,13 +37,21 @@ def _metadata(key: str, given: object, _unit: Unit = Unit.SECONDS) -> tuple[str,
     if not isinstance(names, list | tuple):
         raise OptionError(key, given, "a list of metadata keys")
     for name in names:
-        if not isinstance(name, str) or not re.fullmatch(_KEY, name):
-            raise OptionError(key, name, "a metadata key made up of lower-case letters, digits, '-', '_' and '.'")
-        if name.startswith(_RESERVED) or name in _OVERWRITTEN:
-            raise OptionError(key, name, "a key that reaches the server, unlike those of gRPC and HTTP/2 themselves")
-        if name in _SECRET:
-            raise OptionError(key, name, "a key that does not hold credentials, because credentials are never stored")
+        wanted = unstorable(name)
+        if wanted is not None:
+            raise OptionError(key, name, wanted)
     return tuple(names)
+
+
+def unstorable(name: object) -> str | None:
+    """Return what is expected instead of a metadata key that no settings can allow; None if they can (LG-11)."""
+    if not isinstance(name, str) or not re.fullmatch(_KEY, name):
+        return "a metadata key made up of lower-case letters, digits, '-', '_' and '.'"
+    if name.startswith(_RESERVED) or name in _OVERWRITTEN:
+        return "a key that reaches the server, unlike those of gRPC and HTTP/2 themselves"
+    if name in _SECRET:
+        return "a key that does not hold credentials, which are never stored; the channel that delivers can send them"
+    return None
 
 
 def _method_counts(key: str, given: object, _unit: Unit = Unit.SECONDS) -> tuple[tuple[str, int], ...]:

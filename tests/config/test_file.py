@@ -29,7 +29,9 @@ PRESETS = "grpc, contention, steps, standard, aggressive, conservative, backgrou
 SAME = "'{first}' and {{}} set the same value: give only one of them"
 HAS_ITS_OWN = "expected 'none', because decorrelated backoff has its own jitter"
 METADATA_KEY = "a metadata key made up of lower-case letters, digits, '-', '_' and '.'"
-NEVER_STORED = "expected a key that does not hold credentials, because credentials are never stored"
+NEVER_STORED = (
+    "expected a key that does not hold credentials, which are never stored; the channel that delivers can send them"
+)
 GROWING = "exponential", "steps"
 FROM_A_DELAY = "fixed", "linear", "exponential", "decorrelated"
 

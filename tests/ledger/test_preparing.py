@@ -95,7 +95,15 @@ UNSENDABLE = [("x-bin", "secret"), ("x", b"secret"), ("x", "secret\xe9"), ("x", 
 REFUSED = [
     *(({"idempotency_key": key}, "idempotency_key=") for key in ("", "ä", "a\nb", "x" * 2000, 7)),
     *(({"order_key": key}, "order_key=") for key in ("", "x" * 1025, 7)),
-    ({"metadata": [("authorization", "Bearer secret")]}, "metadata='authorization': expected a key that"),
+    (
+        {"metadata": [("authorization", "Bearer secret")]},
+        "metadata='authorization': expected a key that does not hold credentials, which are never stored",
+    ),
+    ({"metadata": [("te", "trailers")]}, "metadata='te': expected a key that reaches the server"),
+    (
+        {"metadata": [("tenant", "a")]},
+        r"metadata='tenant': expected a key that the ledger's settings allow \(x, x-bin\)",
+    ),
     *(({"metadata": [pair]}, f"metadata='{pair[0]}': expected a value of") for pair in UNSENDABLE),
     ({"policy": "standrad"}, "did you mean 'standard'"),
     ({"policy": "hedge: 50ms, attempts: 3"}, "only for the calls of a channel"),
