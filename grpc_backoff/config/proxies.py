@@ -16,6 +16,9 @@ _SPARED = ("no_grpc_proxy", "no_proxy")
 _FOR_ADDRESSES = "grpc.address_http_proxy"
 _FOR_ADDRESSES_VARIABLE = "GRPC_ADDRESS_HTTP_PROXY"
 
+_SCHEME = "http:"
+"""What the URL of a proxy begins with, or the core ignores it."""
+
 DIRECT = (_ENABLED, 0)
 """The option that makes the core connect directly."""
 
@@ -23,15 +26,16 @@ DIRECT = (_ENABLED, 0)
 def proxy_applies(host: str, options: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
     """Return whether a proxy may apply to a host; `options` are grpcio's own.
 
-    The first of these applies, even if it is empty, which means no proxy: `grpc.http_proxy`, `grpc_proxy`,
-    `https_proxy`, `http_proxy`. Hosts in `no_grpc_proxy`, or else in `no_proxy`, are dialled directly.
+    The first of these applies, even if it is empty or not an `http:` URL, which mean no proxy: `grpc.http_proxy`,
+    `grpc_proxy`, `https_proxy`, `http_proxy`. Hosts in `no_grpc_proxy`, or else in `no_proxy`, are dialled directly.
     """
     if options.get(_FOR_ADDRESSES) or environment.get(_FOR_ADDRESSES_VARIABLE):
         return True
     if not options.get(_ENABLED, True):
         return False
     named = (options.get(_OPTION), *(environment.get(name) for name in _VARIABLES))
-    if not next((proxy for proxy in named if proxy is not None), ""):
+    proxy = next((proxy for proxy in named if proxy is not None), "")
+    if not str(proxy).lower().startswith(_SCHEME):
         return False
     spared = next((environment[name] for name in _SPARED if name in environment), "")
     return not any(_covers(entry.strip(), host) for entry in spared.split(","))

@@ -32,6 +32,10 @@ _UNAVAILABLE = "UNAVAILABLE"
 _NO_REASON = "the core gave no reason"
 _CORES_LIMIT = "timed out before receiving SETTINGS frame"
 
+_ALERT = "Unwrap failed (TSI_DATA_CORRUPTED)"
+_REFUSES = "the server ended the TLS handshake with an alert: it may want a client certificate"
+"""What the core's message means if the peer of a TLS 1.3 handshake sends an alert after the client's last message."""
+
 _STAGE_MARKS = (
     (Stage.RESOLVE, ("errors resolving", "address lookup", "dns resolution", "hostname lookup", "name resolution")),
     (
@@ -47,7 +51,10 @@ _STAGE_MARKS = (
             "http proxy",
         ),
     ),
-    (Stage.TLS, ("handshake", "ssl", "tls", "certificate", "verification check", "check peer", "alpn")),
+    (
+        Stage.TLS,
+        ("handshake", "ssl", "tls", "certificate", "verification check", "check peer", "alpn", "unwrap failed"),
+    ),
     (
         Stage.SETTINGS,
         (
@@ -83,7 +90,7 @@ def reason_in(text: str) -> str:
     if _CORES_LIMIT in text:
         return NO_SETTINGS
     text = text.partition("\0")[0]  # stray memory may follow a NUL, as in "Too many open files"
-    return " ".join(text.split())
+    return " ".join(text.split()).replace(_ALERT, f"{_ALERT}: {_REFUSES}")
 
 
 @lru_cache(64)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import grpc
 import pytest
 
 from grpc_backoff.config.proxies import proxy_applies
 
 PROXY = "http://proxy.invalid:3128"
+UNREACHABLE = "127.0.0.1:1"
+"""An address at which nothing listens."""
 
 
 @pytest.mark.parametrize(
@@ -59,3 +62,59 @@ def test_which_list_of_spared_hosts():
 
     assert proxy_applies("a.example", {}, environment)
     assert not proxy_applies("b.example", {}, environment)
+
+
+def says_core(target, **environment):
+    """Return what plain grpcio says when it cannot connect."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        channel = grpc.insecure_channel(target, options=[("grpc.use_local_subchannel_pool", 1)])
+        with channel, pytest.raises(grpc.RpcError) as error:
+            channel.unary_unary("/shop.Orders/Place")(b"", timeout=30)
+    return error.value.details()
+
+
+@pytest.mark.parametrize(
+    ("entry", "target", "direct"),
+    [
+        ("a.invalid", "a.invalid:2", True),
+        ("a.invalid", "b.a.invalid:2", True),
+        (".a.invalid", "a.invalid:2", True),
+        ("A.invalid", "a.invalid:2", True),
+        ("b.invalid, a.invalid", "a.invalid:2", True),
+        ("127.0.0.1", "127.0.0.1:2", True),
+        ("127.0.0.0/8", "127.0.0.1:2", True),
+        ("127.0.0.0/8", "localhost:2", False),
+        ("::1", "[::1]:2", True),
+        ("[::1]", "[::1]:2", False),
+        ("*", "a.invalid:2", False),
+        ("*.a.invalid", "b.a.invalid:2", False),
+        ("a.invalid:2", "a.invalid:2", False),
+        ("a.invalid.", "a.invalid:2", False),
+    ],
+)
+def test_the_core_agrees(entry, target, direct):
+    """PO-6: grpcio's core reads `no_proxy` as this module and the page about DNS and proxies say."""
+    environment = {"http_proxy": f"http://{UNREACHABLE}", "no_proxy": entry}
+    host = target.removesuffix(":2").strip("[]")
+
+    assert (UNREACHABLE not in says_core(target, **environment)) is direct
+    assert proxy_applies(host, {}, environment) is not direct
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "applies"),
+    [
+        ("http_proxy", f"http://{UNREACHABLE}", True),
+        ("http_proxy", f"HTTP://{UNREACHABLE}", True),
+        ("http_proxy", f"https://{UNREACHABLE}", False),
+        ("http_proxy", f"socks5://{UNREACHABLE}", False),
+        ("http_proxy", UNREACHABLE, False),
+        ("HTTP_PROXY", f"http://{UNREACHABLE}", False),
+    ],
+)
+def test_which_proxies_the_core_uses(name, url, applies):
+    """PO-6: the core uses a proxy only if its URL begins with `http:`, and reads no variables in capitals."""
+    assert (UNREACHABLE in says_core("localhost:2", **{name: url})) is applies
+    assert proxy_applies("localhost", {}, {name: url}) is applies
