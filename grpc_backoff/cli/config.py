@@ -13,6 +13,7 @@ from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.tables import seconds, show_table, write_json
 from grpc_backoff.config.file import KEEPING, read_config
 from grpc_backoff.config.file import Section as ResolvedPolicy
+from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import BUDGETING, CONNECTING, HEDGING, RETRYING, Setting
 from grpc_backoff.config.sources import Effective
 from grpc_backoff.policy import checks
@@ -56,7 +57,9 @@ def check(file: str, as_json: bool) -> None:
     The exit status is 0 if the file is valid, 1 if it is not, and 2 for a usage error.
     """
     with refusing(status=1):
-        sections = [_section(name, resolved) for name, resolved in read_config(file).sections()]
+        read = read_config(file)
+        sections = [_section(name, resolved) for name, resolved in read.sections()]
+        warn_of(f"{file}: {remark}" for remark in read.lost_deadlines())
     _show(sections, as_json=as_json)
     if not as_json:
         click.echo(f"{file} is valid.")

@@ -144,6 +144,14 @@ class Config:
         entry = names.nearest_method(self.methods, method)
         return None if entry is None else self.methods[entry]
 
+    def lost_deadlines(self) -> Iterator[str]:
+        """Yield a sentence for each table of `[methods]` without a deadline that hides one with a deadline."""
+        for entry, resolved in self.methods.items():
+            hidden = names.nearest_method(self.methods.keys() - {entry}, entry)
+            if hidden is not None and resolved.policy.deadline is None and self.methods[hidden].policy.deadline:
+                table = f"methods.{_key(entry)}"
+                yield f"{table} has no deadline: it inherits nothing from methods.{_key(hidden)}, which has one"
+
     def policy(self, name: str) -> ResolvedPolicy[RetryPolicy]:
         """Return the retry policy with this name, from the file or the presets; OptionError if there is none."""
         return resolve_retry([begin_with(name)], self.policies)

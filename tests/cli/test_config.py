@@ -223,3 +223,23 @@ def test_warning(file):
 
     assert done.exit_code == 0
     assert done.stderr == "Warning: backoff.toml: policies.a.backoff has no effect without a delay\n"
+
+
+def test_check_warns_of_a_lost_deadline(file):
+    """BP-3: a method's table inherits nothing, so `config check` warns if it hides a deadline, and only then."""
+    service, method = (
+        '[methods."shop.Orders"]\nretry = 1\ndeadline = "30s"\n',
+        '[methods."shop.Orders/Place"]\nretry = 0\n',
+    )
+    told = (
+        'Warning: backoff.toml: methods."shop.Orders/Place" has no deadline: '
+        'it inherits nothing from methods."shop.Orders", which has one\n'
+    )
+
+    file.write_text(service + method)
+    lost = run("check")
+    file.write_text(service + method + 'deadline = "30s"\n')
+    kept = run("check")
+
+    assert (lost.exit_code, lost.stderr) == (0, told)
+    assert (kept.exit_code, kept.stderr) == (0, "")

@@ -11,7 +11,8 @@ import grpc.aio
 import pytest
 
 import grpc_backoff
-from tests.docs.pages import DOCS, blocks, run
+from grpc_judge.runner.process import free_port
+from tests.docs.pages import DOCS, blocks, read, run
 
 NAMED = [DOCS / "index.md", DOCS / "telemetry.md"]
 PAGES = [
@@ -23,7 +24,14 @@ PAGES = [
 
 @pytest.mark.parametrize("page", PAGES)
 async def test_python_runs(page, ports, pems, monkeypatch, tmp_path):
-    """CH-1: code that users copy runs; only addresses are replaced. Channels that a page leaves open are closed."""
+    """CH-1: code that users copy runs; only addresses are replaced. Channels that a page leaves open are closed.
+
+    A page that starts servers of its own calls these, with the files that it writes.
+    """
+    if "add_secure_port" in read(page):
+        ports = {address: free_port() for address in ports}
+        for file in tmp_path.iterdir():
+            file.unlink()
     monkeypatch.setattr(grpc.aio, "insecure_channel", grpc.aio.insecure_channel)
     for file in blocks(page, "toml"):
         (tmp_path / "backoff.toml").write_text(file)
@@ -39,6 +47,8 @@ async def test_python_runs(page, ports, pems, monkeypatch, tmp_path):
         if "metrics" in names:  # from telemetry.md
             await asyncio.to_thread(names["server"].shutdown)
             names["server"].server_close()
+        if isinstance(names.get("server"), grpc.aio.Server):
+            await names["server"].stop(None)
         for channel in opened:
             if inspect.isawaitable(closing := channel.close()):
                 await closing

@@ -7,18 +7,28 @@ import importlib
 import json
 import os
 import signal
+import time
 import types
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2_grpc
 
+import grpc_backoff
 from grpc_backoff import aio
 from tests.docs.pages import ADDRESS, blocks, run
 
 
-async def test_frameworks(port):
+async def test_frameworks(port, monkeypatch):
     """CH-1, TH-1: an endpoint with the lifespan's stub, a task with the thread's stub, and a task that uses asyncio."""
-    page, names = "howto/frameworks.md", {"__name__": "recipes"}
+    page, names, opened = "howto/frameworks.md", {"__name__": "recipes"}, []
+    create = grpc_backoff.insecure_channel
+
+    def slowly(*arguments):
+        time.sleep(0.1)  # so that first requests at once meet
+        opened.append(create(*arguments))
+        return opened[-1]
+
+    monkeypatch.setattr(grpc_backoff, "insecure_channel", slowly)
     for code in blocks(page):
         await run(code.replace(ADDRESS, f"localhost:{port}"), page, names)
     app = types.SimpleNamespace(state=types.SimpleNamespace())
@@ -26,9 +36,26 @@ async def test_frameworks(port):
         async with names["lifespan"](app):
             receipt = await app.state.orders.Place(names["Order"](id="order-1"))
         assert receipt.id == "order-1"
-        assert await asyncio.to_thread(names["place_order"], "order-2") == "order-2"
+        ids = [f"order-2{number}" for number in range(8)]
+        assert await asyncio.gather(*(asyncio.to_thread(names["place_order"], each) for each in ids)) == ids
+        assert len(opened) == 1
         assert await asyncio.to_thread(names["place_with_asyncio"], "order-3") == "order-3"
-    await asyncio.to_thread(names["channel"]().close)
+    await asyncio.to_thread(opened[0].close)
+
+
+async def test_production(port):
+    """BP-3: the channel of the page about production serves, and its file gives both methods their deadline."""
+    page, names = "howto/production.md", {"__name__": "recipes"}
+    [settings] = blocks(page, "toml")
+    for code in blocks(page)[:1]:
+        await run(code.replace(ADDRESS, f"localhost:{port}"), page, names)
+
+    async with names["orders_channel"]() as channel:
+        stub = importlib.import_module("shop_pb2_grpc").OrdersStub(channel)
+        receipt = await stub.Place(importlib.import_module("shop_pb2").Order(id="order-1"))
+
+    assert receipt.id == "order-1"
+    assert settings.count('deadline = "30s"') == settings.count("[methods.") == 2
 
 
 class Counted:
