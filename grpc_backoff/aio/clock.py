@@ -9,6 +9,9 @@ from contextvars import Context
 
 from grpc_backoff.connection.clock import TimerHandle
 
+_EARLY = 0.001
+"""How many seconds a timer may be early: event loops that count in milliseconds round."""
+
 
 class LoopClock:
     """An asyncio event loop's clock."""
@@ -20,8 +23,35 @@ class LoopClock:
         # several times.
         own = getattr(loop.time, "__func__", None) is not asyncio.BaseEventLoop.time
         self.now = loop.time if own else time.monotonic
+        self._punctual = getattr(loop.call_at, "__func__", None) is asyncio.BaseEventLoop.call_at
 
     def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
         """Call `callback` once when the loop's clock reaches `when`, in seconds, or soon after."""
         # Use a new context, because the timer outlives the call that happened to arm it.
-        return self._loop.call_at(when, callback, context=Context())
+        if self._punctual:
+            return self._loop.call_at(when, callback, context=Context())
+        return _Timer(self._loop, when, callback)
+
+
+class _Timer:
+    """A timer on an event loop whose own timers may be early: Qt's are, by up to a twentieth of their time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, when: float, callback: Callable[[], None]) -> None:
+        self._loop, self._when, self._callback, self._context = loop, when, callback, Context()
+        self._arm()
+
+    def _arm(self) -> None:
+        self._handle: TimerHandle | None = self._loop.call_at(self._when, self._fired, context=self._context)
+
+    def _fired(self) -> None:
+        self._handle = None  # its callback refers to this object, which would be left to the collector
+        if self._when - self._loop.time() > _EARLY:
+            self._arm()
+        else:
+            self._callback()
+
+    def cancel(self) -> None:
+        """Cancel the callback; harmless if it has already run."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None

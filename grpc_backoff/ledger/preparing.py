@@ -94,8 +94,8 @@ class Preparing:
         for key, value in pairs:
             if key not in self.settings.metadata:
                 allowed = ", ".join(self.settings.metadata) or "none"
-                wanted = unstorable(key) or f"a key that the ledger's settings allow ({allowed})"
-                raise OptionError("metadata", key, wanted)
+                stored = f"a key that the ledger's settings allow ({allowed})"
+                raise OptionError("metadata", key, unstorable(key) or stored)
             wanted = unsendable(key, value)
             if wanted is not None:
                 raise OptionError("metadata", key, wanted)  # without the value, which may be secret

@@ -47,3 +47,39 @@ async def test_a_timer_keeps_nothing_of_its_callers_context():
     await asyncio.sleep(0.05)
 
     assert seen == [None]
+
+
+class Early(asyncio.SelectorEventLoop):
+    """An event loop whose timers come when 95 % of their time has passed, as Qt's coarse ones may."""
+
+    def call_at(self, when, callback, *arguments, context=None):
+        now = self.time()
+        return super().call_at(now + 0.95 * (when - now), callback, *arguments, context=context)
+
+
+@pytest.mark.parametrize("kind", [asyncio.SelectorEventLoop, Early])
+def test_no_timer_is_early(kind):
+    """CB-12: no wait ends before its time, whatever the loop's own timers do. Waits 0.4 s of real time."""
+    loop = kind()
+    clock, fired = LoopClock(loop), asyncio.Event()
+    when = clock.now() + 0.4
+    try:
+        clock.call_at(when, fired.set)
+        loop.run_until_complete(fired.wait())
+        assert clock.now() >= when - 0.0011
+    finally:
+        loop.close()
+
+
+def test_a_rearmed_timer_can_be_cancelled():
+    """CB-10: a timer that came too early and was armed again can still be cancelled. Waits 0.3 s of real time."""
+    loop, called = Early(), []
+    clock = LoopClock(loop)
+    try:
+        timer = clock.call_at(clock.now() + 0.2, lambda: called.append("cancelled"))
+        loop.run_until_complete(asyncio.sleep(0.197))
+        timer.cancel()
+        loop.run_until_complete(asyncio.sleep(0.1))
+        assert called == []
+    finally:
+        loop.close()
