@@ -62,7 +62,6 @@ PUBLIC = {
     "grpc_backoff.simulation",
     "grpc_backoff.telemetry.otel",
     "grpc_backoff.testing",
-    "grpc_backoff.testing.checks",
     "grpc_backoff.testing.front",
     "grpc_backoff.testing.port",
 }

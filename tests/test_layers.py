@@ -41,7 +41,7 @@ WITHOUT = {
     "sync/subscription.py": "tests/both_apis/test_subscriptions.py runs every test on both APIs",
     "sync/calls.py": "what calls share; test_call.py and test_drop_in.py make calls of every kind",
     "connection/clock.py": "a protocol; test_clock.py of `aio` and of `testing` hold the two implementations to it",
-    "connection/connector.py": "a protocol and records; `testing/checks.py` holds every implementation to it",
+    "connection/connector.py": "a protocol and records; tests/connectors.py holds every implementation to it",
     "ledger/inbox/aio.py": "test_behaviour.py, beside where its test would be, runs every test on both APIs",
     "ledger/inbox/handling.py": "what the APIs share, in each test of test_behaviour.py",
     "aio/hedging.py": "both_apis/test_hedging.py runs every test on both APIs",

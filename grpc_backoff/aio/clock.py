@@ -30,10 +30,10 @@ class LoopClock:
         # Use a new context, because the timer outlives the call that happened to arm it.
         if self._punctual:
             return self._loop.call_at(when, callback, context=Context())
-        return _Timer(self._loop, when, callback)
+        return _UnhurriedTimer(self._loop, when, callback)
 
 
-class _Timer:
+class _UnhurriedTimer:
     """A timer on an event loop whose own timers may be early: Qt's are, by up to a twentieth of their time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, when: float, callback: Callable[[], None]) -> None:

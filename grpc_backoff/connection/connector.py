@@ -1,7 +1,7 @@
 """Interfaces (typing protocols) for connectors, which make one connection attempt at a time, and for connections.
 
 The default connector, `aio/core.py`, dials with grpcio's C-core; the one in `grpc_backoff.testing` follows a script.
-`grpc_backoff.testing.checks.check_connector` checks any other connector against these interfaces.
+`check_connector` in the tests checks every connector against these interfaces.
 """
 
 from __future__ import annotations

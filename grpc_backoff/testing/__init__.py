@@ -2,10 +2,10 @@
 
 Start with `scripted_channel`: it takes the code under test through an outage, without waiting for a real one.
 
-Two modules need the extra `testing` and are imported directly: `grpc_backoff.testing.front` has servers that fail on
-real sockets, and `grpc_backoff.testing.checks` has checks that every connector must pass.
+`grpc_backoff.testing.front`, which has servers that fail on real sockets, needs the extra `testing`, and is imported
+directly.
 
-Internal, except for `checks`, `front` and `port`: programs import from `grpc_backoff.testing`.
+Internal, except for `front` and `port`: programs import from `grpc_backoff.testing`.
 """
 
 from grpc_backoff.testing.channel import scripted_channel

@@ -21,7 +21,6 @@ from grpc_backoff.aio import core
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.core.limits import BEGINS_WITHIN
 from grpc_backoff.policy.presets import CONNECT
-from grpc_backoff.testing.checks import check_connector
 from grpc_backoff.testing.front import (
     FlakyFront,
     settings_only,
@@ -29,6 +28,7 @@ from grpc_backoff.testing.front import (
     silent,
 )
 from tests.both_apis.interceptors import for_asyncio, go_on
+from tests.connectors import check_connector
 from tests.echo import EchoStub, Message, serving
 from tests.peers import hanging_up
 from tests.sync.service import front

@@ -38,7 +38,6 @@ EXCEPTIONS = {
     ("sync/channel.py", "_CLOSES_WITHIN"): "how long a close waits for other threads",
     ("sync/pump.py", "_SLICE"): "how long the core is waited for at a time",
     ("telemetry/otel.py", "DELAYS"): "the bounds of a histogram",
-    ("testing/checks.py", "_BEFORE"): "how long before its limit an attempt is looked at",
     ("testing/clock.py", "_TURNS"): "turns of the event loop, no time",
 }
 WRITTEN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")

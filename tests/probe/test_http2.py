@@ -21,7 +21,6 @@ from grpc_backoff import ConnectError, Stage
 from grpc_backoff.probe.http2 import Http2Connector
 from grpc_backoff.probe.stages import NoSettings, PassedOver, Reached, Resolved, Secured, Settled, WrongAlpn
 from grpc_backoff.probe.wire import Wire
-from grpc_backoff.testing.checks import check_connector
 from grpc_backoff.testing.front import (
     FlakyFront,
     accept_close,
@@ -30,6 +29,7 @@ from grpc_backoff.testing.front import (
     settings_then_close,
     silent,
 )
+from tests.connectors import check_connector
 from tests.echo import serving
 from tests.peers import (
     PING,

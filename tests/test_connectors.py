@@ -9,7 +9,7 @@ import pytest
 from grpc_backoff import ConnectError, Failure, Stage
 from grpc_backoff.probe.http2 import Http2Connector
 from grpc_backoff.testing import ScriptedConnection
-from grpc_backoff.testing.checks import check_connector
+from tests.connectors import check_connector
 
 
 class Naive:

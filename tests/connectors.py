@@ -1,4 +1,4 @@
-"""Checks that every `Connector` must pass, whether built-in or your own. They use real sockets and take real time."""
+"""Checks that every `Connector` must pass, the core's, the probe's and the script's, on real sockets in real time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from grpc_backoff.testing.front import (
     settings_then_close,
     silent,
 )
-
-__all__ = ["check_connector"]
 
 MakeConnector = Callable[[str], Connector[Any]]
 
