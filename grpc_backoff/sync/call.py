@@ -387,8 +387,7 @@ class FutureCall(_SteppedCall):
                 # The attempt may have been cancelled elsewhere, for example by closing the channel.
                 self._inputs.append(m.CancelRequested() if status.cancelled else given)
                 self._drain()
-        if self._due and not self._stepping:
-            self._call_back()
+        self._call_back_here()
 
     # The end.
 
@@ -451,9 +450,15 @@ class FutureCall(_SteppedCall):
         if state.debug_error_string is None:
             state.debug_error_string = debug or ""
 
+    def _call_back_here(self) -> None:
+        """Run user callbacks on this thread of grpcio's; if a step is in progress, whoever makes it runs them."""
+        if self._due and not self._stepping:
+            self._call_back()
+
     def _call_back(self) -> None:
         """Run user callbacks, on grpcio's thread or a listeners' thread, and without holding a lock."""
-        due, self._due = self._due, []
+        with self._lock:  # two threads must not take the same callbacks
+            due, self._due = self._due, []
         for callback in due:
             try:
                 callback()
