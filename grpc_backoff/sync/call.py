@@ -13,6 +13,7 @@ To its caller, a future or a response stream is one of grpcio's own rendezvous o
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from abc import abstractmethod
@@ -140,7 +141,8 @@ class BlockingCall(_SteppedCall):
 
     def __init__(self, setup: CallSetup[Attempts]) -> None:
         super().__init__(setup)
-        self._mailbox: SimpleQueue[h.Input] = SimpleQueue()
+        self._mailbox: SimpleQueue[h.Input | None] = SimpleQueue()
+        """The inputs from other threads; None only makes the caller's thread look at the clock."""
         self._wake: float | None = None
         self._result: Any = None
 
@@ -152,6 +154,7 @@ class BlockingCall(_SteppedCall):
             while self._state.phase is not m.CallPhase.DONE:
                 super().feed(self._receive())
         finally:
+            self._cancel_timer()
             self._calls.pending.discard(self)
             self._calls.goes_on(self)
             self._end_span("CANCELLED")  # does nothing if the span has ended
@@ -187,19 +190,23 @@ class BlockingCall(_SteppedCall):
         longest = longest_sleep()
         while True:
             left = longest if self._wake is None else self._wake - self._calls.now()
-            try:
-                return take(self._mailbox, min(max(0.0, left), longest))
-            except Empty:
-                if self._wake is not None and self._calls.now() >= self._wake:
-                    self._wake = None
-                    return m.CallTimerFired()
+            with contextlib.suppress(Empty):
+                given = take(self._mailbox, min(max(0.0, left), longest))
+                if given is not None:
+                    return given
+            if self._wake is not None and self._calls.now() >= self._wake:
+                self._wake = None
+                return m.CallTimerFired()
 
     def _carry_out(self, effect: h.Effect) -> None:
         match effect:
             case stepping.ArmTimer(at):
                 self._wake = at
+                self._cancel_timer()
+                self._timer = self._calls.nudge_at(at, lambda: self._mailbox.put(None))
             case stepping.CancelTimer():
                 self._wake = None
+                self._cancel_timer()
             case m.CallHook():
                 self._inputs.append(self._ask_hook(effect.hook, self._failed_call(effect)))
             case m.FailSoon():
@@ -246,7 +253,9 @@ class BlockingCall(_SteppedCall):
         if self._attempts is not None:
             self._attempts.failed()
         while not self._mailbox.empty():  # inputs received in the meantime, such as a commit
-            self._inputs.append(self._mailbox.get())
+            given_meanwhile = self._mailbox.get()
+            if given_meanwhile is not None:
+                self._inputs.append(given_meanwhile)
         self._inputs.append(given)
 
     def _finish(self, effect: m.Finish) -> None:
@@ -307,7 +316,7 @@ class FutureCall(_SteppedCall):
         match effect:
             case stepping.ArmTimer(at):
                 self._cancel_timer()
-                self._timer = self._calls.conductor.call_at(at, lambda: self.feed(m.CallTimerFired()))
+                self._timer = self._calls.wake_at(at, lambda: self.feed(m.CallTimerFired()))
             case stepping.CancelTimer():
                 self._cancel_timer()
             case m.CallHook():
@@ -378,8 +387,7 @@ class FutureCall(_SteppedCall):
                 # The attempt may have been cancelled elsewhere, for example by closing the channel.
                 self._inputs.append(m.CancelRequested() if status.cancelled else given)
                 self._drain()
-        if self._due and not self._stepping:
-            self._call_back()
+        self._call_back_here()
 
     # The end.
 
@@ -442,9 +450,15 @@ class FutureCall(_SteppedCall):
         if state.debug_error_string is None:
             state.debug_error_string = debug or ""
 
+    def _call_back_here(self) -> None:
+        """Run user callbacks on this thread of grpcio's; if a step is in progress, whoever makes it runs them."""
+        if self._due and not self._stepping:
+            self._call_back()
+
     def _call_back(self) -> None:
         """Run user callbacks, on grpcio's thread or a listeners' thread, and without holding a lock."""
-        due, self._due = self._due, []
+        with self._lock:  # two threads must not take the same callbacks
+            due, self._due = self._due, []
         for callback in due:
             try:
                 callback()

@@ -8,6 +8,7 @@ from grpc_backoff.calls.machine import ChannelClosing
 from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.channel.pending import AnyCall
 from grpc_backoff.config.channel import ChannelSetup
+from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.hooks import Hooks
@@ -19,7 +20,8 @@ class Calls(CallEnvironment):
     """The environment that one channel's calls share, in any thread.
 
     Attributes:
-        conductor: the thread that runs the timers of futures.
+        clock: the channel's clock.
+        conductor: the thread that steps the machines of connections and runs the timers of futures.
     """
 
     pending: PendingCalls
@@ -34,12 +36,26 @@ class Calls(CallEnvironment):
         hooks: Hooks,
         listeners: Listeners,
         conductor: Conductor,
-        now: Callable[[], float],
+        clock: Clock,
         rng: Random,
     ) -> None:
-        super().__init__(setup, pending=pending, hooks=hooks, listeners=listeners, now=now, rng=rng)
+        super().__init__(setup, pending=pending, hooks=hooks, listeners=listeners, now=clock.now, rng=rng)
         self.emit = listeners.hear
+        self.clock = clock
         self.conductor = conductor
+
+    def wake_at(self, at: float, work: Callable[[], object]) -> TimerHandle:
+        """Run `work` on the conductor when the channel's clock reaches `at`, in seconds (CB-12)."""
+        clock, conductor = self.clock, self.conductor
+        if clock is conductor:
+            return conductor.call_at(at, work)
+        return clock.call_at(at, lambda: conductor.post(work))  # such a clock may call back on any thread
+
+    def nudge_at(self, at: float, nudge: Callable[[], None]) -> TimerHandle | None:
+        """Wake a thread that sleeps until `at` on a clock that the program supplied; None if it wakes by itself."""
+        if self.clock is self.conductor:
+            return None  # its seconds are the system's
+        return self.clock.call_at(at, nudge)
 
     def rests(self, call: AnyCall) -> None:
         """Keep a call alive while it is between two attempts."""

@@ -92,7 +92,7 @@ class Channel(BaseChannel, grpc.Channel):
             hooks=hooks,
             listeners=self._listeners,
             conductor=self._conductor,
-            now=clock.now,
+            clock=clock,
             rng=rng,
         )
         """The environment that the channel's calls share."""

@@ -56,8 +56,7 @@ class _HedgedCall(FutureCall):
                     ends(status)
                 elif attempt is self.attempt:
                     self._settle(attempt, status)
-            if self._due and not self._stepping:
-                self._call_back()
+            self._call_back_here()
 
         if not attempt.add_callback(ended):
             ended()
@@ -116,10 +115,11 @@ class _HedgedStream(_HedgedCall):
                     return
                 if message is None:
                     arrived()
-                    return
-                self._received[number] = message
-                self._inputs.append(h.CopyAnswered(number, observed=self._calls.observed))
-                self._drain()
+                else:
+                    self._received[number] = message
+                    self._inputs.append(h.CopyAnswered(number, observed=self._calls.observed))
+                    self._drain()
+            self._call_back_here()  # the status may have arrived before, so this may be the end of the call
 
         self._await_end(attempt, entry, arrived)
         read_first(attempt, received)

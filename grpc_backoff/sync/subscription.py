@@ -143,10 +143,16 @@ class Subscription(SubscriptionShell):
 
     def _arm(self, at: float) -> None:
         self._wake = at
+        self._timer = self._calls.nudge_at(at, self._nudge)
 
     def _disarm(self) -> None:
         self._wake = None
+        self._cancel_timer()
         self._changed.notify_all()
+
+    def _nudge(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def abandon(self) -> None:
         """End the subscription with CANCELLED in the child of a fork."""

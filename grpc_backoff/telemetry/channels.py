@@ -8,12 +8,13 @@ the attempt's id.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import ChannelKey, ConnectionEvent, Role
@@ -57,6 +58,11 @@ class Channels:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         """Start without channels; `now` is a monotonic clock shared by all threads, unlike a channel's (CB-12)."""
         self._now = now
+        self.begin_anew()
+        _EACH.add(self)
+
+    def begin_anew(self) -> None:
+        """Forget all channels: in the child of a fork, they and their connections are the parent's (FK-1)."""
         self._lock = threading.Lock()  # never held while foreign code runs
         self._known: WeakKeyDictionary[ChannelKey, dict[int, _Channel]] = WeakKeyDictionary()
         self._reported: OrderedDict[tuple[type, str], None] = OrderedDict()
@@ -142,3 +148,15 @@ class Channels:
     def _all(self) -> list[_Channel]:
         with self._lock:
             return [slot for slots in self._known.values() for slot in slots.values()]
+
+
+_EACH: WeakSet[Channels] = WeakSet()
+
+
+def _begin_anew() -> None:
+    for channels in tuple(_EACH):
+        channels.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -14,7 +14,7 @@ import pytest
 import grpc_backoff
 from grpc_backoff import CallRetried, RetriesExhaustedError
 from grpc_backoff.sync import channel as channel_module
-from grpc_backoff.sync import multicallables
+from grpc_backoff.sync import hedging, multicallables
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.pump import needs_pump
 from tests.echo import EchoStub, Message
@@ -118,3 +118,24 @@ def _fail(_thread):
 
 def ours():
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("grpc-backoff")}
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_callbacks_of_hedged_streams(server, monkeypatch, count):
+    """HG-2: a hedged stream calls its callbacks, even if grpcio's thread sees its status before its last message."""
+    read_first = hedging.read_first
+
+    def late(call, received):
+        def wait_for_status(message):
+            until(call.done)
+            threading.Timer(0.1, received, [message]).start()
+
+        read_first(call, lambda message: threading.Thread(target=wait_for_status, args=[message]).start())
+
+    monkeypatch.setattr(hedging, "read_first", late)
+    called = threading.Event()
+    with grpc_backoff.insecure_channel(server.target, retry="hedge: 20s, attempts: 2") as channel:
+        stream = EchoStub(channel).Down(Message(text="a", count=count), timeout=20)
+        stream.add_callback(called.set)
+        assert called.wait(10)
+        assert len(list(stream)) == count

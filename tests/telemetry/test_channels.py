@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -15,6 +18,22 @@ from grpc_backoff.telemetry.channels import Channels
 
 REFUSED = Failure(Stage.TCP, "refused")
 LOST = Failure(Stage.ESTABLISHED, "lost")
+
+FORKING = """
+import os, signal
+from grpc_backoff.connection.events import ChannelKey, Connected
+from grpc_backoff.telemetry.channels import Channels
+
+channel, channels = ChannelKey(), Channels()
+channels.note(Connected(target="t", at=0.0, attempt=1, channel=channel, took=0.0, connections=1), "t")
+with channels._lock:
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if not channels.open_connections() and not channels.next_attempts() else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert channels.open_connections() == {"t": 1}
+"""
 
 
 class Told:
@@ -185,3 +204,11 @@ def test_the_slots_of_a_channel(told):
     assert dict(told.channels.roles()) == {("t", Role.SERVING): 1}
     told.closed(key)
     assert dict(told.channels.roles()) == {}
+
+
+def test_in_a_forked_child():
+    """FK-1: a forked child counts none of its parent's connections, even if another thread was counting at the fork."""
+    if not hasattr(os, "fork"):
+        pytest.skip("a system without forks")
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,0 +1,49 @@
+"""Threaded calls on a clock that the program supplies."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+import grpc_backoff
+
+AGAIN = "codes: UNIMPLEMENTED, retry: 1, delay: 60s, backoff: fixed, jitter: none"
+FASTER = 100
+"""How many of its seconds pass in one second."""
+
+
+class HurriedClock:
+    """A clock that runs faster than the machine's, and calls back on threads of its own."""
+
+    def now(self):
+        return time.monotonic() * FASTER
+
+    def call_at(self, when, callback):
+        timer = threading.Timer(max(0.0, (when - self.now()) / FASTER), callback)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+
+def calls(channel):
+    """Return functions that make a call of each kind and wait for its end, by name."""
+    unary = channel.unary_unary("/test.Absent/Method")
+    stream = channel.unary_stream("/test.Absent/Method")
+    return {
+        "blocking": lambda: unary(b""),
+        "future": lambda: unary.future(b"").result(timeout=60),
+        "stream": lambda: list(stream(b"")),
+        "subscription": lambda: list(grpc_backoff.subscribe(stream, b"", policy=AGAIN)),
+    }
+
+
+@pytest.mark.parametrize("kind", ["blocking", "future", "stream", "subscription"])
+def test_waits_between_attempts(server, kind):
+    """CB-12: waits between attempts, in whatever thread, are those of the channel's clock."""
+    began = time.monotonic()
+    made = grpc_backoff.insecure_channel(server.target, clock=HurriedClock(), retry=AGAIN)
+    with made as channel, pytest.raises(grpc_backoff.RetriesExhaustedError):
+        calls(channel)[kind]()
+    assert 0.6 < time.monotonic() - began < 40
