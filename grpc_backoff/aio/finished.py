@@ -75,26 +75,64 @@ class _FinishedCall:
         return grpc.aio.EOF
 
 
-class _FailedCall(_FinishedCall):
-    """The data of a core call that this side has ended because its peer is dead."""
+class FailableCall:
+    """Stands in for the core's call of a call that this side ends because its peer is dead (PO-2).
 
-    def __init__(self, running: Any, details: str) -> None:
-        """Take over from a running call, whose status becomes UNAVAILABLE with these details."""
-        super().__init__(running)
-        self._status = unavailable(details)
-        self._locally_cancelled = self._cancelled = self._ok = False
+    In the core, such a call is cancelled. This passes everything on to the core's call, but says UNAVAILABLE then.
+    """
+
+    __slots__ = ("_core", "_failed")
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        self._failed: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def __repr__(self) -> str:
+        return repr(self._core) if self._failed is None else f"<call that failed: {self._failed.details()}>"
+
+    @property
+    def _status(self) -> Any:
+        return self._failed or self._core._status  # noqa: SLF001 - see above
+
+    async def status(self) -> Any:
+        status = await self._core.status()
+        return self._failed or status
+
+    def done(self) -> bool:
+        """Return whether the call has ended: as soon as it fails, like a call that is cancelled."""
+        return self._failed is not None or self._core.done()
+
+    def cancelled(self) -> bool:
+        return self._failed is None and self._core.cancelled()
+
+    def is_locally_cancelled(self) -> bool:
+        return self._failed is None and self._core.is_locally_cancelled()
+
+    def fail(self, details: str) -> None:
+        """End the call as if its connection had been lost."""
+        self._failed = unavailable(details)
+        self._core.cancel(details)
 
 
-def fail_call(call: grpc.aio.Call, details: str) -> None:
+def make_failable(call: Any) -> None:
+    """Prepare a call that has just been made for `fail_call`."""
+    call._cython_call = FailableCall(call._cython_call)  # noqa: SLF001
+
+
+def fail_call(call: Any, details: str) -> None:
     """End a running call as if its connection had been lost; a finished call is left unchanged (PO-2).
 
-    In the core, the call is cancelled. grpcio would raise `CancelledError` for that, so it gets to see another status.
+    Whoever already waits for the status of a call that was not prepared gets CANCELLED.
     """
     held: Any = getattr(call, "_cython_call", None)
     if held is None or isinstance(held, _FinishedCall) or held.done():
         return
-    call._cython_call = _FailedCall(held, details)  # type: ignore[attr-defined]  # noqa: SLF001
-    held.cancel(details)
+    if not isinstance(held, FailableCall):
+        make_failable(call)
+    call._cython_call.fail(details)  # noqa: SLF001
 
 
 def release_core(call: grpc.aio.Call, *, stand_in: bool = False) -> bool:

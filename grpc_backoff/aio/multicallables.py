@@ -29,6 +29,7 @@ from grpc_backoff.aio.call import Sender
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.aio.finished import make_failable
 from grpc_backoff.aio.grpcio import READY_NUMBER, core_call
 from grpc_backoff.aio.interceptor_channel import LISTS, InterceptorChannel, channel_to_nowhere
 from grpc_backoff.aio.pool import ConnectionPool
@@ -120,7 +121,7 @@ class MultiCallable(Sender):
         if getattr(connection, "timed_out", None) is not None:
             timed: Any = connection
             now = self._channel._calls.clock.now
-            direct = _with_end(direct, lambda: partial(timed.call_ended, now()))
+            direct = _failable(_with_end(direct, lambda: partial(timed.call_ended, now())))
         if self._channel._pool.picks:
             self._several = {each: method for each, method in self._several.items() if not each.core.retired}
             self._several[connection] = direct
@@ -254,6 +255,15 @@ def _with_end(
         on_end = begin()
         made = method(request, **how)
         made.add_done_callback(on_end)
+        return made
+
+    return call
+
+
+def _failable(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
+    def call(request: Any, **how: Any) -> grpc.aio.Call:
+        made = method(request, **how)
+        make_failable(made)
         return made
 
     return call

@@ -41,7 +41,7 @@ from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.sharing.gate import Gate
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.sync.conductor import Conductor
-from grpc_backoff.sync.grpcio import close_channel, core_channel, state_check
+from grpc_backoff.sync.grpcio import close_channel, core_channel, state_check, unavailable
 
 if TYPE_CHECKING:
     from grpc_backoff.pool.health import Answered, Ended
@@ -50,8 +50,8 @@ exclude_service(EXPLAIN_SERVICE)
 
 
 _FAILS_AFTER = 0.02
-"""How long after its condemnation a connection ends its calls, in seconds. A thread that has just entered it has made
-its call by then; in a channel of grpcio that is closed, it would get a ValueError."""
+"""How long after its condemnation a connection ends its calls, in seconds. Most threads that have just entered it have
+made their calls by then."""
 
 
 class CallTimes(dict[object, float]):
@@ -160,6 +160,12 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         self.used = self.now()
         if self.retired and not self.calls:
             self._owner.conductor.post(self.look)
+
+    def refusal(self, error: ValueError) -> Exception:
+        """Return what a call that has entered raises if grpcio refuses it: if its peer is dead, not that (PO-2)."""
+        if not self._condemned or self.shown() != m.SHUTDOWN:
+            return error
+        return unavailable(self._condemned)
 
     def failed(self, code: grpc.StatusCode | None, token: object = None) -> None:
         """Record a call's failure; if the connection broke at the same time, look at it at once. Thread-safe."""

@@ -112,6 +112,18 @@ def call_state(
     return state
 
 
+def unavailable(details: str) -> Any:
+    """Return the error of a call that has failed with UNAVAILABLE before it was made."""
+    return InactiveRpcError(call_state(grpc.StatusCode.UNAVAILABLE, details, (), (), ""))
+
+
+def failed_call(error: Any) -> Any:
+    """Return grpcio's own object for a call in the background that has ended with this error."""
+    state = error._state  # noqa: SLF001
+    state.callbacks = None
+    return Rendezvous(state, None, None, None)
+
+
 def status_of(call: Any) -> Status:
     """Return the status of a finished call of grpcio's or of an error; never blocks, unlike grpcio's methods."""
     state = call._state  # noqa: SLF001

@@ -26,7 +26,7 @@ from grpc_backoff.core.machine import READY
 from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, leave
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import channel_to_nowhere, inherited_deadline
+from grpc_backoff.sync.grpcio import channel_to_nowhere, failed_call, inherited_deadline
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.replay import Replay
 
@@ -203,11 +203,18 @@ class _Attempts:
         request = self._request if self._replay is None else self._replay.attempt()
         if instead:
             metadata = replaced(metadata, instead)
-        if self._style not in _BLOCKING_STYLES or self._multicallable.arity.endswith("stream"):
+        in_background = self._style not in _BLOCKING_STYLES or self._multicallable.arity.endswith("stream")
+        if in_background:
             connection.streamed = True
         # The call is fail-fast in the core. If the connection breaks just as a wait-for-ready call is assigned to it,
         # the core would keep the call waiting for the core's own next attempt, long after this channel is READY again.
-        call = getattr(method, self._style)(request, seconds, metadata, credentials, False, compression)
+        try:
+            call = getattr(method, self._style)(request, seconds, metadata, credentials, False, compression)
+        except ValueError as error:  # the channel was closed
+            refusal = connection.refusal(error)
+            if refusal is error or not in_background:
+                raise refusal from None
+            call = failed_call(refusal)
         if self._single:  # its caller already holds the call
             token = object()
             connection.calls.add(token)
@@ -276,9 +283,9 @@ class _OneResponse(MultiCallable):
         except grpc.RpcError as error:
             connection.failed(error.code(), token)
             raise
-        except ValueError:  # the channel was closed
+        except ValueError as error:  # the channel was closed
             if entered:
-                raise
+                raise connection.refusal(error) from None
         finally:
             calls.discard(token)
             connection.used = connection.now()
@@ -311,6 +318,8 @@ class _OneResponse(MultiCallable):
         except grpc.RpcError as error:
             connection.failed(error.code(), token)
             raise
+        except ValueError as error:  # the channel was closed
+            raise connection.refusal(error) from None
         else:
             connection.served = True
             return answer

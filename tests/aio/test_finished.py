@@ -8,7 +8,9 @@ import pickle
 import grpc
 import pytest
 
+import grpc_backoff.aio
 from grpc_backoff.aio.finished import release_core
+from grpc_backoff.pool.machine import Condemned
 from grpc_backoff.testing.front import FlakyFront, healthy
 from tests.echo import EchoStub, Message, serving
 
@@ -118,3 +120,26 @@ async def test_a_status_that_is_still_to_come():
         assert call._cython_call is held
         assert release_core(call, stand_in=True)
         assert await call.code() is grpc.StatusCode.INTERNAL
+
+
+@pytest.mark.parametrize("arity", ["Unary", "Down", "Up", "Both"])
+async def test_a_condemned_connections_calls_say_so_to_all_who_wait(server, arity):
+    """PO-2: whoever already waits for a call's status, messages or end learns that it is UNAVAILABLE, and why."""
+    async with grpc_backoff.aio.insecure_channel(server.target, [("grpc_backoff.quiet_after", 30)]) as channel:
+        await channel.channel_ready()
+        message, told = Message(text="hang", count=1), []
+        call = getattr(EchoStub(channel), arity)(forever(message) if arity in ("Up", "Both") else message)
+        call.add_done_callback(lambda ended: told.append((ended.done(), ended.cancelled())))
+        waiting = [asyncio.ensure_future(each()) for each in (call.code, call.details, call.trailing_metadata)]
+        waiting.append(asyncio.ensure_future(outcome(call)))
+        await asyncio.sleep(0.05)
+        channel._pool.feed(Condemned(0, "no answer"))
+        code, details, metadata, ended = await asyncio.wait_for(asyncio.gather(*waiting), 20)
+        assert (code, tuple(metadata), call.cancelled()) == (grpc.StatusCode.UNAVAILABLE, (), False)
+        assert all("no answer" in text for text in (details, ended, repr(call))), (details, ended, repr(call))
+        assert told == [(True, False)]
+
+
+async def forever(message):
+    yield message
+    await asyncio.Event().wait()

@@ -15,10 +15,11 @@ from itertools import pairwise, repeat
 import pytest
 
 from grpc_backoff import AttemptStarted, Closed, Connected, Disconnected
+from grpc_backoff.core.machine import SHUTDOWN
 from grpc_backoff.pool.events import NameResolution, SlotClosed, SlotOpened, SlotRetiring, SlotServing
 from grpc_backoff.pool.machine import Condemned
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close
-from tests.both_apis.api import backoff_ms
+from tests.both_apis.api import ThreadedApi, backoff_ms
 from tests.both_apis.log import Log
 from tests.both_apis.test_restarts import CODE
 from tests.certificates import client_credentials, server_credentials
@@ -344,6 +345,42 @@ def test_condemned(ours, ready, cancellable, retry):
         assert channel.unary(timeout=20, wait_for_ready=True) == "a"
         assert len(service.got) == (2 if retry is None else 3)
         until(lambda: roles(channel) == ["serving"])
+
+
+class Dawdling:
+    """Call credentials that grpcio looks at after a call has entered a connection, and that take their time."""
+
+    def __init__(self, looked):
+        self._looked = looked
+
+    @property
+    def _credentials(self):
+        self._looked()
+        return None
+
+
+@pytest.mark.parametrize("retry", [None, "retry: 3, delay: 10ms, jitter: none"])
+@pytest.mark.parametrize("way", ThreadedApi.ways)
+def test_a_call_that_enters_as_its_connection_is_condemned(retry, way):
+    """PO-2: it is UNAVAILABLE, or repeated by its policy; grpcio would raise ValueError for a closed channel."""
+    closed = []
+
+    def condemn():
+        core = channel.own._pool.connection()
+        if not closed and core.calls:  # otherwise, the call has not entered yet
+            closed.append(core)
+            channel.own._conductor.post(lambda: channel.own._pool.feed(Condemned(0, "no answer")))
+            until(lambda: core.shown() == SHUTDOWN)
+
+    with place() as server, ThreadedApi("ours").channel(server.target, FAST) as channel:
+        channel.ready()
+        assert channel.unary(timeout=20) == "a"
+        outcome = channel.begin(way, ["a"], retry=retry, timeout=20, credentials=Dawdling(condemn)).outcome()
+        assert closed
+        if retry is None:
+            assert (outcome.code, outcome.details) == (CODE.UNAVAILABLE, "the connection was lost: no answer")
+        else:
+            assert (outcome.code, outcome.texts) == (CODE.OK, ["a"])
 
 
 @pytest.mark.parametrize("options", [ROUND_ROBIN, []], ids=["round robin", "pick first"])
