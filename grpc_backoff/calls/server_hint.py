@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
-from grpc_backoff.policy.jitter import Window
+from grpc_backoff.policy.jitter import Proportional, Window
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
 from grpc_backoff.status import WaitSource
@@ -46,9 +46,9 @@ def hint_window(policy: RetryPolicy, hint: ServerHint, left: float | None = None
     """Return the window from which the wait for a server hint is drawn, in seconds (RT-3). The hint must have a delay.
 
     Many clients may have received the same hint, so up to `server_delay_jitter` is added to it, as far as
-    `max_server_delay` and the time left allow. A hint that leaves no room below `max_server_delay` is spread downwards
-    instead, as the policy's own jitter spreads a wait at that cap: with `proportional(j)`, over [cap * (1 - j), cap].
-    gRPC's own pushback is not spread at all.
+    `max_server_delay` and the time left allow. At or above `max_server_delay` there is no room below it: the wait is
+    this limit, and the jitter comes on top. With the jitter `proportional(j, then_cap)`, whose waits never exceed a cap,
+    it is spread over [limit * (1 - j), limit] instead. gRPC's own pushback is not spread at all.
 
     Args:
         policy: the policy of the call or operation. Its `server_delay_jitter` turns both kinds of jitter off if it
@@ -60,9 +60,13 @@ def hint_window(policy: RetryPolicy, hint: ServerHint, left: float | None = None
     cap = math.inf if policy.max_server_delay is None else policy.max_server_delay
     low = high = min(hint.delay, cap)
     if hint.source is not WaitSource.PUSHBACK and policy.server_delay_jitter:
-        high = min(low + policy.server_delay_jitter, cap)
-        if hint.delay >= cap:
-            low = min(cap, policy.backoff.jitter.window(cap, cap).low)
+        jitter = policy.backoff.jitter
+        if hint.delay < cap:
+            high = min(low + policy.server_delay_jitter, cap)
+        elif isinstance(jitter, Proportional) and jitter.then_cap:
+            low = jitter.window(cap, cap).low
+        else:
+            high = cap + policy.server_delay_jitter
     if left is not None:
         high = max(low, min(high, left))
     return Window(low, high - low, high)

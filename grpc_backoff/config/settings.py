@@ -256,7 +256,8 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
 
     If they set no delay, retries follow at once, and settings of growth and jitter have no effect. If they set no
     number of retries, nothing is retried, and settings of delays have no effect. If the first wait exceeds a cap that
-    they do not set, waits do not grow. Each is reported in `remarks` (BP-2).
+    they do not set, waits do not grow; if it exceeds a cap that another source sets, the cap applies. Each is reported
+    in `remarks` (BP-2).
 
     Args:
         sources: the sources, excluding the values of their base preset. If they name none, it is that of their
@@ -290,17 +291,17 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
             remarks=tuple(f"{key} has no effect without retry or max_attempts" for key in idle[:1])
         )
     growth, keys = resolved.policy.backoff, {part: value.key for part, value in reversed(written)}
-    if (
-        "delay" in keys
-        and "max_delay" not in keys
-        and growth.cap <= growth.strategy.value(1) < growth.strategy.value(2)
-    ):
-        most = next(source["max_delay"].value for source in chain if "max_delay" in source)
-        return resolved._replace(
-            remarks=(
-                f"waits do not grow, because {keys['delay']} is not below max_delay, which is {most:g} s unless set",
+    cap = next(source["max_delay"] for source in chain if "max_delay" in source)
+    if "delay" in keys:
+        rank, first = next((rank, source["delay"]) for rank, source in enumerate(chain) if "delay" in source)
+        if growth.cap < first.value and not any("max_delay" in source for source in chain[:rank]):
+            remark = f"{first.key}={first.given}: no wait is longer than {cap.key} ({cap.given})"
+            return resolved._replace(remarks=(remark,))
+        if "max_delay" not in keys and growth.cap <= growth.strategy.value(1) < growth.strategy.value(2):
+            remark = (
+                f"waits do not grow, because {first.key} is not below max_delay, which is {cap.value:g} s unless set"
             )
-        )
+            return resolved._replace(remarks=(remark,))
     return resolved
 
 

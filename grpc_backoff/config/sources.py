@@ -17,7 +17,7 @@ from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.parts import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES, build
 from grpc_backoff.policy.presets import AT_ONCE, PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.strategy import Decorrelated
+from grpc_backoff.policy.strategy import Decorrelated, Steps
 from grpc_backoff.record import record
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
@@ -149,16 +149,24 @@ def _settle_jitter(sources: Sequence[Source], values: dict[str, SourceValue]) ->
 
 
 def _settle_cap(sources: Sequence[Source], values: dict[str, SourceValue]) -> None:
-    """If the first wait exceeds the maximum, let the source with the higher precedence decide.
+    """If the first wait, or the longest step, exceeds the maximum, settle which of them applies.
 
-    If that source sets the maximum, the first wait is lowered to it, as in grpcio. Otherwise the maximum is raised.
+    A maximum that the user set, or that has precedence, applies: the first wait is lowered to it, as in grpcio. A
+    preset's own maximum is raised instead.
+
+    A preset's limit on the waits that servers ask for is its maximum, whatever the maximum becomes (RT-3).
     """
-    if "delay" not in values or values["max_delay"].value >= values["delay"].value:
-        return
-    if _rank(sources, "max_delay") < _rank(sources, "delay"):
-        values["delay"] = values["max_delay"]
-    else:
-        values["max_delay"] = values["delay"]
+    part = "delay" if "delay" in values else Steps.name
+    longest = values[part].value if part == "delay" else max(values[part].value)
+    most = values["max_delay"]
+    if most.value < longest:
+        if not (most.key or _rank(sources, "max_delay") < _rank(sources, part)):
+            values["max_delay"] = values[part]._replace(value=longest)
+        elif part == "delay":
+            values["delay"] = most
+    asked = values.get("max_server_delay")
+    if asked is not None and asked.value is not None and not asked.key:
+        values["max_server_delay"] = values["max_delay"]
 
 
 def _outranks(sources: Sequence[Source], part: str, other: str) -> bool:

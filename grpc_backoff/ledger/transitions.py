@@ -118,9 +118,10 @@ def ledger_policy(policy: RetryPolicy) -> RetryPolicy:
     if backoff.cap > _LONGEST:
         backoff = dataclasses.replace(backoff, cap=_LONGEST)
     most = backoff.cap if policy.max_server_delay is None else min(policy.max_server_delay, _LONGEST)
-    if backoff is policy.backoff and most == policy.max_server_delay:
+    spread = min(policy.server_delay_jitter, _LONGEST)
+    if backoff is policy.backoff and (most, spread) == (policy.max_server_delay, policy.server_delay_jitter):
         return policy
-    return dataclasses.replace(policy, backoff=backoff, max_server_delay=most)
+    return dataclasses.replace(policy, backoff=backoff, max_server_delay=most, server_delay_jitter=spread)
 
 
 def after_success(standing: Standing, token: int | None) -> Change:

@@ -31,7 +31,8 @@ class RetryPolicy:
     Not applied to gRPC's pushback, which is honoured to the millisecond (RT-3).
     """
     max_server_delay: float | None = None
-    """The longest wait that a server can request, jitter included; None for no limit (RT-3)."""
+    """The longest wait that a server can request; None for no limit. A longer one becomes this limit, plus jitter
+    (RT-3)."""
     timeout: float | None = None
     """The time limit for each attempt, independent of the backoff; None for no limit (RT-7)."""
     deadline: float | None = None

@@ -464,7 +464,7 @@ def test_pushback_of_none():
         (AT_ONCE, 0.0, 0.0),
         (ServerHint(0.125, WaitSource.PUSHBACK), 0.125, 0.125),
         (ServerHint(3.0, WaitSource.RETRY_INFO), 3.0, 5.0),
-        (ServerHint(60.0, WaitSource.RETRY_AFTER), 60.0, 10.0),
+        (ServerHint(60.0, WaitSource.RETRY_AFTER), 60.0, 12.0),
     ],
 )
 def test_what_the_server_asked_for(hint, server_delay, delay):

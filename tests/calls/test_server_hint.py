@@ -26,6 +26,7 @@ import grpc_backoff
 from grpc_backoff.calls import server_hint as server_word
 from grpc_backoff.calls.events import WaitSource
 from grpc_backoff.calls.server_hint import ServerHint, hint_window, read_hint
+from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.presets import RETRY
 from tests.echo import Echo, EchoStub, Message, serving
@@ -503,7 +504,7 @@ def test_messages_come_late():
     ],
 )
 def test_window(source, jitter, cap, asked, least, most):
-    """RT-3: jitter is added to a hint below `max_server_delay`, and subtracted from the cap otherwise.
+    """RT-3: jitter is added to a hint below `max_server_delay`; that of `steps` is subtracted from the cap otherwise.
 
     A pushback is honoured exactly, up to `max_server_delay`.
     """
@@ -519,25 +520,34 @@ def test_window(source, jitter, cap, asked, least, most):
     )
 
 
+@pytest.mark.parametrize("asked", [60.0, 61.0, 9e9])
 @pytest.mark.parametrize(
-    ("jitter", "least"),
+    ("jitter", "least", "most"),
     [
-        (Proportional(0.1), 54.0),
-        (Proportional(0.1, then_cap=True), 54.0),
-        (Scaled(0.5, 1.5), 30.0),
-        (Scaled(1.5, 2.0), 60.0),
-        (Additive(0.5), 60.0),
-        (Equal(), 30.0),
-        (Full(), 0.0),
-        (NoJitter(), 60.0),
+        (Proportional(0.1, then_cap=True), 54.0, 60.0),
+        *((each, 60.0, 65.0) for each in (NoJitter(), Full(), Equal(), Additive(0.5), Proportional(0.1))),
+        *((each, 60.0, 65.0) for each in (Scaled(0.5, 1.5), Scaled(1.5, 2.0), Scaled(0.0, 1.0))),
     ],
 )
-def test_spread_below_the_cap(jitter, least):
-    """RT-3: at the cap, a wait is spread downwards, as the policy's own jitter spreads a wait there."""
-    policy = replace(RETRY["steps"], backoff=replace(RETRY["steps"].backoff, jitter=jitter))
-    window = hint_window(policy, ServerHint(60.0, WaitSource.RETRY_AFTER))
+def test_spread_at_the_cap(jitter, asked, least, most):
+    """RT-3: at the cap, jitter comes on top, whatever the policy's own jitter; that of `steps` stays below it.
 
-    assert (window.low, window.at(1.0)) == (pytest.approx(least), 60.0)
+    No client comes back sooner than the server asked, or than the cap, to help a server that is overloaded.
+    """
+    policy = replace(RETRY["steps"], backoff=replace(RETRY["steps"].backoff, jitter=jitter))
+    window = hint_window(policy, ServerHint(asked, WaitSource.RETRY_AFTER))
+
+    assert (window.low, window.at(1.0)) == (pytest.approx(least), most)
+
+
+def test_full_jitter_does_not_undercut_the_server():
+    """RT-3: told 2 s with `max_server_delay: 2s` and `jitter: full`, every client waits 2 s or longer, and not as one."""
+    policy = parse_policy("retry: 3, delay: 1s, jitter: full, max_server_delay: 2s")
+    window = hint_window(policy, ServerHint(2.0, WaitSource.RETRY_AFTER))
+    waits = {window.at(n / 40) for n in range(40)}
+
+    assert len(waits) == 40
+    assert (min(waits), max(waits) <= 2.0 + policy.server_delay_jitter) == (2.0, True)
 
 
 @pytest.mark.parametrize(
@@ -559,11 +569,12 @@ def test_window_before_a_deadline(left, least, most):
     seed=st.integers(),
 )
 def test_any_window(policy, asked, source, left, seed):
-    """RT-3: a wait is never longer than the cap, nor shorter than a hint below it."""
+    """RT-3: a wait is never longer than the cap and jitter on top, nor shorter than a hint below it."""
     cap = policy.max_server_delay or math.inf
     window = hint_window(policy, ServerHint(asked, source), left)
     wait = window.at(random.Random(seed).random())
 
-    assert 0 <= window.low <= wait <= cap
+    assert 0 <= window.low <= wait <= cap + policy.server_delay_jitter
+    assert asked >= cap or wait <= cap
     assert wait >= asked or asked >= cap
     assert wait <= max(window.low, asked + policy.server_delay_jitter)

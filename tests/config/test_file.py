@@ -347,6 +347,10 @@ def test_relative_path(file, monkeypatch):
             'targets."a:443" has no effect after targets."*:443", which matches the same targets',
         ),
         ('[methods."*"]\nretry = 3\nbackoff = "linear"', 'methods."*".backoff has no effect without a delay'),
+        (
+            '[policies.fixed]\nmax_delay = "2s"\n[methods."*"]\nretry = 3\ndelay = "45s"',
+            'methods."*".delay=45s: no wait is longer than policies.fixed.max_delay (2s)',
+        ),
     ],
 )
 def test_no_effect(file, content, remark):
@@ -356,7 +360,7 @@ def test_no_effect(file, content, remark):
     with pytest.warns(PolicyWarning, match=exactly(f"{file}: {remark}")) as caught:
         read_config(file)
 
-    line = test_no_effect.__code__.co_firstlineno + 15
+    line = test_no_effect.__code__.co_firstlineno + 19
     assert [(warning.filename, warning.lineno) for warning in caught] == [(__file__, line)]
 
 
@@ -475,6 +479,27 @@ def test_policies_by_name(config):
     assert config.policy("contention").policy == RETRY["contention"]
     with pytest.raises(OptionError, match="the name of a policy; did you mean 'careful'"):
         config.policy("carefull")
+
+
+@pytest.mark.filterwarnings("ignore::grpc_backoff.PolicyWarning")
+@pytest.mark.parametrize(
+    ("text", "wait"),
+    [
+        *((f"retry: 3, delay: 45s, backoff: {each}", 2.0) for each in ("fixed", "linear", "exponential")),
+        ("retry: 3, delay: 1s, max_delay: 90s, backoff: linear", 3.0),
+        ("preset: mine, delay: 45s, jitter: none", 2.0),
+        ("preset: slow", 2.0),
+        ("preset: slow, max_delay: 50s", 45.0),
+        ("preset: background, delay: 45s, jitter: none", 60.0),
+    ],
+)
+def test_a_maximum_in_the_file(file, text, wait):
+    """BP-3: a maximum in the file limits a longer delay, whether a policy string or a table of the file sets it."""
+    kinds = "".join(f"[policies.{each}]\nmax_delay = 2\n" for each in ("fixed", "linear", "exponential"))
+    mine = '[policies.mine]\npreset = "standard"\nmax_delay = 2\n[policies.slow]\nretry = 3\ndelay = 45\n'
+    file.write_text(kinds + mine)
+
+    assert read_retry("retry", text, read_config(file)).nominal(3) == wait
 
 
 @pytest.mark.parametrize(

@@ -330,9 +330,9 @@ def test_config_option(file, kind):
         ([("grpc_backoff.jitter", 0.0)], FILE, BackoffPolicy(Exponential(7.0, 3.0), 120.0, Proportional(0.0))),
         # A preset is the last of all sources, even if an option names it.
         ([("grpc_backoff.preset", "grpc")], FILE, BackoffPolicy(Exponential(7.0, 3.0), 120.0, Proportional(0.5))),
-        # A maximum in the options lowers the file's initial backoff, and an initial backoff raises its maximum.
+        # A maximum lowers the initial backoff, wherever the user sets either.
         ([(MAX, 2000)], FILE, BackoffPolicy(Exponential(2.0, 3.0), 2.0, Proportional(0.5))),
-        ([(INITIAL, 5000)], "max_backoff = 3", BackoffPolicy(Exponential(5.0, 1.6), 5.0, Proportional(0.2))),
+        ([(INITIAL, 5000)], "max_backoff = 3", BackoffPolicy(Exponential(3.0, 1.6), 3.0, Proportional(0.2))),
         ([(FIXED, 200)], FILE, BackoffPolicy(Exponential(0.2, 1.0), 0.2, NoJitter())),
     ],
 )

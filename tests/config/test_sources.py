@@ -49,6 +49,47 @@ def test_delay_above_maximum(sources, initial, cap):
     assert (composed.strategy.base, composed.cap) == (initial, cap)
 
 
+@pytest.mark.parametrize("strategy", ["fixed", "linear", "exponential", "decorrelated"])
+def test_a_maximum_of_the_user(strategy):
+    """BP-3: a maximum that the user sets is never raised, whatever sets the delay; a preset's own is."""
+    above = written(backoff=strategy, delay=45.0)
+
+    lowered = backoff(above, written(max_delay=2.0))
+    assert (lowered.strategy.base, lowered.cap) == (2.0, 2.0)
+    assert backoff(above, source_of("preset", {"max_delay": 2.0})).cap == 45.0
+
+
+def test_steps_above_the_maximum():
+    """BP-3: steps above a preset's maximum raise it, as a delay does; a maximum that the user sets limits them."""
+    above = written(backoff="steps", steps=(45.0, 150.0, 90.0))
+
+    assert backoff(above).cap == 150.0
+    assert backoff(above, written(max_delay=60.0)).cap == 60.0
+    assert backoff(written(max_delay=60.0), above).cap == 60.0
+
+
+@pytest.mark.parametrize(
+    ("sources", "most"),
+    [
+        ([], 60.0),
+        ([{"max_delay": 10.0}], 10.0),
+        ([{"max_delay": 300.0}], 300.0),
+        ([{"max_delay": 10.0}, {"max_server_delay": 40.0}], 40.0),
+        ([{"steps": (100.0,)}], 100.0),
+    ],
+)
+def test_one_maximum_of_steps(sources, most):
+    """RT-3: with `steps`, one cap limits the schedule and what a server asks for, unless the user sets a second one."""
+    composed = compose(RetryPolicy, [*(written(**source) for source in sources), PRESET_SOURCES["steps"]])
+
+    assert composed.policy.max_server_delay == most
+    assert [each.origin for each in composed.effective if each.part == "max_server_delay"] == (
+        ["user: key.steps" if sources == [{"steps": (100.0,)}] else f"user: key.{[*sources[-1]][0]}"]
+        if sources
+        else ["preset steps"]
+    )
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
