@@ -125,7 +125,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """The manager of the only slot; None if there are several."""
         self._serving: tuple[tuple[Held[ManagerT], ...], ...] = ()
         self._turns = itertools.count()
-        self.liveness = LivenessWatches(machine.policy)
+        self.liveness = LivenessWatches(machine.policy, setup.target)
         self.healths = HealthWatches(self._policy, machine.policy.health_service, setup.rng)
         self._grows = False
         self._dozes = False
