@@ -38,9 +38,9 @@ from grpc_backoff.core.limits import EXPLAIN_TIMEOUT
 from grpc_backoff.core.texts import (
     EXPLAIN_METHOD,
     EXPLAIN_SERVICE,
-    TIMED_OUT,
     Link,
     is_answer,
+    shows_life,
 )
 from grpc_backoff.sharing.connector import BaseConnector
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
@@ -58,9 +58,8 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         loop = owner.loop
         self.core = CoreChannel(owner.make_channel(limit), loop, owner.clock.now, self.look, self._left)
         self._owner = owner
-        self.timed_out: Callable[[float, float], None] | None = None
-        """Called when a call has reached its deadline, with the times when it began and when one was last answered."""
-        self._answered = -math.inf
+        self.unanswered: Callable[[float, float], None] | None = None
+        """Called when this side has ended a call, with the times when it began and when anything last arrived."""
         self._served = False
         self._closing = False
         self._seen_ended = math.inf
@@ -129,11 +128,10 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
 
     def call_ended(self, began: float, call: grpc.aio.Call) -> None:
         """Record the end of a call that began at the time `began`, on a connection that is watched (LV-2)."""
-        code = grpcio.code_of(call)
-        if is_answer(code):
-            self._answered = self._owner.clock.now()
-        elif code == TIMED_OUT and self.timed_out is not None:
-            self.timed_out(began, self._answered)
+        if shows_life(grpcio.code_of(call)):
+            self.core.hear()
+        elif self.unanswered is not None:
+            self.unanswered(began, self.core.heard)
 
     def loss(self) -> Loss | None:
         """Return how the connection ended; None while that is unknown."""

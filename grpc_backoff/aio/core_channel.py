@@ -15,9 +15,10 @@ import grpc.aio
 
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.finished import fail_call, release_core
+from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.channel.grpcio import exclude_service
-from grpc_backoff.core.texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD
-from grpc_backoff.sharing.gate import Gate
+from grpc_backoff.core.texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
+from grpc_backoff.sharing.gate import Gate, Reply
 
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
@@ -61,6 +62,8 @@ class CoreChannel(Gate):
         self.check = grpcio.state_check(channel)
         self.left = -math.inf
         """When a call on this channel last ended, in seconds on the connector's clock."""
+        self.heard = -math.inf
+        """When the peer last showed that it is alive, by an answer or a message; only noted if the peer is watched."""
         self.retired = False
         self.last_state: int | None = None
         """The channel's last state, as the core's integer, once it is closed; None while it is open."""
@@ -110,21 +113,33 @@ class CoreChannel(Gate):
         return (self.held or self.check)(False) if self.last_state is None else self.last_state
 
     def quiet(self) -> float:
-        """Return for how many seconds no call has ended; infinity if none ever has."""
-        return self._now() - self.left
+        """Return for how many seconds nothing has arrived from the peer; infinity if nothing has, or if unwatched."""
+        return self._now() - self.heard
 
-    def ask(self, within: float, tell: Callable[[str], object]) -> None:
+    def hear(self) -> None:
+        """Note that something has arrived from the peer."""
+        self.heard = self._now()
+
+    def ask(self, within: float, tell: Callable[[Reply], object]) -> None:
         """Ask whether the peer is alive; see `Gate.ask` (LV-1)."""
         self._spawn(self._ask(within, tell))
 
-    async def _ask(self, within: float, tell: Callable[[str], object]) -> None:
+    async def _ask(self, within: float, tell: Callable[[Reply], object]) -> None:
         exclude_service(LIVENESS_SERVICE)
-        call: Callable[..., Any] = self.channel.unary_unary(LIVENESS_METHOD)
+        began = self._now()
+        # Only a call with a stream of requests says when its headers have been sent.
+        begin: Callable[..., Any] = self.channel.stream_unary(LIVENESS_METHOD)
         try:
-            code: grpc.StatusCode = await call(b"", timeout=within, wait_for_ready=False).code()
+            call = begin([b""], timeout=within, wait_for_ready=False)
+            with contextlib.suppress(grpc.aio.AioRpcError):  # it has ended
+                await call.wait_for_connection()
+            waited, attempt = self._now() - began, StreamAttempt(call)
+            code = (await attempt.code()).name
+            proxy = proxy_header([*await attempt.initial_metadata(), *await attempt.trailing_metadata()])
         except grpc.aio.UsageError:  # the channel has been closed
-            code = grpc.StatusCode.CANCELLED
-        tell(code.name)
+            tell(Reply(grpc.StatusCode.CANCELLED.name))
+        else:
+            tell(Reply(code, waited, proxy))
 
     def listen(self, request: bytes, hear: Callable[[Any], object]) -> Callable[[], object]:
         """Begin a health Watch; see `Gate.listen` (RO-1)."""

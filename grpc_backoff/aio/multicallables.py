@@ -86,8 +86,11 @@ class MultiCallable(Sender):
             self._policy is None and not channel._interceptor_channel.always and not self._config.wait_for_ready
         )
 
-    def _on_channel(self, channel: grpc.aio.Channel) -> Callable[..., grpc.aio.Call]:
-        made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *self._signature)
+    def _on_channel(
+        self, channel: grpc.aio.Channel, hear: Callable[[], None] | None = None
+    ) -> Callable[..., grpc.aio.Call]:
+        signature = self._signature if hear is None else self.heard_by(hear)
+        made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *signature)
         return made
 
     def _ready(self) -> CallConnection | None:
@@ -113,12 +116,14 @@ class MultiCallable(Sender):
         return connection
 
     def _bind_to(self, connection: CallConnection) -> Callable[..., grpc.aio.Call]:
-        made: Any = self._on_channel(connection.core.channel)  # first: it raises if the method's name is invalid
+        core, watched = connection.core, getattr(connection, "unanswered", None) is not None
+        # First: it raises if the method's name is invalid.
+        made: Any = self._on_channel(core.channel, core.hear if watched else None)
         # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
         direct = made.__call__ if self.takes_one_request else _ending_requests(made)
         if (on_end := connection.on_end) is not None:
             direct = _with_end(direct, lambda: on_end)
-        if getattr(connection, "timed_out", None) is not None:
+        if watched:
             timed: Any = connection
             now = self._channel._calls.clock.now
             direct = _failable(_with_end(direct, lambda: partial(timed.call_ended, now())))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self, TypeVar
 
 import grpc
@@ -137,6 +138,16 @@ class Method:
     def serializer(self) -> Any:
         """The stub's serializer of requests; None if the stub passes requests that are already serialized."""
         return self._signature[0]
+
+    def heard_by(self, hear: Callable[[], None]) -> tuple[Any, Any, Any]:
+        """Return the signature for a connection whose watch hears of each message that arrives (LV-1)."""
+        serializer, deserializer, registered = self._signature
+
+        def deserialize(message: bytes) -> Any:
+            hear()
+            return message if deserializer is None else deserializer(message)
+
+        return serializer, deserialize, registered
 
     def of_bytes(self) -> Self:
         """Return a multicallable for the same method that takes serialized requests."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -111,8 +112,9 @@ LIVENESS_METHOD = f"/{LIVENESS_SERVICE}/Check"
 method."""
 WATCH_METHOD = f"/{LIVENESS_SERVICE}/Watch"
 """The method of the call whose answers say whether a server serves (RO-1)."""
-TIMED_OUT = "DEADLINE_EXCEEDED"
-"""The code of a call that has reached its deadline."""
+_PROXY_HEADERS = ("via", "x-envoy-upstream-service-time")
+_PROXIES = ("envoy", "istio-envoy", "nginx", "openresty", "caddy", "apache", "nghttpx", "cloudflare", "awselb")
+"""How the values of the header `server` begin that the usual proxies send. Some servers send one of their own."""
 
 # Failed calls.
 
@@ -196,6 +198,14 @@ def is_oversized(report: Report) -> bool:
 
 def _is_the_cores(report: Report, *links: Link) -> bool:
     return report.code == _UNAVAILABLE and not report.metadata and report.link in links
+
+
+def proxy_header(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """Return the header by which an answer shows that a proxy has passed it on; empty if none does."""
+    for key, value in metadata:
+        if key in _PROXY_HEADERS or (key == "server" and str(value).lower().startswith(_PROXIES)):
+            return key
+    return ""
 
 
 def shows_life(code: str) -> bool:

@@ -24,7 +24,7 @@ class PoolPolicy:
     health_service: str | None = None
     """The service whose health is watched on each connection, empty for the whole server; None watches none (RO-1)."""
     quiet_after: float = 0.0
-    """After how long without the end of a call the peer is asked whether it is alive: at least 0.1 s; 0 means never."""
+    """After how long in which nothing arrives the peer is asked whether it is alive: at least 0.1 s; 0 means never."""
     answer_within: float = 5.0
     """How long the peer may take to answer that, from 0.1 s to 1 h."""
     watch_network: bool = False

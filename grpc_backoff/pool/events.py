@@ -50,7 +50,8 @@ class SlotCondemned(SlotEvent):
 class LivenessAsked(SlotEvent):
     """The peer of the slot's connection is suspected, so it has `within` seconds to show that it is alive (LV-1).
 
-    `LivenessAnswered` follows, or `SlotCondemned` if there is no answer; neither does if the connection ends meanwhile.
+    `LivenessAnswered` follows, or `SlotCondemned` if there is no answer. Neither does if the connection ends meanwhile,
+    or if the question had to wait behind the server's limit of streams.
     """
 
     within: float

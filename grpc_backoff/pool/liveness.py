@@ -1,14 +1,16 @@
 r"""Whether the peer of one connection is alive, as a pure state machine: (state, input, now) -> (state, effects).
 
 A connection to a frozen host looks like any other: the core says READY until TCP gives up. So the peer is asked, by one
-unary call, when there is reason to doubt it: calls run and none has ended for a while, a call follows a pause (LV-1),
-two calls in a row have reached their deadlines (LV-2), the connection replaces a dead one (LV-3), or there is news
+unary call, when there is reason to doubt it: calls run and nothing has arrived for a while, a call follows a pause
+(LV-1), two calls in a row have ended on this side (LV-2), the connection replaces a dead one (LV-3), or there is news
 (LV-4)::
 
     OPEN --no call for a while--> PAUSED --a call wants it--.
      |  ^                                                    |
      |  '---------------- answered ---------------------- ASKING --no answer--> ENDED: condemned
      '--reason to doubt it-----------------------------------'
+
+The question is a call, too, and may have to wait behind the server's limit of streams. Then silence says nothing.
 
 In PAUSED, and in ASKING after it, the connection is *shut*: calls wait for the answer. No timer runs in PAUSED, so a
 connection without calls costs nothing. A connection that is not READY is never asked, because the core would dial again
@@ -38,14 +40,16 @@ LATE = 10.0
 """How late a timer is if the process or the machine has slept, in seconds (LV-4)."""
 _ANSWER_LATE = 0.1
 """How long after its deadline a liveness call has ended if this process was busy or has slept, in seconds."""
+_SENT_WITHIN = 0.5
+"""The part of its deadline within which a liveness call must have been sent for its silence to count."""
 _MOST_REPEATS = 3
 """How many liveness calls in a row may end late before the connection is condemned all the same."""
 
 WOKE = "this process or its machine has slept"
 BUSY = "this process was busy when the peer was asked"
 _PAUSE = "no call has used it for {:g} s"
-_QUIET = "no call has ended on it for {:g} s"
-_DEADLINES = "two calls in a row have reached their deadlines"
+_QUIET = "nothing has arrived on it for {:g} s"
+_UNANSWERED = "two calls in a row have ended without an answer"
 _DOUBTED = "it replaces a connection whose peer may be dead"
 NO_ANSWER = "no answer for {:g} s"
 
@@ -74,12 +78,12 @@ class LivenessState(NamedTuple):
         since: when the connection was made, or the peer last answered a liveness call.
         shut: whether calls wait for an answer.
         due: when the timer is due; infinity if it is not armed.
-        first: when the first of the calls in a row began that have reached their deadlines; infinity without one.
+        first: when the first of the calls in a row began that have ended without an answer; infinity without one.
         why: why the latest liveness call was made; empty if there was none.
         asked: when it was made.
         within: how long the peer may take to answer it.
         repeats: how many calls before it have ended late, in a row.
-        answered: what came of it; None while it is running, or if there was none.
+        answered: what came of it; None while it is running, if it could not be asked, or if there was none.
     """
 
     phase: LivenessPhase = LivenessPhase.OPEN
@@ -96,7 +100,7 @@ class LivenessState(NamedTuple):
 
 @record
 class CallsCounted(NamedTuple):
-    """The timer is due: how many calls run, and for how many seconds none has ended; infinity if none ever has."""
+    """The timer is due: how many calls run, and for how many seconds nothing has arrived; infinity if nothing has."""
 
     running: int
     quiet: float = math.inf
@@ -108,11 +112,14 @@ class CallWaits(NamedTuple):
 
 
 @record
-class TimedOut(NamedTuple):
-    """A call that began at the time `began` has reached its deadline; `answered` is when a call was last answered."""
+class Unanswered(NamedTuple):
+    """A call that began at the time `began` was ended on this side, at its deadline or because it was cancelled.
+
+    `heard` is when anything last arrived on the connection.
+    """
 
     began: float
-    answered: float = _NEVER
+    heard: float = _NEVER
 
 
 @record
@@ -125,9 +132,17 @@ class News(NamedTuple):
 
 @record
 class Replied(NamedTuple):
-    """The liveness call has ended; `alive` says whether that shows that the peer is alive."""
+    """The liveness call has ended.
+
+    Attributes:
+        alive: whether the peer has shown that it is alive, by an answer or by anything else that has arrived since.
+        waited: after how many seconds the call was sent; infinity if it was not.
+        running: how many calls run on the connection.
+    """
 
     alive: bool
+    waited: float = 0.0
+    running: int = 0
 
 
 @record
@@ -135,7 +150,7 @@ class Left(NamedTuple):
     """The connection is no longer READY, or is closed."""
 
 
-LivenessInput = CallsCounted | CallWaits | TimedOut | News | Replied | Left
+LivenessInput = CallsCounted | CallWaits | Unanswered | News | Replied | Left
 
 
 @record
@@ -179,7 +194,7 @@ class LivenessMachine(NamedTuple):
     """The rules for one connection. The machine holds no state: `begin` and `step` are functions of their arguments.
 
     Attributes:
-        quiet_after: after how many seconds without the end of a call the peer is asked; 0 means only when the process
+        quiet_after: after how many seconds in which nothing arrives the peer is asked; 0 means only when the process
             has slept, or the connection is doubted from the start.
         answer_within: how many seconds the peer may take to answer.
     """
@@ -225,12 +240,12 @@ class LivenessMachine(NamedTuple):
     def _wanted(self, state: LivenessState, _given: CallWaits, now: float) -> LivenessStep:
         return self._ask(state, now, _PAUSE.format(self.quiet_after), self.answer_within)
 
-    def _timed_out(self, state: LivenessState, given: TimedOut, now: float) -> LivenessStep:
-        """Ask after two calls in a row without an answer since the first began (LV-2)."""
-        answered = max(given.answered, state.since)
-        if state.first != math.inf and answered <= state.first:
-            return self._ask(state, now, _DEADLINES, self.answer_within)
-        return state._replace(first=given.began if given.began >= answered else math.inf), []
+    def _unanswered(self, state: LivenessState, given: Unanswered, now: float) -> LivenessStep:
+        """Ask after two calls in a row, if nothing has arrived since the first began (LV-2)."""
+        heard = max(given.heard, state.since)
+        if state.first != math.inf and heard <= state.first:
+            return self._ask(state, now, _UNANSWERED, self.answer_within)
+        return state._replace(first=given.began if given.began >= heard else math.inf), []
 
     def _hear(self, state: LivenessState, given: News, now: float) -> LivenessStep:
         if not (self.quiet_after or given.woke):
@@ -262,6 +277,10 @@ class LivenessMachine(NamedTuple):
         if late > _ANSWER_LATE and state.repeats < _MOST_REPEATS:  # the question may not even have been sent
             state = state._replace(repeats=state.repeats + 1)
             return self._ask(state, now, WOKE if late > LATE else BUSY, ANSWER_AFTER_NEWS)
+        if given.running and given.waited > state.within * _SENT_WITHIN:
+            # Other calls may fill the server's limit of streams, so the peer has not had its time.
+            state, armed = self._wait(state._replace(shut=False, repeats=0), now + self.quiet_after)
+            return state, [Reopen(), *armed]
         state = state._replace(phase=LivenessPhase.ENDED, answered=False)
         return state, [Condemn(NO_ANSWER.format(state.within))]
 
@@ -278,23 +297,23 @@ _Handler = Callable[[LivenessMachine, LivenessState, Any, float], LivenessStep]
 _TABLE: Mapping[tuple[LivenessPhase, type[LivenessInput]], _Handler] = {
     (LivenessPhase.OPEN, CallsCounted): LivenessMachine._look,
     (LivenessPhase.OPEN, CallWaits): LivenessMachine._ignored,
-    (LivenessPhase.OPEN, TimedOut): LivenessMachine._timed_out,
+    (LivenessPhase.OPEN, Unanswered): LivenessMachine._unanswered,
     (LivenessPhase.OPEN, News): LivenessMachine._hear,
     (LivenessPhase.OPEN, Left): LivenessMachine._end,
     (LivenessPhase.PAUSED, CallsCounted): LivenessMachine._ignored,
     (LivenessPhase.PAUSED, CallWaits): LivenessMachine._wanted,
-    (LivenessPhase.PAUSED, TimedOut): LivenessMachine._timed_out,
+    (LivenessPhase.PAUSED, Unanswered): LivenessMachine._unanswered,
     (LivenessPhase.PAUSED, News): LivenessMachine._hear,
     (LivenessPhase.PAUSED, Left): LivenessMachine._end,
     (LivenessPhase.ASKING, CallsCounted): LivenessMachine._ignored,
     (LivenessPhase.ASKING, CallWaits): LivenessMachine._ignored,
-    (LivenessPhase.ASKING, TimedOut): LivenessMachine._ignored,
+    (LivenessPhase.ASKING, Unanswered): LivenessMachine._ignored,
     (LivenessPhase.ASKING, News): LivenessMachine._ignored,
     (LivenessPhase.ASKING, Replied): LivenessMachine._replied,
     (LivenessPhase.ASKING, Left): LivenessMachine._end,
     (LivenessPhase.ENDED, CallsCounted): LivenessMachine._ignored,
     (LivenessPhase.ENDED, CallWaits): LivenessMachine._ignored,
-    (LivenessPhase.ENDED, TimedOut): LivenessMachine._ignored,
+    (LivenessPhase.ENDED, Unanswered): LivenessMachine._ignored,
     (LivenessPhase.ENDED, News): LivenessMachine._ignored,
     (LivenessPhase.ENDED, Replied): LivenessMachine._ignored,
     (LivenessPhase.ENDED, Left): LivenessMachine._ignored,

@@ -88,6 +88,8 @@ class Slot(NamedTuple):
         started: when the attempt that made its latest connection started.
         made: when that connection was made; infinity if there was none.
         due: why it is to be replaced as soon as that is allowed; empty if it is not.
+        asked: when that was decided.
+        problem: why its server is not serving, until that has led to a replacement; empty if the server is serving.
     """
 
     number: int
@@ -99,6 +101,8 @@ class Slot(NamedTuple):
     started: float = _NEVER
     made: float = math.inf
     due: str = ""
+    asked: float = _NEVER
+    problem: str = ""
 
     @property
     def live(self) -> bool:
@@ -110,7 +114,12 @@ class Slot(NamedTuple):
         """The state that counts for the channel's: a connection that may not be used is none (RO-1)."""
         if self.role is not Role.UNHEALTHY:
             return self.state
-        return State.CONNECTING if self.due else State.TRANSIENT_FAILURE
+        return State.CONNECTING if self.cause else State.TRANSIENT_FAILURE
+
+    @property
+    def cause(self) -> str:
+        """Why it is to be replaced; empty if it is not."""
+        return self.due or self.problem
 
 
 _CONNECTED = (Role.SERVING, Role.UNHEALTHY)
@@ -133,6 +142,7 @@ class PoolState(NamedTuple):
         resolve_at: when the next one is to begin; infinity if none is planned.
         early: when a resolution was last begun at once because of a loss (PO-7).
         look_at: when to look for connections that are no longer needed; infinity if there is no need.
+        rest_at: when to look whether the channel has become idle; infinity if there is no need.
         armed: when the timer is due; infinity if it is not armed.
     """
 
@@ -146,6 +156,7 @@ class PoolState(NamedTuple):
     resolve_at: float = math.inf
     early: float = _NEVER
     look_at: float = math.inf
+    rest_at: float = math.inf
     armed: float = math.inf
 
     @property
@@ -186,7 +197,7 @@ class PoolState(NamedTuple):
 
 @record
 class Wanted(NamedTuple):
-    """A call asks for a connection for the first time."""
+    """A call asks for a connection."""
 
 
 @record
@@ -196,7 +207,7 @@ class SlotChanged(NamedTuple):
     Attributes:
         slot: the slot's number.
         state: the new state.
-        busy: whether the channel is not idle: a call is pending, or one has ended within the idle timeout (CB-14).
+        busy: whether a call is pending, or one has used the slot within the idle timeout (CB-14).
     """
 
     slot: int
@@ -279,9 +290,13 @@ class PoolBusy(NamedTuple):
 
 @record
 class PoolTimerFired(NamedTuple):
-    """The machine's timer is due, or overdue; `loads` has every serving slot."""
+    """The machine's timer is due, or overdue; `loads` has every serving slot.
+
+    `used` is when a call last used or asked for any connection.
+    """
 
     loads: tuple[Load, ...] = ()
+    used: float = math.inf
 
 
 @record
@@ -338,6 +353,13 @@ class CondemnSlot(NamedTuple):
 
 
 @record
+class RestSlot(NamedTuple):
+    """Close the connection of a slot, because the channel is idle (CB-14)."""
+
+    slot: int
+
+
+@record
 class CloseSlot(NamedTuple):
     """Discard a slot."""
 
@@ -375,6 +397,7 @@ PoolEffect = (
     | WantSlot
     | RetireSlot
     | CondemnSlot
+    | RestSlot
     | CloseSlot
     | TellSlot
     | Resolve
@@ -402,6 +425,7 @@ class PoolMachine(NamedTuple):
         channel: identifies the channel in events.
         eager: whether a lost connection is replaced before the next call (CB-7).
         addresses: the addresses of a target that names them; None if there is a name to resolve.
+        idle_timeout: after how many seconds without calls a channel is idle (CB-14).
     """
 
     target: str
@@ -410,6 +434,7 @@ class PoolMachine(NamedTuple):
     channel: ChannelKey
     eager: bool = False
     addresses: tuple[str, ...] | None = None
+    idle_timeout: float = math.inf
 
     def begin(self, now: float) -> PoolStep:
         """Return the first state, and the effects that make the first slots."""
@@ -440,43 +465,67 @@ class PoolMachine(NamedTuple):
 
     # Slots come, serve and go.
 
-    def _wanted(self, state: PoolState, _given: Wanted, _now: float) -> PoolStep:
-        return state._replace(phase=PoolPhase.WANTED), [WantSlot(slot.number) for slot in state.live]
+    def _wanted(self, state: PoolState, _given: Wanted, now: float) -> PoolStep:
+        wanted: list[PoolEffect] = [WantSlot(slot.number) for slot in state.live]
+        for slot in state.live if len(wanted) > 1 else ():  # the state of a single one is the channel's
+            state = self._begins(state, slot, now)
+        return state if state.phase is PoolPhase.WANTED else state._replace(phase=PoolPhase.WANTED), wanted
+
+    def _begins(self, state: PoolState, slot: Slot, now: float) -> PoolState:
+        """Let an idle slot that is asked for a connection count as CONNECTING at once.
+
+        Its machine may not have been told yet, and a caller who sees the states meanwhile must not find that no slot
+        has hope.
+        """
+        if slot.state is not State.IDLE:
+            return state
+        state = state.put(slot._replace(state=State.CONNECTING))
+        if now >= state.resolved + self.policy.min_resolve_interval:
+            state = self._look_up(state, now, at_once=False)
+        return state
 
     def _slot_changed(self, state: PoolState, given: SlotChanged, now: float) -> PoolStep:
         slot = state.slot(given.slot)
         if slot is None or not slot.live:
             return state, []
-        begins = slot.state is State.IDLE and given.state is State.CONNECTING
+        if given.state is State.CONNECTING:
+            state = self._begins(state, slot, now)
         slot = slot._replace(state=given.state)
         if slot.role in _CONNECTED and given.state is not State.READY:
             return self._lost(state, slot, now, busy=given.busy)
-        state = state.put(slot)
-        if begins and now >= state.resolved + self.policy.min_resolve_interval:
-            state = self._look_up(state, now, at_once=False)
-        return state, self._seek(slot, busy=given.busy)
+        return self._seek(state.put(slot), slot, now, busy=given.busy)
 
     def _lost(self, state: PoolState, slot: Slot, now: float, *, busy: bool) -> PoolStep:
         replacement = state.replacement(slot.number)
-        state = self._look_up(state.put(slot._replace(role=Role.COMING, since=now, due="")), now, at_once=True)
+        slot = slot._replace(role=Role.COMING, since=now, due="", problem="")
+        state = self._look_up(state.put(slot), now, at_once=True)
         if replacement is not None:  # PO-3: the replacement is the attempt
             return self._retire(state.put(replacement._replace(replaces=None)), slot.number, now, _LOST)
         if len(state.of(slot.endpoint)) > 1:  # PO-8: another one is opened when it is needed
             return self._retire(state, slot.number, now, _UNNEEDED)
-        return state, self._seek(slot, busy=busy)
+        return self._seek(state, slot, now, busy=busy)
 
-    def _seek(self, slot: Slot, *, busy: bool) -> list[PoolEffect]:
-        """Wake an idle slot that should keep seeking a connection while the channel is in use (PO-3, PO-6)."""
+    def _seek(self, state: PoolState, slot: Slot, now: float, *, busy: bool) -> PoolStep:
+        """Wake an idle slot that should keep seeking a connection (PO-3, PO-6).
+
+        One that no call has used within the idle timeout waits for the next call of the channel. If another slot that
+        was used a little later woke it, the channel would never become idle (CB-14).
+        """
         seeks = self.policy.round_robin or slot.replaces is not None or (self.policy.max_connections > 1 and self.eager)
-        return [WantSlot(slot.number)] if seeks and busy and slot.state is State.IDLE else []
+        if not (seeks and busy and slot.state is State.IDLE):
+            return state, []
+        return self._begins(state, slot, now), [WantSlot(slot.number)]
 
     def _slot_serves(self, state: PoolState, given: SlotServes, now: float) -> PoolStep:
         slot = state.slot(given.slot)
         if slot is None or not slot.live:
             return state, []
         before, replaces = slot.role, slot.replaces
-        slot = slot._replace(role=Role.SERVING, since=now, replaces=None, started=given.started, made=now)
+        due = slot.due if given.started <= slot.asked else ""  # PO-9: an attempt that began later needs no successor
+        slot = slot._replace(role=Role.SERVING, since=now, replaces=None, started=given.started, made=now, due=due)
         state = state.put(slot)
+        if self.policy.round_robin:
+            state = state._replace(rest_at=min(state.rest_at, now + self.idle_timeout))
         effects: list[PoolEffect] = []
         if before is not Role.SERVING:
             effects += self._announce("SlotServing", slot, now, "it has a connection")
@@ -526,12 +575,12 @@ class PoolMachine(NamedTuple):
         if slot is None or slot.role is not (Role.SERVING if given.problem else Role.UNHEALTHY):
             return state, []
         if given.problem:
-            due = given.problem if state.replacement(slot.number) is None else ""
-            slot = slot._replace(role=Role.UNHEALTHY, since=now, due=due)
+            problem = given.problem if state.replacement(slot.number) is None else ""
+            slot = slot._replace(role=Role.UNHEALTHY, since=now, problem=problem)
             state = self._look_up(state.put(slot), now, at_once=True)
             failed: list[PoolEffect] = [FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
             return state, [Emit(self._event("SlotUnhealthy", slot, now, given.problem)), *failed]
-        slot = slot._replace(role=Role.SERVING, since=now)
+        slot = slot._replace(role=Role.SERVING, since=now, problem="")
         return state.put(slot), [Emit(self._event("SlotServing", slot, now, _HEALTHY)), ReleaseCalls()]
 
     def _open(self, state: PoolState, now: float, endpoint: str, why: str, replaces: int | None = None) -> PoolStep:
@@ -549,7 +598,7 @@ class PoolMachine(NamedTuple):
         slot = state.slot(number)
         if slot is None or not slot.live:
             return state, []
-        slot = slot._replace(role=Role.RETIRING, since=now, replaces=None, due="")
+        slot = slot._replace(role=Role.RETIRING, since=now, replaces=None, due="", problem="")
         effects: list[PoolEffect] = [RetireSlot(number), Emit(self._event("SlotRetiring", slot, now, why))]
         state, replacement = state.put(slot), state.replacement(number)
         if replacement is not None:  # the endpoint is gone, or the slot is not needed any more
@@ -560,16 +609,16 @@ class PoolMachine(NamedTuple):
     # Replacement (PO-3, PO-9).
 
     def _refresh(self, state: PoolState, given: Refresh, now: float) -> PoolStep:
-        """Mark every connection for replacement, even one whose attempt began before this."""
+        """Mark every connection for replacement, even one whose attempt began before this, in backoff as well."""
         for slot in state.live:
-            if slot.role is Role.SERVING or slot.state is State.CONNECTING:
-                state = state.put(slot._replace(due=given.why))
+            if slot.state is not State.IDLE:
+                state = state.put(slot._replace(due=given.why, asked=now))
         return self._look_up(state, now, at_once=True), []
 
     def _replaceable(self, state: PoolState) -> Iterable[tuple[float, Slot]]:
         """Yield each slot that is to be replaced, with the earliest start of its replacement."""
         for slot in state.slots:
-            if slot.due and slot.role in _CONNECTED and state.replacement(slot.number) is None:
+            if slot.cause and slot.role in _CONNECTED and state.replacement(slot.number) is None:
                 yield slot.started + self.initial_backoff, slot
 
     # Names (PO-7).
@@ -650,10 +699,20 @@ class PoolMachine(NamedTuple):
         return state._replace(look_at=min(state.look_at, now + UNUSED_FOR)), effects
 
     def _timer_fired(self, state: PoolState, given: PoolTimerFired, now: float) -> PoolStep:
-        state = state._replace(armed=math.inf)
+        state, effects = self._rest(state._replace(armed=math.inf), given.used, now)
         if now < state.look_at:
+            return state, effects
+        state, more = self._shrink(state, given.loads, now)
+        return state, [*effects, *more]
+
+    def _rest(self, state: PoolState, used: float, now: float) -> PoolStep:
+        """Close all connections of a channel that is idle: the core never closes one that no call has used (CB-14)."""
+        if now < state.rest_at:
             return state, []
-        return self._shrink(state, given.loads, now)
+        if now < used + self.idle_timeout:
+            return state._replace(rest_at=min(used, now) + self.idle_timeout), []
+        resting: list[PoolEffect] = [RestSlot(slot.number) for slot in state.live if slot.role in _CONNECTED]
+        return state._replace(rest_at=math.inf), resting
 
     def _shrink(self, state: PoolState, loads: Sequence[Load], now: float) -> PoolStep:
         """Retire the connections that are not needed and have had no call for a while."""
@@ -685,15 +744,15 @@ class PoolMachine(NamedTuple):
         effects: list[PoolEffect] = []
         for at, slot in tuple(self._replaceable(state)):
             if at <= now:
-                state = state.put(slot._replace(due=""))
-                state, more = self._open(state, now, slot.endpoint, slot.due, slot.number)
+                state = state.put(slot._replace(due="", problem=""))
+                state, more = self._open(state, now, slot.endpoint, slot.cause, slot.number)
                 effects += more
         state = self._resolve_regularly(state, now)
         if state.resolve_at <= now and not state.resolving:
             state = state._replace(resolving=True, resolved=now, resolve_at=math.inf)
             effects.append(Resolve())
         next_look = math.inf if state.resolving else state.resolve_at
-        due = min([state.look_at, next_look, *(at for at, _ in self._replaceable(state))])
+        due = min([state.look_at, state.rest_at, next_look, *(at for at, _ in self._replaceable(state))])
         if due != state.armed:
             state = state._replace(armed=due)
             effects.append(CancelTimer() if due == math.inf else ArmTimer(due))
@@ -769,8 +828,8 @@ _OPEN: Mapping[type[PoolInput], _Handler] = {
 }
 _TABLE: Mapping[tuple[PoolPhase, type[PoolInput]], _Handler] = {
     **{(PoolPhase.UNWANTED, kind): handler for kind, handler in _OPEN.items()},
-    **{(PoolPhase.WANTED, kind): handler for kind, handler in _OPEN.items() if kind is not Wanted},
-    **{(PoolPhase.CLOSED, kind): PoolMachine._ignored for kind in _OPEN if kind is not Wanted},
+    **{(PoolPhase.WANTED, kind): handler for kind, handler in _OPEN.items()},
+    **{(PoolPhase.CLOSED, kind): PoolMachine._ignored for kind in _OPEN},
 }
 
 

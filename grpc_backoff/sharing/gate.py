@@ -4,10 +4,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from grpc_backoff.record import record
 
 if TYPE_CHECKING:
     from grpc_backoff.pool.health import Answered, Ended
+
+
+@record
+class Reply(NamedTuple):
+    """How a liveness call has ended.
+
+    Attributes:
+        code: the name of its status code.
+        waited: after how many seconds it was sent; infinity if it was not.
+        proxy: the header that shows that a proxy has passed on the answer; empty if none does.
+    """
+
+    code: str
+    waited: float = 0.0
+    proxy: str = ""
 
 
 class Gate(ABC):
@@ -29,7 +46,7 @@ class Gate(ABC):
 
     @abstractmethod
     def quiet(self) -> float:
-        """Return for how many seconds no call has ended; infinity if none ever has."""
+        """Return for how many seconds nothing has arrived from the peer; infinity if nothing has, or if unwatched."""
 
     def hold(self, *, shut: bool) -> None:
         """Keep new calls out, or let them in again."""
@@ -43,8 +60,8 @@ class Gate(ABC):
         """End every call with UNAVAILABLE, because the peer is dead (PO-2)."""
 
     @abstractmethod
-    def ask(self, within: float, tell: Callable[[str], object]) -> None:
-        """Make a liveness call with this deadline, in seconds, and pass the name of its status code to `tell`."""
+    def ask(self, within: float, tell: Callable[[Reply], object]) -> None:
+        """Make a liveness call with this deadline, in seconds, and pass on how it has ended."""
 
     @abstractmethod
     def listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> Callable[[], object]:

@@ -6,6 +6,7 @@ up to the connection's gate (`gate.py`) in each API.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -15,7 +16,14 @@ from grpc_backoff.core.texts import shows_life
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool import liveness as m
 from grpc_backoff.pool.machine import Condemned, PoolInput
+from grpc_backoff.sharing.gate import Reply
 from grpc_backoff.stepping import Stepper
+
+_LOG = logging.getLogger(__name__)
+_PROXY = (
+    "%s: the answer to a liveness call came through a proxy (header %s). If the proxy spreads calls over several "
+    "servers, or answers for them, quiet_after says nothing about the server of a running call."
+)
 
 
 class Keeper(Protocol):
@@ -55,9 +63,19 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
     """
 
     def __init__(
-        self, keeper: Keeper, number: int, endpoint: str, connection: Any, machine: m.LivenessMachine, doubted: set[str]
+        self,
+        keeper: Keeper,
+        number: int,
+        endpoint: str,
+        connection: Any,
+        machine: m.LivenessMachine,
+        doubted: set[str],
+        tell_proxy: Callable[[str], None],
     ) -> None:
-        """Watch the connection of a slot; `doubted` has the endpoints whose peers were asked and have not answered."""
+        """Watch the connection of a slot; `doubted` has the endpoints whose peers were asked and have not answered.
+
+        `tell_proxy` is called with a header of an answer that a proxy has passed on.
+        """
         super().__init__()
         self.connection = connection
         self._keeper = keeper
@@ -65,6 +83,7 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
         self._endpoint = endpoint
         self._machine = machine
         self._doubted = doubted
+        self._tell_proxy = tell_proxy
         self.state, effects = machine.begin(keeper.now(), doubted=endpoint in doubted)
         for effect in effects:
             self._carry_out(effect)
@@ -78,12 +97,19 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
         else:
             self.feed(m.Left())
 
-    def timed_out(self, began: float, answered: float) -> None:
-        """Handle a call that has reached its deadline; the times are when it began, and when any was last answered."""
-        self.feed(m.TimedOut(began, answered))
+    def unanswered(self, began: float, heard: float) -> None:
+        """Handle a call that this side has ended; the times are when it began, and when anything last arrived."""
+        self.feed(m.Unanswered(began, heard))
 
-    def _replied(self, code: str) -> None:
-        self.feed(m.Replied(shows_life(code)) if self.connection.alive() else m.Left())
+    def _replied(self, reply: Reply) -> None:
+        core = self.connection.core
+        if not self.connection.alive():
+            self.feed(m.Left())
+            return
+        if reply.proxy:
+            self._tell_proxy(reply.proxy)
+        alive = shows_life(reply.code) or core.quiet() < self._keeper.now() - self.state.asked
+        self.feed(m.Replied(alive, reply.waited, core.running))
 
     def _step(self, given: m.LivenessInput) -> Sequence[m.LivenessEffect]:
         self.state, effects = self._machine.step(self.state, given, self._keeper.now())
@@ -130,10 +156,12 @@ class LivenessWatches:
         doubted: the endpoints whose peer was asked whether it is alive and has not answered since (LV-3).
     """
 
-    def __init__(self, policy: PoolPolicy) -> None:
+    def __init__(self, policy: PoolPolicy, target: str) -> None:
         self.watched: dict[int, ConnectionWatch] = {}
         self.doubted: set[str] = set()
         self._machine = m.LivenessMachine(policy.quiet_after, policy.answer_within)
+        self._target = target
+        self._warned = False
 
     def watch(self, keeper: Keeper, number: int, endpoint: str, connection: Any) -> ConnectionWatch | None:
         """Return the watch over a slot's connection, which may be new; None if the slot has none."""
@@ -141,11 +169,17 @@ class LivenessWatches:
         if connection is None or (watch is not None and watch.connection is connection):
             return watch
         self.drop(number)
-        made = ConnectionWatch(keeper, number, endpoint, connection, self._machine, self.doubted)
+        machine, doubted = self._machine, self.doubted
+        made = ConnectionWatch(keeper, number, endpoint, connection, machine, doubted, self._warn_of_proxy)
         self.watched[number] = made
-        if self._machine.quiet_after and hasattr(connection, "timed_out"):  # a script's connection has not
-            connection.timed_out = made.timed_out
+        if self._machine.quiet_after and hasattr(connection, "unanswered"):  # a script's connection has not
+            connection.unanswered = made.unanswered
         return made
+
+    def _warn_of_proxy(self, header: str) -> None:
+        if self._machine.quiet_after and not self._warned:
+            self._warned = True
+            _LOG.warning(_PROXY, self._target, header)
 
     def drop(self, number: int) -> None:
         """Watch a slot's connection no longer; harmless if it is not watched."""

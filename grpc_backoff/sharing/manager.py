@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -67,6 +68,8 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     """
 
     replaced = False
+    _used = -math.inf
+    """When a call last used a connection that has ended."""
 
     def __init__(
         self,
@@ -148,10 +151,10 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         """How many connections were made."""
         return self._state.connections
 
-    def last_asked(self) -> float:
-        """Return when a call last asked for the connection or used it, as far as is known; any thread may call this."""
+    def last_used(self) -> float:
+        """Return when a call last used a connection, as far as is known; any thread may call this."""
         connection = self.connection
-        return self._state.asked if connection is None else max(self._state.asked, connection.last_used())
+        return self._used if connection is None else max(self._used, connection.last_used())
 
     @abstractmethod
     def want(self) -> None:
@@ -254,12 +257,14 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
             return  # already handled
         self.connection = None
         connection.retire()  # no more calls: grpc's core would redial for them
+        used = connection.last_used()
+        self._used = max(self._used, used)
         self.feed(
             m.ConnectionLost(
                 loss.reason,
                 graceful=loss.graceful,
                 served=loss.served,
-                used=connection.last_used(),
+                used=used,
                 busy=self._is_busy,
                 replaced=self.replaced,
             )

@@ -236,6 +236,14 @@ class NewsDesk:
         with self._lock:
             self._seeking.setdefault(pool, set()).add(spot)
 
+    def gives_up(self, pool: Hearer, spot: Hashable) -> None:
+        """Forget that a pool sought this spot, because none of its slots dials there any more. Thread-safe."""
+        with self._lock:
+            sought = self._seeking.get(pool, set())
+            sought.discard(spot)
+            if not sought:
+                self._seeking.pop(pool, None)
+
     def reached(self, pool: Hearer, *spots: Hashable) -> None:
         """Tell the other pools that seek one of these spots, each of them once. Thread-safe."""
         found = list[tuple[Hearer, Hashable]]()

@@ -8,6 +8,7 @@ pool only passes on what its manager says.
 from __future__ import annotations
 
 import itertools
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import replace
@@ -124,9 +125,13 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """The manager of the only slot; None if there are several."""
         self._serving: tuple[tuple[Held[ManagerT], ...], ...] = ()
         self._turns = itertools.count()
-        self.liveness = LivenessWatches(machine.policy)
+        self.liveness = LivenessWatches(machine.policy, setup.target)
         self.healths = HealthWatches(self._policy, machine.policy.health_service, setup.rng)
         self._grows = False
+        self._dozes = False
+        """Whether a slot is idle while others serve, so that the next call has to wake it."""
+        self._asked = -math.inf
+        """When a call last asked for a connection, in seconds on the channel's clock."""
         self._sleeper: Sleeper | None = None
         self._final = False
         self._made_before = 0
@@ -196,14 +201,16 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def want(self) -> None:
         """Ask for a connection; harmless if there already is one, or if one is being made."""
-        if self._state.phase is p.PoolPhase.UNWANTED:
+        only, first = self._only, self._state.phase is p.PoolPhase.UNWANTED
+        if first:
             self._sleeper = NEWS.join(self, self._home(), network=self._machine.policy.watch_network)
+        if first or only is None:
+            self._asked = self._clock.now()
             self.feed(p.Wanted())
-            return
-        only = self._only
-        for manager in [held.manager for held in self._live()] if only is None else (only,):
-            manager.want()
-        self.liveness.call_waits()
+        else:
+            only.want()
+        if not first:
+            self.liveness.call_waits()
 
     def refresh(self, why: str) -> None:
         """Replace every connection (PO-9). May be called from any thread, in any state."""
@@ -304,6 +311,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         if avoid:
             serving = elsewhere(serving, lambda held: held.manager.connection in avoid)
         held = pick(serving, next(self._turns), self._load) if self.picks else serving[0][0]
+        if self._dozes:
+            self._dozes = False
+            self._at_home(self.want)
         if self._grows and self._load(held) >= self._machine.policy.streams_per_connection:
             self._grows = False
             self._full()
@@ -429,9 +439,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             self.liveness.drop(number)
         if state is not State.READY:
             self.healths.drop(number)
-        unused_since = self._clock.now() - self._policy.idle_timeout  # CB-14
-        used = any(held.manager.last_asked() > unused_since for held in self._live())
-        self.feed(p.SlotChanged(number, state, busy=len(self.pending) > 0 or used))
+        used = max(self._asked, self._held[number].manager.last_used())
+        recently = self._clock.now() - used < self._policy.idle_timeout  # CB-14
+        self.feed(p.SlotChanged(number, state, busy=len(self.pending) > 0 or recently))
 
     def hear(self, seat: Seat, event: ConnectionEvent) -> None:
         """Pass on an event of a slot; only the end of the last one is the channel's."""
@@ -491,6 +501,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             case p.CondemnSlot():
                 self.healths.drop(effect.slot)
                 self._condemn(held[effect.slot], effect.why)
+            case p.RestSlot(number):
+                if (connection := held[number].manager.connection) is not None:
+                    self.rest(number, connection)
             case p.CloseSlot():
                 self._close_slot(effect.slot)
             case p.TellSlot():
@@ -515,8 +528,10 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             connection.core.fail(f"the connection was lost: {why}")
 
     def _drained(self) -> None:
+        live = self._state.live
+        self._dozes = len(live) > 1 and any(slot.state is State.IDLE for slot in live)
         if self.picks:
-            most, live = self._machine.policy.max_connections, self._state.live
+            most = self._machine.policy.max_connections
             coming = any(slot.role is Role.COMING for slot in live)
             self._grows = most > 1 and not coming and len(live) < most * len({slot.endpoint for slot in live})
 
@@ -540,6 +555,15 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             self._made_before += held.manager.made
             del self._held[number]
             self._count()
+            self._forget(held.seat)
+
+    def _forget(self, seat: Seat) -> None:
+        """Keep nothing of an endpoint without slots: over the years, a name may have any number of addresses."""
+        kept = [held.seat for held in self._held.values()]
+        if seat.endpoint not in [each.endpoint for each in kept]:
+            self.liveness.doubted.discard(seat.endpoint)
+        if self._spot(seat) not in map(self._spot, kept):
+            NEWS.gives_up(self, self._spot(seat))
 
     def _count(self) -> None:
         held = next(iter(self._held.values())) if len(self._held) == 1 else None
@@ -549,4 +573,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def _timer_fired(self) -> None:
         self._timer = None
-        self.feed(p.PoolTimerFired(self._loads()))
+        draining = [held.manager.draining for held in self._held.values()]
+        used = [held.manager.last_used() for held in self._held.values()]
+        used += [connection.last_used() for connection in draining if connection is not None]
+        self.feed(p.PoolTimerFired(self._loads(), max(self._asked, *used)))

@@ -58,7 +58,9 @@ class PoolSetup:
         policy, place = self.policy, self.place
         pool, addresses = (self.pool, None) if place is None else (place.policy, place.addresses)
         eager = policy.reconnect is Reconnect.EAGER
-        return PoolMachine(self.target, pool, policy.initial_backoff, ChannelKey(), eager, addresses)
+        return PoolMachine(
+            self.target, pool, policy.initial_backoff, ChannelKey(), eager, addresses, policy.idle_timeout
+        )
 
     def dialled(self, endpoint: str) -> tuple[str, Options]:
         """Return the target with which the core dials an endpoint, and the options for it."""

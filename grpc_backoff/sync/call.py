@@ -527,6 +527,8 @@ def leave(connection: CoreConnection, token: object, code: grpc.StatusCode) -> N
     """Remove a call that has ended with this code from its connection."""
     if code is grpc.StatusCode.OK:
         connection.served = True
+        if (hear := connection.hear) is not None:
+            hear()
     else:
         connection.failed(code, token)
     connection.ended(token)

@@ -35,13 +35,15 @@ from grpc_backoff.core.texts import (
     WATCH_METHOD,
     Link,
     is_answer,
+    proxy_header,
+    shows_life,
 )
 from grpc_backoff.sharing.connector import BaseConnector
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
-from grpc_backoff.sharing.gate import Gate
+from grpc_backoff.sharing.gate import Gate, Reply
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.sync.conductor import Conductor
-from grpc_backoff.sync.grpcio import close_channel, core_channel, state_check, unavailable
+from grpc_backoff.sync.grpcio import close_channel, core_channel, noticing_headers, state_check, unavailable
 
 if TYPE_CHECKING:
     from grpc_backoff.pool.health import Answered, Ended
@@ -57,22 +59,26 @@ made their calls by then."""
 class CallTimes(dict[object, float]):
     """The calls in progress on a connection that is watched, with the times when they began (LV-2).
 
-    It has the methods of a set that connections use. `answered` is when a call was last answered.
+    It has the methods of a set that connections use. `heard` is when the peer last showed that it is alive, by an
+    answer or a message.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         super().__init__()
-        self.answered = -math.inf
+        self.heard = -math.inf
         self._now = now
+
+    def hear(self) -> None:
+        """Note that something has arrived from the peer."""
+        self.heard = self._now()
 
     def add(self, token: object) -> None:
         """Add a call that begins now."""
         self[token] = self._now()
 
     def discard(self, token: object) -> None:
-        """Remove a call that was answered; it has been removed before if it was not."""
-        if self.pop(token, None) is not None:
-            self.answered = self._now()
+        """Remove a call; harmless if it has been removed already."""
+        self.pop(token, None)
 
 
 class CoreConnection(Stepper[m.Input, m.Effect], Gate):
@@ -96,8 +102,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         self.now = owner.conductor.now
         self.fail_fast = owner.fail_fast
         self.calls: set[object] | CallTimes = CallTimes(self.now) if owner.times_calls else set()
-        self.timed_out: Callable[[float, float], None] = _ignore
-        """Called on the conductor when a call has reached its deadline: when it began, and when one was answered."""
+        self.unanswered: Callable[[float, float], None] = _ignore
+        """Called on the conductor when this side has ended a call: when it began, and when anything last arrived."""
         self._condemned = ""
         self.used = -math.inf
         self.retired = False
@@ -170,13 +176,14 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
     def failed(self, code: grpc.StatusCode | None, token: object = None) -> None:
         """Record a call's failure; if the connection broke at the same time, look at it at once. Thread-safe."""
         calls = self.calls
+        if type(calls) is CallTimes:
+            if code is not None and shows_life(code.name):
+                calls.hear()
+            elif (began := calls.pop(token, None)) is not None:
+                self._owner.conductor.post(partial(self.unanswered, began, calls.heard))
         if code is not None and is_answer(code.name):
             self.served = True
             return
-        if type(calls) is CallTimes:
-            began = calls.pop(token, None)
-            if began is not None and code is grpc.StatusCode.DEADLINE_EXCEEDED:
-                self._owner.conductor.post(partial(self.timed_out, began, calls.answered))
         if not self.retired and not self.alive():
             self._seen_ended = min(self._seen_ended, self.now())
             self._owner.conductor.post(self.look)
@@ -227,19 +234,32 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         return len(self.calls)
 
     def quiet(self) -> float:
-        """Return for how many seconds no call has ended; infinity if none ever has."""
-        return self.now() - self.used
+        """Return for how many seconds nothing has arrived from the peer; infinity if nothing has, or if unwatched."""
+        return self.now() - self.calls.heard if isinstance(self.calls, CallTimes) else math.inf
 
-    def ask(self, within: float, tell: Callable[[str], object]) -> None:
+    @property
+    def hear(self) -> Callable[[], None] | None:
+        """What notes each message that arrives; None if the peer is not watched."""
+        return self.calls.hear if isinstance(self.calls, CallTimes) else None
+
+    def ask(self, within: float, tell: Callable[[Reply], object]) -> None:
         """Ask whether the peer is alive; see `Gate.ask` (LV-1)."""
         exclude_service(LIVENESS_SERVICE)
         post, self.streamed = self._owner.conductor.post, True
+        began, sent = self.now(), list[float]()
+
+        def ended(call: Any) -> None:
+            waited = sent[0] - began if sent else math.inf
+            metadata = [*(call.initial_metadata() or ()), *(call.trailing_metadata() or ())]
+            post(partial(tell, Reply(call.code().name, waited, proxy_header(metadata))))
+
         try:
-            call = self.channel.unary_unary(LIVENESS_METHOD).future(b"", timeout=within, wait_for_ready=False)
+            ask = noticing_headers(self.channel.unary_unary(LIVENESS_METHOD), lambda: sent.append(self.now()))
+            call = ask.future(b"", timeout=within, wait_for_ready=False)
         except ValueError:  # the channel is closed
-            post(partial(tell, grpc.StatusCode.CANCELLED.name))
+            post(partial(tell, Reply(grpc.StatusCode.CANCELLED.name)))
             return
-        call.add_done_callback(lambda ended: post(partial(tell, ended.code().name)))
+        call.add_done_callback(ended)
 
     def listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> Callable[[], object]:
         """Begin a health Watch; see `Gate.listen` (RO-1)."""

@@ -151,6 +151,27 @@ def running_server_calls(server: Any) -> int:
         return len(state.rpc_states)
 
 
+def noticing_headers(method: Any, sent: Callable[[], object]) -> Any:
+    """Return a unary method of grpcio's that calls `sent` when the headers of a call have been written.
+
+    grpcio starts all operations of a call as one batch. Here, its headers are a batch of their own.
+    """
+    create = method._managed_call  # noqa: SLF001
+
+    def split(*given: Any) -> Any:
+        *before, ((headers, *others),), handle, context, registered = given
+
+        def handled(event: Any) -> Any:
+            if any(each.type() == cygrpc.OperationType.send_initial_metadata for each in event.batch_operations):
+                sent()
+            return handle(event)
+
+        return create(*before, ((headers,), tuple(others)), handled, context, registered)
+
+    method._managed_call = split  # noqa: SLF001
+    return method
+
+
 def read_first(call: Any, received: Callable[[Any], object]) -> None:
     """Let grpcio's thread read the first message of a stream and call `received` with it; with None if there is none.
 

@@ -103,7 +103,9 @@ class MultiCallable(Method):
         return method
 
     def _on(self, connection: CoreConnection) -> Any:
-        return getattr(connection.channel, self.arity)(self._method, *self._signature)
+        hear = connection.hear
+        signature = self._signature if hear is None else self.heard_by(hear)
+        return getattr(connection.channel, self.arity)(self._method, *signature)
 
     def _follow(self, entry: Entry, style: str, request: Any, arguments: Arguments) -> Any:
         """Make a call that runs in the background, on the connection that it has entered."""

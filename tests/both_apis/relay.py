@@ -55,11 +55,19 @@ class Relay:
             with contextlib.suppress(OSError):
                 sink.shutdown(socket.SHUT_RDWR)
 
-    def close(self):
-        for each in [self._listener, *self._sockets]:
+    def cut(self):
+        """End the connections that exist."""
+        sockets, self._sockets = self._sockets, []
+        for each in sockets:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from tests.sync.service import Echo, elsewhere, place, until
 
 CODE = grpc.StatusCode
 FAST = backoff_ms(50, 100)
+TWICE = "hedge: 50ms, attempts: 2"
 
 
 def options(quiet, within=0.5):
@@ -64,7 +65,7 @@ def test_a_dead_peer_under_an_open_stream(ready, log, directions):
         assert between.connections == 2
         assert [event.why for event in log.of(SlotCondemned)] == ["no answer for 0.5 s"]
         asked = log.of(LivenessAsked)
-        assert any(event.why == "no call has ended on it for 0.2 s" for event in asked)
+        assert any(event.why == "nothing has arrived on it for 0.2 s" for event in asked)
         assert asked[-1].why == "it replaces a connection whose peer may be dead", "LV-3"
         assert log.of(LivenessAnswered), "LV-3: the new connection serves after an answer"
         assert "no answer for 0.5 s" in str(log.of(Disconnected)[0].failure)
@@ -183,7 +184,7 @@ def test_a_slow_server(ready, log):
         codes = [channel.begin(timeout=0.1).outcome().code for _ in range(6)]
         assert codes == [CODE.DEADLINE_EXCEEDED] * 6
         log.until(LivenessAnswered)
-        assert {event.why for event in log.of(LivenessAsked)} == {"two calls in a row have reached their deadlines"}
+        assert {event.why for event in log.of(LivenessAsked)} == {"two calls in a row have ended without an answer"}
         assert len(log.of(LivenessAsked)) <= 3
         assert channel.unary(timeout=20) == "a"
         assert len(log.of(AttemptStarted)) == 1
@@ -232,6 +233,129 @@ def test_two_deadlines_with_a_dead_peer(ready, log):
         log.until(SlotCondemned)
         assert channel.unary(timeout=20) == "a"
         assert between.connections == 2
+
+
+def test_calls_that_are_cancelled(ours, ready, log):
+    """LV-2: two calls in a row that this side cancels are a reason to ask, as two that reach their deadlines are."""
+    way = "Unary" if ours.name == "asyncio" else "Unary.future"
+    with relayed() as (_, between), ready(between.target, options(600)) as channel:
+        assert channel.unary(timeout=20) == "a"
+        between.lose()
+
+        def condemned():
+            call = channel.begin(way, ["hang"])
+            time.sleep(0.1)
+            call.cancel()
+            return log.of(SlotCondemned)
+
+        until(condemned)
+        assert channel.unary(timeout=20) == "a"
+
+
+def test_cancelled_calls_show_no_life(ours, ready, log):
+    """LV-1: for `quiet_after`, only what arrives counts: one call after another that is cancelled changes nothing."""
+    way = "Unary" if ours.name == "asyncio" else "Unary.future"
+    with place() as server, ready(server.target, options(60)) as channel:
+        assert channel.unary(timeout=20) == "a"
+        (watch,) = channel.own._pool.liveness.watched.values()
+        heard = time.monotonic() - watch.connection.core.quiet()
+        call = channel.begin(way, ["hang"])
+        assert server.servicer.hanging.wait(20)
+        time.sleep(0.5)
+        call.cancel()
+        until(lambda: watch.connection.core.running == 0)
+        assert time.monotonic() - watch.connection.core.quiet() == pytest.approx(heard, abs=0.2)
+
+
+def test_hedged_calls_past_a_dead_peer(ours, log):
+    """LV-1, LV-2: the copies that lose are cancelled, so the peer that answers none of them is asked."""
+    with relayed() as (_, between), place() as other:
+        target, policy = f"ipv4:{between.target},{other.target}", [("grpc.lb_policy_name", "round_robin")]
+        with ours.channel(target, [*options(0.3), *policy], listeners=[log.hear], retry=TWICE) as channel:
+            channel.ready()
+            until(lambda: len(channel.own._pool.liveness.watched) == 2)
+            between.lose()
+            until(lambda: channel.unary(timeout=20) == "a" and log.of(SlotCondemned))
+            assert log.of(SlotCondemned)[0].endpoint == between.target
+
+
+LIMIT = [("grpc.max_concurrent_streams", 2)]
+
+
+def test_a_question_behind_the_limit_of_streams(ready, log):
+    """LV-1: a peer whose limit of streams keeps the liveness call from being sent is not condemned.
+
+    Two calls are at work, and others wait behind them and reach their deadlines.
+    """
+    with place(options=LIMIT) as server, ready(server.target, options(0.2, 0.3)) as channel:
+        working = [channel.begin(texts=["hang"]) for _ in range(2)]
+        until(lambda: len(server.servicer.hung) == 2)
+        for _ in range(3):
+            queued = [channel.begin(timeout=0.2) for _ in range(2)]
+            assert [call.outcome().code for call in queued] == [CODE.DEADLINE_EXCEEDED] * 2
+        log.until(LivenessAsked, 2)
+        time.sleep(0.4)
+        assert not log.of(SlotCondemned)
+        assert not any(call.done() for call in working)
+        server.servicer.end()
+        assert [call.outcome().code for call in working] == [CODE.OK] * 2
+        assert channel.unary(timeout=20) == "a"
+        assert len(log.of(AttemptStarted)) == 1
+
+
+def test_messages_are_life(ready, log):
+    """LV-1: streams whose messages arrive need no liveness call, and none could be sent."""
+    steady, end = 0.05, time.monotonic() + 1.5
+
+    class Ticking(Echo):
+        def Down(self, request, context):  # noqa: N802
+            while time.monotonic() < end:
+                yield request
+                time.sleep(steady)
+
+    with place(Ticking(), options=LIMIT) as server, ready(server.target, options(0.5, 0.2)) as channel:
+        streams = [channel.begin("Down", timeout=20) for _ in range(2)]
+        outcomes = [stream.outcome() for stream in streams]
+        assert [outcome.code for outcome in outcomes] == [CODE.OK] * 2
+        assert min(len(outcome.texts) for outcome in outcomes) > 10
+        assert not log.of(LivenessAsked)
+
+
+def test_a_dead_peer_below_its_limit_of_streams(ready, log):
+    """LV-1: a peer that can be asked, and is dead, is condemned, although its limit of streams is known to be low."""
+    with (
+        place(options=LIMIT) as server,
+        relay(server.port) as between,
+        ready(between.target, options(0.2)) as channel,
+    ):
+        call = channel.begin(texts=["hang"], timeout=20)
+        assert server.servicer.hanging.wait(20)
+        between.lose()
+        assert call.outcome().code is CODE.UNAVAILABLE
+        assert log.of(SlotCondemned)
+
+
+PROXIED = {
+    "envoy": lambda context: context.send_initial_metadata((("server", "envoy"),)) or b"",
+    "via": lambda context: (
+        context.set_trailing_metadata((("via", "1.1 x"),)) or context.abort(CODE.UNIMPLEMENTED, "no")
+    ),
+}
+
+
+@pytest.mark.parametrize("answer", PROXIED)
+def test_an_answer_through_a_proxy(ready, log, caplog, answer):
+    """LV-1: one warning for each channel says that a proxy answers, or passes the question to any server."""
+    with caplog.at_level("WARNING", "grpc_backoff"), served(check=PROXIED[answer]) as server:
+        with ready(server.target, options(0.1, 5)) as channel:
+            stream = channel.begin("Both", iter(["a", threading.Event()]), timeout=60)
+            assert stream.read() == "a"
+            log.until(LivenessAnswered, 3)
+            stream.cancel()
+        (record,) = [each for each in caplog.records if "proxy" in each.getMessage()]
+        header = "via" if answer == "via" else "server"
+        assert record.getMessage().startswith(f"{server.target}: ")
+        assert f"(header {header})" in record.getMessage()
 
 
 def test_off_by_default(ready, log):

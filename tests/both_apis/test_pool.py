@@ -14,13 +14,15 @@ from itertools import pairwise, repeat
 
 import pytest
 
-from grpc_backoff import AttemptStarted, Closed, Connected, Disconnected
+from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, Disconnected, State
 from grpc_backoff.core.machine import SHUTDOWN
 from grpc_backoff.pool.events import NameResolution, SlotClosed, SlotOpened, SlotRetiring, SlotServing
-from grpc_backoff.pool.machine import Condemned
+from grpc_backoff.pool.machine import Condemned, NameResolved
+from grpc_backoff.sharing.news import NEWS
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close
 from tests.both_apis.api import ThreadedApi, backoff_ms
 from tests.both_apis.log import Log
+from tests.both_apis.relay import relay
 from tests.both_apis.test_restarts import CODE
 from tests.certificates import client_credentials, server_credentials
 from tests.sync.service import Echo, dialled, front, place, until
@@ -158,7 +160,118 @@ def test_the_old_connection_breaks(replacing, log):
     assert {event.slot for event in log.of(AttemptStarted)} == {0, 1}, "the old slot has not dialled again"
 
 
+def test_a_request_during_an_attempt_in_backoff(ours, log):
+    """PO-9, PO-10: a connection whose attempt, in backoff, began before a request to replace it is replaced.
+
+    Its credentials were read before the request. An attempt that begins after it is not.
+    """
+    reading, go_on = threading.Event(), threading.Event()
+
+    def read():
+        if reading.is_set():
+            assert go_on.wait(20)
+        return client_credentials()
+
+    with place(credentials=server_credentials(), up=False) as server:
+        slow = backoff_ms(50, 50, 20_000)
+        with ours.channel(server.target, slow, listeners=[log.hear], credentials=read) as channel:
+            call = channel.begin(wait_for_ready=True, timeout=30)
+            log.until(AttemptFailed)
+            channel.own.refresh_connection()  # no attempt is in flight, or one that fails
+            reading.set()
+            begun = len(log.of(AttemptStarted))
+            log.until(AttemptStarted, begun + 2)  # this one certainly waits
+            server.start()
+            channel.own.refresh_connection()
+            post(ours, channel, go_on.set)  # after the request
+            assert call.outcome().code is CODE.OK
+            assert log.until(SlotOpened).why == "refresh_connection() was called"
+            log.until(SlotRetiring)
+            until(lambda: roles(channel) == ["serving"])
+            assert len(log.of(Connected)) == 2
+            assert len(log.of(SlotOpened)) == 1
+
+
 # round_robin (PO-6).
+
+
+def test_a_good_backend_is_cut_beside_a_bad_one(ready, nowhere):
+    """PO-4: the channel is never in TRANSIENT_FAILURE, so fail-fast calls wait for the good backend's next connection.
+
+    Its slot is IDLE for a moment, and the other one fails.
+    """
+    shown = []
+    with place() as good, relay(good.port) as between:
+        target = f"ipv4:{between.target},{nowhere.target}"
+        with ready(target, [*FAST, *ROUND_ROBIN]) as channel:
+            pool = channel.own._pool
+            show = pool._show
+            pool._show = lambda state: (shown.append(state), show(state))
+            until(lambda: {slot.state for slot in pool.slots()} == {State.READY, State.TRANSIENT_FAILURE})
+            for number in range(3):
+                between.cut()
+                until(lambda number=number: between.connections == 2 + number)
+                until(lambda: pool.state is State.READY)
+                assert channel.unary(timeout=20) == "a"
+    assert State.TRANSIENT_FAILURE not in shown[:-1]
+    assert State.CONNECTING in shown
+
+
+IDLE = [*FAST, *ROUND_ROBIN, ("grpc.client_idle_timeout_ms", 1000)]
+
+
+@pytest.mark.parametrize("used", [3, 1])
+def test_round_robin_becomes_idle(ready, log, used):
+    """CB-14, PO-6: a channel whose slots were used one after the other becomes IDLE, and dials nothing for that.
+
+    So does one with slots that no call has used.
+    """
+    with ExitStack() as stack:
+        servers = [stack.enter_context(place()) for _ in range(3)]
+        channel = stack.enter_context(ready("ipv4:" + ",".join(each.target for each in servers), IDLE))
+        until(lambda: roles(channel) == ["serving"] * 3)
+        for _ in range(used):
+            assert channel.unary(timeout=20, wait_for_ready=True) == "a"
+            time.sleep(0.2)
+        until(lambda: channel.own._pool.state is State.IDLE)
+        assert len(log.of(AttemptStarted)) == 3
+        assert channel.unary(timeout=20) == "a"
+        until(lambda: roles(channel) == ["serving"] * 3)
+        assert len(log.of(AttemptStarted)) == 6
+
+
+def test_a_slot_that_dozes(ready, log):
+    """CB-14, PO-6: the next call of the channel wakes a slot that no call has used within the idle timeout."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(place()) for _ in range(2)]
+        channel = stack.enter_context(ready("ipv4:" + ",".join(each.target for each in servers), IDLE))
+        until(lambda: roles(channel) == ["serving"] * 2)
+        assert channel.unary(timeout=20) == "a"
+        stream = channel.begin("Both", iter(["a", threading.Event()]), timeout=60)
+        assert stream.read() == "a"
+        until(lambda: sorted(roles(channel)) == ["coming", "serving"])
+        time.sleep(0.3)
+        assert len(log.of(AttemptStarted)) == 2
+        assert channel.unary(timeout=20) == "a"
+        until(lambda: roles(channel) == ["serving"] * 2)
+        assert len(log.of(AttemptStarted)) == 3
+        stream.cancel()
+
+
+def test_addresses_that_are_gone_are_forgotten(ours):
+    """LV-4, PO-7: a pool keeps nothing of addresses that it has never reached and that its name no longer has."""
+    with ours.channel("localhost:1", [*FAST, *ROUND_ROBIN]) as channel:
+        pool = channel.own._pool
+        call = channel.begin(wait_for_ready=True, timeout=60)
+        for number in range(2, 30):
+            post(ours, channel, partial(pool.feed, NameResolved((f"127.0.0.1:{number}",))))
+            address = f"127.0.0.1:{number}"
+            until(lambda address=address: address in [slot.endpoint for slot in pool.slots() if slot.last_error])
+            pool.liveness.doubted.add(address)
+        until(lambda: len(pool.slots()) == 1)
+        assert len(NEWS._seeking[pool]) <= 1
+        assert pool.liveness.doubted == {address}
+    assert call.done()
 
 
 @pytest.mark.parametrize("options", [ROUND_ROBIN, IN_CONFIG], ids=["option", "service config"])
@@ -356,7 +469,6 @@ class Dawdling:
     @property
     def _credentials(self):
         self._looked()
-        return None
 
 
 @pytest.mark.parametrize("retry", [None, "retry: 3, delay: 10ms, jitter: none"])

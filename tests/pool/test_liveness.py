@@ -13,7 +13,7 @@ from grpc_backoff.stepping import ArmTimer, CancelTimer
 MACHINE = m.LivenessMachine(0.2, 5.0)
 OFF = m.LivenessMachine(0.0, 5.0)
 OPEN = m.LivenessState(since=100.0, due=100.2)
-INPUTS = [m.CallsCounted(0), m.CallWaits(), m.TimedOut(1.0), m.News("x"), m.Replied(alive=True), m.Left()]
+INPUTS = [m.CallsCounted(0), m.CallWaits(), m.Unanswered(1.0), m.News("x"), m.Replied(alive=True), m.Left()]
 
 
 def asking(machine=MACHINE, now=100.2):
@@ -46,7 +46,7 @@ def test_a_new_connection():
     [
         (m.CallsCounted(1, 0.05), 100.2, [ArmTimer(pytest.approx(100.35))]),
         (m.CallsCounted(0, 0.05), 100.2, [ArmTimer(pytest.approx(100.35))]),
-        (m.CallsCounted(1, math.inf), 100.2, [m.Ask("no call has ended on it for 0.2 s", 5.0)]),
+        (m.CallsCounted(1, math.inf), 100.2, [m.Ask("nothing has arrived on it for 0.2 s", 5.0)]),
         (m.CallsCounted(0, math.inf), 100.2, [m.Shut()]),
         (m.CallsCounted(1, math.inf), 110.3, [m.Ask(m.WOKE, 2.0)]),
         (m.CallsCounted(0, math.inf), 110.3, [m.Shut()]),
@@ -108,8 +108,8 @@ def test_deadlines_in_a_row(calls, asks):
     """LV-2: two calls that reach their deadlines are a reason to ask, if none was answered since the first began."""
     state, effects = OPEN, []
     for began, answered in calls:
-        state, effects = MACHINE.step(state, m.TimedOut(began, answered), 110.0)
-    assert (m.Ask("two calls in a row have reached their deadlines", 5.0) in effects) is asks
+        state, effects = MACHINE.step(state, m.Unanswered(began, answered), 110.0)
+    assert (m.Ask("two calls in a row have ended without an answer", 5.0) in effects) is asks
 
 
 def test_news():

@@ -177,7 +177,17 @@ def test_nothing_to_replace(state):
     """PO-9: without a connection or an attempt, a request changes nothing."""
     driver = Driver().feed(p.Wanted()).feed(p.SlotChanged(0, state)).feed(p.Refresh("moved"))
     assert driver.effects == []
-    assert driver.serve(0).timer == math.inf
+    assert driver.serve(0, 0.01).timer == math.inf
+
+
+@pytest.mark.parametrize("state", [CONNECTING, FAILING])
+@pytest.mark.parametrize("began_before", [True, False])
+def test_a_request_during_an_attempt(state, began_before):
+    """PO-9, PO-10: an attempt in backoff counts, too; one that begins after the request is not replaced."""
+    driver = Driver().feed(p.Wanted()).feed(p.SlotChanged(0, state)).feed(p.Refresh("moved"), 1)
+    driver.feed(p.SlotChanged(0, READY), 5).feed(p.SlotServes(0, 100.5 if began_before else 101.5))
+    assert driver.done(p.OpenSlot) == ([p.OpenSlot(1, "", 0)] if began_before else [])
+    assert driver.timer == math.inf
 
 
 # Condemning (PO-2).
@@ -260,6 +270,16 @@ def test_a_young_connection_to_an_unhealthy_server():
     assert driver.done(p.OpenSlot) == []
     assert (driver.state.state, driver.timer) == (CONNECTING, pytest.approx(100.0 + INITIAL))
     assert driver.wake().done(p.OpenSlot, p.WantSlot) == [p.OpenSlot(1, "", 0), p.WantSlot(1)]
+
+
+def test_a_server_that_serves_again_before_it_may_be_replaced():
+    """RO-1: health that is good again is no cause to replace a connection; a request to replace it (PO-9) still is."""
+    driver = unhealthy(after=0.1).feed(p.HealthChanged(0, ""), 0.1)
+    assert (driver.timer, driver.wake().done(p.OpenSlot)) == (math.inf, [])
+    driver = serving().feed(p.Refresh("moved"), 0.1).feed(p.HealthChanged(0, "NOT_SERVING"))
+    driver.feed(p.HealthChanged(0, "")).wake()
+    assert driver.done(p.OpenSlot) == [p.OpenSlot(1, "", 0)]
+    assert [each.event.why for each in driver.done(Emit)] == ["moved"]
 
 
 def test_flapping_health():
@@ -562,11 +582,54 @@ def test_close():
 
 
 def test_what_is_not_in_the_table():
-    """PO-1: a connection is asked for once; later requests go to the slots."""
-    driver = Driver().feed(p.Wanted())
-    with pytest.raises(IllegalTransition, match="Wanted in phase WANTED"):
-        driver.feed(p.Wanted())
-    assert len(p.pool_transitions()) == 13 + 12 + 12
+    """PO-1: every input is in the table, in every phase; nothing else is one."""
+    with pytest.raises(IllegalTransition, match="str in phase UNWANTED"):
+        Driver().feed("a")
+    assert len(p.pool_transitions()) == 3 * 13
+
+
+# Idleness (CB-14).
+
+
+def test_an_idle_channel_rests():
+    """CB-14: all connections are closed once no call has used any for the idle timeout."""
+    driver = round_robin("a", "b")
+    driver.machine = driver.machine._replace(idle_timeout=10.0)
+    driver.serve(1).serve(2, 3)
+    began = driver.now - 3
+    assert driver.timer == began + 10
+    driver.now, driver.timer = began + 10, math.inf
+    driver.feed(p.PoolTimerFired(used=began + 4))
+    assert (driver.timer, driver.done(p.RestSlot)) == (began + 14, [])
+    driver.now = began + 14
+    driver.feed(p.PoolTimerFired(used=began + 14))
+    assert driver.timer == began + 24, "a call is running"
+    driver.now, driver.timer = began + 24, math.inf
+    driver.feed(p.PoolTimerFired(used=began + 14))
+    assert (driver.timer, driver.done(p.RestSlot)) == (math.inf, [p.RestSlot(1), p.RestSlot(2)])
+    assert driver.lose(1).lose(2).done(p.WantSlot) == []
+    assert driver.serve(1).timer == driver.now + 10, "it is watched again"
+
+
+# What callers see between the effects of a step (PO-4).
+
+
+def test_a_lost_connection_beside_one_that_fails():
+    """PO-4: while the slot of a lost connection is asked to dial, the channel is not in TRANSIENT_FAILURE."""
+    driver = round_robin("a", "b").serve(1).feed(p.SlotChanged(2, FAILING)).lose(1, busy=True)
+    assert driver.effects[:2] == [p.Serving(()), p.Show(CONNECTING)]
+    assert driver.done(p.WantSlot) == [p.WantSlot(1)]
+    assert driver.state.state is CONNECTING
+
+
+def test_all_are_asked_before_one_fails():
+    """PO-4: when all slots are asked for connections, one that is in backoff at once does not hide the others' hope."""
+    driver = Driver(("a", "b"), round_robin=True).feed(p.Wanted())
+    assert driver.done(p.WantSlot) == [p.WantSlot(0), p.WantSlot(1)]
+    assert driver.feed(p.SlotChanged(0, FAILING)).feed(p.SlotFailed(0)).done(FailCalls, p.Show) == []
+    driver.feed(p.SlotChanged(0, IDLE)).feed(p.SlotChanged(1, IDLE)).feed(p.Wanted())
+    assert driver.done(p.Show, p.WantSlot) == [p.Show(CONNECTING), p.WantSlot(0), p.WantSlot(1)]
+    assert driver.feed(p.SlotChanged(1, FAILING)).feed(p.SlotFailed(1)).done(FailCalls, p.Show) == []
 
 
 @pytest.mark.parametrize("kind", [p.SlotChanged, p.SlotServes, p.SlotFailed, p.SlotEnded, p.Condemned])

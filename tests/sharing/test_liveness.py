@@ -8,6 +8,7 @@ import pytest
 
 from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked
 from grpc_backoff.pool.liveness import CallWaits, LivenessMachine, LivenessPhase, News
+from grpc_backoff.sharing.gate import Reply
 from grpc_backoff.sharing.liveness import ConnectionWatch
 
 
@@ -17,6 +18,7 @@ class Keeper:
     def __init__(self):
         self.counts = []  # of calls, when it is asked for the first few times
         self.time, self.calls, self.up, self.done, self.tell, self.timers = 100.0, 0, True, [], None, []
+        self.silence, self.proxies = math.inf, []
 
     def alive(self):
         return self.up
@@ -35,7 +37,7 @@ class Keeper:
     running = property(lambda self: self.counts.pop(0) if self.counts else self.calls)
 
     def quiet(self):
-        return math.inf
+        return self.silence
 
     def hold(self, _connection, *, shut):
         self.done.append("shut" if shut else "open")
@@ -51,7 +53,8 @@ class Keeper:
 
 
 def watch(keeper, *, doubted=False):
-    return ConnectionWatch(keeper, 0, "a", keeper, LivenessMachine(0.2, 5.0), {"a"} if doubted else set())
+    machine, doubtful = LivenessMachine(0.2, 5.0), {"a"} if doubted else set()
+    return ConnectionWatch(keeper, 0, "a", keeper, machine, doubtful, keeper.proxies.append)
 
 
 def look(keeper):
@@ -76,9 +79,47 @@ def test_what_the_answer_shows(code, outcome):
     keeper.calls = 1
     made = watch(keeper)
     look(keeper)
-    keeper.tell(code)
+    keeper.tell(Reply(code))
     assert keeper.done[:2] == [LivenessAsked, outcome]
     assert made.state.answered is (outcome == LivenessAnswered)
+
+
+@pytest.mark.parametrize(
+    ("silence", "waited", "calls", "outcome"),
+    [
+        (math.inf, 0.0, 1, "no answer for 5 s"),
+        (5.0, 0.0, 1, "no answer for 5 s"),
+        (4.9, 0.0, 1, LivenessAnswered),
+        (math.inf, 2.4, 1, "no answer for 5 s"),
+        (math.inf, 2.6, 1, "open"),
+        (math.inf, math.inf, 1, "open"),
+        (math.inf, math.inf, 0, "no answer for 5 s"),
+    ],
+)
+def test_silence(silence, waited, calls, outcome):
+    """LV-1: what arrives after the question is life, and no answer to a question that was sent too late is nothing.
+
+    If no call runs, none can have kept the question from being sent.
+    """
+    keeper = Keeper()
+    keeper.calls = 1
+    watch(keeper)
+    look(keeper)
+    keeper.time += 5.0
+    keeper.silence, keeper.calls = silence, calls
+    keeper.tell(Reply("DEADLINE_EXCEEDED", waited))
+    assert keeper.done[:2] == [LivenessAsked, outcome]
+    assert keeper.proxies == []
+
+
+def test_an_answer_through_a_proxy():
+    """LV-1: a header of a proxy is passed on, whatever the status."""
+    keeper = Keeper()
+    made = watch(keeper)
+    for _ in range(2):
+        made.feed(News("x"))
+        keeper.tell(Reply("UNIMPLEMENTED", proxy="via"))
+    assert keeper.proxies == ["via"] * 2
 
 
 def test_a_connection_that_has_left_ready():
@@ -92,7 +133,7 @@ def test_a_connection_that_has_left_ready():
     made = watch(keeper)
     made.feed(News("x"))
     keeper.up = False
-    keeper.tell("UNAVAILABLE")
+    keeper.tell(Reply("UNAVAILABLE"))
     assert (keeper.done, made.state.phase) == ([LivenessAsked], LivenessPhase.ENDED)
 
 
@@ -104,7 +145,7 @@ def test_a_pause():
     assert (keeper.done, keeper.timers) == (["shut"], []), "nothing is planned without calls"
     made.feed(CallWaits())
     made.feed(CallWaits())
-    keeper.tell("OK")
+    keeper.tell(Reply("OK"))
     assert keeper.done == ["shut", LivenessAsked, LivenessAnswered, "open"]
     assert len(keeper.timers) == 1
 

@@ -131,11 +131,12 @@ class Place:
     On Linux, no other program gets the port in between.
     """
 
-    def __init__(self, servicer=None, credentials=None, threads=32, address=None, handlers=()):
+    def __init__(self, servicer=None, credentials=None, threads=32, address=None, handlers=(), options=()):
         self.servicer = servicer or Echo()
         self.credentials = credentials
         self._threads = threads
         self._handlers = handlers
+        self._options = options
         self._server = None
         self._held = socket.socket()
         if sys.platform == "linux":
@@ -149,7 +150,7 @@ class Place:
 
     def start(self):
         pool = ThreadPoolExecutor(self._threads)
-        self._server = grpc.server(pool)
+        self._server = grpc.server(pool, options=self._options)
         services.add_EchoServicer_to_server(self.servicer, self._server)
         self._server.add_generic_rpc_handlers(self._handlers)
         self.bound = (
