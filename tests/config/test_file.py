@@ -31,6 +31,14 @@ HAS_ITS_OWN = "expected 'none', because decorrelated backoff has its own jitter"
 METADATA_KEY = "a metadata key made up of lower-case letters, digits, '-', '_' and '.'"
 NEVER_STORED = "expected a key that does not hold credentials, because credentials are never stored"
 GROWING = "exponential", "steps"
+INHERITED = (
+    "codes",
+    "timeout",
+    "deadline",
+    "server_delay_jitter",
+    "max_server_delay",
+    "never_ran_only",
+)
 FROM_A_DELAY = "fixed", "linear", "exponential", "decorrelated"
 
 
@@ -463,7 +471,7 @@ def test_origins(config, file):
         "max_delay": "preset standard",
         "jitter": f"file {file}: policies.careful.jitter",
         "max_attempts": f"file {file}: policies.careful.max_attempts",
-        **dict.fromkeys(("codes", "timeout", "deadline", "server_delay_jitter", "max_server_delay"), "preset standard"),
+        **dict.fromkeys(INHERITED, "preset standard"),
     }
 
 
