@@ -132,6 +132,9 @@ class Call(CallShell, grpc.aio.Call):
                 self._settle(CANCELLED)
             case m.Finish(m.Ending.EXHAUSTED):
                 self._settle(self._exhausted(effect))
+            case m.Finish(m.Ending.TIMED_OUT):
+                code, details, initial, trailing, debug, *_ = self._timed_out()
+                self._settle(grpc.aio.AioRpcError(code, initial, trailing, details, debug))
             case m.Finish():
                 self._settle(self._attempt or self._error or CANCELLED)
             case stepping.Emit(event):
@@ -309,6 +312,8 @@ class Call(CallShell, grpc.aio.Call):
             raise asyncio.CancelledError
         if isinstance(self._outcome, CallError):
             raise self._outcome.anew()
+        if isinstance(self._outcome, grpc.aio.AioRpcError):
+            raise grpcio.anew(self._outcome)
         if isinstance(self._outcome, BaseException):
             raise self._outcome.with_traceback(None)
 

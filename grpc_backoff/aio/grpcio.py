@@ -87,6 +87,17 @@ def status_of(call: Any) -> grpc.aio.AioRpcError:
     )
 
 
+def anew(error: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
+    """Return a copy of the error, because a raised error refers to the call that stores it (CB-10)."""
+    return grpc.aio.AioRpcError(
+        error.code(),
+        error.initial_metadata(),
+        error.trailing_metadata(),
+        error.details(),
+        error.debug_error_string(),
+    )
+
+
 def is_stand_in(error: BaseException) -> bool:
     """Return whether this is grpcio's own status for a call whose write failed; it may hide the server's status."""
     return (

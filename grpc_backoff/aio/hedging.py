@@ -60,6 +60,7 @@ class _HedgedCall(Call):
 
     def _copy_failed(self, number: int, error: grpc.aio.AioRpcError) -> None:
         if not self._has_outcome():
+            self._error = error
             self._inputs.append(h.CopyFailed(number, self._failure(error)))
             self._drain()
 
@@ -125,7 +126,7 @@ class _HedgedStream(_HedgedCall, StreamResponse, grpc.aio.UnaryStreamCall[Any, A
         if (
             response is grpc.aio.EOF and not grpcio.core_call(attempt).is_ok()
         ):  # the iterator raises its error only once
-            if attempt.cancelled():
+            if grpcio.is_cancelled_here(attempt):
                 raise asyncio.CancelledError
             raise grpcio.status_of(attempt)
         return response

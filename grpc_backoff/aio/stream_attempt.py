@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.grpcio import is_stand_in, status_of
+from grpc_backoff.aio.grpcio import anew, is_stand_in, status_of
 from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
 
 _ALREADY_FINISHED = "RPC already finished."
@@ -93,7 +93,7 @@ class StreamAttempt(grpc.aio.Call):
             return
         if end.code() is grpc.StatusCode.CANCELLED and not end.debug_error_string():  # not from the server
             raise asyncio.CancelledError
-        raise _anew(end)
+        raise anew(end)
 
     # Requests.
 
@@ -242,14 +242,3 @@ class StreamAttempt(grpc.aio.Call):
     def __repr__(self) -> str:
         """Return the text of grpc's own call."""
         return repr(self.call)
-
-
-def _anew(error: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
-    """Return a copy of the error, because a raised error refers to the attempt that stores it (CB-10)."""
-    return grpc.aio.AioRpcError(
-        error.code(),
-        error.initial_metadata(),
-        error.trailing_metadata(),
-        error.details(),
-        error.debug_error_string(),
-    )

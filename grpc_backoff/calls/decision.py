@@ -36,6 +36,7 @@ class FailedAttempt(NamedTuple):
         oversized: whether a message exceeded a size limit. That is not retried, because the message would be no
             smaller and the server may have executed the call.
         transient: whether the failure is retryable whatever its code, as the end of a subscription's stream is.
+        never_ran: whether no server is said to have executed the call (RT-14).
     """
 
     code: str
@@ -46,6 +47,7 @@ class FailedAttempt(NamedTuple):
     committed: bool = False
     oversized: bool = False
     transient: bool = False
+    never_ran: bool = False
 
 
 @record
@@ -106,7 +108,7 @@ class GiveUp(NamedTuple):
 
 def is_retryable(policy: RetryPolicy, failure: FailedAttempt) -> bool:
     """Return whether the policy retries this failure: for its code, or because the attempt's timeout expired (RT-7)."""
-    if failure.oversized:
+    if failure.oversized or (policy.never_ran_only and not failure.never_ran):
         return False
     own_timeout = failure.own_timeout and failure.code == _TIMED_OUT
     return own_timeout or failure.transient or failure.code in policy.codes

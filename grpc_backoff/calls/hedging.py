@@ -228,12 +228,13 @@ class HedgingMachine:
     def _failed(self, state: HedgedState, given: CopyFailed, now: float, around: m.Surroundings) -> Step:
         copies, failure = state.copies, given.failure
         hint = failure.hint if failure.hint and failure.hint.source is WaitSource.PUSHBACK else None
-        fatal = failure.oversized or not (failure.refused or failure.code in self.hedging.non_fatal_codes)
+        late = m.ran_out(failure, state.end, now)  # RT-7
+        fatal = late or failure.oversized or not (failure.refused or failure.code in self.hedging.non_fatal_codes)
         stopped = hint is not None and hint.delay is None
         if around.tokens is not None and (stopped or not (fatal or failure.refused)):
             around.tokens.failed()
         if fatal:
-            return self._end_as(state, given.copy)
+            return self._end_as(state, given.copy, m.Finish(m.Ending.TIMED_OUT) if late else m.AS_ATTEMPT)
         more = copies.more and not stopped
         copies = copies._replace(live=copies.live - {given.copy}, more=more, failed=given.copy)
         state = state._replace(copies=copies)
@@ -261,9 +262,10 @@ class HedgingMachine:
         succeeded = CallSucceeded(**self._about(state, given.copy, now), took=now - state.began)
         return state, [*effects, Emit(succeeded)]
 
-    def _end_as(self, state: HedgedState, copy: int | None) -> Step:
+    def _end_as(self, state: HedgedState, copy: int | None, end: m.Finish = m.AS_ATTEMPT) -> Step:
         """End the call with one of its copies; with None, as cancelled."""
-        end = m.Finish(m.Ending.CANCELLED) if copy is None else m.AS_ATTEMPT
+        if copy is None:
+            end = m.Finish(m.Ending.CANCELLED)
         return self.ended(state), [Choose(copy), end]
 
     def _cancel(self, state: HedgedState, _given: m.CancelRequested, _now: float, _around: m.Surroundings) -> Step:

@@ -46,8 +46,10 @@ _OK = "OK"
 _CANCELLED = "CANCELLED"
 _TIMED_OUT = "DEADLINE_EXCEEDED"
 _INTERRUPTED = frozenset({"INTERNAL", "UNKNOWN", _TIMED_OUT})
-"""The codes with which proxies and dying servers cut a stream that has worked; before its first message, they are taken
-for the server's answer."""
+"""The codes with which proxies and dying servers cut a stream that has worked; before anything has arrived, they are
+taken for the server's answer."""
+_DOUBTS = 7
+"""After how many streams in a row that delivered only headers these codes are taken for the server's answer, too."""
 STEADY = 30.0
 """How long a stream without a message must have lasted, in seconds, to put the backoff back to its beginning."""
 
@@ -90,6 +92,7 @@ class SubscriptionState(NamedTuple):
         phase: the phase.
         opened: when the last stream was opened; its wait for a connection is part of it.
         opens: how many streams have been opened since the last message.
+        doubts: how many streams in a row have ended with such a code, headers and no message.
         gap_began: when the first stream of the current gap ended.
         why: the code of that end, OK for one without an error; empty outside of a gap.
         progress: the progress through the policy's schedule.
@@ -101,6 +104,7 @@ class SubscriptionState(NamedTuple):
     phase: SubscriptionPhase = SubscriptionPhase.IDLE
     opened: float = 0.0
     opens: int = 0
+    doubts: int = 0
     gap_began: float = 0.0
     why: str = ""
     progress: Progress = Progress()
@@ -131,12 +135,16 @@ class StreamOver(NamedTuple):
         hint: the server hint, if any (RT-3).
         oversized: whether a message exceeded a size limit.
         can_refresh: whether the credentials can be renewed (RT-4).
+        cut: whether the core says that the stream ended without a status from the server.
+        headers: whether response headers with metadata had arrived.
     """
 
     code: str
     hint: ServerHint | None = None
     oversized: bool = False
     can_refresh: bool = False
+    cut: bool = False
+    headers: bool = False
 
 
 @record
@@ -224,7 +232,7 @@ class SubscriptionMachine(NamedTuple):
         if state.why:
             gap = Gap(lasted=now - state.gap_began, opens=state.opens, code=state.why)
             effects.append(Emit(StreamResumed(**self._at(state, now), gap=gap)))
-        state = state._replace(phase=_P.STREAMING, opens=0, why="", progress=Progress())
+        state = state._replace(phase=_P.STREAMING, opens=0, doubts=0, why="", progress=Progress())
         return state, [*effects, Deliver(gap)]
 
     def _message(self, state: SubscriptionState, _given: MessageCame, _now: float, _around: Surroundings) -> Step:
@@ -239,15 +247,19 @@ class SubscriptionMachine(NamedTuple):
         delivered = state.phase is _P.STREAMING
         if not state.why:
             state = state._replace(why=given.code, gap_began=now)
-        if now - state.opened >= STEADY:
-            state = state._replace(progress=Progress())
         code, policy = given.code, self.policy
+        doubtful = code in _INTERRUPTED and given.headers and not (given.cut or delivered)
+        state = state._replace(doubts=state.doubts + 1 if doubtful else 0)
+        if now - state.opened >= STEADY:
+            state = state._replace(progress=Progress(), doubts=0)
+        cut = given.cut or (code in _INTERRUPTED and (delivered or (doubtful and state.doubts < _DOUBTS)))
         failure = FailedAttempt(
             code=code,
             hint=given.hint,
             own_timeout=self.timeout is not None,
             oversized=given.oversized,
-            transient=code in (_OK, _CANCELLED) or (delivered and code in _INTERRUPTED),
+            transient=cut or code in (_OK, _CANCELLED),
+            never_ran=True,  # a policy's `never_ran_only` means calls; to read on repeats nothing
         )
         following = decide(
             policy,

@@ -17,7 +17,18 @@ from grpc_backoff.calls.decision import GiveUp
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.config.hooks import FailedCall
-from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, says_refused, was_refused
+from grpc_backoff.core.texts import (
+    EXPIRED,
+    Link,
+    Report,
+    has_expired,
+    is_oversized,
+    never_left,
+    never_ran,
+    says_refused,
+    was_cut,
+    was_refused,
+)
 from grpc_backoff.record import record
 from grpc_backoff.status import CANCELLED_BY_SERVER
 from grpc_backoff.stepping import Stepper
@@ -192,16 +203,28 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
             says_refused=says_refused(report),
             oversized=is_oversized(report),
             can_refresh=calls.hooks.can_refresh(),
+            cut=was_cut(report) or has_expired(report),
+            never_ran=never_ran(report, (*initial, *trailing)),
         )
+
+    def _timed_out(self) -> Status:
+        """Return the status of an attempt that ran out of time, in whatever way that was reported (RT-7)."""
+        return self._status(self._error)._replace(code=grpc.StatusCode.DEADLINE_EXCEEDED, details=EXPIRED)
+
+    def _last_status(self) -> Status:
+        """Return the status of the last attempt as the machine reads it."""
+        status = self._status(self._error)
+        expired = has_expired(Report(status.code.name, status.details, Link.NONE, metadata=False))
+        return self._timed_out() if expired or status.code.name != self._state.failed else status
 
     def _failed_call(self, effect: m.CallHook) -> FailedCall:
         """Return the hook's argument for the failed attempt."""
-        status, state, request = self._status(self._error), self._state, self._request
+        status, state, request = self._last_status(), self._state, self._request
         failed = self._failed = FailedCall(
             target=self._machine.target,
             method=self._machine.method,
             attempt=state.progress.attempt,
-            code=grpc.StatusCode[state.failed],
+            code=status.code,
             details=status.details,
             trailing_metadata=tuple((key, value) for key, value in status.trailing_metadata or ()),
             took=effect.took,
@@ -213,11 +236,11 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
 
     def _exhausted(self, effect: m.Finish) -> Any:
         """Return the error of a call that gives up: the last attempt's, with an account of all attempts (RT-6)."""
-        status, failed = self._status(self._error), self._failed
+        status, failed = self._last_status(), self._failed
         assert failed is not None, "the hook must run before the call ends"
         by_server = CANCELLED_BY_SERVER if failed.code is grpc.StatusCode.CANCELLED else ""
         details = "; ".join(filter(None, (failed.details, by_server)))
-        exhausted = account_for(status._replace(code=failed.code, details=details), failed, effect.gave_up)
+        exhausted = account_for(status._replace(details=details), failed, effect.gave_up)
         error = self.exhausted_error(**exhausted)
         error.__cause__ = self._error
         return error

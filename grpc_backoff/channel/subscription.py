@@ -23,7 +23,7 @@ from grpc_backoff.channel.call import Status, account_for
 from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.channel.method import Arguments, Method, replaced
 from grpc_backoff.config.hooks import FailedCall
-from grpc_backoff.core.texts import Link, Report, is_oversized
+from grpc_backoff.core.texts import Link, Report, is_oversized, was_cut
 from grpc_backoff.policy.retry import Retry
 from grpc_backoff.record import record
 from grpc_backoff.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Stepper
@@ -172,7 +172,8 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
         trailing, initial = tuple(error.trailing_metadata() or ()), tuple(error.initial_metadata() or ())
         report = Report(code=code, details=details, link=Link.NONE, metadata=bool(initial or trailing))
         hint = read_hint(trailing, initial, self._calls.wall_clock)
-        self.feed(s.StreamOver(code, hint, is_oversized(report), self._calls.hooks.can_refresh()))
+        over = s.StreamOver(code, hint, is_oversized(report), self._calls.hooks.can_refresh())
+        self.feed(over._replace(cut=was_cut(report), headers=bool(initial)))
 
     def _failed_call(self, hook: CallHook) -> FailedCall:
         error, state = self._error, self._state

@@ -207,6 +207,8 @@ def _misfits(policy: RetryPolicy) -> Iterator[str]:
             yield f"{name} = {getattr(policy, name):g} s: a retryPolicy has no such setting"
     if policy.server_delay_jitter:
         yield f"server_delay_jitter = {policy.server_delay_jitter:g} s: gRPC waits exactly as long as the server asks"
+    if policy.never_ran_only:
+        yield "never_ran_only = true: gRPC retries by the code alone, also what a server may have executed"
 
 
 def _misfits_of(backoff: BackoffPolicy) -> Iterator[str]:

@@ -134,6 +134,7 @@ RETRYING = (
     Setting("codes"),
     Setting("server_delay_jitter"),
     Setting("max_server_delay"),
+    Setting("never_ran_only"),
 )
 """All settings for a retry policy, in both files and policy strings (BP-2)."""
 

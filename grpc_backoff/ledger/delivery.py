@@ -24,10 +24,11 @@ from grpc_backoff.aio.channel import Channel
 from grpc_backoff.aio.errors import NoConnectionError
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.calls.machine import NonOkStatus, ran_out
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.target import bare_target
-from grpc_backoff.core.texts import Link, Report, is_oversized, never_left, was_refused
+from grpc_backoff.core.texts import TIMED_OUT, Link, Report, is_oversized, never_left, never_ran, was_cut, was_refused
 from grpc_backoff.ledger import events
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError
 from grpc_backoff.ledger.hooks import LedgerHooks, call_hook, run_hook
@@ -314,7 +315,7 @@ class Delivery:
                 self._window = self._window.closed()
                 await self._release(operation)
                 return
-            await self._failed(operation, policy, error, ran_out=time.monotonic() - began >= timeout)
+            await self._failed(operation, policy, error, took=time.monotonic() - began, limit=timeout)
         else:
             await self._succeeded(operation, policy, response)
         self._window = self._window.grown()
@@ -369,22 +370,24 @@ class Delivery:
         self._report(operation, AttemptReport(*_lease_of(operation), policy))
 
     async def _failed(
-        self, operation: Operation, policy: RetryPolicy, error: grpc.aio.AioRpcError, *, ran_out: bool
+        self, operation: Operation, policy: RetryPolicy, error: grpc.aio.AioRpcError, *, took: float, limit: float
     ) -> None:
-        code = error.code().name
+        code, report = error.code().name, _core_report(error, Link.OPEN)
         trailing, initial = _pairs(error.trailing_metadata()), _pairs(error.initial_metadata())
+        late = ran_out(NonOkStatus(code, cut=was_cut(report)), limit, took)
         failure = FailedAttempt(
-            "DEADLINE_EXCEEDED" if ran_out and code == "CANCELLED" else code,
+            TIMED_OUT if late else code,
             hint=read_hint(trailing, initial, time.time),
-            own_timeout=ran_out,
-            oversized=is_oversized(_core_report(error, Link.OPEN)),
+            own_timeout=took >= limit,
+            oversized=is_oversized(report),
+            never_ran=never_ran(report, (*initial, *trailing)),
         )
         refresh = self._ledger.hooks.refresh_credentials
         renewed = False
         if refresh is not None and code == grpc.StatusCode.UNAUTHENTICATED.name:
             renewed = await self._renew(refresh, operation)
-        report = AttemptReport(*_lease_of(operation), policy, failure, cut(error.details() or ""), renewed)
-        self._report(operation, report._replace(draw=self._ledger.rng.random()))
+        told = AttemptReport(*_lease_of(operation), policy, failure, cut(error.details() or ""), renewed)
+        self._report(operation, told._replace(draw=self._ledger.rng.random()))
 
     async def _renew(self, refresh: Callable[..., Any], operation: Operation) -> bool:
         """Call the hook for new credentials and keep them in memory only (LG-11); return whether it succeeded."""

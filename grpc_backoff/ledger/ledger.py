@@ -27,6 +27,7 @@ from grpc_backoff.calls.server_hint import ServerHint, read_hint
 from grpc_backoff.config.file import Config, read_config, resolve_ledger
 from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE
 from grpc_backoff.config.target import bare_target
+from grpc_backoff.core.texts import Link, Report, is_oversized, never_ran
 from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS, check_process
 from grpc_backoff.ledger.delivery import Delivery, cut, event_of
 from grpc_backoff.ledger.errors import (
@@ -439,12 +440,14 @@ class Ledger(Preparing):
             OptionError: the code or the hint has an invalid value.
         """
         [name] = checks.codes("code", [code.name if isinstance(code, grpc.StatusCode) else code])
-        said = read_hint(trailing_metadata, (), time.time)
+        pairs = tuple(trailing_metadata)
+        said = read_hint(pairs, (), time.time)
         if hint is not None:
             said = ServerHint(checks.pause("hint", hint), WaitSource.RETRY_AFTER)
         operation = await self.get(id)
         policy = self.policy_of_any(operation.policy)
-        failure = FailedAttempt(name, said)
+        report = Report(name, details, Link.OPEN, metadata=bool(pairs))
+        failure = FailedAttempt(name, said, oversized=is_oversized(report), never_ran=never_ran(report, pairs))
         return await self._recorded(
             operation, AttemptReport(operation.id, None, policy, failure, cut(details), draw=self.rng.random())
         )

@@ -83,6 +83,8 @@ def policy_text(policy: RetryPolicy) -> str:
         limit = getattr(policy, name)
         if limit is not None:
             words[name] = _word(limit)
+    if policy.never_ran_only:
+        words["never_ran_only"] = "true"
     return ", ".join(f"{name}: {word}" for name, word in words.items())
 
 

@@ -311,6 +311,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "deadline": limit,
         "server_delay_jitter": pause,
         "max_server_delay": limit,
+        "never_ran_only": flag,
         # Retry budget.
         "max_tokens": max_tokens,
         "token_ratio": token_ratio,

@@ -50,6 +50,7 @@ _RETRYING = {
     "deadline": None,
     "server_delay_jitter": 5.0,
     "max_server_delay": None,
+    "never_ran_only": False,
 }
 """The settings of retries other than the backoff: attempts, retryable codes (RT-2), time limits and limits on server
 hints (RT-3)."""

@@ -38,12 +38,23 @@ class RetryPolicy:
     deadline: float | None = None
     """The time limit for the whole call, including all attempts and waits; None for no limit other than the caller's
     timeout (RT-7)."""
+    never_ran_only: bool = False
+    """Whether only calls that no server is said to have executed are retried, whatever their code (RT-14)."""
 
     def __post_init__(self) -> None:
         """Check the values like those of policy strings and files; OptionError if one is invalid."""
         if not isinstance(self.backoff, BackoffPolicy):
             raise OptionError("RetryPolicy.backoff", self.backoff, "a BackoffPolicy")
-        checks.hold(self, "max_attempts", "codes", "server_delay_jitter", "max_server_delay", "timeout", "deadline")
+        checks.hold(
+            self,
+            "max_attempts",
+            "codes",
+            "server_delay_jitter",
+            "max_server_delay",
+            "timeout",
+            "deadline",
+            "never_ran_only",
+        )
 
     def nominal(self, n: int) -> float:
         """Return the wait before the n-th retry, without jitter, in seconds."""

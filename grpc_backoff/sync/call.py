@@ -261,6 +261,8 @@ class BlockingCall(_SteppedCall):
     def _finish(self, effect: m.Finish) -> None:
         if effect.ending is m.Ending.EXHAUSTED:
             self._error = self._exhausted(effect)
+        elif effect.ending is m.Ending.TIMED_OUT:
+            self._error = InactiveRpcError(call_state(*self._timed_out()[:5]))
         elif effect.ending is m.Ending.CANCELLED:  # by closing the channel, as nothing else cancels it
             self._error = InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, CLOSED_DETAILS, (), ()))
 
@@ -399,6 +401,8 @@ class FutureCall(_SteppedCall):
         attempt = self.attempt
         if effect.ending is m.Ending.EXHAUSTED:
             self._settle(self._exhausted(effect))
+        elif effect.ending is m.Ending.TIMED_OUT:
+            self._settle(attempt, self._timed_out())
         elif effect.ending is m.Ending.CANCELLED:
             self._settle(None)
         elif attempt is None or effect.ending is m.Ending.BROKEN:

@@ -63,6 +63,12 @@ def script(server, *behaviours):
     server.servicer.behaviours[:] = behaviours
 
 
+def answers_then_hangs(requests, context):
+    """Answer once, and then do nothing until the attempt ends."""
+    yield next(requests)
+    yield from hangs(requests, context)
+
+
 def attempts(server):
     return len(server.servicer.got)
 
@@ -353,6 +359,81 @@ def test_one_attempt_that_meets_the_deadline(opened, ours, server, log):
         error = channel.begin(timeout=0.2).outcome().error
         assert (type(error), error.code()) == (ours.error, CODE.DEADLINE_EXCEEDED)
     assert not log.of(CallExhausted)
+
+
+@pytest.mark.parametrize(
+    "retry", ["retry: 5, delay: 1ms", "retry: 0", {"*": QUICK, "echo.v1.Echo": "hedge: 60s, attempts: 2"}]
+)
+def test_the_text_of_a_deadline(opened, server, way, retry):
+    """RT-7: a call with a policy that meets its deadline has the text that a plain unary call has."""
+    with opened(retry) as channel:
+        channel.ready()
+        script(server, hangs)
+        outcome = channel.begin(way, timeout=0.2).outcome()
+    assert (outcome.code, outcome.details) == (CODE.DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+
+def test_the_text_of_a_deadline_after_attempts(opened, server, way):
+    """RT-6, RT-7: so has one that gives up; the account of the attempts follows."""
+    with opened("retry: 1, delay: 1ms, timeout: 200ms") as channel:
+        channel.ready()
+        script(server, hangs, hangs)
+        outcome = channel.begin(way, timeout=60).outcome()
+    assert outcome.code is CODE.DEADLINE_EXCEEDED
+    assert outcome.details.startswith("Deadline Exceeded; gave up: no attempts are left (2 attempts in ")
+
+
+def test_a_stream_that_meets_its_deadline_later(opened, server, ours):
+    """RT-7, RT-8: a committed stream that meets its deadline has that text, too."""
+    with opened("retry: 5, delay: 1ms") as channel:
+        channel.ready()
+        script(server, answers_then_hangs)
+        call = channel.begin("Down", timeout=0.5)
+        assert call.read() == "a"
+        outcome = call.outcome()
+    assert (type(outcome.error), outcome.code) == (
+        ours.error if ours.name == "asyncio" else type(outcome.error),
+        CODE.DEADLINE_EXCEEDED,
+    )
+    assert outcome.details == "Deadline Exceeded"
+
+
+TOO_LARGE = [
+    (CODE.RESOURCE_EXHAUSTED, "grpc: received message larger than max (5266822 vs. 4194304)"),
+    (CODE.RESOURCE_EXHAUSTED, "gRPC message exceeds maximum size 4194304: 5242886"),
+    (CODE.OUT_OF_RANGE, "Error, decoded message length too large: found 5117681 bytes, the limit is: 4194304 bytes"),
+]
+
+
+@pytest.mark.parametrize(("code", "details"), TOO_LARGE)
+def test_a_message_that_is_too_large_for_another_stack(opened, server, way, log, code, details):
+    """RT-2: a message that is too large for a server in another language is sent once."""
+    with opened("retry: 3, delay: 1ms, codes: RESOURCE_EXHAUSTED OUT_OF_RANGE") as channel:
+        script(server, *[fails(code=code, details=details)] * 4)
+        outcome = channel.begin(way).outcome()
+    assert (outcome.code, outcome.details) == (code, details)
+    assert attempts(server) == 1
+    assert not log.of(CallRetried)
+
+
+def test_only_what_never_ran(ours, opened, server, way):
+    """RT-14: with `never_ran_only`, a text of a proxy that has not passed the call on is retried, and no other."""
+    with opened("retry: 3, delay: 1ms, never_ran_only: true") as channel:
+        script(server, fails(details="no healthy upstream"), fails(details="upstream request timeout"))
+        outcome = channel.begin(way).outcome()
+        assert (outcome.code, outcome.details) == (CODE.UNAVAILABLE, "upstream request timeout")
+        assert attempts(server) == 2
+    with opened(None) as channel:
+        script(server, fails(details="no healthy upstream"))
+        assert channel.begin(way).outcome().code is CODE.UNAVAILABLE, "nothing is retried without a policy"
+        assert attempts(server) == 1
+
+
+def test_what_had_no_connection_never_ran(ours, way, nowhere):
+    """RT-14: a call without a connection never ran, so it is retried."""
+    with ours.channel(nowhere.target, retry="retry: 3, delay: 10ms, never_ran_only: true") as channel:
+        error = channel.begin(way).outcome().error
+    assert (error.code(), error.attempts) == (CODE.UNAVAILABLE, 4)
 
 
 def test_waiting_for_a_server(ours, nowhere, log):

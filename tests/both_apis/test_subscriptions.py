@@ -21,8 +21,10 @@ from grpc_backoff import (
     StreamEnded,
     StreamResumed,
 )
+from tests.both_apis.tries import Tries, echo
+from tests.both_apis.wire import Streams, cut
 from tests.echo import Message
-from tests.sync.service import Echo, place, until
+from tests.sync.service import Echo, front, place, until
 
 QUICK = "delay: 1ms, jitter: none"
 CODE = grpc.StatusCode
@@ -164,6 +166,72 @@ def test_permanent(reading, code):
         assert (caught.value.code(), caught.value.details()) == (code, "as told")
         assert not isinstance(caught.value, RetriesExhaustedError)
         assert reader.next() == "end"
+
+
+@pytest.fixture
+def following_wire(ours):
+    """A function that yields a reader of a subscription to a server with these answers, and the server."""
+
+    @contextlib.contextmanager
+    def opens(*answers, **how):
+        streams = Streams(*answers)
+        with front(streams) as server, ours.channel(server.target) as channel:
+            reader = Reader(channel, resume=None, request=Message(count=7), **how)
+            try:
+                yield reader, streams
+            finally:
+                reader.close()
+
+    return opens
+
+
+CUTS = {
+    "reset before headers": 2,
+    "reset": cut(2),
+    "reset with headers": cut(2, headers=[("server", "envoy")]),
+    "reset without an error": cut(0),
+    "cancelled": cut(8),
+    "shed": cut(11),
+    "inadequate security": cut(12),
+    "ended on DATA": cut("data"),
+    "ended without a status": cut("trailers"),
+}
+
+
+@pytest.mark.parametrize("answer", CUTS.values(), ids=CUTS)
+def test_cut(following_wire, answer):
+    """SB-2: a stream that is cut before its first message is opened again, however a proxy cuts it."""
+    with following_wire(answer, answer) as (reader, streams):
+        assert reader.numbers(1) == [7]
+    assert len(streams.visits) == 3
+
+
+def test_cut_again_and_again(following_wire):
+    """SB-2, SB-4: streams that are cut again and again without a message count for the policy's limit."""
+    with following_wire(*[cut(2)] * 9, policy=f"retry: 2, {QUICK}") as (reader, streams):
+        with pytest.raises(RetriesExhaustedError, match="no attempts are left") as caught:
+            reader.next()
+        assert caught.value.code() is CODE.INTERNAL
+    assert len(streams.visits) == 3
+
+
+def fails_after_headers(_requests, context):
+    """Send headers, and a status later: if they arrive together, `grpc.aio` may lose the headers."""
+    context.send_initial_metadata((("a", "b"),))
+    time.sleep(0.1)
+    context.abort(CODE.INTERNAL, "boom")
+
+
+def test_headers(reading):
+    """SB-2: a server that fails after its headers has delivered something; that it always does so is its answer."""
+    service = Tries(*[fails_after_headers] * 6, echo, *[fails_after_headers] * 9)
+    with reading(service, resume=None, request=Message(count=7)) as reader:
+        assert reader.numbers(1) == [7]
+        with pytest.raises(grpc.RpcError) as caught:
+            reader.next()
+        assert (caught.value.code(), caught.value.details()) == (CODE.INTERNAL, "boom")
+        assert not isinstance(caught.value, RetriesExhaustedError)
+    assert len(service.metadata) == 7 + 7
 
 
 def test_limit(reading, log):

@@ -38,7 +38,8 @@ async def _pump(reader, writer):
 class Streams:
     """An HTTP/2 server that handles each stream with the next of a test's answers, and echoes once these have run out.
 
-    An answer is the HTTP/2 error code with which to reset the stream, or the text of a status UNAVAILABLE; None echoes.
+    An answer is the HTTP/2 error code with which to reset the stream, the text of a status UNAVAILABLE, or a function
+    of the connection, the stream and the request's body; None echoes.
 
     Attributes:
         previous: for each stream, the value of `grpc-previous-rpc-attempts`; None for a first attempt.
@@ -71,7 +72,9 @@ class Streams:
 
     def _answer(self, wire, stream, body):
         answer = self.answers.pop(0) if self.answers else None
-        if isinstance(answer, int):
+        if callable(answer):
+            answer(wire, stream, body)
+        elif isinstance(answer, int):
             wire.reset_stream(stream, answer)
         elif answer is not None:
             wire.send_headers(stream, [*_OK, ("grpc-status", "14"), ("grpc-message", answer)], end_stream=True)
@@ -79,3 +82,23 @@ class Streams:
             wire.send_headers(stream, _OK)
             wire.send_data(stream, body)
             wire.send_headers(stream, [("grpc-status", "0")], end_stream=True)
+
+
+def cut(error=2, *, headers=(), messages=0):
+    """Return an answer of headers and messages that is then cut: reset with this HTTP/2 error, or ended on DATA.
+
+    With "data", the stream ends on a DATA frame; with "trailers", on trailers without a status.
+    """
+
+    def answer(wire, stream, body):
+        wire.send_headers(stream, [*_OK, *headers])
+        for _ in range(messages):
+            wire.send_data(stream, body)
+        if error == "data":
+            wire.send_data(stream, b"", end_stream=True)
+        elif error == "trailers":
+            wire.send_headers(stream, [("last", "1")], end_stream=True)
+        else:
+            wire.reset_stream(stream, error)
+
+    return answer

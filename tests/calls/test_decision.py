@@ -493,7 +493,7 @@ def test_every_call(policy, failures, given, seed):
 @given(policy=retry_policies, progress=progresses, delay=st.floats(0, 86_400), seed=st.integers())
 def test_sequence_begins_anew(policy, progress, delay, seed):
     """RT-3: after a pushback has been waited out, the policy's sequence starts over from its first wait."""
-    policy = replace(policy, max_attempts=None, codes=frozenset({"UNAVAILABLE"}))
+    policy = replace(policy, max_attempts=None, codes=frozenset({"UNAVAILABLE"}), never_ran_only=False)
 
     pushed = decided(says(ServerHint(delay, WaitSource.PUSHBACK)), progress, policy)
     after = decided(BUSY, pushed.progress, policy, rng=random.Random(seed))

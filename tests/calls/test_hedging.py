@@ -169,6 +169,18 @@ STORIES = {
     "HG-3: a failure while a copy begins sends no other": story(1, "wake", failed(1), copies=2, finish=None),
     "HG-3: a fatal failure ends the call": story(2, failed(1, "INTERNAL"), chosen=[1], finish=m.AS_ATTEMPT),
     "HG-3: and so does a message over the size limit": story(2, failed(1, oversized=True), chosen=[1]),
+    "HG-6: a copy that is cut at the deadline ends the call there": story(
+        2,
+        0.5,
+        failed(1, "INTERNAL", cut=True),
+        policy={"timeout": 0.5},
+        chosen=[1],
+        finish=m.Finish(m.Ending.TIMED_OUT),
+    ),
+    "HG-6: also one with a non-fatal status": story(
+        2, 0.5, failed(1), policy={"timeout": 0.5}, chosen=[1], finish=m.Finish(m.Ending.TIMED_OUT)
+    ),
+    "HG-6: but not before": story(2, failed(1, "INTERNAL", cut=True), policy={"timeout": 0.5}, finish=m.AS_ATTEMPT),
     "HG-3: every failure is fatal without such codes": story(1, failed(1), policy={"non_fatal_codes": []}, chosen=[1]),
     "HG-3: but not a GOAWAY": story(1, failed(1, refused=True), policy={"non_fatal_codes": []}, copies=2, chosen=[]),
     "HG-3: the call goes on with one copy": story(3, failed(3), failed(1), finish=None),

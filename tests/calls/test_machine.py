@@ -15,7 +15,7 @@ from grpc_backoff.calls.machine import CallPhase, Ending, Hook
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.budget import RetryBudget
-from tests.calls.driving import BEGAN, CALL_ID, METHOD, TARGET, Run, play, policy_of
+from tests.calls.driving import BEGAN, CALL_ID, METHOD, RETRYABLE, TARGET, Run, play, policy_of
 from tests.policy.values import Always
 
 POLICY = policy_of()
@@ -577,6 +577,35 @@ def test_credentials_that_come_too_late(after):
     assert run.wake()[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.DEADLINE))
 
 
+NEVER_RAN = policy_of(timeout=1.0, never_ran_only=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "how", "again"),
+    [
+        ("UNAVAILABLE", {}, False),
+        ("UNAVAILABLE", {"says_refused": True}, False),
+        ("UNAVAILABLE", {"never_ran": True}, True),
+        ("RESOURCE_EXHAUSTED", {"never_ran": True}, True),
+        ("ABORTED", {"never_ran": True}, False),  # not one of its codes
+        ("DEADLINE_EXCEEDED", {"after": 1.0}, False),  # its own time limit
+    ],
+)
+def test_only_what_never_ran(code, how, again):
+    """RT-14: with `never_ran_only`, only a failure that no server is said to have executed is retried."""
+    run = running(NEVER_RAN, timeout=60.0)
+    run.fail(code, **how)
+    assert run.codes == ([code] if again else [])
+
+
+def test_what_never_had_a_connection_never_ran():
+    """RT-14: an attempt that ended while it waited for a connection never ran, so it is retried."""
+    run = Run(NEVER_RAN, timeout=60.0)
+    run.feed(m.NotConnected())
+    run.wake()
+    assert run.codes == ["DEADLINE_EXCEEDED"]
+
+
 # Conflicts (RT-5), and giving up (RT-6).
 
 
@@ -682,11 +711,22 @@ def test_time_for_each_attempt(timeout, seconds, own):
     assert (run.begun[0][1], run.state.own_timeout) == (seconds, own)
 
 
-@pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "CANCELLED"])
-def test_an_attempt_that_takes_too_long(code):
-    """RT-7: an attempt that exceeds its timeout is retried as DEADLINE_EXCEEDED, even if the server cancelled it."""
-    run = running(OWN_TIME, timeout=60.0)
-    run.fail(code, after=1.0)
+TOO_LATE = [
+    ("DEADLINE_EXCEEDED", {}),
+    ("CANCELLED", {}),
+    ("UNAVAILABLE", {}),
+    ("INTERNAL", {"cut": True}),
+    ("UNKNOWN", {"cut": True}),
+]
+"""How the core, a server or a proxy ends a call whose time is up."""
+
+
+@pytest.mark.parametrize(("code", "how"), TOO_LATE)
+@pytest.mark.parametrize("codes", [RETRYABLE, {"ABORTED"}])
+def test_an_attempt_that_takes_too_long(code, how, codes):
+    """RT-7: an attempt that exceeds its timeout is retried as DEADLINE_EXCEEDED, whoever ended it."""
+    run = running(policy_of(timeout=1.0, codes=codes), timeout=60.0)
+    run.fail(code, after=1.0, **how)
     assert run.codes == ["DEADLINE_EXCEEDED"]
     run.wake()
     assert run.begun[-1][:2] == (BEGAN + 1.5, 1.0)
@@ -702,14 +742,45 @@ def test_a_call_whose_every_attempt_takes_too_long():
     assert run.feed(m.HookDone())[-1] == m.Finish(Ending.EXHAUSTED, GiveUp(Reason.ATTEMPTS))
 
 
-@pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "CANCELLED"])
-def test_a_later_attempt_that_meets_the_deadline(code):
-    """RT-6, RT-7: a call gives up if a later attempt exceeds the deadline, even if the server cancelled it."""
+@pytest.mark.parametrize(
+    ("code", "how", "after"),
+    [
+        ("INTERNAL", {"cut": True}, 0.99),  # in the attempt's time
+        ("INTERNAL", {}, 1.0),  # the server's own answer, which was seen late
+        ("INVALID_ARGUMENT", {}, 1.0),
+    ],
+)
+def test_an_attempt_that_was_answered(code, how, after):
+    """RT-2, RT-7: what is cut in the attempt's time, and the server's own answer, are not its time limit."""
+    run = running(OWN_TIME, timeout=60.0)
+    assert run.fail(code, after=after, **how) == OVER
+    assert run.state.failed == code
+
+
+@pytest.mark.parametrize(("code", "how"), [*TOO_LATE[1:], ("DEADLINE_EXCEEDED", {"cut": True})])
+@pytest.mark.parametrize("closing", [False, True])
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_call_that_meets_its_deadline(code, how, closing, committed):
+    """RT-7: a call that ends at its deadline says so, in whatever way a server or a proxy ended it."""
+    run = running(timeout=5.0)
+    run.around.closing = closing
+    if committed:
+        run.feed(m.Committed())
+    after = 4.996 if "cut" in how else 5.0  # a proxy's timer may fire a little earlier
+    assert run.fail(code, after=after, **how) == [m.CancelTimer(), m.Finish(Ending.TIMED_OUT)]
+    assert running(timeout=5.0).fail("DEADLINE_EXCEEDED", after=5.0) == OVER, "the server's own, or plain's text"
+    assert running(None, repeatable=True, timeout=5.0).fail(code, after=5.0, **how) == OVER, "grpcio's own call"
+
+
+@pytest.mark.parametrize(("code", "how"), TOO_LATE)
+def test_a_later_attempt_that_meets_the_deadline(code, how):
+    """RT-6, RT-7: a call gives up if a later attempt exceeds the deadline, whoever ended it."""
     run = running(timeout=5.0)
     run.retry()
-    told, *_, hook = run.fail(code, after=4.5)
+    early = 0.004 if "cut" in how else 0.0
+    told, *_, hook = run.fail(code, after=4.5 - early, **how)
     assert (told.event.code, told.event.reason) == ("DEADLINE_EXCEEDED", Reason.DEADLINE)
-    assert hook == m.CallHook(Hook.EXHAUSTED, 5.0, Reason.DEADLINE)
+    assert hook == m.CallHook(Hook.EXHAUSTED, pytest.approx(5.0 - early), Reason.DEADLINE)
 
 
 @pytest.mark.parametrize("reach", [sleeping, refreshing_again], ids=["a retry", "RT-4: a hook after the wait"])

@@ -142,6 +142,59 @@ def test_ends(code, opening, later):
         assert run.effects[-1] == s.FinishSubscription(Ending.FAILED)
 
 
+@pytest.mark.parametrize("code", ["INTERNAL", "UNKNOWN", "CANCELLED", "RESOURCE_EXHAUSTED", "PERMISSION_DENIED"])
+@pytest.mark.parametrize("run", [lambda: Run(s.Asked()), streaming], ids=["opening", "later"])
+def test_cut(run, code):
+    """SB-2: a stream of which the core says that it was cut is opened again, with or without a message."""
+    assert run().over(code, cut=True).phase is AGAIN
+
+
+def test_cut_again_and_again():
+    """SB-2 to SB-4: streams that are cut without a message wait longer and longer, and count for the policy's limit."""
+    run, waits = Run(s.Asked()), []
+    for _ in range(20):
+        waits.append(run.over("INTERNAL", cut=True, headers=True).wait())
+        run.wake()
+    assert waits == [0.5, 1.0, *[2.0] * 18]
+    run = Run(s.Asked(), max_attempts=2).over("INTERNAL", cut=True).wake().over("INTERNAL", cut=True)
+    assert run.events[-1].reason is Reason.ATTEMPTS
+
+
+@pytest.mark.parametrize("code", ["INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED"])
+def test_headers(code):
+    """SB-2: headers count as delivered, until seven streams in a row have ended so; then it is the server's answer."""
+    run = Run(s.Asked())
+    for _ in range(6):
+        assert run.over(code, headers=True).phase is AGAIN
+        run.wake()
+    assert run.over(code, headers=True).effects[-1] == s.FinishSubscription(Ending.FAILED)
+    assert len(run.opens) == 7
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda run: run.feed(s.MessageCame()),
+        lambda run: run.over("UNAVAILABLE").wake(),
+        lambda run: run.over("INTERNAL", cut=True).wake(),
+        lambda run: run.over("INTERNAL", headers=True, after=s.STEADY).wake(),
+    ],
+    ids=["a message", "an outage", "a cut", "a quiet stream"],
+)
+def test_headers_in_a_row(between):
+    """SB-2: a message, another end and a stream that lasted begin the row of such ends anew."""
+    run = Run(s.Asked())
+    for _ in range(6):
+        run.over("INTERNAL", headers=True).wake()
+    between(run)
+    assert run.over("INTERNAL", headers=True).phase is AGAIN
+
+
+def test_never_ran_only():
+    """SB-2, RT-14: `never_ran_only` is for calls; reading on executes nothing again."""
+    assert streaming(never_ran_only=True).over().phase is AGAIN
+
+
 def test_other_ends():
     """SB-2: a deadline of the stream's own, `ends="stop"`, messages that are too large, and a closing channel."""
     assert Run(s.Asked(), timeout=5.0).over("DEADLINE_EXCEEDED").phase is AGAIN

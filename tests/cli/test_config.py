@@ -101,6 +101,7 @@ def test_check_says_what_holds_and_why(file):
         "deadline": (None, "preset standard"),
         "server_delay_jitter": (5.0, "preset standard"),
         "max_server_delay": (None, "preset standard"),
+        "never_ran_only": (False, "preset standard"),
     }
     assert values(document, 'methods."shop.Orders"')["max_attempts"] == (
         3,

@@ -33,6 +33,14 @@ NEVER_STORED = (
     "expected a key that does not hold credentials, which are never stored; the channel that delivers can send them"
 )
 GROWING = "exponential", "steps"
+INHERITED = (
+    "codes",
+    "timeout",
+    "deadline",
+    "server_delay_jitter",
+    "max_server_delay",
+    "never_ran_only",
+)
 FROM_A_DELAY = "fixed", "linear", "exponential", "decorrelated"
 
 
@@ -469,7 +477,7 @@ def test_origins(config, file):
         "max_delay": "preset standard",
         "jitter": f"file {file}: policies.careful.jitter",
         "max_attempts": f"file {file}: policies.careful.max_attempts",
-        **dict.fromkeys(("codes", "timeout", "deadline", "server_delay_jitter", "max_server_delay"), "preset standard"),
+        **dict.fromkeys(INHERITED, "preset standard"),
     }
 
 

@@ -76,6 +76,7 @@ LIMITS = [
     ("server_delay_jitter: 0", {"server_delay_jitter": 0.0}),
     ("server_delay_jitter: 250ms", {"server_delay_jitter": 0.25}),
     ("max_server_delay: 1.5m", {"max_server_delay": 90.0}),
+    ("codes: UNAVAILABLE, never_ran_only: true", {"codes": frozenset({"UNAVAILABLE"}), "never_ran_only": True}),
     ("timeout: 5s, deadline: 20, retry: 2", {"timeout": 5.0, "deadline": 20.0, "max_attempts": 3}),
 ]
 

@@ -107,6 +107,10 @@ MISFITS = [
     ({"timeout": 2.5}, NO_SETTING.format("timeout = 2.5")),
     ({"deadline": 30.0}, NO_SETTING.format("deadline = 30")),
     ({"max_server_delay": 60.0}, NO_SETTING.format("max_server_delay = 60")),
+    (
+        {"never_ran_only": True},
+        "never_ran_only = true: gRPC retries by the code alone, also what a server may have executed",
+    ),
     ({"server_delay_jitter": 5.0}, "server_delay_jitter = 5 s: gRPC waits exactly as long as the server asks"),
 ]
 

@@ -181,6 +181,7 @@ WRONG = {
     "deadline": (-1, lambda wrong: replace(STANDARD, deadline=wrong), None),
     "server_delay_jitter": (-1, lambda wrong: replace(STANDARD, server_delay_jitter=wrong), None),
     "max_server_delay": (-1, lambda wrong: replace(STANDARD, max_server_delay=wrong), None),
+    "never_ran_only": (2, lambda wrong: replace(STANDARD, never_ran_only=wrong), None),
     "min_connect_timeout": (-1, lambda wrong: replace(CONNECT, min_connect_timeout=wrong), None),
     "jitter_first": (2, lambda wrong: replace(CONNECT, jitter_first=wrong), None),
     "stable_after": (-1, lambda wrong: replace(CONNECT, stable_after=wrong), None),

@@ -173,6 +173,7 @@ def test_effective():
         Effective("max_server_delay", None, "preset contention"),
         Effective("timeout", None, "preset contention"),
         Effective("deadline", 30.0, "preset contention"),
+        Effective("never_ran_only", False, "preset contention"),
     )
 
 

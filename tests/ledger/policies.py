@@ -47,6 +47,7 @@ def policies(draw):
         max_server_delay=draw(st.none() | TIMES),
         timeout=draw(st.none() | TIMES),
         deadline=draw(st.none() | TIMES),
+        never_ran_only=draw(st.booleans()),
     )
 
 

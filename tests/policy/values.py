@@ -56,6 +56,7 @@ retry_policies = st.builds(
     deadline=st.none() | times,
     server_delay_jitter=st.just(0.0) | times,
     max_server_delay=st.none() | times,
+    never_ran_only=st.booleans(),
 )
 
 
