@@ -9,8 +9,8 @@ import sys
 import psutil
 import pytest
 
-from tests.interop_suite.servers import processes
 from tests.interop_suite.servers.processes import GRPCIO, HERE, SERVERS, Server, running
+from tests.proxies import process as processes
 
 PYTHON = (sys.executable, "-c")
 
@@ -46,9 +46,10 @@ async def test_nothing_outlives_its_input(server, tmp_path):
     """IO-4: a program and its child processes end when its standard input ends, as it does with the tests."""
     if server.missing and not os.environ.get("GRPC_BACKOFF_REQUIRE_PEERS"):
         pytest.skip(f"{server.missing} is missing")
-    async with running(server, tmp_path, upstream=1) as process:
-        whole = [process.process, *psutil.Process(process.process.pid).children(recursive=True)]
-        process.process.stdin.close()
+    async with running(server, tmp_path, upstream=1) as up:
+        process = up.process
+        whole = [process, *psutil.Process(process.pid).children(recursive=True)]
+        process.stdin.close()
         async with asyncio.timeout(10):
-            while process.process.poll() is None or any(each.is_running() for each in whole[1:]):
+            while process.poll() is None or any(each.is_running() for each in whole[1:]):
                 await asyncio.sleep(0.05)

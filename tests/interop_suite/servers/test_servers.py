@@ -30,7 +30,7 @@ from tests.interop_suite.servers.checks import (
     ended_by_deadline,
     reset_by_proxy,
 )
-from tests.interop_suite.servers.processes import GRPCIO, SERVERS, running
+from tests.interop_suite.servers.processes import AGED, GRPCIO, SERVERS, running
 from tests.interop_suite.servers.traffic import PATIENCE, Traffic
 
 pytestmark = pytest.mark.timeout(180)  # two of the slowest starts and the calls in between
@@ -70,13 +70,14 @@ def see(tmp_path, record_property):
     `happen` is awaited with the running server and the one behind it, and returns when the server was gone and back.
     """
 
-    async def see(server, happen, *, deadline=3.0, patience=PATIENCE, options=(), max_age_ms=None):
+    async def see(server, happen, *, deadline=3.0, patience=PATIENCE, options=(), max_age_ms=None, settings=None):
         if server.missing and not peers_required():
             pytest.skip(f"{server.missing} is missing")
         async with contextlib.AsyncExitStack() as stack:
             behind = await stack.enter_async_context(running(GRPCIO, tmp_path)) if server.proxy else None
             upstream = behind.port if behind else None
-            front = await stack.enter_async_context(running(server, tmp_path, upstream=upstream, max_age_ms=max_age_ms))
+            how = {"upstream": upstream, "max_age_ms": max_age_ms, "settings": settings}
+            front = await stack.enter_async_context(running(server, tmp_path, **how))
             seen = await call_while(server, front, behind, happen, deadline, patience, [*BACKOFF, *options])
             record_property("versions", [await each.version() for each in (front, behind) if each])
         record_property("calls", len(seen.calls))
@@ -169,7 +170,7 @@ async def test_aged(server, see):
         await asyncio.sleep(5.0)
         return now(), now()
 
-    seen = await see(server, happen, max_age_ms=round(1000 * AGE))
+    seen = await see(server, happen, max_age_ms=round(1000 * AGE), settings=AGED.get(server.name))
     check_always(seen, connections=1 + math.floor((seen.over - seen.began) / (0.9 * AGE - TERMS.tolerance)))
     check_none_failed(seen)
 
