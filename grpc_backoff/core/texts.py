@@ -118,6 +118,8 @@ _PROXIES = ("envoy", "istio-envoy", "nginx", "openresty", "caddy", "apache", "ng
 
 # Failed calls.
 
+TIMED_OUT = "DEADLINE_EXCEEDED"
+"""The code of a call that has reached its deadline."""
 _RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
 _NO_ANSWER = {_UNAVAILABLE, "CANCELLED", "DEADLINE_EXCEEDED"}
 """The status codes with which a call can end without an answer from the server."""
