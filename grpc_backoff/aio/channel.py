@@ -50,8 +50,9 @@ def _chance() -> Random:
 
 
 _channels: WeakSet[Channel] = WeakSet()
-_inherited: list[Channel] = []
-"""A parent's open channels. They are kept, because freeing their core channels would involve the core."""
+_inherited: list[object] = []
+"""A parent's open channels, with their core channels and tasks. They are kept, because freeing them would involve the
+core."""
 
 
 class Channel(BaseChannel, grpc.aio.Channel):
@@ -241,6 +242,8 @@ class Channel(BaseChannel, grpc.aio.Channel):
         """Return the channel's state; with `try_to_connect`, ask for a connection if there is none."""
         if not is_here(self.loop):
             return self._get_state_elsewhere(try_to_connect)
+        if try_to_connect and not self.closing:
+            refuse_inherited(self.target, self._generation)
         self._pool.look()
         state = self._share.state
         if try_to_connect and not self.closing:
@@ -270,6 +273,13 @@ class Channel(BaseChannel, grpc.aio.Channel):
             await self.wait_for_state_change(state)
             state = self.get_state(try_to_connect=True)
 
+    def leave_alone(self) -> None:
+        """Leave the connections to the process that made them; the calls that wait for this one's loop end (FK-1)."""
+        self._pool.leave_alone()
+        if not self.loop.is_running() and not self.loop.is_closed():  # so the child may run it
+            self._calls.close()
+            self._pending.cancel()
+
     def refuse_elsewhere(self) -> None:
         """Raise WrongLoopError on a loop other than the channel's, or ForkError in the child of a fork."""
         refuse_inherited(self.target, self._generation)
@@ -285,6 +295,9 @@ def _inherit() -> CoreUse:
     """Leave the parent's channels untouched in the child of a fork (FK-1)."""
     found = [channel for channel in _channels if not channel.closing]
     _inherited.extend(found)
+    _inherited.extend([connection.leave_alone() for connection in core.connections])
+    for channel in found:
+        channel.leave_alone()
     _channels.clear()
     return CoreUse(asyncio=bool(found))
 

@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from typing import Any
+from weakref import WeakSet
 
 import grpc
 import grpc.aio
@@ -48,6 +49,9 @@ from grpc_backoff.stepping import Stepper
 
 exclude_service(EXPLAIN_SERVICE)
 
+connections: WeakSet[CoreConnection] = WeakSet()
+"""Every dial and every connection of this process."""
+
 
 class CoreConnection(Stepper[m.Input, m.Effect]):
     """One dial of a C-core channel, and the connection that it makes."""
@@ -72,6 +76,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self._dialled: asyncio.Future[None] = loop.create_future()
         self._lost: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
+        connections.add(self)
         self.core.check(True)
         self._state, effects = owner.machine.begin(
             loop.time(), limit, last_life=owner.last_life, after_failure=owner.after_failure
@@ -166,6 +171,12 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self._closing = True
         self.feed(m.Abandon())
         await self.core.close(grace)
+
+    def leave_alone(self) -> object:
+        """Do not touch the core any more, because it belongs to another process; return what to keep (FK-1)."""
+        self._cancel_timer()
+        self._state = self._state._replace(phase=m.DialPhase.CLOSED)
+        return self.core.leave_alone()
 
     # Driving the machine.
 

@@ -19,6 +19,7 @@ from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.connector import ConnectError, Connector
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.connection.machine import Machine
+from grpc_backoff.pool import machine as p
 from grpc_backoff.sharing.manager import Audience
 from grpc_backoff.sharing.news import Ticking
 from grpc_backoff.sharing.pool import Held, Seat, SteppedPool
@@ -177,6 +178,14 @@ class ConnectionPool(SteppedPool[Manager]):
             await asyncio.gather(*(connector.close(grace) for connector in connectors), *self._tasks)
         for manager in managers:
             await manager.closed()
+
+    def leave_alone(self) -> None:
+        """Do nothing any more, without a word, because the connections belong to another process (FK-1)."""
+        self._cancel_timer()
+        self._state = self._state._replace(phase=p.PoolPhase.CLOSED)
+        self._serving = ()
+        for held in self._held.values():
+            held.manager.leave_alone()
 
     def _connectors(self) -> list[Any]:
         return list({id(held.connector): held.connector for held in self._held.values()}.values())
