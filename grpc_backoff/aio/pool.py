@@ -172,10 +172,12 @@ class ConnectionPool(SteppedPool[Manager]):
     async def close_connections(self, grace: float | None) -> None:
         """Give all calls up to `grace` seconds to finish and close every connection of a closed pool."""
         connectors, managers = self._connectors(), [held.manager for held in self._held.values()]
-        if len(connectors) == 1 and not self._tasks:  # the usual case; a task would take turns of the loop
+        if len(connectors) == 1:  # the usual case; a task would take turns of the loop
             await connectors[0].close(grace)
         else:
-            await asyncio.gather(*(connector.close(grace) for connector in connectors), *self._tasks)
+            await asyncio.gather(*(connector.close(grace) for connector in connectors))
+        if self._tasks:
+            await asyncio.wait(self._tasks)  # which, unlike `gather`, does not cancel them
         for manager in managers:
             await manager.closed()
 

@@ -1,7 +1,8 @@
 """A program that forks between two runs of a loop: `forking_on_loop.py PHASE TARGET`.
 
-The phase is that of its asyncio channel. The child goes on with the parent's own loop. It uses the inherited channel and then a new one. The program prints the
-outcomes and the child's exit code, and then checks that the parent's channel still works.
+The phase is that of its asyncio channel. The child goes on with the parent's own loop: it uses the inherited channel,
+and then a new one. The program prints the outcomes and the exit code of the child, and then checks that the channel
+still works in the parent.
 """
 
 from __future__ import annotations
