@@ -52,6 +52,10 @@ class Calls(CallEnvironment):
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def has(self, task: asyncio.Task[Any] | None) -> bool:
+        """Return whether `closed` waits for this task."""
+        return task in self._tasks or task in self.hooks.tasks
+
     def close(self) -> None:
         """Make no further attempts: calls between two attempts end, and running hooks are cancelled."""
         super().close()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import warnings
 from collections.abc import Sequence
+from contextvars import Context
 from functools import cache
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
@@ -50,8 +51,9 @@ def _chance() -> Random:
 
 
 _channels: WeakSet[Channel] = WeakSet()
-_inherited: list[Channel] = []
-"""A parent's open channels. They are kept, because freeing their core channels would involve the core."""
+_inherited: list[object] = []
+"""A parent's open channels, with their core channels and tasks. They are kept, because freeing them would involve the
+core."""
 
 
 class Channel(BaseChannel, grpc.aio.Channel):
@@ -126,6 +128,8 @@ class Channel(BaseChannel, grpc.aio.Channel):
             loop=loop,
             rng=rng,
         )
+        self._rest: asyncio.Task[None] | None = None
+        """Closes what is left to close after `close` was cancelled."""
         self.closing = False
         _channels.add(self)
         if self._source is not None:
@@ -174,12 +178,16 @@ class Channel(BaseChannel, grpc.aio.Channel):
         """Close the channel. Calls still running or pending after `grace` seconds are cancelled (CB-10).
 
         This also works on an event loop other than the channel's. If the channel's own loop is not running, no call can
-        end there, so there is no grace period.
+        end there, so there is no grace period. If this is cancelled, the grace period ends, and what is left to close is
+        closed in the background; closing again waits for that.
 
         Raises:
             ValueError: `grace` is negative.
         """
         if self.closing:
+            rest = self._rest
+            if rest is not None and is_here(self.loop) and not self._calls.has(asyncio.current_task()):
+                await asyncio.shield(rest)
             return
         if grace is not None and grace < 0:
             raise ValueError(f"grace must be non-negative, got {grace}.")
@@ -194,26 +202,33 @@ class Channel(BaseChannel, grpc.aio.Channel):
             self._source.close()
         end = self._clock.now() + (grace or 0.0)
         self._calls.close()
-        if not grace and self._interceptor_channel.is_open:
-            await self._interceptor_channel.close(
-                None
-            )  # first, so that interceptors that have not started find it closed
         try:
+            if (
+                not grace and self._interceptor_channel.is_open
+            ):  # first: interceptors that have not begun find it closed
+                await self._interceptor_channel.close(None)
             if grace:
                 await self._pending.emptied(grace)
         finally:
             self._share.leave()
             self._pending.cancel()
-            left = max(0.0, end - self._clock.now()) or None
-            if self._interceptor_channel.is_open:
-                await asyncio.gather(self._interceptor_channel.close(left), self._share.end_calls(left))
-            else:
-                await self._share.end_calls(left)
-            await self._calls.closed()
-            # Release the poller in the loop's next turn: by then, a program with one channel per request has created
-            # its next channel, which needs the poller too.
-            self.loop.call_soon(lambda _kept: None, self._polling)
-            self._polling = None
+            try:
+                await self._finish(max(0.0, end - self._clock.now()) or None)
+            except asyncio.CancelledError:
+                self._rest = self.loop.create_task(self._finish(None), context=Context())
+                raise
+
+    async def _finish(self, grace: float | None) -> None:
+        """End the calls and close what the channel has; harmless if part of it has been done."""
+        if self._interceptor_channel.is_open:
+            await asyncio.gather(self._interceptor_channel.close(grace), self._share.end_calls(grace))
+        else:
+            await self._share.end_calls(grace)
+        await self._calls.closed()
+        # Release the poller in the loop's next turn: by then, a program with one channel per request has created its
+        # next channel, which needs the poller too.
+        self.loop.call_soon(lambda _kept: None, self._polling)
+        self._polling = None
 
     async def _close_elsewhere(self, grace: float | None) -> None:
         if await ended_at_home(self.loop, self.close(grace)):
@@ -223,6 +238,10 @@ class Channel(BaseChannel, grpc.aio.Channel):
             self._calls.close()
             self._share.leave()
             self._pending.cancel()
+        self._rest = asyncio.get_running_loop().create_task(self._finish_elsewhere(), context=Context())
+        await asyncio.shield(self._rest)  # nothing can be made up for on the channel's own loop
+
+    async def _finish_elsewhere(self) -> None:
         await self._interceptor_channel.close(None)
         with contextlib.suppress(RuntimeError, ValueError):  # tasks of a stopped loop cannot be awaited
             await self._share.end_calls(None)
@@ -241,6 +260,8 @@ class Channel(BaseChannel, grpc.aio.Channel):
         """Return the channel's state; with `try_to_connect`, ask for a connection if there is none."""
         if not is_here(self.loop):
             return self._get_state_elsewhere(try_to_connect)
+        if try_to_connect and not self.closing:
+            refuse_inherited(self.target, self._generation)
         self._pool.look()
         state = self._share.state
         if try_to_connect and not self.closing:
@@ -270,6 +291,13 @@ class Channel(BaseChannel, grpc.aio.Channel):
             await self.wait_for_state_change(state)
             state = self.get_state(try_to_connect=True)
 
+    def leave_alone(self) -> None:
+        """Leave the connections to the process that made them; the calls that wait for this one's loop end (FK-1)."""
+        self._pool.leave_alone()
+        if not self.loop.is_running() and not self.loop.is_closed():  # so the child may run it
+            self._calls.close()
+            self._pending.cancel()
+
     def refuse_elsewhere(self) -> None:
         """Raise WrongLoopError on a loop other than the channel's, or ForkError in the child of a fork."""
         refuse_inherited(self.target, self._generation)
@@ -285,6 +313,9 @@ def _inherit() -> CoreUse:
     """Leave the parent's channels untouched in the child of a fork (FK-1)."""
     found = [channel for channel in _channels if not channel.closing]
     _inherited.extend(found)
+    _inherited.extend([connection.leave_alone() for connection in core.connections])
+    for channel in found:
+        channel.leave_alone()
     _channels.clear()
     return CoreUse(asyncio=bool(found))
 

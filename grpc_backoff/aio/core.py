@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from typing import Any
+from weakref import WeakSet
 
 import grpc
 import grpc.aio
@@ -48,6 +49,9 @@ from grpc_backoff.stepping import Stepper
 
 exclude_service(EXPLAIN_SERVICE)
 
+connections: WeakSet[CoreConnection] = WeakSet()
+"""Every dial and every connection of this process."""
+
 
 class CoreConnection(Stepper[m.Input, m.Effect]):
     """One dial of a C-core channel, and the connection that it makes."""
@@ -71,6 +75,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self._dialled: asyncio.Future[None] = loop.create_future()
         self._lost: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
+        connections.add(self)
         self.core.check(True)
         self._state, effects = owner.machine.begin(
             loop.time(), limit, last_life=owner.last_life, after_failure=owner.after_failure
@@ -163,7 +168,17 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         """Give the calls up to `grace` seconds to finish, then close the channel."""
         self._closing = True
         self.feed(m.Abandon())
-        await self.core.close(grace)
+        try:
+            await self.core.close(grace)
+        except asyncio.CancelledError:
+            self._owner.spawn(self.core.close())  # each await of a cancelled scope of anyio is cancelled
+            raise
+
+    def leave_alone(self) -> object:
+        """Do not touch the core any more, because it belongs to another process; return what to keep (FK-1)."""
+        self._cancel_timer()
+        self._state = self._state._replace(phase=m.DialPhase.CLOSED)
+        return self.core.leave_alone()
 
     # Driving the machine.
 
@@ -294,11 +309,13 @@ class CoreConnector(BaseConnector[CoreConnection]):
 
     async def close(self, grace: float | None) -> None:
         """Give all calls up to `grace` seconds to finish, then close every channel."""
-        connections, self.open = self.open, set()
-        if len(connections) == 1 and not self._tasks:  # the usual case; a task would take turns of the loop
-            await connections.pop().close(grace)
+        connections = tuple(self.open)  # each stays there until its own closing has begun
+        if len(connections) == 1:  # the usual case; a task would take turns of the loop
+            await connections[0].close(grace)
         else:
-            await asyncio.gather(*(connection.close(grace) for connection in connections), *self._tasks)
+            await asyncio.gather(*(connection.close(grace) for connection in connections))
+        if self._tasks:
+            await asyncio.wait(self._tasks)  # which, unlike `gather`, does not cancel them
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
         """Give one channel's calls up to `grace` seconds to finish, then cancel them; connections stay open (SH-7)."""

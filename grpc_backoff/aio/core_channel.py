@@ -20,6 +20,8 @@ from grpc_backoff.channel.grpcio import exclude_service
 from grpc_backoff.core.texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
 from grpc_backoff.sharing.gate import Gate, Reply
 
+_SHUTDOWN = 4
+"""SHUTDOWN, as the integer that grpcio's core uses."""
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
 
@@ -29,6 +31,29 @@ _POLL, _POLLS = 0.01, 25
 
 def _ignore() -> None:
     pass
+
+
+def _shut_down(_try_to_connect: bool) -> int:
+    return _SHUTDOWN
+
+
+def _refuse(*_: object, **_named: object) -> Any:
+    raise grpc.aio.UsageError("the channel was created before a fork")
+
+
+class _NoChannel:
+    """Stands for a channel of the parent's in the child of a fork."""
+
+    def unary_unary(self, _method: str) -> Callable[..., Any]:
+        return _refuse
+
+    unary_stream = unary_unary
+
+    async def wait_for_state_change(self, _state: object) -> None:
+        _refuse()
+
+    async def close(self) -> None:
+        """Do nothing."""
 
 
 class CoreChannel(Gate):
@@ -196,6 +221,15 @@ class CoreChannel(Gate):
         if asked == self._asked:
             self._watched = None
             self._changed()
+
+    def leave_alone(self) -> object:
+        """Accept no calls and do not touch the core any more: it belongs to another process; return what to keep."""
+        kept = self.channel, self._tasks, self.calls()
+        self.retired, self.held, self.last_state = True, None, _SHUTDOWN
+        self.check = _shut_down
+        self.channel, self._tasks, self.owners = _NoChannel(), set(), {}  # type: ignore[assignment]
+        self.running, self._drained, self._changed = 0, _ignore, _ignore
+        return kept
 
     async def close(self, grace: float | None = None) -> None:
         """Give the calls up to `grace` seconds to finish, then close the channel; nothing of it stays in the core.

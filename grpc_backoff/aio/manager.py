@@ -104,6 +104,12 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         for task in self._tasks:
             task.cancel()
 
+    def leave_alone(self) -> None:
+        """Do nothing any more, without a word, because the connection belongs to another process (FK-1)."""
+        self._cancel_timer()
+        self._state = self._state._replace(phase=m.Phase.CLOSED)
+        self.connection = self.draining = None
+
     async def closed(self) -> None:
         """Wait until the tasks cancelled by `close` have ended."""
         running = [task for task in self._tasks if not task.done()]

@@ -169,8 +169,7 @@ class MultiCallable(Sender):
         """
         channel, given, policy = self._channel, arguments.wait_for_ready, self._policy
         if not forwarded:
-            if _get_running_loop() is not self._loop:
-                channel.refuse_elsewhere()
+            channel.refuse_elsewhere()  # a fork's child may run on a copy of the loop
             if channel._interceptor_channel.always or getattr(channel, self._interceptors):
                 return self._make_intercepted(request, arguments)
         wait_for_ready = bool(self._config.wait_for_ready if given is None else given)

@@ -19,6 +19,7 @@ from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.connector import ConnectError, Connector
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.connection.machine import Machine
+from grpc_backoff.pool import machine as p
 from grpc_backoff.sharing.manager import Audience
 from grpc_backoff.sharing.news import Ticking
 from grpc_backoff.sharing.pool import Held, Seat, SteppedPool
@@ -171,12 +172,22 @@ class ConnectionPool(SteppedPool[Manager]):
     async def close_connections(self, grace: float | None) -> None:
         """Give all calls up to `grace` seconds to finish and close every connection of a closed pool."""
         connectors, managers = self._connectors(), [held.manager for held in self._held.values()]
-        if len(connectors) == 1 and not self._tasks:  # the usual case; a task would take turns of the loop
+        if len(connectors) == 1:  # the usual case; a task would take turns of the loop
             await connectors[0].close(grace)
         else:
-            await asyncio.gather(*(connector.close(grace) for connector in connectors), *self._tasks)
+            await asyncio.gather(*(connector.close(grace) for connector in connectors))
+        if self._tasks:
+            await asyncio.wait(self._tasks)  # which, unlike `gather`, does not cancel them
         for manager in managers:
             await manager.closed()
+
+    def leave_alone(self) -> None:
+        """Do nothing any more, without a word, because the connections belong to another process (FK-1)."""
+        self._cancel_timer()
+        self._state = self._state._replace(phase=p.PoolPhase.CLOSED)
+        self._serving = ()
+        for held in self._held.values():
+            held.manager.leave_alone()
 
     def _connectors(self) -> list[Any]:
         return list({id(held.connector): held.connector for held in self._held.values()}.values())

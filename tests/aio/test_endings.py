@@ -13,7 +13,7 @@ import pytest
 from grpc_backoff import CallRetried, RetryHooks, aio
 from tests.aio.retry_service import CODE, HANG, OK, RetryService, Say, peer, peer_of
 from tests.aio.test_channel import settle
-from tests.aio.trying import failing, finish, is_cancelled
+from tests.aio.trying import failing, finish, is_cancelled, until
 from tests.echo import EchoStub, Message
 
 __all__ = ["peer"]
@@ -275,3 +275,31 @@ async def test_close_that_is_cancelled(others):
             while not service.cancelled:
                 await asyncio.sleep(0.01)
         assert channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+
+
+@pytest.mark.parametrize("grace", [None, 30], ids=["at once", "with grace"])
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("others", [0, 1])
+async def test_close_in_a_cancelled_scope(peer, slots, grace, others):
+    """CB-10: if each await of `close` is cancelled, as in a cancelled scope of anyio, everything still ends."""
+    peer.service.scripts["a"] = [HANG] * 3
+    options = [("grpc_backoff.max_connections", slots), ("grpc_backoff.streams_per_connection", 1)]
+    channel, *rest = [aio.insecure_channel(peer.target, options) for _ in range(1 + others)]
+    calls = []
+    for count in range(1, 4):
+        calls.append(EchoStub(channel).Unary(Message(text="a"), timeout=60))
+        await peer.service.until(count)
+        await until(lambda: all(slot.state.name == "READY" for slot in channel.connection_status().connections))
+    assert len(channel.connection_status().connections) == slots
+    closing = asyncio.ensure_future(channel.close(grace))
+    await asyncio.sleep(0)
+    while not closing.done():
+        closing.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait_for(channel.close(), 20)
+    assert [call.done() for call in calls] == [True] * 3
+    assert [await call.code() for call in calls] == [CODE.CANCELLED] * 3
+    await until(lambda: peer.service.cancelled == 3)
+    for other in rest:
+        await other.close()
+    await until(lambda: not [task for task in asyncio.all_tasks() if "/grpc_backoff/" in repr(task)])

@@ -16,6 +16,7 @@ from tests.echo import serving
 from tests.sync.test_forks import needs_forks, run
 
 PROGRAM = Path(__file__).parent / "forking.py"
+ON_LOOP = Path(__file__).parent / "forking_on_loop.py"
 
 
 @needs_forks
@@ -43,3 +44,15 @@ async def test_what_is_refused_with_fork_support(monkeypatch):
         with pytest.raises(ForkError, match="asyncio channels open"):
             make("127.0.0.1:1", *credentials)
     grpc_backoff.insecure_channel("127.0.0.1:1").close()
+
+
+@needs_forks
+@pytest.mark.parametrize(("phase", "up"), [("ready", True), ("backoff", False)])
+async def test_children_on_the_same_loop(phase, up):
+    """FK-1: a child that goes on with the parent's own loop gets ForkError too, and nothing of the parent's dials."""
+    async with serving() as port:
+        target = f"127.0.0.1:{port if up else 1}"
+        done = await asyncio.to_thread(run, "0", ON_LOOP, phase, target)
+    said, _, child = done.stdout.partition("|")
+    waited = [] if up else ["ended"]
+    assert (ast.literal_eval(said.strip()), int(child)) == (["ForkError"] * 6 + waited + ["ForkError"], 0)
