@@ -15,6 +15,7 @@ import grpc.aio
 
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.finished import fail_call, release_core
+from grpc_backoff.aio.loops import close_with
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.channel.grpcio import exclude_service
 from grpc_backoff.core.texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
@@ -103,6 +104,7 @@ class CoreChannel(Gate):
         self._asked = 0
         """How many watches were asked for; only the latest one calls `changed`."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._notices: set[asyncio.Future[Any]] = set()
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
         """Record a call that was just made on this channel, and its owner.
@@ -204,18 +206,34 @@ class CoreChannel(Gate):
         """Call `changed` when the core has left this state, instead of one that was passed before."""
         if self._watched == state:
             return
+        if not self._asked:
+            close_with(self._loop, self)
         self._watched = state
         self._asked += 1
         if self.shown() != state:
             # There is nothing to wait for. A channel without a valid target would never notify, even when it is closed.
             self._loop.call_soon(self._tell, self._asked, context=Context())
             return
-        self._spawn(self._leave(state, self._asked))
+        self._leave(state, self._asked)
 
-    async def _leave(self, state: int, asked: int) -> None:
-        with contextlib.suppress(grpc.aio.UsageError):  # the channel was closed before this task started
-            await self.channel.wait_for_state_change(grpcio.STATES[state])
-        self._tell(asked)
+    def _leave(self, state: int, asked: int) -> None:
+        """Wait until the core has left this state, without a task: a loop that ends cancels all tasks, but not the core."""
+        watch: Any = self.channel.wait_for_state_change(grpcio.STATES[state])
+        self._advance(watch, asked)
+
+    def _advance(self, watch: Any, asked: int) -> None:
+        try:
+            notice: asyncio.Future[Any] = watch.send(None)
+        except (StopIteration, grpc.aio.UsageError):  # the core has left it, or the channel was closed
+            self._loop.call_soon(self._tell, asked, context=Context())
+            return
+        notice._asyncio_future_blocking = False  # what a task does with a future that it waits for
+        self._notices.add(notice)
+        notice.add_done_callback(lambda _: self._noticed(notice, watch, asked), context=Context())
+
+    def _noticed(self, notice: asyncio.Future[Any], watch: Any, asked: int) -> None:
+        self._notices.discard(notice)
+        self._advance(watch, asked)
 
     def _tell(self, asked: int) -> None:
         if asked == self._asked:
@@ -249,8 +267,13 @@ class CoreChannel(Gate):
                     call.cancel()
             if self.owners:
                 await _release_all([call for call, _ in self.calls()])
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=_LAST_NOTICE)
+            if self._tasks or self._notices:
+                await asyncio.wait([*self._tasks, *self._notices], timeout=_LAST_NOTICE)
+
+    async def close_at_last(self) -> None:
+        """Close the channel because its event loop ends, so that the core reports nothing to the loop after that."""
+        await self.close()
+        self.last_state = grpcio.SHUTDOWN_NUMBER
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
         """Give one owner's calls up to `grace` seconds to finish, then cancel them; the channel stays open."""

@@ -26,6 +26,7 @@ STATES = tuple(grpc.ChannelConnectivity)
 GrpcioChannel: Any = constructors.Channel
 """grpcio's own class of channels, which `install` replaces in its module."""
 
+SHUTDOWN_NUMBER: int = grpc.ChannelConnectivity.SHUTDOWN.value[0]
 READY_NUMBER: int = grpc.ChannelConnectivity.READY.value[0]
 """READY, as the integer that grpcio's core uses."""
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import suppress
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary, WeakSet
 
 from grpc_backoff.base_errors import WrongLoopError
 
@@ -49,6 +51,38 @@ def refuse_elsewhere(home: asyncio.AbstractEventLoop, target: str) -> None:
             "inside the coroutine that uses it, not before asyncio.run(), and create one for each loop; or submit the "
             "call to the channel's loop with asyncio.run_coroutine_threadsafe()."
         )
+
+
+class Closing(Protocol):
+    """What is closed with its event loop at the latest."""
+
+    async def close_at_last(self) -> None:
+        """Close, while the loop still runs."""
+        ...
+
+
+_open: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[WeakSet[Closing], AsyncGenerator[None, None]]] = WeakKeyDictionary()
+
+
+def close_with(loop: asyncio.AbstractEventLoop, closing: Closing) -> None:
+    """Have something closed before the running loop ends, as far as the loop ends like that of `asyncio.run`.
+
+    What a program forgets to close would otherwise report to a closed loop: grpcio then shows a traceback on the next.
+    """
+    known = _open.get(loop)
+    if known is None:
+        things: WeakSet[Closing] = WeakSet()
+        known = _open[loop] = things, _close_at_last(things)
+        with suppress(StopIteration):  # begun here, an asynchronous generator is the loop's to finish
+            known[1].asend(None).send(None)
+    known[0].add(closing)
+
+
+async def _close_at_last(things: WeakSet[Closing]) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        await asyncio.gather(*(each.close_at_last() for each in tuple(things)), return_exceptions=True)
 
 
 def raise_soon(error: BaseException, loop: asyncio.AbstractEventLoop) -> None:

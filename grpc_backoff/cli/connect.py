@@ -23,7 +23,7 @@ from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import View, printable
 from grpc_backoff.config.arguments import Listener
-from grpc_backoff.config.target import DEFAULT_PORT, names_no_port
+from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, refuse_nowhere
 from grpc_backoff.connection.events import AttemptFailed, Connected, ConnectionEvent, ConnectionStatus, Failure
 
 if TYPE_CHECKING:
@@ -216,6 +216,7 @@ def _open(target: str, trust: Trust | None, options: Sequence[tuple[str, Any]], 
 
     options = [*options, _EAGER]
     try:
+        refuse_nowhere(target)
         if trust is None:
             return aio.insecure_channel(target, options, listeners=[listener])
         return aio.secure_channel(target, grpc.ssl_channel_credentials(**trust), options, listeners=[listener])

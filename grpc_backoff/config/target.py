@@ -36,8 +36,10 @@ _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4_PLACE = rf"{_OCTET}(?:\.{_OCTET}){{3}}:[1-9][0-9]{{0,4}}"
 """Matches an IPv4 address with a port, written as the core itself writes it."""
 _OTHER_SCHEMES = {"unix", "unix-abstract", "vsock", "ipv4", "ipv6", "xds", "google-c2p", "google-c2p-experimental"}
-_NOWHERE = {"", "dns:", "dns:/", "dns:///"}
-"""The targets without a host. A channel accepts them, as grpc's does, but can never connect."""
+_NO_HOST = r"(?is)\s*|dns:(?://[^/]*/|/)?\s*(?::.*)?|(?:ipv4|ipv6|unix|unix-abstract):(?:///?)?"
+"""Matches a target without a host, an address or a path."""
+_LONGEST_PATH = 107
+"""The longest path of a Unix socket, in bytes: Linux has room for one more, the NUL at its end."""
 _UNIX_HOST = "localhost"
 """The host name that gRPC uses for a Unix socket, in `:authority` and for verifying the server's certificate."""
 
@@ -82,6 +84,7 @@ def parse_target(text: str) -> Target:
         OptionError: it is not a valid target, or needs more than a socket: `xds:`, or a name server in its authority.
     """
     _refuse_url(text)
+    _refuse_path(text)
     scheme, colon, rest = text.partition(":")
     read = _SCHEMES.get(scheme) if colon else None
     try:
@@ -95,8 +98,8 @@ def read_target(given: object) -> str:
 
     Raises:
         OptionError: it is not text, or grpcio's core can never dial it: a web URL, a port without a host, or a port
-            above 65535 (of which the core dials the lower 16 bits). An empty target is accepted, because programs'
-            tests create channels with it.
+            above 65535 (of which the core dials the lower 16 bits), a Unix path over 107 bytes, or nothing but blanks
+            or a scheme. An empty target is accepted, because programs' tests create channels with it.
     """
     try:
         text = given.decode() if isinstance(given, bytes) else given
@@ -108,11 +111,27 @@ def read_target(given: object) -> str:
         raise OptionError("target", given, "a string such as 'localhost:50051'")
     if text.startswith(":") and text[1:].isdigit():
         raise OptionError("target", given, "a host name or address before the port", f"localhost{text}")
+    if text:
+        refuse_nowhere(text)
     _refuse_url(text)
+    _refuse_path(text)
     port = _port(text)
     if port and port.isascii() and port.isdigit() and not _is_port(port):
         raise OptionError("target", given, f"a port from 1 to {_LARGEST_PORT}")
     return text
+
+
+def refuse_nowhere(text: str) -> None:
+    """Raise OptionError if a target names no host, no address and no path, so that nothing can be dialled."""
+    if re.fullmatch(_NO_HOST, text):
+        raise OptionError("target", text, "a host name, an address or a path")
+
+
+def _refuse_path(text: str) -> None:
+    scheme, _, rest = text.partition(":")
+    path = rest.removeprefix("//") if scheme.lower() == "unix" else rest if scheme.lower() == "unix-abstract" else ""
+    if len(_unquote(path).encode()) > _LONGEST_PATH:
+        raise OptionError("target", text, f"a path of at most {_LONGEST_PATH} bytes")
 
 
 def _refuse_url(text: str) -> None:
@@ -143,12 +162,12 @@ def bare_target(text: str) -> str:
 
 def names_no_port(text: str) -> bool:
     """Return whether a target names no port, so that DEFAULT_PORT is dialled."""
-    return _port(text) == ""
+    return _port(text) == "" and not text.isspace()
 
 
 def shown_target(text: str) -> str:
     """Return a target as it is shown in errors: with the default port if it names none, or with what it lacks."""
-    if text.lower() in _NOWHERE:
+    if not text:
         return f"{text!r} (which names no host)"
     return f"{text} (port {DEFAULT_PORT}, because the target specifies none)" if names_no_port(text) else text
 
@@ -245,7 +264,7 @@ def _split(place: str) -> tuple[str, int]:
         host, _, port = place.partition(":")
     else:
         host, port = place, str(DEFAULT_PORT)
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port[:6]) <= _LARGEST_PORT:
+    if not host.strip() or not (port.isascii() and port.isdigit()) or not 0 < int(port[:6]) <= _LARGEST_PORT:
         raise ValueError("host or port")
     return host, int(port)
 

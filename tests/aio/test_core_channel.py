@@ -142,7 +142,7 @@ async def test_closing_ends_calls_and_watches(core, grace):
     assert call.cancelled()
     assert core.last_state == m.READY
     assert core.check(False) == m.SHUTDOWN
-    assert not core._tasks
+    assert not core._tasks and not core._notices
 
 
 async def test_a_cancelled_close_still_closes(core):
@@ -161,7 +161,7 @@ async def test_a_state_that_lasts_is_watched_once(core):
     """CB-1: asking again for the end of a state leaves one watch in the core."""
     core.watch(m.READY)
     core.watch(m.READY)
-    assert len(core._tasks) == 1
+    assert len(core._notices) == 1
 
 
 async def test_only_the_end_of_the_latest_state_is_told():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import pickle
+import sys
 import threading
 
 import grpc
@@ -17,6 +18,7 @@ from grpc_backoff.errors import WrongLoopError
 from tests.aio.test_waiting import QUICK
 from tests.both_apis.interceptors import for_asyncio, go_on
 from tests.echo import EchoStub, Message, serving
+from tests.programs import output
 
 KINDS = pytest.mark.parametrize("kind", [grpc.aio, aio], ids=["plain", "ours"])
 NOBODY = "127.0.0.1:1"
@@ -212,3 +214,44 @@ def test_ended_at_home(home):
         task.cancel()
     home.run_until_complete(asyncio.sleep(0.01))
     assert seen == [True]
+
+
+LOOP_AFTER_LOOP = """
+import asyncio, contextlib, gc, socket, sys, threading
+import grpc_backoff.aio
+
+SETTINGS = b"\\0\\0\\0\\4\\0\\0\\0\\0\\0" if sys.argv[1] == "ready" else b""
+kept, sockets = [], []
+listener = socket.create_server(("127.0.0.1", 0))
+
+def serve():
+    while True:
+        sockets.append(listener.accept()[0])
+        sockets[-1].sendall(SETTINGS)
+
+threading.Thread(target=serve, daemon=True).start()
+
+async def client():
+    target = f"127.0.0.1:{listener.getsockname()[1]}"
+    kept.append(grpc_backoff.aio.insecure_channel(target, [("grpc.min_reconnect_backoff_ms", 500)]))
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(kept[-1].unary_unary("/a/b")(b"", wait_for_ready=True), 0.3)
+
+async def last():
+    await client()
+    for each in sockets:
+        each.close()
+    for _ in range(15):
+        gc.collect()
+        await asyncio.sleep(0.1)
+
+for main in (client, client, last):
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("which", ["dialling", "ready"])
+async def test_a_loop_that_ends_leaves_nothing_to_the_next(which):
+    """CB-10: a loop that ends while its channel dials, or is connected, leaves no traceback in the loop after it."""
+    status, said = await output(sys.executable, "-W", "ignore", "-c", LOOP_AFTER_LOOP, which, within=60)
+    assert (status, said) == (0, "")

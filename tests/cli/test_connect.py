@@ -268,6 +268,13 @@ def test_a_target_that_cannot_be_probed(target, words):
     check_refused(invoke("connect", "--probe", target), *words)
 
 
+@pytest.mark.parametrize("target", ["", " ", "dns:///", "unix:"])
+@pytest.mark.parametrize("probe", [[], ["--probe"]])
+def test_a_target_that_names_nothing(target, probe):
+    """CH-10: so does a target without a host, which the command would dial without end."""
+    check_refused(invoke("connect", target, "--timeout", "1", *probe), f"target={target!r}: expected ")
+
+
 @pytest.mark.parametrize("option", ["nothing", "=1", "\x1b[2J"])
 def test_option_without_key_and_value(option):
     """An option that is not KEY=VALUE is a usage error, and the message escapes it."""
