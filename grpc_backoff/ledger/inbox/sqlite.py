@@ -52,7 +52,7 @@ class _SQLite:
     trouble = staticmethod(trouble_of)
 
     def __init__(self, path: str) -> None:
-        self._path = Path(path)
+        self._path = Path(path).absolute()  # the program may change its directory
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
 
