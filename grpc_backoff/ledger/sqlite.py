@@ -1,6 +1,6 @@
 """A ledger in one SQLite file, for the processes of one host.
 
-A dedicated thread uses the connection, with WAL and `synchronous=FULL`. Every transaction that writes begins with
+A dedicated thread uses the connection, with WAL and `synchronous=EXTRA`. Every transaction that writes begins with
 `BEGIN IMMEDIATE`, so that none writes on the basis of an outdated read. The clock is the host's. If it is set back,
 waits that appear to begin in the future start again from now.
 """
@@ -139,7 +139,8 @@ class SQLiteStore(Store):
             check_same_thread=False,
         )
         try:
-            connection.execute("PRAGMA synchronous = FULL")
+            # The same as FULL with WAL. Where the file system does not support WAL, a power failure could undo a commit.
+            connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("PRAGMA foreign_keys = ON")
             [(_, _, file), *_] = connection.execute("PRAGMA database_list").fetchall()
         except BaseException:

@@ -85,7 +85,7 @@ class _SQLite:
 
     def _open(self) -> None:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA synchronous = EXTRA")
         self._identity = identity_of(self._path)
         self._connection = connection
 
