@@ -540,7 +540,7 @@ class Ledger(Preparing):
     async def resume(self, target: str) -> bool:
         """End the pause of a target; return whether it was paused."""
         resumed = await self.store.resume(target_of(target))
-        await self.store.notify(bare_target(target))
+        self._notify(bare_target(target))
         self._wake(target)
         return resumed
 
@@ -592,7 +592,7 @@ class Ledger(Preparing):
         while some == _MANY:
             some = await self.store.retarget(target_of(old), target_of(new), _MANY)
             moved += some
-        await self.store.notify(bare_target(new))
+        self._notify(bare_target(new))
         self._wake(new)
         return moved
 

@@ -292,6 +292,28 @@ async def test_a_fork(url):
     assert stored == "['after', 'before']"
 
 
+@pytest.mark.parametrize(
+    ("later", "act"),
+    [
+        ("take_up", lambda ledger, id_: ledger.discard(id_)),
+        ("notify", lambda ledger, _: ledger.resume("t")),
+        ("notify", lambda ledger, _: ledger.retarget("t", "u")),
+    ],
+)
+async def test_what_follows_a_write_fails(ledger, later, act):
+    """LG-9: if something after a write fails, the write counts; no error says that nothing was stored."""
+    id_ = (await ledger.submit("t", "/m/m", b"")).id
+    await ledger.pause("t")
+    await asyncio.sleep(0.2)  # for the notification
+
+    async def failing(*_):
+        raise LedgerUnavailableError("gone")
+
+    setattr(ledger.store, later, failing)
+
+    assert await act(ledger, id_) in ([id_], True, 1)
+
+
 FAILED = Filter(states=(OperationState.FAILED,))
 
 
