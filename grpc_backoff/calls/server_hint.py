@@ -47,8 +47,8 @@ def hint_window(policy: RetryPolicy, hint: ServerHint, left: float | None = None
 
     Many clients may have received the same hint, so up to `server_delay_jitter` is added to it, as far as
     `max_server_delay` and the time left allow. At or above `max_server_delay` there is no room below it: the wait is
-    this limit, and the jitter comes on top. With the jitter `proportional(j, then_cap)`, whose waits never exceed a cap,
-    it is spread over [limit * (1 - j), limit] instead. gRPC's own pushback is not spread at all.
+    this limit, and the jitter comes on top. With the jitter `proportional(j, then_cap)`, whose waits never exceed a
+    cap, it is spread over [limit * (1 - j), limit] instead. gRPC's own pushback is not spread at all.
 
     Args:
         policy: the policy of the call or operation. Its `server_delay_jitter` turns both kinds of jitter off if it

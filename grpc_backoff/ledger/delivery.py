@@ -246,7 +246,10 @@ class Delivery:
         return taken
 
     async def _claim_up_to(self, free: int) -> list[Operation]:
-        """Claim operations: first those of methods with a limit of their own, which cannot take all of the room."""
+        """Claim operations: first those of methods with a limit of their own, which cannot take all of the room.
+
+        If a later claim fails, those before it count: their operations are this delivery's already.
+        """
         claim = functools.partial(
             self._store.claim,
             self.target,
@@ -255,12 +258,16 @@ class Delivery:
             without=tuple(self._unknown),
         )
         taken: list[Operation] = []
-        for method, limit in self._limits.items():
-            room = min(limit - self._by_method[method], free - len(taken))
-            if room > 0:
-                taken += await claim(limit=room, method=method)
-        if len(taken) < free:
-            taken += await claim(limit=free - len(taken), methods_without=tuple(self._limits))
+        try:
+            for method, limit in self._limits.items():
+                room = min(limit - self._by_method[method], free - len(taken))
+                if room > 0:
+                    taken += await claim(limit=room, method=method)
+            if len(taken) < free:
+                taken += await claim(limit=free - len(taken), methods_without=tuple(self._limits))
+        except LedgerError:
+            if not taken:
+                raise
         return taken
 
     async def _next_due(self) -> float | None:

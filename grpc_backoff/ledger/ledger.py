@@ -137,6 +137,7 @@ class Ledger(Preparing):
         self._listeners: list[Listener] = [log_operation, *listeners]
         self._deliveries: set[Delivery] = set()
         self._closed = False
+        self._closing: asyncio.Task[None] | None = None
         self._process = os.getpid()
         self._to_notify: set[str] = set()
         self._notifier: asyncio.Task[None] | None = None
@@ -197,16 +198,24 @@ class Ledger(Preparing):
     async def close(self) -> None:
         """Stop this process's deliveries within their grace period, give back their operations, and close the database.
 
-        This also waits for cancelled deliveries that are still winding up. In the child of a fork, nothing is stopped,
-        because everything belongs to the parent.
+        This also waits for cancelled deliveries that are still winding up. If the caller is cancelled, it goes on, and
+        another `close` waits for it. In the child of a fork, nothing is stopped, because everything belongs to the
+        parent.
         """
         self._closed = True
-        if os.getpid() == self._process:
-            ending = {delivery.end() for delivery in self._deliveries}
-            if self._notifier is not None:
-                ending.add(self._notifier)
-            if ending:
-                await asyncio.wait(ending)  # unlike gather, it cancels nothing if this task is cancelled
+        if os.getpid() != self._process:
+            await self.store.close()
+            return
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._wind_up())
+        await asyncio.shield(self._closing)
+
+    async def _wind_up(self) -> None:
+        ending = {delivery.end() for delivery in self._deliveries}
+        if self._notifier is not None:
+            ending.add(self._notifier)
+        if ending:
+            await asyncio.wait(ending)
         await self.store.close()
 
     # Submitting.
@@ -534,7 +543,7 @@ class Ledger(Preparing):
     async def resume(self, target: str) -> bool:
         """End the pause of a target; return whether it was paused."""
         resumed = await self.store.resume(target_of(target))
-        await self.store.notify(bare_target(target))
+        self._notify(bare_target(target))
         self._wake(target)
         return resumed
 
@@ -586,7 +595,7 @@ class Ledger(Preparing):
         while some == _MANY:
             some = await self.store.retarget(target_of(old), target_of(new), _MANY)
             moved += some
-        await self.store.notify(bare_target(new))
+        self._notify(bare_target(new))
         self._wake(new)
         return moved
 

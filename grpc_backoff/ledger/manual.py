@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.ledger.database import spellings
+from grpc_backoff.ledger.errors import LedgerError
 from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import CLAIMABLE, WELL, OperationState
 from grpc_backoff.ledger.statements import NO_LEASE, Access, Plan, Statement, batches, texts
@@ -31,7 +33,8 @@ class Manual(OrderKeys):
         """Discard operations that have not succeeded; return their ids (LG-7)."""
         changes = f"state = 'discarded', finished = {self.dialect.now}, next_attempt_at = NULL, {NO_LEASE}"
         discarded = await self._changed(ids, changes, set(OperationState) - WELL)
-        await self.take_up(discarded)
+        with contextlib.suppress(LedgerError):  # they are discarded; what is behind them is taken up somewhat later
+            await self.take_up(discarded)
         return discarded
 
     async def _changed(

@@ -20,7 +20,14 @@ from typing import Any, TypeVar
 
 from grpc_backoff.base_errors import MissingExtra, OptionError
 from grpc_backoff.ledger.database import check_version
-from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError, first_line, wrong_type
+from grpc_backoff.ledger.errors import (
+    LedgerBusyError,
+    LedgerError,
+    LedgerLimitError,
+    LedgerUnavailableError,
+    first_line,
+    wrong_type,
+)
 from grpc_backoff.ledger.records import AttemptReport, Recorded, Submission, Submitted
 from grpc_backoff.ledger.schema import migrations, upgrade
 from grpc_backoff.ledger.statements import PARAMETER, Access, Dialect, Plan, Row, Statement, follow, follow_async, one
@@ -77,6 +84,8 @@ _TYPES = {
     **dict.fromkeys(("refreshed",), "boolean"),
 }
 """The types of the columns that `_table` passes in; those of all others are text."""
+_ENDED = ("08", "57P")
+"""Classes of errors that end a connection, whatever their severity: PgBouncer's own, and the operator's."""
 _IDENTITY = Statement("SELECT id FROM grpc_backoff.identity", {})
 """The id of the ledger in a database."""
 
@@ -262,6 +271,10 @@ class PostgresStore(Store):
         async with self._places:
             while self._free:
                 connection = self._free.pop()
+                if _was_ended(connection):
+                    await connection.close()
+                    await self._forget_free()
+                    break
                 try:
                     return await self._work_on(connection, work, request)
                 except LedgerUnavailableError as error:
@@ -303,8 +316,13 @@ class PostgresStore(Store):
             ) from error
         except psycopg.errors.DeadlockDetected as error:
             raise LedgerBusyError(f"{self._name}: a deadlock with another transaction; nothing was written") from error
+        except psycopg.errors.ProgramLimitExceeded as error:
+            raise LedgerLimitError(
+                f"{self._name}: the target, the method and a key are too long together for an index of PostgreSQL: "
+                f"{first_line(error)}"
+            ) from error
         except psycopg.Error as error:
-            unheard = connection.committing and error.sqlstate is None and connection.broken
+            unheard = connection.committing and is_in_doubt(error, broken=connection.broken)
             raise LedgerUnavailableError(
                 f"{self._name}: {first_line(error)}", stored=None if unheard else False
             ) from error
@@ -368,6 +386,7 @@ class PostgresStore(Store):
 
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
         """Store operations in the caller's own transaction and wake deliverers when it commits."""
+        self._check_usable()
         theirs = isinstance(connection, psycopg.AsyncConnection | psycopg.Connection)
         if theirs and connection.autocommit and connection.info.transaction_status == _IDLE:
             raise OptionError(
@@ -514,6 +533,27 @@ async def _version(connection: Session) -> int:
         return 0
     rows = await _rows(connection, "SELECT version FROM grpc_backoff.schema", ())
     return int(rows[0][0]) if rows else 0
+
+
+def is_in_doubt(error: psycopg.Error, *, broken: bool) -> bool:
+    """Return whether an error leaves open what became of a COMMIT that was sent; `broken` is about the connection.
+
+    A server that rejects a COMMIT says so and goes on. If it ends the connection, or a pooler such as PgBouncer says
+    that it lost the server, the COMMIT may have been executed.
+    """
+    state = error.sqlstate or ""
+    ended = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+    return broken or ended or state.startswith(_ENDED)
+
+
+def _was_ended(connection: Session) -> bool:
+    """Return whether the server, or a pooler, has ended an idle connection, so that nothing is sent on it in vain."""
+    try:
+        for _ in range(2):  # what it said last, then the end
+            connection.pgconn.consume_input()
+    except psycopg.Error:
+        return True
+    return connection.broken
 
 
 def _cut(connection: Session) -> None:

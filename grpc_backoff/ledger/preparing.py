@@ -25,6 +25,9 @@ from grpc_backoff.policy.retry import Retry, RetryPolicy
 from grpc_backoff.telemetry.trace import current_trace_id
 
 _LONGEST_KEY = 1024  # characters
+_ORDER_KEY = re.compile(rf"[^\0\ud800-\udfff]{{1,{_LONGEST_KEY}}}")
+_WIDEST_KEY = 2048
+"""The most bytes of an order key in UTF-8: PostgreSQL's indexes hold 2,704 bytes of target and order key together."""
 _KEY = re.compile(rf"[!-~]{{1,{_LONGEST_KEY}}}")
 _POLICIES = 1000
 """How many policies are kept, because texts may differ for each operation."""
@@ -68,8 +71,8 @@ class Preparing:
             raise OptionError(
                 "idempotency_key", idempotency_key, "visible ASCII characters, because it is sent as metadata"
             )
-        if order_key is not None and (not isinstance(order_key, str) or not 0 < len(order_key) <= _LONGEST_KEY):
-            raise OptionError("order_key", order_key, f"text of 1 to {_LONGEST_KEY} characters")
+        if order_key is not None:
+            _check_order_key(order_key)
         return Submission(
             str(uuid.uuid4()),
             target,
@@ -138,6 +141,13 @@ class Preparing:
             return self.policy_of(text)
         except OptionError:
             return self.policy_of(self.settings.policy)
+
+
+def _check_order_key(key: object) -> None:
+    """Reject an order key that is too long, or that databases cannot store."""
+    if not isinstance(key, str) or not _ORDER_KEY.fullmatch(key) or len(key.encode()) > _WIDEST_KEY:
+        allowed = f"text of 1 to {_LONGEST_KEY} characters, at most {_WIDEST_KEY} bytes in UTF-8, without NUL"
+        raise OptionError("order_key", key, allowed)
 
 
 def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:

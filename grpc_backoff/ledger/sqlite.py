@@ -1,6 +1,6 @@
 """A ledger in one SQLite file, for the processes of one host.
 
-A dedicated thread uses the connection, with WAL and `synchronous=FULL`. Every transaction that writes begins with
+A dedicated thread uses the connection, with WAL and `synchronous=EXTRA`. Every transaction that writes begins with
 `BEGIN IMMEDIATE`, so that none writes on the basis of an outdated read. The clock is the host's. If it is set back,
 waits that appear to begin in the future start again from now.
 """
@@ -127,6 +127,7 @@ class SQLiteStore(Store):
         with self._telling():
             if self._connection is None:
                 self._connection = self._open()
+            self._check_file()
             return work(self._connection)
 
     def _open(self) -> sqlite3.Connection:
@@ -138,11 +139,15 @@ class SQLiteStore(Store):
             check_same_thread=False,
         )
         try:
-            connection.execute("PRAGMA synchronous = FULL")
+            # With WAL, the same as FULL. Without WAL, which some file systems lack, a power failure could undo a commit.
+            connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("PRAGMA foreign_keys = ON")
+            [(_, _, file), *_] = connection.execute("PRAGMA database_list").fetchall()
         except BaseException:
             connection.close()
             raise
+        self._file = Path(file) if file else None  # absolute, as the program may change its directory
+        self._identity = identity_of(self._file) if self._file else None
         return connection
 
     @contextlib.contextmanager
@@ -157,14 +162,15 @@ class SQLiteStore(Store):
                 raise LedgerBusyError(
                     f"{self._name}: gave up after {seconds:g} s waiting for another process's lock; nothing was written"
                 ) from error
-            raise LedgerUnavailableError(f"{self._name}: {_PROBLEMS.get(name, str(error))}") from error
+            raise LedgerUnavailableError(
+                f"{self._name}: {_PROBLEMS.get(name, str(error))}", stored=None if name in _IN_DOUBT else False
+            ) from error
 
     @contextlib.contextmanager
     def _writing(self, connection: sqlite3.Connection) -> Iterator[None]:
         """Hold the file's lock for one transaction (LG-2)."""
         connection.execute("BEGIN IMMEDIATE")
         try:
-            self._check_file()
             yield
             self._check_file()
             connection.execute("COMMIT")
@@ -174,7 +180,7 @@ class SQLiteStore(Store):
             raise
 
     async def close(self) -> None:
-        """Close the file when pending work is done."""
+        """Close the file when pending work is done, even if the caller is cancelled."""
 
         def close() -> None:
             if self._connection is not None:
@@ -186,8 +192,9 @@ class SQLiteStore(Store):
         self._closed = True
         if os.getpid() != self._process:  # the file belongs to the parent
             return
-        await asyncio.get_running_loop().run_in_executor(self._thread, close)
+        closing = asyncio.get_running_loop().run_in_executor(self._thread, close)
         self._thread.shutdown(wait=False)
+        await asyncio.shield(closing)
 
     # The tables.
 
@@ -201,12 +208,8 @@ class SQLiteStore(Store):
         return await self._on_thread(lambda connection: self._migrate(connection, apply=apply))
 
     def _check_file(self) -> None:
-        """Reject a file that was deleted or replaced while it was open, because nothing written to it would last."""
-        if self._file is None:
-            return
-        identity = identity_of(self._file)
-        self._identity = self._identity or identity
-        if identity != self._identity:
+        """Reject a file that was deleted or replaced since it was opened, because nothing written to it would last."""
+        if self._file is not None and (self._identity is None or identity_of(self._file) != self._identity):
             raise LedgerUnavailableError(f"{self._name}: {_PROBLEMS['SQLITE_READONLY_DBMOVED']}")
 
     def _migrate(self, connection: sqlite3.Connection, *, apply: bool) -> tuple[int, int]:
@@ -226,12 +229,14 @@ class SQLiteStore(Store):
 
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
         """Store operations in the caller's own transaction (LG-9)."""
+        self._check_usable()
         if not isinstance(connection, sqlite3.Connection):
             raise TypeError(wrong_type("within", connection, "a sqlite3.Connection for an SQLite ledger"))
         cursor = connection.cursor()
         cursor.row_factory = None  # the connection's own row factory may be anything
         [(_, _, file), *_] = cursor.execute("PRAGMA database_list").fetchall()
-        if self._file is not None and file and not self._file.samefile(file):
+        self._check_file()
+        if self._file is not None and file and identity_of(Path(file)) != self._identity:
             raise OptionError("within", file, f"a connection to the ledger's own file ({self._file})")
         automatic = connection.isolation_level is None or getattr(connection, "autocommit", None) is True  # Python 3.12
         if automatic and not connection.in_transaction:  # a transaction begun here would never be committed
@@ -268,6 +273,9 @@ _PROBLEMS = {
 }
 """The meaning of SQLite's error names, for messages."""
 
+_IN_DOUBT = ("SQLITE_IOERR_FSYNC", "SQLITE_IOERR_DIR_FSYNC")
+"""What fails after a commit was written: whether it reached the disk is then unknown."""
+
 
 def _file_of(path: str) -> Path | None:
     """Return the file of a database; None if it is in memory."""
@@ -277,9 +285,12 @@ def _file_of(path: str) -> Path | None:
 
 
 def identity_of(file: Path) -> tuple[int, int] | None:
-    """Return what tells a file from another one at its path; None if there is no file."""
-    found = file.stat() if file.exists() else None
-    return found and (found.st_dev, found.st_ino)
+    """Return what tells a file from another one at its path; None if there is no file that can be reached."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def version_of(connection: sqlite3.Connection, table: str) -> int:

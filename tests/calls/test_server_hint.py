@@ -541,7 +541,7 @@ def test_spread_at_the_cap(jitter, asked, least, most):
 
 
 def test_full_jitter_does_not_undercut_the_server():
-    """RT-3: told 2 s with `max_server_delay: 2s` and `jitter: full`, every client waits 2 s or longer, and not as one."""
+    """RT-3: told 2 s at a limit of 2 s, with `jitter: full`, clients wait 2 s or longer, and not all the same."""
     policy = parse_policy("retry: 3, delay: 1s, jitter: full, max_server_delay: 2s")
     window = hint_window(policy, ServerHint(2.0, WaitSource.RETRY_AFTER))
     waits = {window.at(n / 40) for n in range(40)}

@@ -15,6 +15,7 @@ from grpc_backoff import OptionError, PolicyWarning, aio
 from grpc_backoff.ledger import (
     Filter,
     Ledger,
+    LedgerBusyError,
     LedgerHooks,
     LedgerUnavailableError,
     OperationConflicted,
@@ -525,6 +526,27 @@ def test_details_are_cut():
     """LG-1: the server's details are cut to at most 1 KiB of whole characters, without NUL characters."""
     assert cut("ä" * 600) == "ä" * 512
     assert cut("a\x00b") == "ab"
+
+
+@pytest.mark.parametrize("error", [LedgerUnavailableError("gone"), LedgerBusyError("locked")])
+async def test_a_second_claim_that_fails(url, shop, channel, error):
+    """LG-10: if a second claim fails, what the first one claimed is delivered, and not left until it is lost."""
+    limited = replace(FAST, method_concurrency=(("/echo.v1.Echo/Unary", 2),), lease=60.0)
+    async with opened(url, limited) as ledger:
+        claim = ledger.store.claim
+
+        async def failing(*given, method=None, **how):
+            if method is None:
+                raise error
+            return await claim(*given, method=method, **how)
+
+        async with delivering(ledger, channel):
+            for text in ("a", "b", "c"):  # after the first success, there is room for more than one
+                told = await ledger.submit(method_of(channel), Message(text=text))
+                operation = await until(ledger, told.id, OperationState.SUCCEEDED)
+                ledger.store.claim = failing
+
+    assert (operation.attempts, shop.executed) == (1, {"a": 1, "b": 1, "c": 1})
 
 
 @pytest.mark.parametrize("error", [None, LedgerUnavailableError("gone")])

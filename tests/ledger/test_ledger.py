@@ -104,7 +104,7 @@ async def test_what_the_server_said_of_an_attempt_made_by_hand(ledger):
     assert (hinted.code, hinted.source) == ("UNAVAILABLE", "retry-after")
     assert 7 <= hinted.delay <= 12
     assert (read.delay, read.source) == (1.5, "grpc-retry-pushback-ms")
-    assert 15 <= capped.delay <= 30
+    assert 30 <= capped.delay <= 35
     for given in ({"code": "NOPE"}, {"code": "OK"}, {"code": "UNAVAILABLE", "hint": -1}):
         with pytest.raises(OptionError, match="expected"):
             await ledger.record_failure(ids[3], **given)
@@ -266,6 +266,10 @@ if not child:
         asyncio.run(ledger.submit("t", "/m/m", b"", idempotency_key="child"))
     except LedgerUnavailableError as error:
         print(error, flush=True)
+    try:
+        asyncio.run(ledger.submit("t", "/m/m", b"", within=object()))
+    except LedgerUnavailableError as error:
+        print(error, flush=True)
     asyncio.run(ledger.close())
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
@@ -282,9 +286,32 @@ async def test_a_fork(url):
         subprocess.run, [sys.executable, "-c", FORKING, url], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    refused, stored = done.stdout.splitlines()
+    refused, within, stored = done.stdout.splitlines()
+    assert refused == within
     assert refused.endswith("the ledger was opened before a fork; open one in each process; nothing was stored")
     assert stored == "['after', 'before']"
+
+
+@pytest.mark.parametrize(
+    ("later", "act"),
+    [
+        ("take_up", lambda ledger, id_: ledger.discard(id_)),
+        ("notify", lambda ledger, _: ledger.resume("t")),
+        ("notify", lambda ledger, _: ledger.retarget("t", "u")),
+    ],
+)
+async def test_what_follows_a_write_fails(ledger, later, act):
+    """LG-9: if something after a write fails, the write counts; no error says that nothing was stored."""
+    id_ = (await ledger.submit("t", "/m/m", b"")).id
+    await ledger.pause("t")
+    await asyncio.sleep(0.2)  # for the notification
+
+    async def failing(*_):
+        raise LedgerUnavailableError("gone")
+
+    setattr(ledger.store, later, failing)
+
+    assert await act(ledger, id_) in ([id_], True, 1)
 
 
 FAILED = Filter(states=(OperationState.FAILED,))

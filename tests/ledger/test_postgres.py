@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import re
 import resource
 import subprocess
@@ -24,6 +25,7 @@ from grpc_backoff.ledger import (
     Filter,
     Ledger,
     LedgerBusyError,
+    LedgerLimitError,
     LedgerUnavailableError,
     OperationState,
     delivery,
@@ -257,6 +259,102 @@ async def test_a_write_without_an_answer(network, url, trouble, write, monkeypat
             await write(ledger, id_)
 
     assert caught.value.stored is None
+
+
+class Pooler(Network):
+    """A pooler that loses the server once it has executed a statement, and tells the client in its own words."""
+
+    def __init__(self, directory, mark, severity, state):
+        super().__init__(directory)
+        self._mark = mark
+        fields = {"S": severity, "V": severity, "C": state, "M": "server conn crashed?"}
+        text = b"".join(f"{kind}{value}\0".encode() for kind, value in fields.items()) + b"\0"
+        self._error = b"E" + (len(text) + 4).to_bytes(4, "big") + text
+        self.armed = False
+
+    async def _carry(self, reader, writer):
+        there, here = await asyncio.open_unix_connection(self._path)
+        self._writers += [writer, here]
+        sent = asyncio.Event()
+
+        async def up():
+            while some := await reader.read(65536):
+                if self.armed and self._mark in some:
+                    sent.set()
+                here.write(some)
+
+        async def down():
+            while some := await there.read(65536):
+                if sent.is_set():
+                    writer.write(self._error)
+                    writer.close()
+                    here.close()
+                    return
+                writer.write(some)
+
+        with contextlib.suppress(ConnectionError):
+            await asyncio.gather(up(), down())
+
+
+@pytest.mark.parametrize(
+    ("mark", "write"),
+    [
+        (b"COMMIT", lambda ledger, _: ledger.submit("t", "/m/m", b"")),
+        (b"COMMIT", lambda ledger, id_: ledger.record_failure(id_, "UNAVAILABLE")),
+        (b"COMMIT", lambda ledger, id_: ledger.set_backoff(id_, 1.0)),
+        (b"COMMIT", lambda ledger, id_: ledger.discard(id_)),
+        (b"DELETE", lambda ledger, _: ledger.prune()),
+        (b"INSERT", lambda ledger, _: ledger.pause("t")),
+    ],
+)
+@pytest.mark.parametrize(("severity", "state"), [("FATAL", "08P01"), ("ERROR", "08P01"), ("FATAL", "57P01")])
+async def test_a_pooler_that_loses_the_server(server, url, mark, write, severity, state):
+    """LG-9: if a pooler says that it lost the server after COMMIT, it is unknown what was stored.
+
+    PgBouncer sends an error of its own for that, with a code, and not only an end of the connection.
+    """
+    pooler = Pooler(server.directory, mark, severity, state)
+    async with pooler.open(url) as remote, await Ledger.open(remote, settings=QUICK) as ledger:
+        id_ = (await ledger.submit("t", "/m/m", b"")).id
+        await asyncio.sleep(0.2)  # for the notification
+        pooler.armed = True
+        with pytest.raises(LedgerUnavailableError, match="not known whether it was stored") as caught:
+            await write(ledger, id_)
+        pooler.armed = False
+        assert await ledger.find()
+
+    assert caught.value.stored is None
+
+
+@pytest.mark.parametrize(
+    ("error", "broken", "doubt"),
+    [
+        (psycopg.OperationalError("server closed the connection unexpectedly"), True, True),
+        (psycopg.OperationalError("the library's own"), False, False),
+        (psycopg.errors.lookup("08P01")(), False, True),
+        (psycopg.errors.lookup("08006")(), False, True),
+        (psycopg.errors.lookup("57P01")(), False, True),
+        (psycopg.errors.lookup("57P02")(), False, True),
+        (psycopg.errors.lookup("57014")(), False, False),
+        (psycopg.errors.lookup("40001")(), False, False),
+        (psycopg.errors.lookup("23505")(), False, False),
+        (psycopg.errors.lookup("53100")(), False, False),
+        (psycopg.errors.lookup("53100")(), True, True),
+    ],
+)
+def test_what_is_in_doubt(error, broken, doubt):
+    """LG-9: only a server that goes on after its error has certainly not executed a COMMIT."""
+    assert postgres.is_in_doubt(error, broken=broken) is doubt
+
+
+async def test_keys_too_long_for_an_index(url):
+    """LG-9, LG-11: what an index of PostgreSQL cannot hold is refused with an error that says so."""
+    async with await Ledger.open(url) as ledger:
+        key = "".join(map(chr, random.Random(1).sample(range(0x4E00, 0x9FFF), 680)))
+        await ledger.submit("t", "/m/m", b"", order_key=key)
+        with pytest.raises(LedgerLimitError, match=r"too long together for an index of PostgreSQL.*2704"):
+            await ledger.submit("t", f"/m/{key}{key}", b"", idempotency_key="k")
+        assert len(await ledger.find()) == 1
 
 
 async def test_callers_that_gave_up(network, url):

@@ -94,7 +94,8 @@ async def test_limits(ledger):
 UNSENDABLE = [("x-bin", "secret"), ("x", b"secret"), ("x", "secret\xe9"), ("x", "secret\n"), ("x", 7)]
 REFUSED = [
     *(({"idempotency_key": key}, "idempotency_key=") for key in ("", "ä", "a\nb", "x" * 2000, 7)),
-    *(({"order_key": key}, "order_key=") for key in ("", "x" * 1025, 7)),
+    *(({"order_key": key}, "order_key=") for key in ("", "x" * 1025, 7, "a\x00", "\ud800")),
+    ({"order_key": "銀" * 683}, "order_key=.* 1024 characters, at most 2048 bytes in UTF-8"),
     (
         {"metadata": [("authorization", "Bearer secret")]},
         "metadata='authorization': expected a key that does not hold credentials, which are never stored",

@@ -64,10 +64,18 @@ async def pragma(ledger, text):
 
 
 async def test_durable(path):
-    """LG-9: SQLite runs in WAL mode with synchronous=FULL, so an operation is on disk when `submit` returns."""
+    """LG-9: SQLite runs in WAL mode and syncs each commit, so an operation is on disk when `submit` returns."""
     async with await Ledger.open(path) as ledger:
         modes = [await pragma(ledger, name) for name in ("journal_mode", "synchronous")]
-    assert modes == ["wal", 2]
+    assert modes == ["wal", 3]
+
+
+async def test_durable_without_wal(path):
+    """LG-9: where SQLite cannot use WAL, it also syncs the directory, so that no journal comes back."""
+    async with await Ledger.open(f"file:{path}?vfs=unix-dotfile") as ledger:
+        modes = [await pragma(ledger, name) for name in ("journal_mode", "synchronous")]
+        await ledger.submit("t", "/m/m", b"a")
+    assert modes == ["delete", 3]
 
 
 async def test_a_clock_that_jumps_ahead(timed):
@@ -137,17 +145,100 @@ async def test_a_full_disk(path):
         assert (await ledger.get(kept.id)).request == b"a"
 
 
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("opened", [0, 1])
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-async def test_a_file_that_is_gone(path, how):
-    """LG-9: if the file is deleted or replaced while it is open, `submit` raises an error instead of losing it."""
+async def test_a_file_that_is_gone(path, how, opened, before):
+    """LG-9: if the file is deleted or replaced while it is open, `submit` raises an error instead of losing it.
+
+    That includes the first write, to a new file and to one that was there already.
+    """
+    for _ in range(opened):
+        async with await Ledger.open(path):
+            pass
     async with await Ledger.open(path) as ledger:
-        await ledger.submit("t", "/m/m", b"a")
+        for _ in range(before):
+            await ledger.submit("t", "/m/m", b"a")
         Path(path).rename(f"{path}.old")
         if how == "replaced":
             async with await Ledger.open(path):
                 pass
         with pytest.raises(LedgerUnavailableError, match="moved or deleted while it was open; nothing was stored"):
             await ledger.submit("t", "/m/m", b"b")
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+async def test_a_file_that_is_gone_under_the_callers_transaction(path, how):
+    """LG-9: if the file is deleted or replaced, `within` refuses the connection to the old file."""
+    async with await Ledger.open(path) as ledger:
+        with contextlib.closing(sqlite3.connect(path)) as mine:
+            mine.execute("SELECT count(*) FROM ledger_operations").fetchall()
+            Path(path).rename(f"{path}.old")
+            if how == "replaced":
+                async with await Ledger.open(path):
+                    pass
+            with pytest.raises(LedgerUnavailableError, match="moved or deleted while it was open; nothing was stored"):
+                await ledger.submit("t", "/m/m", b"b", within=mine)
+
+
+async def test_another_working_directory(tmp_path, monkeypatch):
+    """LG-9: a ledger with a relative path is not affected if the program changes its directory."""
+    monkeypatch.chdir(tmp_path)
+    async with await Ledger.open("ledger.db") as ledger:
+        monkeypatch.chdir("/")
+        await ledger.submit("t", "/m/m", b"a")
+
+
+async def test_a_database_in_memory():
+    """LG-9: a database without a file cannot lose one."""
+    for url in (":memory:", "file:tests?mode=memory", "file::memory:"):
+        async with await Ledger.open(url) as ledger:
+            await ledger.submit("t", "/m/m", b"a")
+
+
+class Failing:
+    """A connection on which COMMIT fails with one of SQLite's errors."""
+
+    def __init__(self, connection, name):
+        self._connection, self._name = connection, name
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+    def execute(self, text, *given):
+        if text == "COMMIT":
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorname = self._name
+            raise error
+        return self._connection.execute(text, *given)
+
+
+@pytest.mark.parametrize(
+    ("name", "stored"), [("SQLITE_IOERR_FSYNC", None), ("SQLITE_IOERR_WRITE", False), ("SQLITE_FULL", False)]
+)
+async def test_a_commit_that_fails(path, name, stored):
+    """LG-9: if only syncing fails, it is unknown whether the operation is stored, because it has been written."""
+    async with await Ledger.open(path) as ledger:
+        store = ledger.store
+        store._connection = Failing(store._connection, name)
+        with pytest.raises(LedgerUnavailableError) as caught:
+            await ledger.submit("t", "/m/m", b"a")
+
+    assert caught.value.stored is stored
+
+
+async def test_a_close_that_is_cancelled(path):
+    """LG-10, CB-10: if `close` is cancelled at once, the ledger is closed all the same, and its thread ends."""
+    before = threading.active_count()
+    ledger = await Ledger.open(path)
+    closing = asyncio.ensure_future(ledger.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    await ledger.close()
+
+    assert ledger.store._connection is None
+    await eventually(lambda: threading.active_count() <= before)
 
 
 FULL = """

@@ -91,8 +91,12 @@ class AioInbox(grpc.aio.ServerInterceptor):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections. Stop the server first; calls that arrive later fail with UNAVAILABLE."""
-        await self._database.close()
+        """Close the connections. Stop the server first; calls that arrive later fail with UNAVAILABLE.
+
+        In the child of a fork, they stay open, because they belong to the parent.
+        """
+        if os.getpid() == self._settings.process:
+            await self._database.close()
 
     async def prune(self, older_than: float) -> int:
         """Delete the records that are older than this many seconds; return how many there were.

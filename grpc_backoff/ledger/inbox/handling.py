@@ -54,12 +54,13 @@ def handing_out(made: Any) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """An inbox's options; see `AioInbox.open`."""
+    """An inbox's options, see `AioInbox.open`, and the process that opened it."""
 
     required: bool | Collection[str]
     scope: Callable[[Any], str]
     hold: float
     connections: int
+    process: int = dataclasses.field(default_factory=os.getpid, init=False)
 
     def __post_init__(self) -> None:
         """Check the options; OptionError if one is invalid."""
@@ -120,6 +121,8 @@ def admitted(
         return ErrorStatus("UNIMPLEMENTED", "an idempotency key is accepted only by unary-unary methods")
     if not usable(handler.unary_unary):
         return ErrorStatus("UNIMPLEMENTED", "an idempotency key is accepted only by methods that are `async def`")
+    if os.getpid() != settings.process:  # the parent also uses the connections
+        return ErrorStatus("UNAVAILABLE", "the inbox was opened before a fork; open one in each process")
     return key
 
 

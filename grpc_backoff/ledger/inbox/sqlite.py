@@ -52,7 +52,7 @@ class _SQLite:
     trouble = staticmethod(trouble_of)
 
     def __init__(self, path: str) -> None:
-        self._path = Path(path)
+        self._path = Path(path).absolute()  # the program may change its directory
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
 
@@ -85,7 +85,7 @@ class _SQLite:
 
     def _open(self) -> None:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA synchronous = EXTRA")
         self._identity = identity_of(self._path)
         self._connection = connection
 

@@ -62,8 +62,12 @@ class SyncInbox(grpc.ServerInterceptor):
         self.close()
 
     def close(self) -> None:
-        """Close the connections. Stop the server first; calls that arrive later fail with UNAVAILABLE."""
-        self._database.close()
+        """Close the connections. Stop the server first; calls that arrive later fail with UNAVAILABLE.
+
+        In the child of a fork, they stay open, because they belong to the parent.
+        """
+        if os.getpid() == self._settings.process:
+            self._database.close()
 
     def prune(self, older_than: float) -> int:
         """Delete the records that are older than this many seconds; return how many there were.

@@ -13,6 +13,7 @@ import pytest
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.ledger import LedgerSchemaError
+from grpc_backoff.ledger.inbox import handling
 from tests.echo import Message
 from tests.ledger.inbox import servers
 from tests.ledger.inbox.servers import Abort, Sql, holding, once
@@ -328,3 +329,18 @@ def test_nothing_secret_is_logged(shop, caplog):
     shop.refused(None, metadata=[("idempotency-key", "secret-key" * 200)])
 
     assert not [each for each in caplog.records if each.name == "grpc_backoff" and "secret" in each.getMessage()]
+
+
+def test_the_child_of_a_fork(shop, monkeypatch):
+    """IB-6: the child of a fork leaves the parent's connections alone: it refuses calls with a key and closes nothing.
+
+    The server is in one process here, which pretends to be a child of itself.
+    """
+    first = shop.call("before")
+    with monkeypatch.context() as child:
+        child.setattr(handling.os, "getpid", lambda: -1)
+        refused = shop.refused("within")
+        shop.place.do(shop.inbox.close())
+
+    assert (refused.code(), "opened before a fork" in refused.details()) == (Code.UNAVAILABLE, True)
+    assert (shop.call("before"), shop.effects()) == (first, ["a"])
