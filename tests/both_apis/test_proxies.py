@@ -91,6 +91,20 @@ def test_a_subscription_that_is_idle(behind):
     assert len(server.servicer.metadata) == 3
 
 
+def test_a_subscription_that_is_idle_behind_nginx(ours):
+    """SB-2: nginx cuts a quiet stream too, after `grpc_read_timeout`."""
+    if PROXIES["nginx"].missing:
+        pytest.skip(f"{PROXIES['nginx'].missing} is missing")
+    with (
+        place(Tries(*[hangs_after_headers] * 2)) as server,
+        running("nginx", server.port, location="grpc_read_timeout 300ms;") as proxy,
+        ours.channel(proxy.target) as channel,
+        reading(channel) as reader,
+    ):
+        assert reader.next().count == 7
+    assert len(server.servicer.metadata) == 3
+
+
 def test_an_attempt_whose_time_is_up(behind, log):
     """RT-7: attempts that Envoy cuts at their own time limit, after headers, are all repeated."""
     with behind(route=HEEDS_DEADLINES, retry="retry: 1, delay: 1ms, timeout: 100ms") as (server, channel):
