@@ -50,8 +50,8 @@ class StageReport:
         self._await("looking for the cause")
 
     def answered(self, reply: Reply | None, took: float) -> None:
-        """Show who answered a call on the connection, and how; None if nobody did. `took` is in seconds."""
-        by = Answerer.NOBODY if reply is None else reply.answerer
+        """Show who answered a call on the connection, and how; None if neither did. `took` is in seconds."""
+        by = Answerer.NEITHER if reply is None else reply.answerer
         seen = Reply({}, {}) if reply is None else reply
         self.view.event(
             "answer",

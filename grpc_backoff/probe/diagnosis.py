@@ -110,7 +110,7 @@ def diagnose_reply(reply: Reply | None) -> Diagnosis | None:
             "The connection is up, but a call on it got no answer.",
             "Check whether the server, or the server behind a proxy, hangs. See quiet_after for channels that notice.",
         )
-    if reply.answerer is Answerer.NOBODY:
+    if reply.answerer is Answerer.NEITHER:
         return Diagnosis(
             "The connection is up, but the stream of a call on it was reset.",
             "Check the log of the server, or of a proxy in front of it, for limits and for a server that died.",

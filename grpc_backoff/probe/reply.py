@@ -30,7 +30,7 @@ class Answerer(enum.Enum):
 
     SERVER = "server"
     PROXY = "proxy"
-    NOBODY = "nobody"
+    NEITHER = "neither"
 
 
 @record
@@ -88,7 +88,7 @@ class Reply(NamedTuple):
         header frame and without the header that it adds to its upstream's answers.
         """
         if self.http is None or self.reset is not None:
-            return Answerer.NOBODY
+            return Answerer.NEITHER
         if self.http != 200 or not self._get("content-type").startswith("application/grpc"):  # noqa: PLR2004 - HTTP's OK
             return Answerer.PROXY
         envoys = re.match(_ENVOY, self.by) is not None and _FROM_UPSTREAM not in self.headers
@@ -113,7 +113,7 @@ def describe_reply(reply: Reply | None) -> str:
     match reply.answerer:
         case Answerer.PROXY:
             return f"a proxy answered a call in place of the server: {reply.status}"
-        case Answerer.NOBODY:
+        case Answerer.NEITHER:
             return f"a call was cut: {reply.status}"
         case _:
             return f"the server answers calls: {reply.health or reply.status}"

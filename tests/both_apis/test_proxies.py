@@ -59,7 +59,7 @@ def only_headers(wire, stream, _body):
     wire.send_headers(stream, [(":status", "200"), ("content-type", "application/grpc"), ("a", "b")])
 
 
-@pytest.mark.parametrize("name", ["envoy", "nginx", "haproxy", "nghttpx"])
+@pytest.mark.parametrize("name", PROXIES)
 def test_a_subscription_whose_server_dies(ours, name):
     """SB-2: a stream that a proxy cuts after its headers, because its server has died, is opened again."""
     if PROXIES[name].missing:

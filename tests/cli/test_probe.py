@@ -70,12 +70,12 @@ async def test_json_lines():
         ("diagnosis", None),  # this server answers no calls
         ("summary", None),
     ]
-    assert objects[3]["answered_by"] == "nobody"
+    assert objects[3]["answered_by"] == "neither"
     assert objects[2]["settings"]["MAX_CONCURRENT_STREAMS"] == 100
     assert objects[-1]["ready"] is True
 
 
-@pytest.mark.parametrize("name", ["envoy", "nginx", "haproxy", "nghttpx"])
+@pytest.mark.parametrize("name", PROXIES)
 async def test_a_proxy_whose_server_is_down(name):
     """CH-11: at READY, the probe says that a proxy answers in place of the server, how, and what to do."""
     if PROXIES[name].missing:
@@ -93,13 +93,15 @@ async def test_a_proxy_whose_server_is_down(name):
         "nginx": (502, None, "nginx"),
         "haproxy": (503, None, ""),
         "nghttpx": (502, None, "nghttpx"),
+        "apache2": (503, None, "Apache"),
+        "caddy": (502, None, "Caddy"),
     }
     http, status, server = said[name]
     assert (answer["answered_by"], answer["http"], answer["status"]) == ("proxy", http, status)
     assert (answer["server"] or "").startswith(server)
 
 
-@pytest.mark.parametrize("name", ["envoy", "nginx", "haproxy", "nghttpx"])
+@pytest.mark.parametrize("name", PROXIES)
 async def test_a_proxy_whose_server_is_up(name):
     """CH-11: through a proxy, the probe says that the server answers; here, it has no health service."""
     if PROXIES[name].missing:

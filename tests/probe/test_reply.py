@@ -43,7 +43,7 @@ PROXIES = [
     (Reply({**ENVOY, "grpc-status": "12"}, {}), "UNIMPLEMENTED, server envoy"),  # there is no route
     (Reply({**ENVOY, "server": "istio-envoy", "grpc-status": "16"}, {}), "UNAUTHENTICATED, server istio-envoy"),
 ]
-NOBODY = [Reply({}, {}, reset=11), Reply(GRPC, {}, reset=2), Reply({}, {})]
+NEITHER = [Reply({}, {}, reset=11), Reply(GRPC, {}, reset=2), Reply({}, {})]
 
 
 @pytest.mark.parametrize(("reply", "words"), SERVERS)
@@ -62,10 +62,10 @@ def test_a_proxy(reply, words):
     assert "ends at a proxy" in diagnose_reply(reply).meaning
 
 
-@pytest.mark.parametrize("reply", [None, *NOBODY])
-def test_nobody(reply):
+@pytest.mark.parametrize("reply", [None, *NEITHER])
+def test_neither(reply):
     """CH-11: a call that is cut or not answered is shown as that."""
-    assert reply is None or reply.answerer is Answerer.NOBODY
+    assert reply is None or reply.answerer is Answerer.NEITHER
     assert "The connection is up, but " in diagnose_reply(reply).meaning
     assert describe_reply(reply)
 
