@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from grpc_backoff.config.policy_string import read_string
+from grpc_backoff.core.texts import Link, Report, is_oversized, never_ran
 from tests.docs.pages import block, blocks, read
 from tests.echo import Echo, EchoStub, Message, serving
 
@@ -48,6 +49,18 @@ async def test_channel(shown):
         async with names["channel"] as channel:
             assert await EchoStub(channel).Unary(Message(text="hello")) == Message(text="hello")
     assert service.seen == ([None, "Bearer new"] if "log_in" in shown else [None])
+
+
+def test_what_a_proxy_says():
+    """RT-14, RT-2: the table of what proxies say agrees with what a policy with `never_ran_only` repeats."""
+    table = read("retries.md").partition("### What a proxy says")[2].partition("\nA policy that retries")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
+    for happened, _, code, text, ran in rows[2:]:
+        report = Report(code, re.match("`([^`]+)`", text)[1], Link.OPEN, metadata=True)
+        metadata = [("x-envoy-overloaded", "true")] if "x-envoy-overloaded" in happened else []
+        assert never_ran(report, metadata) == (ran == "never ran"), text
+        assert is_oversized(report) == ("RT-2" in ran), text
+    assert {row[-1] for row in rows[2:]} == {"never ran", "may have run", "not repeated (RT-2)"}
 
 
 async def test_one_call():

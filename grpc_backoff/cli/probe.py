@@ -20,16 +20,19 @@ from grpc_backoff.cli.stages import StageReport
 from grpc_backoff.config.target import DEFAULT_PORT, Address, names_no_port
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.connection.events import Stage
+from grpc_backoff.core.texts import LIVENESS_METHOD
 from grpc_backoff.policy.presets import CONNECT
-from grpc_backoff.probe.diagnosis import Circumstances, diagnose, diagnose_loss, diagnose_settings
+from grpc_backoff.probe.diagnosis import Circumstances, diagnose, diagnose_loss, diagnose_reply, diagnose_settings
 from grpc_backoff.probe.http2 import Http2Connection, Http2Connector
 from grpc_backoff.probe.stages import PassedOver, Reached, StageRecord
 
 _NAME_OVERRIDE = "grpc.ssl_target_name_override"
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _LOOK = 0.3
-"""How long a connection is watched after SETTINGS, in seconds. A proxy whose upstream is down ends it within that time.
+"""How long a connection is watched after SETTINGS, in seconds. A peer that hangs up at once does so within that time.
 """
+_ANSWER = 5.0
+"""How long to wait for the answer to a call, in seconds. HAProxy tries to reach a dead upstream for 3 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +135,7 @@ async def probe(request: ProbeRequest, report: StageReport) -> bool:
         connection = await connector.connect(request.limit)
         seconds = watch.total()
         watch.check()
-        await _look(connection, report)
+        await _look(connection, report, _authority(request, connector), min(request.limit, _ANSWER))
     except ConnectError as error:
         seconds = watch.total()
         watch.check()
@@ -156,19 +159,39 @@ def _circumstances(request: ProbeRequest, connector: Http2Connector, address: Ad
     )
 
 
-async def _look(connection: Http2Connection, report: StageReport) -> None:
-    """Check whether a connection lasts and is usable."""
+def _authority(request: ProbeRequest, connector: Http2Connector) -> str:
+    """Return the `:authority` of a call, as a channel would send it."""
+    target = connector.target
+    if request.target.startswith("unix"):
+        return "localhost"
+    return request.server_name or (f"[{target.host}]" if ":" in target.host else target.host) + f":{target.port}"
+
+
+async def _look(connection: Http2Connection, report: StageReport, authority: str, patience: float) -> None:
+    """Check whether a connection lasts and is usable, and who answers a call on it: the server, or a proxy.
+
+    `patience` is how long to wait for the answer, in seconds.
+    """
     since = time.perf_counter()
-    settings = diagnose_settings(connection.settings)
+    found = diagnose_settings(connection.settings)
+    lost = asyncio.ensure_future(connection.lost())
     try:
-        async with asyncio.timeout(_LOOK):
-            loss = await connection.lost()
-    except TimeoutError:
-        if settings is not None:
-            report.explain(*settings)
-        return
-    report.lost(loss, time.perf_counter() - since)
-    report.explain(*diagnose_loss(loss))
+        if found is None:
+            call = asyncio.ensure_future(connection.call(LIVENESS_METHOD, authority))
+            await asyncio.wait({call, lost}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            reply = call.result() if call.done() else None
+            call.cancel()
+            if reply is not None or not lost.done():
+                report.answered(reply, time.perf_counter() - since)
+                found = diagnose_reply(reply)
+        await asyncio.wait({lost}, timeout=max(0.0, _LOOK - (time.perf_counter() - since)))
+        if lost.done():
+            report.lost(lost.result(), time.perf_counter() - since)
+            report.explain(*diagnose_loss(lost.result()))
+        if found is not None:
+            report.explain(*found)
+    finally:
+        lost.cancel()
 
 
 class _Watch:

@@ -10,6 +10,7 @@ from typing import Any
 from grpc_backoff.cli.view import Activity, Cells, View, duration, failure_fields
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.probe.reply import Answerer, Reply, describe_reply
 from grpc_backoff.probe.stages import Certificate, PassedOver, Reached, Resolved, Secured, Settled, StageRecord
 
 _WIDTHS = (12, -7)
@@ -47,6 +48,22 @@ class StageReport:
         self.view.event("failed", took=took, **failure_fields(failure))
         self._stage(failure.stage, took, "red", f"FAILED: {failure.reason}")
         self._await("looking for the cause")
+
+    def answered(self, reply: Reply | None, took: float) -> None:
+        """Show who answered a call on the connection, and how; None if neither did. `took` is in seconds."""
+        by = Answerer.NEITHER if reply is None else reply.answerer
+        seen = Reply({}, {}) if reply is None else reply
+        self.view.event(
+            "answer",
+            took=took,
+            answered_by=by.value,
+            http=seen.http,
+            status=seen.code or None,
+            details=seen.details,
+            server=seen.by or None,
+            health=seen.health or None,
+        )
+        self._stage(Stage.HEALTH, took, "green" if by is Answerer.SERVER else "yellow", describe_reply(reply))
 
     def lost(self, loss: Loss, lived: float) -> None:
         """Show that the connection ended while it was being watched; `lived` is in seconds."""
@@ -101,7 +118,7 @@ def _read(record: StageRecord) -> tuple[dict[str, Any], Sequence[str], str]:
             return facts, texts, "settings: waiting for the SETTINGS frame"
         case Settled():
             texts = [", ".join(f"{name} {value}" for name, value in record.settings.items()) or "all defaults"]
-            return {"settings": dict(record.settings)}, texts, "checking whether the connection lasts"
+            return {"settings": dict(record.settings)}, texts, "asking whether the server answers calls"
         case PassedOver():
             facts = {"address": str(record.address), **failure_fields(record.failure)}
             return facts, [f"FAILED: {record.failure.reason}; trying the next address"], connecting

@@ -19,6 +19,7 @@ from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.probe.dial import ALPN
 from grpc_backoff.probe.looks import look_at_certificate, look_for_tls, look_in_plaintext
+from grpc_backoff.probe.reply import Answerer, Reply
 from grpc_backoff.probe.stages import NoSettings, Security, WrongAlpn
 from grpc_backoff.probe.wire import describe
 
@@ -97,6 +98,35 @@ def diagnose_loss(loss: Loss) -> Diagnosis:
         "The server sent SETTINGS and closed the connection at once, like a proxy whose upstream is down.",
         "Check whether the server behind the proxy is up, and whether the proxy speaks HTTP/2 to it.",
     )
+
+
+_CALLS_FAIL = "Until then, calls fail although the channel is READY: only a retry policy repeats them."
+
+
+def diagnose_reply(reply: Reply | None) -> Diagnosis | None:
+    """Return what is wrong with the answer to the health check; None if the server has answered and serves."""
+    if reply is None:
+        return Diagnosis(
+            "The connection is up, but a call on it got no answer.",
+            "Check whether the server, or the server behind a proxy, hangs. See quiet_after for channels that notice.",
+        )
+    if reply.answerer is Answerer.NEITHER:
+        return Diagnosis(
+            "The connection is up, but the stream of a call on it was reset.",
+            "Check the log of the server, or of a proxy in front of it, for limits and for a server that died.",
+        )
+    if reply.answerer is Answerer.PROXY:
+        return Diagnosis(
+            "The connection ends at a proxy, and the server behind it has not answered the call.",
+            "Check whether that server is up, its address in the proxy's configuration, and whether the proxy speaks "
+            f"HTTP/2 to it. {_CALLS_FAIL}",
+        )
+    if reply.health in ("NOT_SERVING", "UNKNOWN"):
+        return Diagnosis(
+            f"The server is up and says that it is {reply.health}.",
+            "Wait until it has started or drained, or see its log.",
+        )
+    return None
 
 
 # Name resolution.

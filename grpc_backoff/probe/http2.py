@@ -1,7 +1,8 @@
 """Dials with asyncio and h2 in order to observe every stage of an attempt: resolve, tcp, tls, settings.
 
-The connector opens no streams, so its connections carry no RPCs. It shows how far an attempt gets, how long each stage
-takes and what the server sends, and it can hold a connection that counts as established. `dial.py` implements the
+The connector opens no streams, so its connections carry no RPCs, except the one call of a probe. It shows how far an
+attempt gets, how long each stage takes and what the server sends, and it can hold a connection that counts as
+established. `dial.py` implements the
 stages below HTTP/2, and `wire.py` interprets HTTP/2's bytes.
 """
 
@@ -19,6 +20,7 @@ from grpc_backoff.config.target import Address, Target, parse_target
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.probe.dial import ALPN, CLOSED_WITHIN, Dialled, in_words, reach, resolve, secure, security_of
+from grpc_backoff.probe.reply import Reply
 from grpc_backoff.probe.stages import (
     NoSettings,
     PassedOver,
@@ -39,7 +41,7 @@ _CHUNK = 4 * 1024
 
 
 class Http2Connection(asyncio.BufferedProtocol):
-    """An HTTP/2 connection without streams that follows the protocol.
+    """An HTTP/2 connection with at most one call, for a probe, that follows the protocol.
 
     It acknowledges SETTINGS and PING, and ends when the server sends GOAWAY, closes the connection, or violates HTTP/2.
     It is an asyncio protocol for its transport. No channel uses it, so it has no calls.
@@ -66,6 +68,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._ended: asyncio.Future[Loss] = self._loop.create_future()
         self._lingering: asyncio.TimerHandle | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
+        self._replied: asyncio.Future[Reply] = self._loop.create_future()
 
     # Methods for the rest of the library.
 
@@ -86,6 +89,12 @@ class Http2Connection(asyncio.BufferedProtocol):
     async def lost(self) -> Loss:
         """Wait until the connection ends and return how it ended."""
         return await asyncio.shield(self._ended)
+
+    async def call(self, method: str, authority: str) -> Reply:
+        """Make a unary call with an empty message, once, and wait for its end, which a loss may prevent."""
+        self._wire.call(method, authority, "http" if self.security is None else "https")
+        self._act()
+        return await asyncio.shield(self._replied)
 
     def retire(self) -> None:
         """Send GOAWAY and close the connection."""
@@ -178,6 +187,8 @@ class Http2Connection(asyncio.BufferedProtocol):
             self._transport.write(self._wire.to_send())
         if self._wire.settings is not None and not self._decided.done():
             self._decided.set_result(None)
+        if self._wire.reply is not None and not self._replied.done():
+            self._replied.set_result(self._wire.reply)
         if self._wire.loss is not None:
             self._end(self._wire.loss)
 

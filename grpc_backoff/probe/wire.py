@@ -1,23 +1,33 @@
-"""The client's side of an HTTP/2 connection without streams, as bytes in and bytes out.
+"""The client's side of an HTTP/2 connection with one stream at most, as bytes in and bytes out.
 
 This module uses no sockets and no clocks. h2 implements the protocol; this module extracts what a connector needs to
-know: that the server's SETTINGS frame arrived and what it contains, and that the server ended the connection, properly
-or by violating the protocol. No input from a server makes it raise an exception.
+know: that the server's SETTINGS frame arrived and what it contains, how a call was answered, and that the server ended
+the connection, properly or by violating the protocol. No input from a server makes it raise an exception.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from grpc_backoff.base_errors import MissingExtra
 from grpc_backoff.connection.connector import Loss
+from grpc_backoff.probe.reply import Reply
 
 try:
     from h2.config import H2Configuration
     from h2.connection import H2Connection
     from h2.errors import ErrorCodes
-    from h2.events import ConnectionTerminated, Event, RemoteSettingsChanged
+    from h2.events import (
+        ConnectionTerminated,
+        DataReceived,
+        Event,
+        RemoteSettingsChanged,
+        ResponseReceived,
+        StreamEnded,
+        StreamReset,
+        TrailersReceived,
+    )
     from h2.settings import SettingCodes, Settings
     from hyperframe.exceptions import HyperframeError
     from hyperframe.frame import ExtensionFrame, Frame, SettingsFrame
@@ -33,6 +43,12 @@ _SHOWN = 32
 _DEBUG_DATA = 200
 """How much of a GOAWAY's debug data is shown."""
 
+_MOST_BODY = 64
+"""How much of a response's body is kept."""
+_LONGEST_VALUE = 200
+"""How much of a header's value is kept."""
+_EMPTY_MESSAGE = bytes(5)
+
 _GRPC_SETTINGS = {0xFE03: "GRPC_ALLOW_TRUE_BINARY_METADATA", 0xFE04: "GRPC_PREFERRED_RECEIVE_CRYPTO_FRAME_SIZE"}
 
 
@@ -43,6 +59,7 @@ class Wire:
         head: the first bytes received.
         settings: the server's SETTINGS so far, by their names in RFC 9113; None before the first frame.
         loss: how the connection ended, as far as the bytes show; nothing is read after that.
+        reply: how the call was answered; None before the end of its stream.
     """
 
     def __init__(self) -> None:
@@ -50,6 +67,8 @@ class Wire:
         self.head = b""
         self.settings: Mapping[str, int] | None = None
         self.loss: Loss | None = None
+        self.reply: Reply | None = None
+        self._received = Reply({}, {})
         self._unread = bytearray()
         self._h2 = H2Connection(H2Configuration(client_side=True))
         self._h2.local_settings = Settings(client=True, initial_values={SettingCodes.ENABLE_PUSH: 0})
@@ -58,6 +77,21 @@ class Wire:
     def to_send(self) -> bytes:
         """Return the bytes to send now: the preface, acknowledgements of SETTINGS and PING, a GOAWAY."""
         return bytes(self._h2.data_to_send())
+
+    def call(self, method: str, authority: str, scheme: str) -> None:
+        """Prepare a unary call with an empty message. SETTINGS must have arrived, and allow a stream."""
+        headers = {
+            ":method": "POST",
+            ":scheme": scheme,
+            ":path": method,
+            ":authority": authority,
+            "te": "trailers",
+            "content-type": "application/grpc",
+            "user-agent": "grpc-backoff",
+        }
+        stream = self._h2.get_next_available_stream_id()
+        self._h2.send_headers(stream, [*headers.items()])
+        self._h2.send_data(stream, _EMPTY_MESSAGE, end_stream=True)
 
     def say_goodbye(self) -> None:
         """Prepare GOAWAY(NO_ERROR); anything that arrives afterwards is ignored."""
@@ -111,12 +145,29 @@ class Wire:
             case RemoteSettingsChanged():
                 changed = {_name(code): change.new_value for code, change in event.changed_settings.items()}
                 self.settings = MappingProxyType({**(self.settings or {}), **changed})
+            case ResponseReceived():
+                self._received = self._received._replace(headers=_read_headers(event.headers))
+            case TrailersReceived():
+                self._received = self._received._replace(trailers=_read_headers(event.headers))
+            case DataReceived():
+                body = (self._received.body + (event.data or b""))[:_MOST_BODY]
+                self._received = self._received._replace(body=body)
+            case StreamEnded():
+                self.reply = self._received
+            case StreamReset():
+                self.reply = self.reply or self._received._replace(reset=int(event.error_code))
             case ConnectionTerminated():
                 code = event.error_code
                 name = code.name if isinstance(code, ErrorCodes) else f"{code:#x}"
                 said_why = (event.additional_data or b"")[:_DEBUG_DATA].decode("utf-8", "backslashreplace")
                 why = f", {said_why!r}" if said_why else ""
                 self.loss = Loss(f"GOAWAY {name}{why}", graceful=code == ErrorCodes.NO_ERROR)
+
+
+def _read_headers(pairs: Iterable[tuple[bytes | str, bytes | str]] | None) -> Mapping[str, str]:
+    """Return headers as text, of any bytes."""
+    texts = (tuple(each if isinstance(each, str) else each.decode("latin-1") for each in pair) for pair in pairs or ())
+    return {name: value[:_LONGEST_VALUE] for name, value in texts}
 
 
 def _begins_with_settings(data: bytes | bytearray) -> bool:

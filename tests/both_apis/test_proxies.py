@@ -1,9 +1,10 @@
-"""SB-2, RT-7, RT-14, CH-7: calls and streams behind a real Envoy, whose server hangs, dies or is not there."""
+"""SB-2, RT-7, RT-14, CH-7: calls and streams behind real proxies whose server hangs, dies or is not there."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 
 import grpc
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from grpc_backoff import CallRetried
 from tests.both_apis.test_subscriptions import Reader
 from tests.both_apis.tries import Tries, fails, hangs
+from tests.both_apis.wire import Streams
 from tests.echo import Message
 from tests.proxies import PROXIES, running
-from tests.sync.service import place, until
+from tests.sync.service import front, place, until
 
 CODE = grpc.StatusCode
 ROUNDS = 20
@@ -53,24 +55,52 @@ def reading(channel):
         reader.close()
 
 
-def test_a_subscription_whose_server_dies(behind):
-    """SB-2: a stream that Envoy cuts after its headers, because its server has died, is opened again."""
-    with behind(hangs_after_headers) as (server, channel), reading(channel) as reader:
-        threading.Thread(target=restart, args=(server,)).start()
+def only_headers(wire, stream, _body):
+    wire.send_headers(stream, [(":status", "200"), ("content-type", "application/grpc"), ("a", "b")])
+
+
+@pytest.mark.parametrize("name", PROXIES)
+def test_a_subscription_whose_server_dies(ours, name):
+    """SB-2: a stream that a proxy cuts after its headers, because its server has died, is opened again."""
+    if PROXIES[name].missing:
+        pytest.skip(f"{PROXIES[name].missing} is missing")
+    streams = Streams(only_headers)
+    with (
+        front(streams) as server,
+        running(name, int(server.target.rpartition(":")[2])) as proxy,
+        ours.channel(proxy.target) as channel,
+        reading(channel) as reader,
+    ):
+        threading.Thread(target=dies, args=(server, streams)).start()
         assert reader.next().count == 7
-    assert len(server.servicer.metadata) >= 2
+    assert len(streams.visits) >= 2
 
 
-def restart(server):
-    until(lambda: server.servicer.metadata)
-    server.kill()
-    server.start()
+def dies(server, streams):
+    """Break the server's connections soon after it has sent the headers, so that these have arrived."""
+    until(lambda: streams.visits)
+    time.sleep(0.3)
+    server.break_all()
 
 
 def test_a_subscription_that_is_idle(behind):
     """SB-2: a quiet stream that Envoy cuts when it has been idle is opened again."""
     quiet = behind(*[hangs_after_headers] * 2, route={"idle_timeout": "0.3s"})
     with quiet as (server, channel), reading(channel) as reader:
+        assert reader.next().count == 7
+    assert len(server.servicer.metadata) == 3
+
+
+def test_a_subscription_that_is_idle_behind_nginx(ours):
+    """SB-2: nginx cuts a quiet stream too, after `grpc_read_timeout`."""
+    if PROXIES["nginx"].missing:
+        pytest.skip(f"{PROXIES['nginx'].missing} is missing")
+    with (
+        place(Tries(*[hangs_after_headers] * 2)) as server,
+        running("nginx", server.port, location="grpc_read_timeout 300ms;") as proxy,
+        ours.channel(proxy.target) as channel,
+        reading(channel) as reader,
+    ):
         assert reader.next().count == 7
     assert len(server.servicer.metadata) == 3
 

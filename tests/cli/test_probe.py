@@ -10,8 +10,10 @@ import signal
 import ssl
 import sys
 
+import grpc
 import pytest
 import trustme
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from grpc_backoff.cli.probe import ProbeRequest, _Watch, probe, read_request
 from grpc_backoff.cli.stages import StageReport
@@ -21,9 +23,12 @@ from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.probe.stages import PassedOver, Reached
 from grpc_backoff.testing.front import FlakyFront, accept_close, settings_only, settings_then_close, silent
+from tests.both_apis.wire import Streams
 from tests.cli.running import LIMIT, check_refused, connect, invoke, line_with, on_terminal, running
 from tests.echo import serving
 from tests.peers import SETTINGS, nothing_left, openssl_peer, peer, says, server_tls
+from tests.proxies import PROXIES, unused_port
+from tests.proxies import running as running_proxy
 
 CA = trustme.CA()
 CERTIFICATE = CA.issue_cert("localhost", "127.0.0.1", common_name="orders")
@@ -46,23 +51,90 @@ async def test_a_server_that_is_up():
     assert [line.split()[0] for line in lines[:3]] == ["resolve", "tcp", "settings"]
     assert f"127.0.0.1:{port}" in lines[1]
     assert "MAX_FRAME_SIZE 4194304" in lines[2]
+    assert lines[3].startswith("health ")
+    assert lines[3].endswith("the server answers calls: UNIMPLEMENTED 'Method not found!'")
     assert lines[-1].startswith("READY after ")
 
 
 async def test_json_lines():
     """CH-11: `--json` writes one object per line; the last is the summary."""
     async with FlakyFront(settings_only) as front:
-        lines = await probed(front.target, "--json")
+        lines = await probed(front.target, "--json", "--timeout", 2)
         assert len(front.visits) == 1
     objects = [json.loads(line) for line in lines]
-    assert [(each["event"], each["stage"]) for each in objects] == [
+    assert [(each["event"], each.get("stage")) for each in objects] == [
         ("stage", "resolve"),
         ("stage", "tcp"),
         ("stage", "settings"),
+        ("answer", None),
+        ("diagnosis", None),  # this server answers no calls
         ("summary", None),
     ]
+    assert objects[3]["answered_by"] == "neither"
     assert objects[2]["settings"]["MAX_CONCURRENT_STREAMS"] == 100
     assert objects[-1]["ready"] is True
+
+
+@pytest.mark.parametrize("name", PROXIES)
+async def test_a_proxy_whose_server_is_down(name):
+    """CH-11: at READY, the probe says that a proxy answers in place of the server, how, and what to do."""
+    if PROXIES[name].missing:
+        pytest.skip(f"{PROXIES[name].missing} is missing")
+    with running_proxy(name, unused_port()) as proxy:
+        lines = await probed(proxy.target)
+        [answer] = [json.loads(line) for line in await probed(proxy.target, "--json") if '"answer"' in line]
+    [health] = [line for line in lines if line.startswith("health ")]
+    assert "a proxy answered a call in place of the server: " in health
+    assert "The connection ends at a proxy, and the server behind it has not answered the call." in lines
+    assert any(line.startswith("-> Check whether that server is up, its address in the proxy's") for line in lines)
+    assert lines[-1].startswith("READY after ")
+    said = {
+        "envoy": (200, "UNAVAILABLE", "envoy"),
+        "nginx": (502, None, "nginx"),
+        "haproxy": (503, None, ""),
+        "nghttpx": (502, None, "nghttpx"),
+        "apache2": (503, None, "Apache"),
+        "caddy": (502, None, "Caddy"),
+    }
+    http, status, server = said[name]
+    assert (answer["answered_by"], answer["http"], answer["status"]) == ("proxy", http, status)
+    assert (answer["server"] or "").startswith(server)
+
+
+@pytest.mark.parametrize("name", PROXIES)
+async def test_a_proxy_whose_server_is_up(name):
+    """CH-11: through a proxy, the probe says that the server answers; here, it has no health service."""
+    if PROXIES[name].missing:
+        pytest.skip(f"{PROXIES[name].missing} is missing")
+    async with serving() as port:
+        with running_proxy(name, port) as proxy:
+            lines = await probed(proxy.target)
+    [health] = [line for line in lines if line.startswith("health ")]
+    assert "the server answers calls: UNIMPLEMENTED 'Method not found!'" in health
+    assert not any(line.startswith("-> ") for line in lines)
+
+
+@pytest.mark.parametrize(("status", "advice"), [("SERVING", False), ("NOT_SERVING", True)])
+async def test_a_server_with_a_health_service(status, advice):
+    """CH-11, RO-1: the probe shows what the server's own health service says."""
+    servicer = health.aio.HealthServicer()
+    await servicer.set("", health_pb2.HealthCheckResponse.ServingStatus.Value(status))
+    server = grpc.aio.server()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    lines = await probed(f"127.0.0.1:{port}")
+    await server.stop(None)
+    assert any(line.startswith("health ") and line.endswith(f"the server answers calls: {status}") for line in lines)
+    assert any("says that it is NOT_SERVING" in line for line in lines) is advice
+
+
+async def test_a_stream_that_is_reset():
+    """CH-11: a call that is cut on a connection that stays is shown, with the error code."""
+    async with FlakyFront(Streams(11)) as front:
+        lines = await probed(front.target)
+    assert any(line.startswith("health ") and line.endswith("a call was cut: RST_STREAM 11") for line in lines)
+    assert any("the stream of a call on it was reset" in line for line in lines)
 
 
 async def test_tls(tmp_path):

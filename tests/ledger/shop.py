@@ -14,8 +14,9 @@ class Shop(Echo):
     """An Echo server whose behaviour is scripted for each request.
 
     `script` maps a request's text, or "*" for any text, to a list of steps. Each attempt takes the next step: a status
-    code to fail with, a pair of a code and trailing metadata, a number of seconds to wait before answering, or None to
-    answer at once. `levels` records, for each attempt as it began, how many attempts were running, including itself.
+    code to fail with, a pair of a code and trailing metadata or details, a number of seconds to wait before answering,
+    or None to answer at once. `levels` records, for each attempt as it began, how many attempts were running, including
+    itself.
     """
 
     def __init__(self):
@@ -39,9 +40,10 @@ class Shop(Echo):
             if isinstance(step, float):
                 await asyncio.sleep(step)
             elif isinstance(step, tuple):
-                code, trailing = step
-                context.set_trailing_metadata(trailing)
-                await context.abort(code, "as scripted")
+                code, said = step
+                details = said if isinstance(said, str) else "as scripted"
+                context.set_trailing_metadata(() if isinstance(said, str) else said)
+                await context.abort(code, details)
             elif isinstance(step, grpc.StatusCode):
                 await context.abort(step, "as scripted")
             return request

@@ -140,6 +140,26 @@ async def channel(shop):
         yield made
 
 
+TOO_LARGE = "grpc: received message larger than max (5266822 vs. 4194304)"
+
+
+async def test_what_will_never_fit(url, shop):
+    """LG-7, RT-2: a message that is too large for a server in another language is not delivered again and again."""
+    shop.script["a"] = [(S.RESOURCE_EXHAUSTED, TOO_LARGE)] * 5
+    async with at_work(url, shop) as (ledger, unary):
+        operation = await done(ledger, unary, state=OperationState.FAILED)
+    assert (operation.attempts, operation.code, operation.details) == (1, "RESOURCE_EXHAUSTED", TOO_LARGE)
+
+
+async def test_what_never_ran(url, shop):
+    """RT-14: a ledger's policy may repeat only what never ran."""
+    shop.script["a"] = [(S.UNAVAILABLE, "no healthy upstream"), (S.UNAVAILABLE, "upstream request timeout")]
+    settings = replace(FAST, policy=f"{QUICK}, never_ran_only: true")
+    async with at_work(url, shop, settings) as (ledger, unary):
+        operation = await done(ledger, unary, state=OperationState.FAILED)
+    assert operation.attempts == 2
+
+
 async def test_from_submit_to_success(url, shop):
     """LG-9, LG-10: a submitted operation is delivered with its idempotency key; `on_success` receives the response."""
     heard, events = [], []

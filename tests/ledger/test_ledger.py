@@ -111,6 +111,25 @@ async def test_what_the_server_said_of_an_attempt_made_by_hand(ledger):
     assert (await ledger.get(ids[3])).attempts == 0
 
 
+async def test_what_will_never_fit(ledger):
+    """LG-4, RT-2: `record_failure` gives up at once if a message was too large, as a delivery does."""
+    told = await ledger.submit("t", "/m/m", b"")
+    recorded = await ledger.record_failure(
+        told.id, "RESOURCE_EXHAUSTED", "grpc: received message larger than max (5 vs. 4)"
+    )
+    assert (recorded.state, recorded.attempts) == (OperationState.FAILED, 1)
+
+
+@pytest.mark.parametrize(
+    ("details", "state"),
+    [("no healthy upstream", OperationState.WAITING), ("upstream request timeout", OperationState.FAILED)],
+)
+async def test_what_never_ran(ledger, details, state):
+    """RT-14: a ledger's policy may repeat only what never ran; the rest fails, until it is replayed."""
+    told = await ledger.submit("t", "/m/m", b"", policy="retry: 5, delay: 1s, never_ran_only: true")
+    assert (await ledger.record_failure(told.id, "UNAVAILABLE", details)).state is state
+
+
 async def test_a_backoff_by_hand(ledger):
     """LG-4, seed 001: `set_backoff` refuses anything but a duration and keeps to the policy's cap."""
     told = await ledger.submit("t", "/m/m", b"", policy="preset: steps, deadline: 1d")

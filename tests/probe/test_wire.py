@@ -1,4 +1,4 @@
-"""The bytes of a connection without streams: how they are parsed, and that no input causes an exception."""
+"""The bytes of a connection with one call at most: how they are parsed, and that no input causes an exception."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import struct
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import PingAckReceived, RemoteSettingsChanged, SettingsAcknowledged
+from h2.events import PingAckReceived, RemoteSettingsChanged, RequestReceived, SettingsAcknowledged
 from h2.settings import SettingCodes
-from hyperframe.frame import DataFrame, HeadersFrame, PushPromiseFrame, SettingsFrame
+from hyperframe.frame import DataFrame, HeadersFrame, PushPromiseFrame, RstStreamFrame, SettingsFrame
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grpc_backoff.probe.reply import Reply
 from grpc_backoff.probe.wire import Wire, describe
 from tests.peers import PING, SETTINGS, goaway
 
@@ -191,3 +192,58 @@ def test_nothing_raises(pieces):
     wire.to_send()
     wire.say_goodbye()
     assert wire.loss is not None
+
+
+CALL = ("/grpc.health.v1.Health/Check", "localhost:1", "http")
+ANSWERS = st.sampled_from(
+    [
+        HeadersFrame(1, b"\x88", flags=["END_HEADERS"]).serialize(),
+        HeadersFrame(1, b"\x88", flags=["END_HEADERS", "END_STREAM"]).serialize(),
+        HeadersFrame(3, b"\x88", flags=["END_HEADERS"]).serialize(),
+        HeadersFrame(1, b"\x40\x01\xff\x01\xfe", flags=["END_HEADERS"]).serialize(),
+        DataFrame(1, b"x" * 100).serialize(),
+        DataFrame(1, b"", flags=["END_STREAM"]).serialize(),
+        RstStreamFrame(1, error_code=11).serialize(),
+        RstStreamFrame(1, error_code=2**32 - 1).serialize(),
+    ]
+)
+
+
+def called(*pieces):
+    wire = fed(SETTINGS)
+    wire.call(*CALL)
+    for piece in pieces:
+        wire.feed(piece)
+    return wire
+
+
+def test_a_call():
+    """CH-11: one call asks who is there; its answer is known at the end of its stream."""
+    other, wire = server(), called()
+    events = other.receive_data(wire.to_send())
+    [asked] = [dict(event.headers) for event in events if isinstance(event, RequestReceived)]
+    assert (asked[b":path"], asked[b":authority"]) == (b"/grpc.health.v1.Health/Check", b"localhost:1")
+    assert asked[b"te"] == b"trailers"
+    other.send_headers(1, [(":status", "200"), ("server", "x" * 300)])
+    other.send_data(1, b"y" * 100)
+    wire.feed(other.data_to_send())
+    assert wire.reply is None
+    other.send_headers(1, [("grpc-status", "0")], end_stream=True)
+    wire.feed(other.data_to_send())
+    assert wire.reply == Reply({":status": "200", "server": "x" * 200}, {"grpc-status": "0"}, b"y" * 64)
+
+
+@pytest.mark.parametrize("code", [11, 2**32 - 1])
+def test_a_call_that_is_reset(code):
+    """CH-11: the error code of a reset is kept, known or not."""
+    wire = called(RstStreamFrame(1, error_code=code).serialize())
+    assert wire.reply == Reply({}, {}, reset=code)
+    assert wire.loss is None
+
+
+@given(st.lists(st.one_of(FRAMES, ANSWERS, HEADERS, st.binary(max_size=60))))
+def test_no_answer_raises(pieces):
+    """CH-11: no input raises an error during a call either."""
+    wire = called(*pieces)
+    assert wire.reply is None or wire.reply.http in (None, 200)
+    wire.to_send()
