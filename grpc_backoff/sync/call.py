@@ -28,7 +28,6 @@ from grpc_backoff.channel.call import CallSetup, CallShell, Status
 from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.sync.calls import Calls
-from grpc_backoff.sync.conductor import take
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.errors import RetriesExhaustedError
 from grpc_backoff.sync.grpcio import (
@@ -188,7 +187,7 @@ class BlockingCall(_SteppedCall):
         while True:
             left = longest if self._wake is None else self._wake - self._calls.now()
             try:
-                return take(self._mailbox, min(max(0.0, left), longest))
+                return self._calls.conductor.take(self._mailbox, min(max(0.0, left), longest))
             except Empty:
                 if self._wake is not None and self._calls.now() >= self._wake:
                     self._wake = None
