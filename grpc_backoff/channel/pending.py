@@ -43,6 +43,7 @@ class PendingCalls:
         self._target = target
         self._resolved = False
         self._waiting: dict[Any, None] = {}
+        self._closed = False
 
     def __len__(self) -> int:
         """Return how many calls are pending."""
@@ -53,8 +54,10 @@ class PendingCalls:
         return NoConnection(resolved=self._resolved)
 
     def add(self, call: AnyCall) -> None:
-        """Keep the call alive until it is removed."""
+        """Keep the call alive until it is removed; cancel it if the channel was closed just before."""
         self._waiting[call] = None
+        if self._closed:
+            self._feed(call, CancelRequested())
 
     def discard(self, call: AnyCall) -> None:
         """Remove a call that has a connection or has ended."""
@@ -71,7 +74,8 @@ class PendingCalls:
             self._feed(call, self.no_connection())
 
     def cancel(self) -> None:
-        """Cancel every pending call, because the channel is closing."""
+        """Cancel every pending call, and those that come later, because the channel is closing."""
+        self._closed = True
         for call in tuple(self._waiting):
             self._feed(call, CancelRequested())
 

@@ -19,6 +19,7 @@ from weakref import WeakMethod
 
 import grpc
 
+from grpc_backoff import threads
 from grpc_backoff.config.credentials import (
     Changed,
     CredentialsSource,
@@ -30,6 +31,7 @@ from grpc_backoff.config.credentials import (
 )
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.sharing.finder import Finder
+from grpc_backoff.threads import Running
 
 _LOG = logging.getLogger(__name__)
 
@@ -166,15 +168,13 @@ class FileWatch:
         self._lock = threading.RLock()  # a finalizer may remove files while the same thread adds others
         self._due: dict[Files, float] = {}
         self._news = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: Running | None = None
 
     def add(self, files: Files) -> None:
         """Start to check files, in a thread that is started if none is running."""
         with self._lock:
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name="grpc-backoff-files", daemon=True)
-                thread.start()
-                self._thread = thread
+                self._thread = threads.start(self._run, "grpc-backoff-files")
             self._due[files] = time.monotonic() + files.check_every
         self._news.set()
 

@@ -10,9 +10,9 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Hashable
-from contextvars import Context
 from typing import Generic, TypeVar
 
+from grpc_backoff import threads
 from grpc_backoff.connection.events import Failure, Stage
 
 FoundT = TypeVar("FoundT")
@@ -43,9 +43,8 @@ class Finder(Generic[FoundT]):
             waiting.append(tell)
             if len(waiting) > 1:
                 return
-        thread = threading.Thread(target=lambda: self._tell(what, find()), name=self._name, daemon=True)
         try:
-            Context().run(thread.start)
+            threads.start(lambda: self._tell(what, find()), self._name)
         except RuntimeError:  # the interpreter is about to exit, or there are too many threads
             self._tell(what, Failure(self._stage, "no thread could be started"))
 

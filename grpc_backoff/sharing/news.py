@@ -19,6 +19,7 @@ from contextvars import Context
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
+from grpc_backoff import threads
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.target import parse_target
 from grpc_backoff.connection.clock import TimerHandle
@@ -125,9 +126,8 @@ class Network:
         self._tell = tell
         self._stopped = False
         self._wake, self._woken = os.pipe()
-        thread = threading.Thread(target=self._run, name="grpc-backoff-network", daemon=True)
         try:
-            Context().run(thread.start)
+            threads.start(self._run, "grpc-backoff-network")
         except RuntimeError:
             os.close(self._wake)
             os.close(self._woken)

@@ -29,7 +29,6 @@ from grpc_backoff.channel.call import CallSetup, CallShell, Status
 from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.sync.calls import Calls
-from grpc_backoff.sync.conductor import take
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.errors import RetriesExhaustedError
 from grpc_backoff.sync.grpcio import (
@@ -191,7 +190,7 @@ class BlockingCall(_SteppedCall):
         while True:
             left = longest if self._wake is None else self._wake - self._calls.now()
             with contextlib.suppress(Empty):
-                given = take(self._mailbox, min(max(0.0, left), longest))
+                given = self._calls.conductor.take(self._mailbox, min(max(0.0, left), longest))
                 if given is not None:
                     return given
             if self._wake is not None and self._calls.now() >= self._wake:

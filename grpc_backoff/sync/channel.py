@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 import threading
@@ -10,6 +11,7 @@ import warnings
 from collections.abc import Callable, Container
 from dataclasses import replace
 from functools import partial
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -33,6 +35,7 @@ from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.multicallables import MULTICALLABLES
 from grpc_backoff.sync.pending import PendingCalls
 from grpc_backoff.sync.pool import ConnectionPool
+from grpc_backoff.threads import Running
 
 _CLOSES_WITHIN = 0.2
 """How long `close` waits for other threads, in seconds; everything else that it does takes a few milliseconds."""
@@ -129,27 +132,27 @@ class Channel(BaseChannel, grpc.Channel):
             self._source.close()
         self.calls.close()
         end = time.monotonic() + _CLOSES_WITHIN
-        for thread in self._end(_CLOSES_WITHIN / 2):
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, end - time.monotonic()))
+        for closing in self._end(_CLOSES_WITHIN / 2):
+            closing.join(max(0.0, end - time.monotonic()))
         self._listeners.close()
         self._listeners.wait(max(0.0, end - time.monotonic()))
 
-    def _end(self, within: float) -> list[threading.Thread]:
-        """Make the conductor end everything; return the threads that are still closing connections."""
-        closing: list[threading.Thread] = []
-        ended = threading.Event()
+    def _end(self, within: float) -> list[Running]:
+        """Make the conductor end everything; return what is still closing connections."""
+        closing: list[Running] = []
+        ended: SimpleQueue[None] = SimpleQueue()
 
         def end() -> None:
             self._pool.close()
             closing.extend(self._pool.close_connections())
-            ended.set()
+            ended.put(None)
 
-        if self._conductor.is_here() or self._conductor.is_stopped():
+        if self._conductor.is_here():
             end()
         else:
             self._conductor.post(end)
-            ended.wait(within)
+            with contextlib.suppress(Empty):
+                self._conductor.take(ended, within)
         return closing
 
     def __del__(self) -> None:
@@ -166,12 +169,16 @@ class Channel(BaseChannel, grpc.Channel):
         """Call `callback` with the channel's current state and with each new one, on one of the channel's threads.
 
         With `try_to_connect`, ask for a connection once, if there is none.
+
+        Raises:
+            RuntimeError: with `try_to_connect`, no thread can be started to make the connection, as in grpc.
         """
         if self.closing:
             return
         refuse_inherited(self.target, self._generation)
         self._listeners.subscribe(callback, lambda: self._pool.state)
         if try_to_connect:
+            self._conductor.require()
             self._conductor.post(self._pool.want)
 
     def unsubscribe(self, callback: Callable[[grpc.ChannelConnectivity], None]) -> None:

@@ -4,7 +4,13 @@ A thread that needs something from a connection posts the work here and continue
 connection's machine and its shell, and they need no lock. No user code runs here (TH-5a), so a listener or callback
 that blocks does not delay a dial.
 
-The thread starts with the first piece of work of a channel and ends soon after the last channel has left it.
+The thread starts with the first piece of work of a channel and ends soon after the last channel has left it. Where it
+cannot be started, because the process has too many threads or the interpreter is about to exit, those who wait for
+something run the work themselves meanwhile, one at a time (`Conductor.take`).
+
+grpcio's core shuts down when its last channel is closed, and a channel that waits for its next attempt has none.
+Starting the core again takes longer than many attempts, and aborts the process if it gets no file descriptor or thread.
+So as long as there are users, a channel of the core that never connects stays open (`pump.Standby`).
 """
 
 from __future__ import annotations
@@ -14,7 +20,9 @@ import contextlib
 import heapq
 import itertools
 import logging
+import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +38,10 @@ LOOK_EVERY = 0.2
 """How often open connections are polled, in seconds. They are polled together, at the cost of one wake-up."""
 _LINGERS = 0.1
 """How long the thread stays without channels, in seconds, because a program may create a channel for each request."""
+_LONGEST_WAIT = 3600.0
+"""The longest single wait, in seconds. The operating system has a limit far above it, which a deadline may exceed."""
+_TURN = 0.05
+"""The longest turn of a thread that runs the work because no other can be started, in seconds."""
 _ENDS_WITHIN = 0.5
 """How long the exit of the interpreter waits for the thread, in seconds."""
 _FEW = 64
@@ -40,7 +52,7 @@ Work = Callable[[], object]
 T = TypeVar("T")
 
 
-def take(queue: SimpleQueue[T], timeout: float | None) -> T:
+def take(queue: SimpleQueue[T], timeout: float) -> T:
     """Return the next item of a queue that only one thread reads, waiting for it up to `timeout` seconds.
 
     `SimpleQueue.get` alone can wait for ever. If an item was taken without waiting, its wake-up remains, and CPython
@@ -89,6 +101,10 @@ class Conductor:
         self._work: SimpleQueue[Work | None] = SimpleQueue()
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
+        self._turns = threading.Lock()
+        """Held by the thread that runs the work."""
+        self._runner: int | None = None
+        """The identity of that thread, while it runs the work."""
         self._timers: list[tuple[float, int, Timer]] = []
         self._most = _FEW
         self._numbers = itertools.count()
@@ -96,37 +112,79 @@ class Conductor:
         self._next_look = 0.0
         self._users: dict[object, None] = {}
         self._stopping = False
-        self.standby = Standby()
-        """Keeps grpcio's core running between attempts. Used only on the conductor's thread."""
+        self._standby = Standby()
+        self._pump: Pump | None = None
 
     def is_closed(self) -> bool:
         """Return False, because to the schedules of keys, the conductor is never closed."""
         return False
 
-    def is_stopped(self) -> bool:
-        """Return whether the interpreter is about to exit, in which case nothing more runs here."""
-        return self._stopping
-
     def is_here(self) -> bool:
-        """Return whether the calling code runs on the conductor's thread."""
-        return threading.current_thread() is self._thread
+        """Return whether the calling code is work of the conductor."""
+        return self._runner == threading.get_ident()
+
+    def is_served(self) -> bool:
+        """Return whether there is a thread that runs the work; one is started if possible."""
+        try:
+            self.require()
+        except RuntimeError:
+            return False
+        return True
+
+    def require(self) -> None:
+        """Start the thread if there is none.
+
+        Raises:
+            RuntimeError: no thread can be started; the work is run by those who wait for something.
+        """
+        if self._thread is None:
+            self._start()
 
     # For channels.
 
     def join(self, user: object) -> None:
-        """Keep the thread running until `user` leaves."""
+        """Keep the thread, and grpcio's core, running until `user` leaves."""
         self._users[user] = None
+        self._standby.open()
 
     def leave(self, user: object) -> None:
         """Stop keeping the thread running for `user`; the thread ends when it has no users."""
         self._users.pop(user, None)
+        if not self._users:
+            self._standby.close()
         self.post(lambda: None)  # so that the thread checks again how long to stay
 
     def post(self, work: Work) -> None:
-        """Make the thread run `work` soon, and in order. Thread-safe, and safe in a finalizer."""
+        """Make the thread run `work` soon, and in order. Thread-safe, and safe in a finalizer.
+
+        If no thread can be started, the work runs when one can, or when somebody waits.
+        """
         self._work.put(work)
-        if self._thread is None:
-            self._start()
+        self.is_served()
+
+    def take(self, queue: SimpleQueue[T], timeout: float) -> T:
+        """Return the next item of a queue that only the calling thread reads, waiting for it up to `timeout` seconds.
+
+        Where no thread can be started to run the work, the calling thread runs it while it waits.
+
+        Raises:
+            Empty: no item arrived within that time.
+        """
+        end = self.now() + timeout
+        while not self.is_served():
+            until = min(end, self.now() + _TURN)
+            if self._turns.acquire(blocking=False):
+                try:
+                    self._turn(until)
+                finally:
+                    self._turns.release()
+                until = -math.inf
+            try:
+                return take(queue, max(0.0, until - self.now()))
+            except Empty:
+                if self.now() >= end:
+                    raise
+        return take(queue, max(0.0, end - self.now()))
 
     def call_at(self, when: float, callback: Work) -> Timer:
         """Call `callback` once on the conductor's thread, when the clock reaches `when`, in seconds. Thread-safe."""
@@ -150,8 +208,10 @@ class Conductor:
     # The thread.
 
     def _start(self) -> None:
+        if self._stopping or sys.is_finalizing():  # Python 3.11 would start the thread, which would never run
+            raise RuntimeError("can't start new thread at interpreter shutdown")
         with self._lock:
-            if self._thread is not None or self._stopping:
+            if self._thread is not None:
                 return
             # A daemon thread, so that the interpreter's exit does not wait for channels that were not closed.
             self._thread = threading.Thread(target=self._run, name="grpc-backoff", daemon=True)
@@ -163,10 +223,14 @@ class Conductor:
                 raise
 
     def _run(self) -> None:
-        pump = Pump() if needs_pump() else None
-        self._go_on()
-        if pump is not None:
-            pump.stop()
+        with self._turns:
+            if needs_pump():
+                with contextlib.suppress(RuntimeError):  # too many threads: each turn waits for the core
+                    self._pump = Pump()
+            self._go_on()
+            pump, self._pump = self._pump, None
+            if pump is not None:
+                pump.stop()
 
     def _go_on(self) -> None:
         """Run until the thread has no users."""
@@ -177,11 +241,25 @@ class Conductor:
             elif idle_since is None:
                 idle_since = self.now()
             stays = None if idle_since is None else idle_since + _LINGERS
-            self._take(self._wait_until(stays))
+            self._turn(stays)
+            if self._stopping:
+                self._thread = None
+                return
+            if stays is not None and not self._users and self.now() >= stays and self._ends():
+                return
+
+    def _turn(self, stays: float | None) -> None:
+        """Run what is due; if nothing is, wait for it until `stays`, on the clock."""
+        self._runner = threading.get_ident()
+        try:
+            until = self._wait_until(stays)
+            if self._pump is None and needs_pump() and self._standby.wait(_TURN):
+                until = -math.inf
+            self._take(until)
             self._fire()
             self._look()
-            if self._stopping or (stays is not None and not self._users and self.now() >= stays and self._ends()):
-                return
+        finally:
+            self._runner = None
 
     def _wait_until(self, stays: float | None) -> float | None:
         moments = [] if stays is None else [stays]
@@ -195,8 +273,9 @@ class Conductor:
 
     def _take(self, until: float | None) -> None:
         """Run the queued work, or wait for some."""
+        left = _LONGEST_WAIT if until is None else until - self.now()
         with contextlib.suppress(Empty):
-            _do(take(self._work, None if until is None else max(0.0, until - self.now())))
+            _do(take(self._work, min(max(0.0, left), _LONGEST_WAIT)))
             for _ in range(self._work.qsize()):  # no more than this, because timers need their turn too
                 _do(self._work.get_nowait())
 
@@ -236,7 +315,7 @@ class Conductor:
         """End the thread for good, because no thread may still run while the interpreter is torn down."""
         self._stopping = True
         thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and not self.is_here():
             self._work.put(None)
             thread.join(_ENDS_WITHIN)
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
+import sys
 from collections.abc import Callable, Sequence
-from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 
+from grpc_backoff import threads
 from grpc_backoff.channel.grpcio import exclude_service
 from grpc_backoff.config.credentials import CredentialsSource, Outcome
 from grpc_backoff.connection.connector import Loss
@@ -44,6 +44,7 @@ from grpc_backoff.sharing.gate import Gate, Reply
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.grpcio import close_channel, core_channel, noticing_headers, state_check, unavailable
+from grpc_backoff.threads import Running
 
 if TYPE_CHECKING:
     from grpc_backoff.pool.health import Answered, Ended
@@ -113,7 +114,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         self._tell = tell
         self._seen_ended = math.inf
         self._loss: Loss | None = None
-        self._closing: threading.Thread | None = None
+        self._closing: Running | None = None
         self.channel = owner.make_channel(limit)
         self.check = state_check(self.channel)
         self.check(True)
@@ -215,8 +216,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         self._state = self._state._replace(phase=m.DialPhase.CLOSED)
         self.check = _is_anothers
 
-    def close(self) -> threading.Thread | None:
-        """Close the connection with all its calls; return the thread that is still closing it, if there is one."""
+    def close(self) -> Running | None:
+        """Close the connection with all its calls; return what is still closing it, if anything is."""
         self.retired = True
         self.feed(m.Abandon())
         return self._closing
@@ -256,7 +257,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         try:
             ask = noticing_headers(self.channel.unary_unary(LIVENESS_METHOD), lambda: sent.append(self.now()))
             call = ask.future(b"", timeout=within, wait_for_ready=False)
-        except ValueError:  # the channel is closed
+        except (ValueError, RuntimeError):  # the channel is closed, or there are too many threads
             post(partial(tell, Reply(grpc.StatusCode.CANCELLED.name)))
             return
         call.add_done_callback(ended)
@@ -268,7 +269,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         call = self.channel.unary_stream(WATCH_METHOD)(request, wait_for_ready=False)
         told = partial(_listen, call, lambda given: post(partial(hear, given)))
         with contextlib.suppress(RuntimeError):  # the interpreter is about to exit
-            Context().run(threading.Thread(target=told, name="grpc-backoff-health", daemon=True).start)
+            threads.start(told, "grpc-backoff-health")
         return cast("Callable[[], object]", call.cancel)
 
     def fail(self, details: str) -> None:
@@ -295,10 +296,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
             case m.NotifyOn():
                 self._owner.conductor.watch(self)  # which looks from time to time, whatever the state
             case m.Explain():
-                self._owner.conductor.standby.hold(self._owner)  # before this channel is closed
                 self.feed(self._explain())
             case m.Made():
-                self._owner.conductor.standby.drop(self._owner)
                 self._owner.open.add(self)
                 self._owner.made(self)
                 self._tell(self)
@@ -412,17 +411,22 @@ class CoreConnector(BaseConnector[CoreConnection]):
         for connection in tuple(self.open):
             connection.retire()
 
-    def close(self) -> list[threading.Thread]:
-        """Close every connection with its calls; return the threads that are still closing them."""
-        return [thread for thread in [connection.close() for connection in tuple(self.open)] if thread is not None]
+    def close(self) -> list[Running]:
+        """Close every connection with its calls; return what is still closing them."""
+        return [closing for closing in [connection.close() for connection in tuple(self.open)] if closing is not None]
 
 
-def _close_elsewhere(channel: Any, condemned: str) -> threading.Thread:
-    """Close a core channel in a separate thread, because closing waits for its calls and for user callbacks."""
-    thread = threading.Thread(target=close_channel, args=(channel, condemned), name="grpc-backoff-close", daemon=True)
-    with contextlib.suppress(RuntimeError):  # the interpreter is about to exit
-        Context().run(thread.start)
-    return thread
+def _close_elsewhere(channel: Any, condemned: str) -> Running | None:
+    """Close a core channel in a separate thread, because closing waits for its calls and for user callbacks.
+
+    Where no thread can be started, close it here, unless those who end its calls will never run again.
+    """
+    try:
+        return threads.start(partial(close_channel, channel, condemned), "grpc-backoff-close")
+    except RuntimeError:
+        if not sys.is_finalizing():
+            close_channel(channel, condemned)
+        return None
 
 
 def _listen(call: Any, tell: Callable[[Answered | Ended], None]) -> None:

@@ -7,6 +7,7 @@ locks. The listeners and callbacks of one channel are called in order, one at a 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextvars import Context
@@ -15,9 +16,11 @@ from typing import Any
 
 import grpc
 
+from grpc_backoff import threads
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.connection.events import State
 from grpc_backoff.telemetry.log import listens, log_event
+from grpc_backoff.threads import Running
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,7 +46,7 @@ class Listeners:
         self._subscriptions: list[_Subscription] = []
         self._news: SimpleQueue[Callable[[], None]] = SimpleQueue()  # a deque would take five times the memory
         self._telling = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread: Running | None = None
         self._closed = False
 
     # For the channel.
@@ -67,11 +70,18 @@ class Listeners:
         self._subscriptions.clear()
 
     def wait(self, within: float) -> None:
-        """Wait until everything that is queued has been delivered, for `within` seconds at most."""
+        """Wait until everything that is queued has been delivered, for `within` seconds at most.
+
+        Where no thread can be started, deliver it here.
+        """
+        if sys.is_finalizing():
+            return  # a thread that delivers will never run again
         if not self._news.empty() or self._telling.locked():
             delivered = threading.Event()
             self._tell(delivered.set)
-            if threading.current_thread() is not self._thread:  # a thread cannot wait for itself
+            if self._telling.acquire(blocking=False):
+                self._run()
+            elif self._thread is None or not self._thread.is_here():  # a thread cannot wait for itself
                 delivered.wait(within)
 
     # Notifications.
@@ -95,9 +105,8 @@ class Listeners:
     def _tell(self, news: Callable[[], None]) -> None:
         self._news.put(news)
         if self._telling.acquire(blocking=False):  # no thread is delivering at the moment
-            self._thread = threading.Thread(target=self._run, name="grpc-backoff-listeners", daemon=True)
             try:
-                Context().run(self._thread.start)
+                self._thread = threads.start(self._run, "grpc-backoff-listeners")
             except RuntimeError:  # the interpreter is about to exit, or there are too many threads
                 self._telling.release()
 

@@ -127,8 +127,12 @@ class MultiCallable(Method):
         # The end of a single-threaded stream is known only when its reader reaches it, so such a stream waits for its
         # connection but is not repeated.
         single = not blocking and channel.single_threaded and self.arity == "unary_stream"
-        # A finalizer's blocking call in the conductor is not hedged, because it stops the conductor's timers (TH-6).
-        alone = single or (blocking and self._hedged and channel.calls.conductor.is_here())
+        # A blocking call is not hedged where no other thread runs the conductor's timers: in a finalizer that runs on
+        # the conductor (TH-6), or where no thread can be started (TH-5).
+        conductor = channel.calls.conductor
+        alone = single or (blocking and self._hedged and (conductor.is_here() or not conductor.is_served()))
+        if not blocking and not single:
+            conductor.require()
         policy = None if alone else self._policy
         hedged = policy is not None and self._hedged
         machine = self._rules(policy, arguments.wait_for_ready, may_break=not single and channel.has_connection())

@@ -5,7 +5,6 @@ Everything runs on the conductor (`conductor.py`), except methods that are marke
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Container
 from functools import partial
 from typing import Any
@@ -23,6 +22,7 @@ from grpc_backoff.sync.conductor import Conductor, Timer
 from grpc_backoff.sync.core import CoreConnection, CoreConnector
 from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.manager import ConnectionManager
+from grpc_backoff.threads import Running
 
 Manager = ConnectionManager[CoreConnection]
 
@@ -68,7 +68,7 @@ class Resolution:
         if self._timer is not None:
             self._timer.cancel()
 
-    def close(self) -> list[threading.Thread]:
+    def close(self) -> list[Running]:
         """Do nothing: there are no connections."""
         return []
 
@@ -175,9 +175,9 @@ class ConnectionPool(SteppedPool[Manager]):
                 self._conductor.post(partial(self.liveness.call_waits, connection))
         return None
 
-    def close_connections(self) -> list[threading.Thread]:
-        """Close every connection of a closed pool; return the threads that are still closing them."""
-        return [thread for held in self._held.values() for thread in held.connector.close()]
+    def close_connections(self) -> list[Running]:
+        """Close every connection of a closed pool; return what is still closing them."""
+        return [closing for held in self._held.values() for closing in held.connector.close()]
 
     def retire_connections(self) -> None:
         """Close every connection of a closed pool when its last call ends."""
@@ -243,4 +243,3 @@ class ConnectionPool(SteppedPool[Manager]):
 
     def _discard(self, held: Held[Manager]) -> None:
         held.manager.close()
-        self._conductor.standby.drop(held.connector)

@@ -1,25 +1,22 @@
-"""Keeps grpcio's core running.
+"""Keeps grpcio's core running, and waits for it.
 
-The core shuts down when its last channel is closed, and a channel that waits for its next attempt has none. Starting
-the core again takes longer than many attempts, and aborts the process if it has no file descriptor left. So a channel
-that never connects stays open from a connector's first failed attempt until it has a connection or dials no more. It is
-not open for longer, because with grpcio's support for forks, children that were forked during a response stream exited
-if it was.
+The core runs as long as one of its channels is open. The standby is such a channel, which never connects; no thread
+waits for it, because a thread that is inside the core at a fork keeps grpcio from preparing for the fork, and a child
+in which the core cannot be shut down exits.
 
 From 1.80 on, grpcio's core performs its input and output on its own threads. In earlier versions it does so only while
 some thread waits for it. Without such a thread, no connection is established, and the end of one goes unnoticed. For
-these versions, the thread in this module waits as long as there are threaded channels, on another such channel.
+these versions, the pump waits as long as there are threaded channels, on another such channel.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from contextvars import Context
 from typing import Any
 
 import grpc
 
+from grpc_backoff import threads
 from grpc_backoff.sync.grpcio import close_channel, core_channel
 
 _OWN_THREADS_SINCE = (1, 80)
@@ -35,43 +32,59 @@ def needs_pump() -> bool:
 
 
 class Standby:
-    """A channel of the core that never connects and is open as long as it is held. Used by one thread."""
+    """A channel of the core that never connects. Used by one thread at a time."""
 
     def __init__(self) -> None:
         """Start without a channel."""
-        self._holders: set[object] = set()
         self._channel: Any = None
 
-    def hold(self, holder: object) -> None:
-        """Keep the core running until `holder` drops this."""
-        self._holders.add(holder)
+    def open(self) -> None:
+        """Keep the core running from now on."""
         if self._channel is None:
             self._channel = _channel_to_nowhere()
 
-    def drop(self, holder: object) -> None:
-        """Let the core shut down, as far as `holder` is concerned; harmless if it does not hold this."""
-        self._holders.discard(holder)
-        if not self._holders and self._channel is not None:
-            close_channel(self._channel)
-            self._channel = None
+    def close(self) -> None:
+        """Let the core shut down; harmless if this is not open."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            close_channel(channel)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the core in place of the pump; return False at once if this is not open."""
+        if self._channel is None:
+            return False
+        _wait(self._channel, seconds)
+        return True
 
 
 def _channel_to_nowhere() -> Any:
     return core_channel("127.0.0.1:0", None, [("grpc.enable_channelz", 0)], None)
 
 
+def _wait(channel: Any, seconds: float) -> None:
+    channel._channel.watch_connectivity_state(_IDLE, time.time() + seconds)  # noqa: SLF001 - see `grpcio.py`
+
+
 class Pump:
     """A thread that waits for the core."""
 
     def __init__(self) -> None:
+        """Start the thread.
+
+        Raises:
+            RuntimeError: no thread can be started.
+        """
         self._channel: Any = _channel_to_nowhere()
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="grpc-backoff-pump", daemon=True)
-        Context().run(self._thread.start)
+        try:
+            threads.start(self._run, "grpc-backoff-pump")
+        except RuntimeError:
+            close_channel(self._channel)
+            raise
 
     def _run(self) -> None:
         while not self._stopped:
-            self._channel._channel.watch_connectivity_state(_IDLE, time.time() + _SLICE)  # noqa: SLF001 - see `grpcio.py`
+            _wait(self._channel, _SLICE)
         close_channel(self._channel)
 
     def stop(self) -> None:

@@ -87,7 +87,7 @@ class Threads:
             thread.join(20)
 
     def stop(self):
-        self.do(lambda: self._conductor.standby.drop(self.made))  # as the pool does
+        self.do(lambda: self._conductor.leave(self))
         self._conductor.stop()
 
 

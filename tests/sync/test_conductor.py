@@ -94,14 +94,81 @@ def test_nothing_is_lost_as_it_ends(conductor):
 
 
 def test_a_thread_that_cannot_start(conductor, monkeypatch):
-    """TH-5: if the process has too many threads, the poster gets the error; later work starts the thread."""
+    """TH-5: if the process has too many threads, work waits for the next that can be started."""
     done = []
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", _fail)
+        conductor.post(lambda: done.append("early"))
         with pytest.raises(RuntimeError, match="can't start new thread"):
-            conductor.post(lambda: done.append("early"))
+            conductor.require()
+        assert not conductor.is_served()
+    assert done == []
     conductor.post(lambda: done.append("late"))
     until(lambda: done == ["early", "late"])
+
+
+def test_without_a_thread_those_who_wait_run_the_work(conductor, monkeypatch):
+    """TH-5: where no thread can be started, work and timers run on a thread that waits, one at a time."""
+    monkeypatch.setattr(threading.Thread, "start", _fail)
+    ran, answers = [], SimpleQueue()
+
+    def work(name):
+        ran.append((name, conductor.is_here(), threading.current_thread() is threading.main_thread()))
+
+    conductor.post(lambda: work("posted"))
+    conductor.call_at(conductor.now() + 0.1, lambda: (work("timed"), answers.put("answer")))
+    assert conductor.take(answers, 20) == "answer"
+    assert ran == [("posted", True, True), ("timed", True, True)]
+    assert not conductor.is_here()
+    with pytest.raises(Empty):
+        conductor.take(answers, 0.01)
+
+
+def test_a_thread_that_can_start_later_takes_over(conductor, monkeypatch):
+    """TH-5: as soon as a thread can be started, it runs the work for those who wait."""
+    answers, starts, start = SimpleQueue(), [], threading.Thread.start
+
+    def third(thread):
+        starts.append(thread)
+        return _fail(thread) if len(starts) < 3 else start(thread)
+
+    conductor.join(answers)
+    monkeypatch.setattr(threading.Thread, "start", third)
+    conductor.call_at(conductor.now() + 0.2, lambda: answers.put(threading.current_thread()))
+    assert conductor.take(answers, 20) is starts[2]
+    conductor.leave(answers)
+
+
+@pytest.mark.parametrize("far", [1e10, 1e300, float("inf")])
+def test_timers_beyond_the_limit_of_the_system(conductor, far):
+    """TH-5: a timer later than the system can wait for does not end the thread."""
+    done = threading.Event()
+    conductor.call_at(conductor.now() + far, int)
+    conductor.post(int)
+    time.sleep(0.05)  # the thread now waits for the timer
+    conductor.post(done.set)
+    assert done.wait(20)
+
+
+@pytest.mark.parametrize("runs", ["its thread", "a caller"])
+def test_a_pump_that_cannot_start(conductor, monkeypatch, runs):
+    """TH-5: where the pump gets no thread, whoever runs the work waits for the core instead."""
+
+    def none(_work, _name):
+        raise RuntimeError("can't start new thread")
+
+    waited, answers = [], SimpleQueue()
+    monkeypatch.setattr("grpc_backoff.sync.conductor.needs_pump", lambda: True)
+    monkeypatch.setattr("grpc_backoff.threads.start", none)
+    monkeypatch.setattr("grpc_backoff.sync.pump._wait", lambda _channel, seconds: waited.append(seconds))
+    if runs == "a caller":
+        monkeypatch.setattr(threading.Thread, "start", _fail)
+    user = object()
+    conductor.join(user)
+    conductor.call_at(conductor.now() + 0.1, lambda: answers.put("answer"))
+    assert conductor.take(answers, 20) == "answer"
+    assert waited
+    conductor.leave(user)
 
 
 def _fail(_thread):
@@ -129,12 +196,13 @@ def test_looks(conductor):
 
 
 def test_stopped(conductor):
-    """TH-6: after `stop`, which runs at interpreter exit, posted work does not start the thread again."""
+    """TH-6: after `stop`, which runs at interpreter exit, no thread is started; those who wait run the work."""
+    before, answers = len(threads()), SimpleQueue()
     conductor.post(int)
     conductor.stop()
-    assert conductor.is_stopped()
-    conductor.post(int)
-    until(lambda: not conductor.is_here())
+    conductor.post(lambda: answers.put("answer"))
+    assert len(threads()) == before
+    assert conductor.take(answers, 20) == "answer"
 
 
 def test_taking_from_a_queue():
