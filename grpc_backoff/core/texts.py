@@ -127,6 +127,10 @@ _OVERSIZED = r"(Received|Sent) message larger than max"
 """Matches the text for a message that exceeds a limit, from the core of the client or of the server."""
 
 
+_TOO_MANY_PINGS = "[Tt]oo[ _]many[ _]pings"
+"""Matches the core's text for a call whose connection the server ended because of the pings on it."""
+
+
 class Link(enum.Enum):
     """The state of a failed call's connection at the moment the call ended."""
 
@@ -187,6 +191,14 @@ def is_oversized(report: Report) -> bool:
     A text from the server may be trusted here, because it can only prevent a retry, never cause one.
     """
     return report.code == _RESOURCE_EXHAUSTED and re.search(_OVERSIZED, report.details) is not None
+
+
+def says_too_many_pings(details: str) -> bool:
+    """Return whether a call failed because the server got more pings than it allows (gRFC A8).
+
+    A text from a server may be trusted here, because it can only make pings rarer.
+    """
+    return re.search(_TOO_MANY_PINGS, details) is not None
 
 
 def _is_the_cores(report: Report, *links: Link) -> bool:
