@@ -43,7 +43,7 @@ from grpc_backoff.core.texts import (
     is_answer,
     shows_life,
 )
-from grpc_backoff.sharing.connector import BaseConnector
+from grpc_backoff.sharing.connector import BaseConnector, Complaints
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.stepping import Stepper
 
@@ -65,6 +65,9 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self.unanswered: Callable[[float, float], None] | None = None
         """Called when this side has ended a call, with the times when it began and when anything last arrived."""
         self._served = False
+        self._complaints = Complaints(owner.keepalive)
+        if owner.pings:
+            self.core.watch_ends(self._look_for_complaint)
         self._closing = False
         self._seen_ended = math.inf
         self._loss: Loss | None = None
@@ -127,6 +130,13 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
     def on_end(self) -> Callable[[grpc.aio.Call], None] | None:
         """The function to call when a call on this connection has ended; None without a `stable_after`."""
         return self._call_ended if self._owner.policy.stable_after else None
+
+    def _look_for_complaint(self) -> None:
+        """Look whether the connection has ended because the server got too many pings."""
+        if self._owner.pings and not self._complaints.heard and not self.alive():
+            for call, _ in self.core.calls():
+                if call.done():
+                    self._complaints.look(grpcio.details_of(call))
 
     def _call_ended(self, call: grpc.aio.Call) -> None:
         self._served = self._served or is_answer(grpcio.code_of(call))
@@ -220,6 +230,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
                 self._owner.after_failure, self._failure = True, failure
             case m.Lost(loss, lived):
                 self._owner.last_life, self._loss = lived, loss
+                self._look_for_complaint()  # a call may have ended before the core had left READY
                 self._lost.set_result(None)
             case m.Redialled():
                 self._redials += 1

@@ -123,6 +123,16 @@ class CoreChannel(Gate):
         if self.retired and not self.running:
             self._drained()
 
+    def watch_ends(self, look: Callable[[], None]) -> None:
+        """Call `look` at the end of each call, before anything else."""
+        ended = self.ended
+
+        def look_first() -> None:
+            look()
+            ended()
+
+        self.ended = look_first  # type: ignore[method-assign] # calls on other channels do not pay for this
+
     def calls(self) -> list[tuple[grpc.aio.Call, object]]:
         """Return every call made on this channel that is still referenced, finished or not, with its owner."""
         owners = self.owners.copy()  # as garbage, calls may disappear at any time

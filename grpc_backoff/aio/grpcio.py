@@ -74,6 +74,11 @@ def code_of(call: Any) -> str:
     return _CODES[core_call(call)._status.code()].name  # noqa: SLF001
 
 
+def details_of(call: Any) -> str:
+    """Return the details of the status of one of grpcio's own finished calls."""
+    return core_call(call)._status.details() or ""  # noqa: SLF001
+
+
 def status_of(call: Any) -> grpc.aio.AioRpcError:
     """Return the status of one of grpcio's own finished calls as an error, even if it is OK."""
     core = core_call(call)

@@ -203,6 +203,8 @@ class ConnectionPool(SteppedPool[Manager]):
 
     def _make(self, seat: Seat, beside: Membership | None) -> tuple[Manager, Any]:
         connector: Any = Resolution(self) if self.resolves(seat.endpoint) else self._connector(seat.endpoint)
+        if hasattr(connector, "keepalive"):  # neither a script's connector nor a resolution has one
+            connector.keepalive = self.keepalive
         watched = self._machine.policy.health_service is not None and not self.resolves(seat.endpoint)
         manager: Manager = ConnectionManager(
             Machine(self._machine.target, self._policy, self._machine.channel),

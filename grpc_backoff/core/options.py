@@ -16,6 +16,7 @@ Options = Sequence[tuple[str, Any]]
 Pairs = tuple[tuple[Any, Any], ...]
 
 _MAX_INT32 = 2**31 - 1
+_KEEPALIVE_TIME = "grpc.keepalive_time_ms"
 _XDS = ("xds:", "google-c2p:")
 _SPREADING = {"round_robin", "weighted_round_robin", "ring_hash_experimental", "weighted_target_experimental"}
 
@@ -51,6 +52,14 @@ def attempt_options(policy: ConnectPolicy, limit: float, *, spreads: bool) -> Op
         ("grpc.max_reconnect_backoff_ms", _milliseconds(backoff.cap)),
         ("grpc.min_reconnect_backoff_ms", limit_ms),
     )
+
+
+def keepalive_options(options: Options, slower: int) -> Options:
+    """Return the option that makes pings so many times rarer than the options say; none if the core sends no pings."""
+    given = first_values(options).get(_KEEPALIVE_TIME)
+    if not isinstance(given, int) or not 0 < given < _MAX_INT32:
+        return ()
+    return ((_KEEPALIVE_TIME, min(given * slower, _MAX_INT32)),)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -164,6 +164,10 @@ _OVERLOADED, _ANSWERED = "x-envoy-overloaded", "x-envoy-upstream-service-time"
 """The metadata that Envoy adds to its own refusals at a limit, and to what the server behind it has answered."""
 
 
+_TOO_MANY_PINGS = "[Tt]oo[ _]many[ _]pings"
+"""Matches the core's text for a call whose connection the server ended because of the pings on it."""
+
+
 class Link(enum.Enum):
     """The state of a failed call's connection at the moment the call ended."""
 
@@ -261,6 +265,14 @@ def is_oversized(report: Report) -> bool:
         return re.fullmatch(_TOO_LARGE_FOR_HTTP, report.details) is not None
     in_words = report.code in (_RESOURCE_EXHAUSTED, "OUT_OF_RANGE")  # the latter is tonic's
     return in_words and re.search(_OVERSIZED, report.details, re.IGNORECASE) is not None
+
+
+def says_too_many_pings(details: str) -> bool:
+    """Return whether a call failed because the server got more pings than it allows (gRFC A8).
+
+    A text from a server may be trusted here, because it can only make pings rarer.
+    """
+    return re.search(_TOO_MANY_PINGS, details) is not None
 
 
 def _is_the_cores(report: Report, *links: Link) -> bool:

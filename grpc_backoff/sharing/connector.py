@@ -12,8 +12,14 @@ import grpc
 from grpc_backoff.config.credentials import CredentialsSource
 from grpc_backoff.config.target import core_target
 from grpc_backoff.core.machine import DialMachine
-from grpc_backoff.core.options import attempt_options, first_values, resolver_configures, spreads_calls
-from grpc_backoff.core.texts import MORE_THAN_THE_RETRY_BUFFER
+from grpc_backoff.core.options import (
+    attempt_options,
+    first_values,
+    keepalive_options,
+    resolver_configures,
+    spreads_calls,
+)
+from grpc_backoff.core.texts import MORE_THAN_THE_RETRY_BUFFER, says_too_many_pings
 from grpc_backoff.policy.connect import ConnectPolicy
 
 Options = Sequence[tuple[str, Any]]
@@ -37,6 +43,20 @@ def _derived(target: str, options: Options) -> tuple[bool, str, bool, bytes]:
     return configures, dialled, spreads_calls(target, named), question
 
 
+class Keepalive:
+    """How often the connections of a channel ping their servers (CH-8).
+
+    The core slows down by itself when a server complains, but only on the same channel of the core (gRFC A8).
+    """
+
+    slower = 1
+    """How many times rarer the pings are than the options say."""
+
+    def complained(self) -> None:
+        """Make pings half as frequent, from the next connection on."""
+        self.slower *= 2
+
+
 class BaseConnector(Generic[ConnectionT]):
     """Makes the attempts to connect to one target.
 
@@ -48,6 +68,8 @@ class BaseConnector(Generic[ConnectionT]):
         question: the request with which the core is asked why a dial failed.
         last_life: how many seconds the last connection lasted.
         open: the connections that calls may use.
+        keepalive: how often its connections ping.
+        pings: whether they ping at all.
     """
 
     def __init__(
@@ -75,8 +97,26 @@ class BaseConnector(Generic[ConnectionT]):
         self._resolver_configures, self._core_target, self.spreads, self.question = derived
         self.last_life = math.inf
         self.open: set[ConnectionT] = set()
+        self.keepalive = Keepalive()
+        self.pings = keepalive_options(self._options, 1) != ()
 
     def _options_for(self, limit: float) -> Options:
         """Return the options of a channel that makes one attempt with a time limit of `limit` seconds."""
         timing = attempt_options(self.policy, limit, spreads=self.spreads)
-        return (("grpc.use_local_subchannel_pool", 1), *timing, *self._options)
+        slower = self.keepalive.slower
+        keepalive = () if slower == 1 else keepalive_options(self._options, slower)
+        return (("grpc.use_local_subchannel_pool", 1), *timing, *keepalive, *self._options)
+
+
+class Complaints:
+    """Notes that the server of one connection has complained about pings, once."""
+
+    def __init__(self, keepalive: Keepalive) -> None:
+        self._keepalive = keepalive
+        self.heard = False
+
+    def look(self, details: str) -> None:
+        """Look at the text of a call that failed. Thread-safe."""
+        if not self.heard and says_too_many_pings(details):
+            self.heard = True
+            self._keepalive.complained()

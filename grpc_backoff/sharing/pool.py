@@ -33,6 +33,7 @@ from grpc_backoff.pool import machine as p
 from grpc_backoff.pool.liveness import News
 from grpc_backoff.pool.pick import elsewhere, pick
 from grpc_backoff.record import record
+from grpc_backoff.sharing.connector import Keepalive
 from grpc_backoff.sharing.liveness import ConnectionWatch, LivenessWatches
 from grpc_backoff.sharing.manager import Pending, SteppedManager
 from grpc_backoff.sharing.news import NEWS, Sleeper, Ticking, spot_of
@@ -107,6 +108,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         setup: what it dials, how, and when.
         liveness: the watches over its connections, if there is reason for them (LV-1, LV-3).
         healths: the watches over the health of its servers (RO-1).
+        keepalive: how often its connections ping.
         picks: whether several connections may serve at a time, so that each call has to ask for one.
     """
 
@@ -126,6 +128,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         self._serving: tuple[tuple[Held[ManagerT], ...], ...] = ()
         self._turns = itertools.count()
         self.liveness = LivenessWatches(machine.policy, setup.target)
+        self.keepalive = Keepalive()
         self.healths = HealthWatches(self._policy, machine.policy.health_service, setup.rng)
         self._grows = False
         self._dozes = False

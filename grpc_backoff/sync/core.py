@@ -38,7 +38,7 @@ from grpc_backoff.core.texts import (
     proxy_header,
     shows_life,
 )
-from grpc_backoff.sharing.connector import BaseConnector
+from grpc_backoff.sharing.connector import BaseConnector, Complaints
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.sharing.gate import Gate, Reply
 from grpc_backoff.stepping import Stepper
@@ -110,6 +110,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         self.retired = False
         self.served = False
         self.streamed = False
+        self._complaints = Complaints(owner.keepalive)
         self._owner = owner
         self._tell = tell
         self._seen_ended = math.inf
@@ -174,9 +175,11 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
             return error
         return unavailable(self._condemned)
 
-    def failed(self, code: grpc.StatusCode | None, token: object = None) -> None:
+    def failed(self, code: grpc.StatusCode | None, token: object = None, details: str | bytes | None = "") -> None:
         """Record a call's failure; if the connection broke at the same time, look at it at once. Thread-safe."""
         calls = self.calls
+        if self._owner.pings:
+            self._complaints.look(str(details))
         if type(calls) is CallTimes:
             if code is not None and shows_life(code.name):
                 calls.hear()

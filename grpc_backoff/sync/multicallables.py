@@ -242,7 +242,7 @@ def _follow(call: Any, connection: CoreConnection, token: object) -> None:
     state = call._state  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
 
     def ended() -> None:
-        leave(connection, token, state.code)
+        leave(connection, token, state.code, state.details)
 
     if not call.add_callback(ended):
         ended()
@@ -287,7 +287,7 @@ class _OneResponse(MultiCallable):
                 connection.served = True
                 return response
         except grpc.RpcError as error:
-            connection.failed(error.code(), token)
+            connection.failed(error.code(), token, error.details())
             raise
         except ValueError as error:  # the channel was closed
             if entered:
@@ -322,7 +322,7 @@ class _OneResponse(MultiCallable):
         try:
             answer = getattr(method, style)(request, *arguments._replace(wait_for_ready=connection.fail_fast))
         except grpc.RpcError as error:
-            connection.failed(error.code(), token)
+            connection.failed(error.code(), token, error.details())
             raise
         except ValueError as error:  # the channel was closed
             raise connection.refusal(error) from None

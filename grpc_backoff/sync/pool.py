@@ -189,7 +189,7 @@ class ConnectionPool(SteppedPool[Manager]):
     def _make(self, seat: Seat, beside: Membership | None) -> tuple[Manager, Any]:
         resolves = self.resolves(seat.endpoint)
         connector: Any = Resolution(self, self._conductor) if resolves else self._connector(seat.endpoint)
-        connector.times_calls = self._machine.policy.quiet_after > 0
+        connector.keepalive, connector.times_calls = self.keepalive, self._machine.policy.quiet_after > 0
         watched = self._machine.policy.health_service is not None and not resolves
         manager: Manager = ConnectionManager(
             Machine(self._machine.target, self._policy, self._machine.channel),

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+import struct
+import threading
 
 import grpc
 import pytest
 import trustme
+from hyperframe.frame import GoAwayFrame
 
+from grpc_backoff.core.options import first_values
+from grpc_backoff.sharing.connector import BaseConnector
+from tests.both_apis.api import backoff_ms
+from tests.both_apis.loops import on_a_thread
 from tests.certificates import client_credentials, server_credentials
+from tests.peers import SETTINGS, peer
 from tests.sync.service import place
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+HEADERS = 1
 ROUND_ROBIN = [
     ("grpc.lb_policy_name", "round_robin"),
     ("grpc.service_config", json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})),
@@ -94,3 +104,52 @@ def test_options_of_grpc(in_phase, server):
     with in_phase(server.target, options) as channel:
         channel.unary(timeout=20)
     assert server.servicer.metadata[0]["user-agent"].startswith("mine")
+
+
+def complains(last):
+    """Return the behaviour of a server that ends each connection with a call on it by GOAWAY too_many_pings.
+
+    `last` is the stream that it names as the last one.
+    """
+
+    async def behave(reader, writer):
+        writer.write(SETTINGS)
+        await reader.readexactly(24)  # the preface
+        kind = None
+        while kind != HEADERS:
+            length, kind = struct.unpack(">3sB", (await reader.readexactly(9))[:4])
+            await reader.readexactly(int.from_bytes(length))
+        await asyncio.sleep(0.2)  # for the second call
+        writer.write(GoAwayFrame(0, last, error_code=11, additional_data=b"too_many_pings").serialize())
+        await writer.drain()
+        await asyncio.sleep(0.05)
+
+    return behave
+
+
+@pytest.mark.parametrize("last", [0, 2**31 - 1])
+@pytest.mark.parametrize("method", ["Both", "Unary"])
+def test_a_server_that_complains_about_pings(ours, monkeypatch, method, last):
+    """CH-8: after GOAWAY too_many_pings, the next connections ping half as often, as gRFC A8 says.
+
+    A connection counts once, however many of its calls fail.
+    """
+    times, options_for = [], BaseConnector._options_for
+
+    def record(connector, limit):
+        options = options_for(connector, limit)
+        times.append(first_values(options)["grpc.keepalive_time_ms"])
+        return options
+
+    monkeypatch.setattr(BaseConnector, "_options_for", record)
+    options = [("grpc.keepalive_time_ms", 5000), *backoff_ms(50, 50)]
+    with on_a_thread(peer(complains(last))) as (target, _), ours.channel(target, options) as channel:
+        for _ in range(4):
+            calls = [
+                channel.begin(method, iter(["a", threading.Event()]) if method == "Both" else ["a"], timeout=60)
+                for _ in range(2)
+            ]
+            assert [call.outcome(60).code for call in calls] == [UNAVAILABLE] * 2
+    assert times[0] == 5000
+    assert times[-1] >= 20_000, "a dial may start before the call's end is seen"
+    assert all(time <= 5000 * 2**number for number, time in enumerate(times))

@@ -11,6 +11,7 @@ from grpc_backoff.core.options import (
     CORE_LIMIT_SLACK,
     attempt_options,
     first_values,
+    keepalive_options,
     resolver_configures,
     spreads_calls,
 )
@@ -29,6 +30,17 @@ def test_several_connections():
     assert options["grpc.initial_reconnect_backoff_ms"] == 1000
     assert options["grpc.max_reconnect_backoff_ms"] == 120_000
     assert options["grpc.min_reconnect_backoff_ms"] == 20_150
+
+
+@pytest.mark.parametrize(
+    ("given", "slower", "expected"),
+    [(10, 4, 40), (2**30, 4, 2**31 - 1), (2**31 - 1, 2, None), (0, 2, None), ("10", 2, None), (None, 2, None)],
+)
+def test_rarer_pings(given, slower, expected):
+    """CH-8: pings become rarer within the core's integers; where the core sends none, nothing changes."""
+    key = "grpc.keepalive_time_ms"
+    made = keepalive_options([(key.encode(), given), (key, 5)] if given is not None else [], slower)
+    assert made == (() if expected is None else ((key, expected),))
 
 
 @pytest.mark.parametrize("limit", [float("inf"), 1e12])
