@@ -82,12 +82,14 @@ class ConnectError(GrpcBackoffError):
 
     Attributes:
         failure: the stage at which it failed, and why.
+        redials: how often grpc's core has redialled by itself since, because this process was late (CB-16).
     """
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, redials: int = 0) -> None:
         """Store the failure, whose text is the message."""
         super().__init__(failure)
         self.failure = failure
+        self.redials = redials
 
     def __str__(self) -> str:
         """Return the message: the stage and the reason."""

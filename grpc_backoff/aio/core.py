@@ -103,7 +103,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             raise
         if self._failure is not None:
             await self.core.close()
-            raise ConnectError(self._failure)
+            raise ConnectError(self._failure, self._redials)
 
     def decided(self) -> bool:
         """Return whether the core has an outcome; see `Connector.decided`."""

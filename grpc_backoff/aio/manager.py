@@ -176,6 +176,8 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         try:
             connection = await self._connector.connect(limit)
         except ConnectError as error:
+            for _ in range(error.redials if self._is_running(number) else 0):
+                self.redialled(late=True)
             self._fail_attempt(number, error.failure)
             return
         except Exception as error:  # noqa: BLE001

@@ -208,7 +208,12 @@ class ConnectionLost(NamedTuple):
 
 @record
 class CoreRedialled(NamedTuple):
-    """grpc's core redialled by itself, because a connection ended just as a call was assigned to it."""
+    """grpc's core redialled by itself, because a connection ended just as a call was assigned to it.
+
+    `late` says that it did so because this process ends the attempt in flight too late.
+    """
+
+    late: bool = False
 
 
 @record
@@ -530,15 +535,18 @@ class Machine:
             return self._dial(state, now, rng)
         return state, []
 
-    def _redialled(self, state: MachineState, _given: CoreRedialled, now: float, _rng: Random) -> Step:
+    def _redialled(self, state: MachineState, given: CoreRedialled, now: float, _rng: Random) -> Step:
         """Report a redial by the core. If the next start must wait, it waits one INITIAL_BACKOFF longer (CB-16)."""
         told = Emit(self.redial(state, now))
-        if state.in_flight or now >= state.deadline:
+        initial, key = self.policy.initial_backoff, state.key
+        if given.late and state.in_flight:
+            until = max(state.planned, now + initial)
+            return state._replace(planned=until, key=key.held(until)), [told]
+        if state.in_flight or key.redialled or now >= state.deadline:
             return state, [told]
-        initial = self.policy.initial_backoff
         if state.phase is Phase.READY:
-            return state._replace(planned=state.planned + initial), [told]
-        state = state._replace(key=state.key.held(initial))
+            return state._replace(planned=state.planned + initial, key=key._replace(redialled=True)), [told]
+        state = state._replace(key=key.held(key.deadline + initial))
         if state.next_start is None:
             return state, [told]
         state, effects = self._sleep(state, state.phase, now)

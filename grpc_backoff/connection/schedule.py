@@ -70,6 +70,7 @@ class Schedule(NamedTuple):
         asked: when any manager last asked for a connection, as far as the key knows.
         reset: whether the backoff was reset and no attempt has started, failed or succeeded since (CB-9).
         reset_dial: when an attempt last started because of a reset, unless one has succeeded since.
+        redialled: whether a redial by grpc's core has delayed the next start already (CB-16).
         young: whether the peer ended the last connection within INITIAL_BACKOFF of the start of its attempt.
         members: how many managers the key has.
         ready: the managers that have a connection.
@@ -89,6 +90,7 @@ class Schedule(NamedTuple):
     asked: float = _NEVER
     reset: bool = False
     reset_dial: float = _NEVER
+    redialled: bool = False
     young: bool = False
     members: int = 1
     ready: frozenset[int] = frozenset()
@@ -156,10 +158,11 @@ class Schedule(NamedTuple):
                 lease=lease,
                 reset=False,
                 reset_dial=reset_dial,
+                redialled=False,
             )
-        begun = self
+        begun = self._replace(redialled=False) if self.redialled else self
         if self.reset or self.later:
-            begun = self._replace(reset=False, reset_dial=reset_dial, later=False)
+            begun = begun._replace(reset=False, reset_dial=reset_dial, later=False)
         if self.health is Health.UNKNOWN:  # after a short-lived connection, one start per INITIAL_BACKOFF
             return begun._replace(turn=member, lease=deadline if self.young else now + HEAD_START)
         return begun._replace(young=False) if self.health is Health.WELL else begun
@@ -227,10 +230,10 @@ class Schedule(NamedTuple):
             ready=self.ready - {member},
         )
 
-    def held(self, seconds: float) -> Schedule:
-        """Delay the next start by this many seconds, because grpc's core redialled by itself (CB-16)."""
-        deadline = self.deadline + seconds
-        return self._replace(deadline=deadline, free=self.free if self.failing else deadline)
+    def held(self, until: float) -> Schedule:
+        """Delay the next start, because grpc's core redialled by itself; further redials do not (CB-16)."""
+        deadline = max(self.deadline, until)
+        return self._replace(deadline=deadline, free=self.free if self.failing else deadline, redialled=True)
 
     def given_up(self, member: int) -> Schedule:
         """End this manager's turn, if it has the turn."""

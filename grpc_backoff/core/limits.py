@@ -37,12 +37,25 @@ CALLS_BREAK_WITHIN = 0.02
 """How soon the calls of a broken connection have ended. Calls that run longer have survived a GOAWAY (CB-8)."""
 CALLS_ARE_REFUSED_WITHIN = 0.1
 """How long a GOAWAY can still end calls after the end of the connection was noticed."""
+STRAYS_FOR = 5.0
+"""For how long after the end of a connection the calls that are left are looked at often, where the core cannot notify,
+in seconds: such a call may make the core redial every few milliseconds (CB-16)."""
 IDLE_SHARE = 0.9
 """The fraction of the idle timeout that counts as all of it, because the end of a call is noticed later than by the
 core."""
 
+EXPLAIN_TIMEOUT = 0.25
+"""How long the question why a dial failed may take. The core answers it in less than a millisecond."""
+
+# The core's own schedule, which it follows when this process does not end a dial in time.
+
 CORE_LIMIT_SLACK = 0.15
 """How long after the connection machine's limit the core abandons a dial, and dials again by itself. Unless this
 process is later than that, the machine acts first."""
-EXPLAIN_TIMEOUT = 0.25
-"""How long the question why a dial failed may take. The core answers it in less than a millisecond."""
+CORE_MULTIPLIER, CORE_JITTER = 1.6, 0.2
+"""By how much the gaps between the core's own dials grow, and how much they vary."""
+
+
+def core_backoff(limit: float) -> float:
+    """Return the core's first backoff for a dial of `limit` seconds: with its jitter, it never exceeds its limit."""
+    return (limit + CORE_LIMIT_SLACK) / (1 + CORE_JITTER)

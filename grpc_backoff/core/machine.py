@@ -88,7 +88,8 @@ class DialState(NamedTuple):
         ended: when the connection was seen to have ended; infinity before that.
         loss: how it has ended, as seen at that moment.
         shown: the state that the core showed when it was last looked at, from READY on.
-        redials: when the core dials again without a change of state, if it is in TRANSIENT_FAILURE.
+        redials: when the core dials again without a change of state, at the earliest, if it is in TRANSIENT_FAILURE.
+        backoff: the core's own backoff before that, without jitter.
     """
 
     phase: DialPhase
@@ -102,6 +103,7 @@ class DialState(NamedTuple):
     loss: Loss | None = None
     shown: int = READY
     redials: float = math.inf
+    backoff: float = 0.0
 
 
 @record
@@ -185,7 +187,9 @@ class Lost(NamedTuple):
 
 @record
 class Redialled(NamedTuple):
-    """The core has dialled again by itself (CB-16)."""
+    """The core has dialled again by itself (CB-16); `late` if it did so because the dial was not ended in time."""
+
+    late: bool = False
 
 
 @record
@@ -204,11 +208,13 @@ class DialMachine(NamedTuple):
     Attributes:
         idle_timeout: after how many seconds without calls the core closes a connection (CB-14).
         stable_after: for how many seconds a connection is on probation (CB-8).
+        longest: the longest backoff of the core, in seconds.
         notifies: whether `NotifyOn` leads to a look at once. Otherwise, dials are looked at again and again.
     """
 
     idle_timeout: float = math.inf
     stable_after: float = 0.0
+    longest: float = math.inf
     notifies: bool = False
 
     def begin(self, now: float, limit: float, *, last_life: float = math.inf, after_failure: bool = False) -> Step:
@@ -225,7 +231,8 @@ class DialMachine(NamedTuple):
         observe = limits.SHORT_LIFE if last_life < limits.SHORT_LIFE else settle
         look = LookAt(now + limits.FIRST_LOOK)
         watches = self.notifies and not after_failure
-        return DialState(DialPhase.DIALLING, now, limit, observe), [NotifyOn(IDLE), look] if watches else [look]
+        state = self._dialled(DialState(DialPhase.DIALLING, now, limit, observe), now)
+        return state, [NotifyOn(IDLE), look] if watches else [look]
 
     def step(self, state: DialState, given: Input, now: float) -> Step:
         """Return the state after `given`, and the effects that the shell must execute, in this order.
@@ -242,7 +249,8 @@ class DialMachine(NamedTuple):
 
     def _look_at_dial(self, state: DialState, given: Looked, now: float) -> Step:
         if given.shown == TRANSIENT_FAILURE:
-            return state._replace(phase=DialPhase.FAILED), [Explain()]
+            state, redialled = self._redials_by(now, state)
+            return state._replace(phase=DialPhase.FAILED), [*redialled, Explain()]
         begun = state.begun or given.left or given.shown != IDLE or now - state.started >= limits.BEGINS_WITHIN
         state = state._replace(begun=begun)
         if given.shown == READY:
@@ -302,21 +310,36 @@ class DialMachine(NamedTuple):
         return state._replace(phase=DialPhase.ENDED, loss=loss), [lost, *effects]
 
     def _look_for_redial(self, state: DialState, given: Looked, now: float) -> Step:
-        """Report a dial that the core has made by itself since the last look (CB-16)."""
-        shown, every = given.shown, state.limit + limits.CORE_LIMIT_SLACK
+        """Report the dials that the core has made by itself since the last look (CB-16)."""
+        shown, before = given.shown, state
         changed = given.left or shown != state.shown
-        redials, effects = state.redials, list[Effect]()
+        effects = list[Effect]()
         if changed and _has_dialled(state.shown, shown):
-            redials = now + every
+            state = self._dialled(state, now)
             effects.append(Redialled())
-        elif shown == TRANSIENT_FAILURE and now >= redials:
-            redials += every
-            effects.append(Redialled())
+        elif shown == TRANSIENT_FAILURE:
+            state, effects = self._redials_by(now, state)
         if changed:
             effects.append(NotifyOn(shown))
-        if shown == TRANSIENT_FAILURE and (changed or redials != state.redials):
-            effects.append(LookAt(redials))
-        return state._replace(shown=shown, redials=redials), effects
+        if shown == TRANSIENT_FAILURE and (changed or state.redials != before.redials):
+            effects.append(LookAt(state.redials))
+        elif not self.notifies and given.running and now - state.ended < limits.STRAYS_FOR:
+            effects.append(LookAt(_aligned(now, limits.RAREST_LOOK)))
+        return state._replace(shown=shown), effects
+
+    def _dialled(self, state: DialState, at: float) -> DialState:
+        """Return the state after the first dial of a series of the core's own."""
+        backoff = limits.core_backoff(state.limit)
+        return state._replace(redials=at + (1 - limits.CORE_JITTER) * backoff, backoff=backoff)
+
+    def _redials_by(self, now: float, state: DialState) -> tuple[DialState, list[Effect]]:
+        """Report each dial that the core can have made by now while it was in TRANSIENT_FAILURE."""
+        effects = list[Effect]()
+        while now >= state.redials:
+            backoff = min(limits.CORE_MULTIPLIER * state.backoff, max(self.longest, limits.core_backoff(state.limit)))
+            state = state._replace(redials=state.redials + (1 - limits.CORE_JITTER) * backoff, backoff=backoff)
+            effects.append(Redialled(late=state.phase is DialPhase.DIALLING))
+        return state, effects
 
     def _retire(self, state: DialState, _given: Retire, _now: float) -> Step:
         return state._replace(phase=DialPhase.DRAINING), []

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grpc_backoff.core.limits import CORE_LIMIT_SLACK
+from grpc_backoff.core.limits import CORE_LIMIT_SLACK, core_backoff
 from grpc_backoff.policy.connect import ConnectPolicy
 
 Options = Sequence[tuple[str, Any]]
@@ -39,18 +39,16 @@ def attempt_options(policy: ConnectPolicy, limit: float, *, spreads: bool) -> Op
 
     `spreads` is the result of `spreads_calls`.
     """
-    limit_ms = _milliseconds(limit + CORE_LIMIT_SLACK)
-    if not spreads:
-        # This is the core's only setting without jitter; it sets both the attempt's limit and the core's next start
-        # exactly.
-        return (("grpc.testing.fixed_reconnect_backoff_ms", limit_ms),)
-    # After READY, the core's round_robin redials individual addresses by itself, so match the policy as closely as
-    # possible.
-    backoff = policy.backoff
+    # The core's limit is the larger of its shortest limit and its backoff. If this process does not end the attempt in
+    # time, the gaps between the core's dials grow. After READY, the core's round_robin redials individual addresses by
+    # itself, so there, match the policy as closely as possible.
+    initial, longest = core_backoff(limit), policy.backoff.cap
+    if spreads:
+        initial = min(policy.initial_backoff, limit / 1.25)
     return (
-        ("grpc.initial_reconnect_backoff_ms", _milliseconds(min(policy.initial_backoff, limit / 1.25))),
-        ("grpc.max_reconnect_backoff_ms", _milliseconds(backoff.cap)),
-        ("grpc.min_reconnect_backoff_ms", limit_ms),
+        ("grpc.initial_reconnect_backoff_ms", _milliseconds(initial)),
+        ("grpc.max_reconnect_backoff_ms", _milliseconds(longest if spreads else max(initial, longest))),
+        ("grpc.min_reconnect_backoff_ms", _milliseconds(limit + CORE_LIMIT_SLACK)),
     )
 
 

@@ -89,7 +89,7 @@ class BaseConnector(Generic[ConnectionT]):
         self._options = tuple(options)
         self._compression = compression
         self.policy = policy
-        self.machine = DialMachine(policy.idle_timeout, policy.stable_after, notifies=notifies)
+        self.machine = DialMachine(policy.idle_timeout, policy.stable_after, policy.backoff.cap, notifies=notifies)
         try:
             derived = _derived(target, self._options)
         except TypeError:  # the value of an option is not hashable

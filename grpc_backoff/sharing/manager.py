@@ -274,13 +274,13 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         """Close a connection that has reached the idle timeout (CB-14)."""
         self._lost(connection, Loss(IDLED, graceful=True))
 
-    def redialled(self) -> None:
-        """Handle a redial by the core (CB-16)."""
+    def redialled(self, *, late: bool = False) -> None:
+        """Handle a redial by the core; `late` if it follows the attempt in flight, which was to end before (CB-16)."""
         state = self._state
         if self.replaced and state.phase is m.Phase.CLOSED:  # a retired connection still has calls, so this is reported
             self._receiver.hear(self._machine.redial(state, self._clock.now()))
         else:
-            self.feed(m.CoreRedialled())
+            self.feed(m.CoreRedialled(late))
 
     def _take_in(self, event: ConnectionEvent | None) -> None:
         """Report an event of another manager of the key."""

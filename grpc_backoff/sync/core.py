@@ -309,8 +309,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
             case m.Lost(loss, lived):
                 self._owner.last_life, self._loss = lived, loss
                 self._owner.lost()
-            case m.Redialled():
-                self._owner.redialled()
+            case m.Redialled(late):
+                self._owner.redialled(late=late)
             case m.Close():
                 self._close()
 
@@ -394,8 +394,8 @@ class CoreConnector(BaseConnector[CoreConnection]):
         """Called on the conductor when it is known how a connection has ended."""
         self.closed: Callable[[], None] = _ignore
         """Called on the conductor when a connection has taken its last call and is being closed."""
-        self.redialled: Callable[[], None] = _ignore
-        """Called on the conductor each time that the core has redialled by itself (CB-16)."""
+        self.redialled: Callable[..., None] = _ignore
+        """Called on the conductor each time that the core has redialled by itself, with `late` (CB-16)."""
 
     def connect(
         self, limit: float, tell: Callable[[CoreConnection | Failure], None]
@@ -446,5 +446,5 @@ def _is_anothers(_try_to_connect: bool) -> int:
     raise ValueError("the channel was created before a fork")
 
 
-def _ignore(*_: object) -> None:
+def _ignore(*_: object, **__: object) -> None:
     pass

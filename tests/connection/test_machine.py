@@ -273,8 +273,17 @@ STORIES = {
     "CB-16: the core's redial takes the place of the next attempt": story(
         "want connect lose:0.1 redial want", timer=pytest.approx(102.0)
     ),
-    "CB-16: and so does another one": story(
-        "want connect lose:0.1 redial want redial", timer=pytest.approx(103.0), starts=[100.0]
+    "CB-16: another one delays it no further": story(
+        "want connect lose:0.1 redial want redial redial", timer=pytest.approx(102.0), starts=[100.0]
+    ),
+    "CB-16: nor while there is a connection": story(
+        "want connect lose:0.1 want wake connect redial redial lose:0.1 want", timer=pytest.approx(103.0)
+    ),
+    "CB-16: the next series may be delayed again": story(
+        "want connect lose:0.1 redial want wake connect lose:0.1 redial want", timer=pytest.approx(104.0)
+    ),
+    "CB-12: after redials in place of a late attempt, the next one waits": story(
+        "want", (30.0, m.CoreRedialled(late=True)), "fail", timer=131.0, starts=[100.0]
     ),
     "CB-16: but not of one that may start already": story("want connect lose:3 redial want", starts=[100.0, 103.0]),
     # Resets.

@@ -334,18 +334,39 @@ def test_redials(seen, left, redials, retired):
 
 
 def test_redials_without_a_change_of_state():
-    """CB-16: after a failed dial, the core dials again each time that its own limit has passed since the last dial."""
-    dial = reach(DialPhase.DRAINING)
-    every = LIMIT + limits.CORE_LIMIT_SLACK
+    """CB-16: after a failed dial, the core dials again at gaps that grow, up to the policy's cap."""
+    dial = reach(DialPhase.DRAINING, longest=10.0)
+    gap = limits.core_backoff(LIMIT)
     dial.look(CONNECTING, 1.0, running=1, left=True)
-    due = dial.now + every
-    assert dial.look(TRANSIENT_FAILURE, 1.0, running=1) == [m.NotifyOn(TRANSIENT_FAILURE), m.LookAt(due)]
+    due = dial.now + 0.8 * gap
+    assert dial.look(TRANSIENT_FAILURE, 1.0, running=1) == [m.NotifyOn(TRANSIENT_FAILURE), look_at(due)]
     assert dial.look(TRANSIENT_FAILURE, 1.0, running=1) == []
-    for _ in range(3):
-        assert dial.look(TRANSIENT_FAILURE, due - dial.now, running=1) == [m.Redialled(), m.LookAt(due + every)]
-        due += every
+    for _ in range(4):
+        gap = min(1.6 * gap, 10.0)
+        now, due = due + 0.001, due + 0.8 * gap
+        assert dial.look(TRANSIENT_FAILURE, now - dial.now, running=1) == [m.Redialled(), look_at(due)]
     assert dial.look(IDLE, 1.0, running=1) == [m.NotifyOn(IDLE)]
-    assert dial.look(IDLE, 10 * every, running=1) == []
+    assert dial.look(IDLE, 1000.0, running=1) == []
+
+
+@pytest.mark.parametrize(("after", "redials"), [(0.01, 0), (LIMIT, 1), (4 * LIMIT, 3), (20 * LIMIT, 6)])
+def test_a_late_process(after, redials):
+    """CB-12, CB-16: if a failed dial is seen late, each dial that the core can have made since is reported, as late."""
+    dial = reach(DialPhase.DIALLING)
+    assert dial.look(TRANSIENT_FAILURE, after) == [*redials * [m.Redialled(late=True)], m.Explain()]
+
+
+def test_calls_that_are_left_are_looked_at_often():
+    """CB-16: where the core cannot notify, a call that is left over must not redial unnoticed every few milliseconds."""
+    dial = reach(DialPhase.OPEN, notifies=False)
+    dial.look(IDLE, 1.0, running=1)
+    for _ in range(3):
+        assert m.LookAt in kinds(dial.look(IDLE, 0.02, running=1))
+    assert m.LookAt not in kinds(dial.look(IDLE, limits.STRAYS_FOR, running=1))
+
+
+def look_at(time):
+    return m.LookAt(pytest.approx(time))
 
 
 def test_a_redial_that_is_seen_at_the_end():

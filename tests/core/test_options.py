@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from grpc_backoff.core import options
+from grpc_backoff.core.limits import CORE_JITTER
 from grpc_backoff.core.options import (
     CORE_LIMIT_SLACK,
     attempt_options,
@@ -20,8 +21,18 @@ from grpc_backoff.policy.presets import CONNECT
 
 def test_one_attempt():
     """CB-1, CB-3: the core's own time limit, within which it does not redial, is slightly longer than the attempt's."""
+    given = dict(attempt_options(CONNECT, 20.0, spreads=False))
     limit = round((20 + CORE_LIMIT_SLACK) * 1000)
-    assert attempt_options(CONNECT, 20.0, spreads=False) == (("grpc.testing.fixed_reconnect_backoff_ms", limit),)
+    assert given["grpc.min_reconnect_backoff_ms"] == limit
+    assert given["grpc.initial_reconnect_backoff_ms"] * (1 + CORE_JITTER) == pytest.approx(limit, abs=1)
+
+
+def test_the_cores_own_gaps_grow():
+    """CB-12: if the process is too late to end an attempt, the core's gaps grow from its limit to the policy's cap."""
+    for limit in (0.5, 20.0, 144.0):
+        given = dict(attempt_options(CONNECT, limit, spreads=False))
+        assert "grpc.testing.fixed_reconnect_backoff_ms" not in given
+        assert given["grpc.max_reconnect_backoff_ms"] == max(120_000, given["grpc.initial_reconnect_backoff_ms"])
 
 
 def test_several_connections():
@@ -47,7 +58,7 @@ def test_rarer_pings(given, slower, expected):
 def test_what_the_core_cannot_take(limit):
     """CH-9: a limit that is too large for the core's integers is reduced to the largest of them."""
     policy = replace(CONNECT, min_connect_timeout=1e9)
-    assert attempt_options(policy, limit, spreads=False)[0][1] == 2**31 - 1
+    assert dict(attempt_options(policy, limit, spreads=False))["grpc.min_reconnect_backoff_ms"] == 2**31 - 1
 
 
 @pytest.mark.parametrize(
