@@ -245,8 +245,8 @@ def never_ran(report: Report, metadata: Iterable[tuple[str, str | bytes]]) -> bo
 def was_cut(report: Report) -> bool:
     """Return whether the core says that the stream ended without a status from the server.
 
-    A server that sends this text looks the same. So this ends no wait of a subscription sooner, and makes a call run
-    again only at its attempt's time limit, where it would anyway (RT-7).
+    A server that sends this text looks the same. So it may make a subscription read on, but a call run again only at
+    its attempt's time limit, where it would anyway (RT-7).
     """
     return re.fullmatch(_CUT, report.details) is not None
 
