@@ -53,6 +53,24 @@ class Claiming(OrderKeys):
         )
         return [operation_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
 
+    async def reclaim(self, target: str, owner: str, lease: float, held: Collection[Lease]) -> list[Operation]:
+        """Return what the owner has claimed and does not know of, since the database's answer was lost, oldest first.
+
+        The leases are extended to `lease` seconds from now. `held` are those that the owner knows of.
+        """
+        d = self.dialect
+        since, floor = self._from(target)
+        known, its = self._column([each.id for each in held])
+        rows = await self._rows(
+            f"UPDATE {d.operations} AS o SET lease_until = {d.later.format(d.clock, ':lease')}{d.leased} "
+            f"WHERE o.open AND o.target = :target AND o.due {since} AND o.due <= {d.now} AND o.state = 'in_progress' "
+            f"AND o.lease_owner = :owner AND o.lease_until > {d.now} AND o.id NOT IN ({known}) "
+            f"RETURNING seq, {OPERATION}",
+            {"owner": owner, "lease": lease, "target": target, **floor, **its},
+            share=SOON,
+        )
+        return [operation_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
+
     def _without(self, policies: Collection[str], methods: Collection[str]) -> tuple[str, dict[str, Any]]:
         """Return a condition that excludes operations `o` with these policies and methods, and its parameters."""
         text, given = "", dict[str, Any]()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import logging
 import time
 from collections import Counter
@@ -30,7 +31,7 @@ from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.core.texts import TIMED_OUT, Link, Report, is_oversized, never_left, never_ran, was_cut, was_refused
 from grpc_backoff.ledger import events
-from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError
 from grpc_backoff.ledger.hooks import LedgerHooks, call_hook, run_hook
 from grpc_backoff.ledger.records import (
     FINISHED,
@@ -66,6 +67,8 @@ _TOGETHER = 0.005
 """Seconds to wait for attempts to end together, which saves claims and recordings."""
 _BEATS = 3
 """How many times a lease is extended within its duration."""
+_NUMBERS = itertools.count(1)
+"""The numbers of this process's deliveries, which tell whose lease is whose."""
 _ONE_ATTEMPT = parse_policy("max_attempts: 1")
 _PRUNE_EVERY = 100.0
 """Seconds between checks for operations to prune."""
@@ -112,6 +115,8 @@ class Delivery:
         """The running attempts of the methods that have a limit of their own."""
         self._ended: list[tuple[AttemptReport, Operation]] = []
         self._held: set[Lease] = set()
+        self._owner = f"{ledger.owner}:{next(_NUMBERS)}"
+        self._claims_in_doubt = False
         self._methods: dict[str, Any] = {}
         self._credentials: Metadata = ()
         self._doubted: set[Lease] = set()
@@ -248,24 +253,29 @@ class Delivery:
     async def _claim_up_to(self, free: int) -> list[Operation]:
         """Claim operations: first those of methods with a limit of their own, which cannot take all of the room.
 
-        If a later claim fails, those before it count: their operations are this delivery's already.
+        If a later claim fails, those before it count: their operations are this delivery's already. So are those of a
+        claim whose answer was lost, which are looked up before the next.
         """
         claim = functools.partial(
             self._store.claim,
             self.target,
-            owner=self._ledger.owner,
+            owner=self._owner,
             lease=self._settings.lease,
             without=tuple(self._unknown),
         )
         taken: list[Operation] = []
         try:
+            if self._claims_in_doubt:
+                taken += await self._store.reclaim(self.target, self._owner, self._settings.lease, self._held)
+                self._claims_in_doubt = False
             for method, limit in self._limits.items():
                 room = min(limit - self._by_method[method], free - len(taken))
                 if room > 0:
                     taken += await claim(limit=room, method=method)
             if len(taken) < free:
                 taken += await claim(limit=free - len(taken), methods_without=tuple(self._limits))
-        except LedgerError:
+        except LedgerError as error:
+            self._claims_in_doubt |= isinstance(error, LedgerUnavailableError) and error.stored is None
             if not taken:
                 raise
         return taken

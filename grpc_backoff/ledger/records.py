@@ -68,7 +68,7 @@ class Operation:
         details: the server's status details, up to 1 KiB.
         reason: why the policy gave up, as a value of `Reason`; None if it did not, or never retries this code.
         trace_id: the id of the trace in which it was submitted.
-        lease_owner: the process that has claimed it.
+        lease_owner: the process, and its delivery, that has claimed it.
         lease_until: when the lease expires, unless it is extended.
         lease_token: a number that increases with each claim, by which late reports are recognized.
         idempotency_key: unique for a target and a method; sent to the server as `idempotency-key` unless it is None.

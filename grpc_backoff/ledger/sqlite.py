@@ -139,7 +139,7 @@ class SQLiteStore(Store):
             check_same_thread=False,
         )
         try:
-            # With WAL, the same as FULL. Without WAL, which some file systems lack, a power failure could undo a commit.
+            # The same as FULL with WAL; without it, which some file systems lack, a power failure could undo a commit.
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("PRAGMA foreign_keys = ON")
             [(_, _, file), *_] = connection.execute("PRAGMA database_list").fetchall()

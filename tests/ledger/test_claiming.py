@@ -132,3 +132,19 @@ async def test_claims_of_one_method(store):
     [cancel] = await store.claim(SHOP, 9, "me", 30.0, methods_without=["/shop.Orders/Place"])
 
     assert (no_others, place.method, cancel.method) == (None, "/shop.Orders/Place", "/shop.Orders/Cancel")
+
+
+async def test_what_an_owner_does_not_know_of(store):
+    """LG-6: `reclaim` returns what an owner has claimed without knowing it, and extends the lease; nothing else."""
+    await submitted(store, *range(1, 6))
+    known, unknown = await store.claim(SHOP, 2, "me", 30.0)
+    await store.claim(SHOP, 1, "another", 30.0)
+    await store.claim(SHOP, 1, "me", 0.001)
+    await asyncio.sleep(0.05)
+
+    [found] = await store.reclaim(SHOP, "me", 60.0, [Lease(known.id, known.lease_token)])
+
+    assert (found.id, found.lease_token) == (unknown.id, unknown.lease_token)
+    assert found.lease_until > unknown.lease_until + 20
+    assert await store.reclaim("other:443", "me", 60.0, []) == []
+    assert {each.id for each in await store.reclaim(SHOP, "me", 60.0, [])} == {known.id, unknown.id}

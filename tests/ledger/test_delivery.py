@@ -569,6 +569,32 @@ async def test_a_second_claim_that_fails(url, shop, channel, error):
     assert (operation.attempts, shop.executed) == (1, {"a": 1, "b": 1, "c": 1})
 
 
+async def test_a_claim_whose_answer_is_lost(url, shop, channel):
+    """LG-6, LG-10: operations that were claimed although the answer was lost are delivered, and do not count as lost.
+
+    Another delivery of the same ledger leaves them alone.
+    """
+    async with opened(url, replace(FAST, policy="max_attempts: 1", lease=60.0)) as ledger:
+        claim, lost = ledger.store.claim, []
+
+        async def losing(*given, **how):
+            claimed = await claim(*given, **how)
+            if claimed and not lost:
+                lost.extend(claimed)
+                raise LedgerUnavailableError("no answer", stored=None)
+            return claimed
+
+        ledger.store.claim = losing
+        told = await ledger.submit(method_of(channel), Message(text="a"))
+        async with delivering(ledger, channel), delivering(ledger, channel):
+            operation = await until(ledger, told.id, OperationState.SUCCEEDED)
+            attempts = await ledger.attempts(told.id)
+
+    assert lost
+    assert [attempt.code for attempt in attempts] == ["OK"]
+    assert (operation.lease_token, shop.executed) == (1, {"a": 1})
+
+
 @pytest.mark.parametrize("error", [None, LedgerUnavailableError("gone")])
 @pytest.mark.parametrize("times", [1, 2])
 async def test_cancelled_while_a_claim_is_under_way(url, shop, channel, times, error):
