@@ -21,7 +21,7 @@ from grpc_backoff.calls.machine import CallHook, CancelRequested, ChannelClosing
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.call import Status, account_for
 from grpc_backoff.channel.environment import CallEnvironment
-from grpc_backoff.channel.method import Arguments, Method, replaced
+from grpc_backoff.channel.method import Arguments, Method, load_retries, replaced
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.core.texts import Link, Report, is_oversized
 from grpc_backoff.policy.retry import Retry
@@ -55,6 +55,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
     def __init__(self, calls: CallEnvironment, method: Method, request: Any, setup: SubscriptionSetup) -> None:
         """Check the arguments; nothing is sent yet."""
         super().__init__()
+        load_retries()
         if setup.ends not in ("resume", "stop"):
             raise OptionError("ends", setup.ends, "'resume' or 'stop'")
         if setup.resume is not None and not callable(setup.resume):
