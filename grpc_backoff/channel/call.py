@@ -191,7 +191,7 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
             refused=calls.stands_in and was_refused(report),
             says_refused=says_refused(report),
             oversized=is_oversized(report),
-            can_refresh=calls.hooks.can_refresh(),
+            can_refresh=calls.hooks.can_refresh(self._context),
         )
 
     def _failed_call(self, effect: m.CallHook) -> FailedCall:

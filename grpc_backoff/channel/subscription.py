@@ -173,7 +173,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
         trailing, initial = tuple(error.trailing_metadata() or ()), tuple(error.initial_metadata() or ())
         report = Report(code=code, details=details, link=Link.NONE, metadata=bool(initial or trailing))
         hint = read_hint(trailing, initial, self._calls.wall_clock)
-        self.feed(s.StreamOver(code, hint, is_oversized(report), self._calls.hooks.can_refresh()))
+        self.feed(s.StreamOver(code, hint, is_oversized(report), self._calls.hooks.can_refresh(self._context)))
 
     def _failed_call(self, hook: CallHook) -> FailedCall:
         error, state = self._error, self._state
