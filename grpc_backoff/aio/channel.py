@@ -178,7 +178,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
         """Close the channel. Calls still running or pending after `grace` seconds are cancelled (CB-10).
 
         This also works on an event loop other than the channel's. If the channel's own loop is not running, no call can
-        end there, so there is no grace period. If this is cancelled, the grace period ends, and what is left to close is
+        end there, so there is no grace period. If this is cancelled, the grace period ends, and what is left is
         closed in the background; closing again waits for that.
 
         Raises:

@@ -35,9 +35,12 @@ class Hooks:
         self._refreshing: asyncio.Task[Metadata] | None = None
         self._refreshed_at = -math.inf
 
-    def can_refresh(self) -> bool:
-        """Return whether credentials can be renewed (RT-4); always False for calls that the hook itself makes."""
-        own = _REFRESHING.get()
+    def can_refresh(self, context: Context | None = None) -> bool:
+        """Return whether credentials can be renewed for a call with this context, by default the current one (RT-4).
+
+        For calls that the hook itself makes, this is False: the hook may wait for them.
+        """
+        own = _REFRESHING.get() if context is None else context.get(_REFRESHING)
         own_renewal = own is not None and not own.done() and own is self._refreshing
         return self._hooks.refresh_credentials is not None and not own_renewal
 

@@ -91,6 +91,14 @@ def read_hint(trailing: Metadata, initial: Metadata, wall_clock: Callable[[], fl
     return None if delay is None else ServerHint(delay, WaitSource.RETRY_AFTER)
 
 
+def load_hints() -> None:
+    """Import what hints need, before there is one (CH-12)."""
+    from datetime import UTC  # noqa: F401, PLC0415 - few programs have a retry policy
+    from email.utils import parsedate_to_datetime  # noqa: F401, PLC0415
+
+    _messages()
+
+
 def _read_pushback(value: str | bytes) -> float | None:
     """Parse a pushback and return its seconds; None, for no retry, if it is negative or not a 32-bit number."""
     if not isinstance(value, str) or not re.fullmatch(_MILLISECONDS, value) or len(value) > len(str(_MAX_INT32)):
@@ -103,7 +111,7 @@ def _read_pushback(value: str | bytes) -> float | None:
 def _messages() -> tuple[type[Any], type[Any], type[Exception]] | None:
     """Return the classes Status and RetryInfo, and the exception for malformed data; None if the extra is missing.
 
-    They are imported only here, because most programs never receive such a status and importing protobuf is slow.
+    They are imported with the first policy, because most programs have none and importing protobuf is slow.
     """
     try:
         from google.protobuf.message import DecodeError  # noqa: PLC0415

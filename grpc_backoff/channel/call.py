@@ -202,7 +202,7 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
             refused=calls.stands_in and was_refused(report),
             says_refused=says_refused(report),
             oversized=is_oversized(report),
-            can_refresh=calls.hooks.can_refresh(),
+            can_refresh=calls.hooks.can_refresh(self._context),
             cut=was_cut(report) or has_expired(report),
             never_ran=never_ran(report, (*initial, *trailing)),
         )

@@ -10,7 +10,8 @@ import grpc
 from grpc_backoff.channel.forks import check_core, generation
 from grpc_backoff.config.arguments import Listener, check_listener, remove_listener
 from grpc_backoff.config.channel import ChannelSetup
-from grpc_backoff.config.credentials import CredentialsSource
+from grpc_backoff.config.credentials import CredentialsSource, load_files_checks
+from grpc_backoff.telemetry.log import load_slot_events
 
 _REFRESHED = "refresh_connection() was called"
 _ROTATED = "the files of its credentials have changed"
@@ -47,6 +48,9 @@ class BaseChannel:
         self.policy_values = setup.policy_values
         """The connect policy's values by name, each with its source (BP-3)."""
         self._source = None if credentials is None or isinstance(credentials, grpc.ChannelCredentials) else credentials
+        if self._source is not None:
+            load_files_checks()
+            load_slot_events()
 
     @property
     def _is_inherited(self) -> bool:
@@ -71,6 +75,7 @@ class BaseChannel:
 
     def _refresh(self, why: str) -> None:
         if not self.closing and not self._is_inherited:
+            load_slot_events()
             self._share.refresh(why)
 
     def reset_connect_backoff(self) -> None:

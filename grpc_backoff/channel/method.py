@@ -16,6 +16,7 @@ import grpc
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.calls.machine import CallMachine, Metadata
+from grpc_backoff.calls.server_hint import load_hints
 from grpc_backoff.channel.call import CallRules
 from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
 from grpc_backoff.record import record
@@ -73,6 +74,13 @@ class _Machines(dict[tuple[bool, bool, bool, bool], CallRules]):
         return machine
 
 
+def load_retries() -> None:
+    """Import what failures of calls with a policy need, before there is one (CH-12)."""
+    from grpc_backoff.calls import account, events  # noqa: F401, PLC0415 - few programs have a policy
+
+    load_hints()
+
+
 class Method:
     """The base class for multicallables in both APIs."""
 
@@ -103,6 +111,8 @@ class Method:
         if isinstance(policy, HedgingPolicy) and not self.takes_one_request:
             channel.call_policies.warn_of_stream(method, policy)
             self._hedged, policy = False, None
+        if policy is not None:
+            load_retries()
         self._policy = policy
         self._call_id = call_id
         self._config = channel.call_policies.service_config.of(method)

@@ -15,6 +15,7 @@ import grpc
 from grpc_backoff.calls.machine import CancelRequested, ConnectionReady, Input, NoConnection
 from grpc_backoff.config.target import shown_target
 from grpc_backoff.connection.events import ConnectionStatus, Stage
+from grpc_backoff.connection.no_connection import explain
 
 _LOG = logging.getLogger(__name__)
 READY = ConnectionReady()
@@ -81,8 +82,6 @@ class PendingCalls:
 
     def error(self, code: grpc.StatusCode) -> Any:
         """Return the error of a call that got no connection (CH-4)."""
-        from grpc_backoff.connection.no_connection import explain  # noqa: PLC0415 - most calls get a connection
-
         status: ConnectionStatus = self.manager.status()
         details = explain(shown_target(self._target), status, waited=code is grpc.StatusCode.DEADLINE_EXCEEDED)
         return self.no_connection_error(code, details=details, status=status)

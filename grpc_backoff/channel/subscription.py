@@ -21,7 +21,7 @@ from grpc_backoff.calls.machine import CallHook, CancelRequested, ChannelClosing
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.call import Status, account_for
 from grpc_backoff.channel.environment import CallEnvironment
-from grpc_backoff.channel.method import Arguments, Method, replaced
+from grpc_backoff.channel.method import Arguments, Method, load_retries, replaced
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.core.texts import Link, Report, is_oversized, was_cut
 from grpc_backoff.policy.retry import Retry
@@ -55,6 +55,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
     def __init__(self, calls: CallEnvironment, method: Method, request: Any, setup: SubscriptionSetup) -> None:
         """Check the arguments; nothing is sent yet."""
         super().__init__()
+        load_retries()
         if setup.ends not in ("resume", "stop"):
             raise OptionError("ends", setup.ends, "'resume' or 'stop'")
         if setup.resume is not None and not callable(setup.resume):
@@ -172,7 +173,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
         trailing, initial = tuple(error.trailing_metadata() or ()), tuple(error.initial_metadata() or ())
         report = Report(code=code, details=details, link=Link.NONE, metadata=bool(initial or trailing))
         hint = read_hint(trailing, initial, self._calls.wall_clock)
-        over = s.StreamOver(code, hint, is_oversized(report), self._calls.hooks.can_refresh())
+        over = s.StreamOver(code, hint, is_oversized(report), self._calls.hooks.can_refresh(self._context))
         self.feed(over._replace(cut=was_cut(report), headers=bool(initial)))
 
     def _failed_call(self, hook: CallHook) -> FailedCall:

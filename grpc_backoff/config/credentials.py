@@ -122,6 +122,12 @@ def _path(name: str, given: object) -> str | None:
     return text
 
 
+def load_files_checks() -> None:
+    """Import what reading the files needs, before an attempt reads them (CH-12)."""
+    import hashlib  # noqa: F401, PLC0415 - only channels whose credentials are in files need them
+    import ssl  # noqa: F401, PLC0415
+
+
 def load_files(files: TLSFiles) -> Loaded:
     """Read and check the files.
 

@@ -24,6 +24,7 @@ from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.target import parse_target
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.pool.liveness import LATE, WOKE
+from grpc_backoff.telemetry.log import load_slot_events
 
 _LOG = logging.getLogger(__name__)
 
@@ -109,6 +110,7 @@ class Sleeper:
         self._timer = None
         if self.pools:
             self._arm()
+        load_slot_events()  # here, where it delays no start: what follows from sleep is reported with them
         if late > LATE:
             for pool in tuple(self.pools):
                 pool.hear_news(WOKE, woke=True)

@@ -13,11 +13,21 @@ from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool.machine import PoolMachine
 from grpc_backoff.sharing.resolver import Tell, resolve
+from grpc_backoff.telemetry.log import load_slot_events
 
 if TYPE_CHECKING:
     from grpc_backoff.config.pool import Place
 
 Options = Sequence[tuple[Any, Any]]
+
+
+def _load_health() -> None:
+    """Import what the watches of the servers' health need (CH-12)."""
+    from grpc_backoff.pool import health  # noqa: PLC0415 - few channels watch it
+    from grpc_backoff.sharing import health as watches  # noqa: F401, PLC0415
+
+    health.problem_of(health.request_for(""))
+    load_slot_events()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +57,15 @@ class PoolSetup:
     def __post_init__(self) -> None:
         """Find out what the slots dial."""
         place, pool = None, self.pool
+        if pool.round_robin or pool.max_connections > 1 or pool.resolve_every or pool.quiet_after or pool.watch_network:
+            load_slot_events()
+        if pool.health_service is not None:
+            _load_health()
         if pool.round_robin or pool.resolve_every or pool.health_service is not None:
             from grpc_backoff.config.pool import read_place  # noqa: PLC0415 - few channels need it
 
             place = read_place(self.target, pool, self.options)
+            "".encode("idna")  # so that `getaddrinfo` does not import the codec when it is asked
         object.__setattr__(self, "place", place)
 
     def machine(self) -> PoolMachine:

@@ -27,7 +27,6 @@ from grpc_backoff import stepping
 from grpc_backoff.calls import machine as m
 from grpc_backoff.channel.call import CallSetup, CallShell, Status
 from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
-from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.errors import RetriesExhaustedError
@@ -131,9 +130,6 @@ class _SteppedCall(CallShell):
     def _status(self, error: Any) -> Status:
         return status_of(error)
 
-    def _ask_hook(self, hook: m.Hook, failed: FailedCall) -> m.HookDone:
-        return m.HookDone(self._calls.hooks.ask(hook, failed, self._state.attempt_began, self._context))
-
 
 class BlockingCall(_SteppedCall):
     """A call that blocks its caller's thread until it ends."""
@@ -207,7 +203,8 @@ class BlockingCall(_SteppedCall):
                 self._wake = None
                 self._cancel_timer()
             case m.CallHook():
-                self._inputs.append(self._ask_hook(effect.hook, self._failed_call(effect)))
+                failed, began = self._failed_call(effect), self._state.attempt_began
+                self._inputs.append(m.HookDone(self._calls.hooks.ask(effect.hook, failed, began, self._context)))
             case m.FailSoon():
                 self._inputs.append(self._calls.pending.no_connection())
             case stepping.AbandonAttempt():
@@ -313,6 +310,9 @@ class FutureCall(_SteppedCall):
         with self._lock:
             super()._drain()
 
+    def _hook_done(self, metadata: m.Metadata | None) -> None:
+        self.feed(m.HookDone(metadata))
+
     def _carry_out(self, effect: h.Effect) -> None:
         match effect:
             case stepping.ArmTimer(at):
@@ -322,7 +322,8 @@ class FutureCall(_SteppedCall):
                 self._cancel_timer()
             case m.CallHook():
                 failed = self._failed_call(effect)  # now: the call may end at its deadline before the hook begins
-                self._calls.listeners.call(lambda: self.feed(self._ask_hook(effect.hook, failed)))
+                began, calls = self._state.attempt_began, self._calls
+                calls.hooks.start(effect.hook, failed, began, self._context, self._hook_done, calls.listeners.call)
             case m.FailSoon():
                 self._calls.conductor.post(lambda: self.feed(self._calls.pending.no_connection()))
             case stepping.AbandonAttempt():

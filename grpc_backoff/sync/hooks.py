@@ -1,7 +1,7 @@
 """Runs the program's hooks (RT-4 to RT-6) and lets calls share one renewal of credentials.
 
-The hooks of a blocking call run in the thread that made the call. Those of a future or a response stream run on a
-thread for listeners (`listeners.py`).
+The hooks of a blocking call run in the thread that made the call. Those of a future or a response stream run in threads
+of their own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import logging
 import math
 import threading
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import Context, ContextVar
 from dataclasses import fields
+from queue import SimpleQueue
 from typing import Any
 
 from grpc_backoff.base_errors import OptionError
@@ -20,6 +21,15 @@ from grpc_backoff.calls.machine import Hook, Metadata
 from grpc_backoff.config.hooks import FailedCall, RetryHooks, renewed_metadata
 
 _LOG = logging.getLogger(__name__)
+
+Work = Callable[[], None]
+Done = Callable[[Metadata | None], None]
+_RENEWAL: ContextVar[list[Done] | None] = ContextVar("grpc_backoff_renewal", default=None)
+"""The renewal of credentials during which the current code runs. Calls made by it must not wait for that renewal."""
+
+
+def _nothing(_answer: object) -> None:
+    """Ignore what a hook returns."""
 
 
 class Hooks:
@@ -38,19 +48,22 @@ class Hooks:
         self._hooks = hooks
         self._target = target
         self._now = now
-        self._renewing = threading.RLock()
-        self._renewer: int | None = None
-        """The thread that is renewing the credentials."""
+        self._lock = threading.RLock()  # reentrant, because a finalizer may make a call
+        self._renewal: list[Done] | None = None
+        """Who else waits for the renewal that is running; None if none is."""
         self._renewed: Metadata | None = None
         self._renewed_at = -math.inf
-        self._renewals = 0
 
-    def can_refresh(self) -> bool:
-        """Return whether credentials can be renewed (RT-4); always False for calls that the hook itself makes."""
-        return self._hooks.refresh_credentials is not None and self._renewer != threading.get_ident()
+    def can_refresh(self, context: Context | None = None) -> bool:
+        """Return whether credentials can be renewed for a call with this context, by default the current one (RT-4).
+
+        For calls that the hook itself makes, in any style, this is False: the hook may wait for them.
+        """
+        within = _RENEWAL.get() if context is None else context.get(_RENEWAL)
+        return self._hooks.refresh_credentials is not None and (within is None or within is not self._renewal)
 
     def ask(self, hook: Hook, failed: FailedCall, began: float, context: Context) -> Metadata | None:
-        """Run a hook and return the renewed metadata; None if it renewed nothing or raised.
+        """Run a hook in this thread and return the renewed metadata; None if it renewed nothing or raised.
 
         Args:
             hook: the hook to run.
@@ -59,35 +72,80 @@ class Hooks:
                 repeated.
             context: the call's context, in which the hook runs.
         """
-        if hook is Hook.REFRESH:
-            return self._renewal(failed, began, context)
-        function = getattr(self._hooks, hook.value)
-        if function is not None:
-            self._call(function, failed, context)
-        return None
+        answer: SimpleQueue[Metadata | None] = SimpleQueue()
+        work = self._prepare(hook, failed, began, context, answer.put)
+        if work is not None:
+            work()
+        return answer.get()
 
-    def _renewal(self, failed: FailedCall, began: float, context: Context) -> Metadata | None:
-        """Wait for the renewal of credentials that a call needs and return its result (RT-4).
+    def start(
+        self,
+        hook: Hook,
+        failed: FailedCall,
+        began: float,
+        context: Context,
+        done: Done,
+        otherwise: Callable[[Work], object],
+    ) -> None:
+        """Run a hook in a thread of its own, then call `done` with the renewed metadata; see `ask`.
 
-        One run of the hook serves all calls whose attempts began before the run ended, because those attempts used the
-        old credentials. A failed run serves only the calls that waited for it, because the next run may succeed.
+        A hook may wait for futures that need hooks themselves, so no hook waits for the thread of another. Without such
+        a hook, or for the result of another call's renewal, no thread is needed. If none can be started, `otherwise`
+        is given the work.
         """
-        seen = self._renewals
-        with self._renewing:
-            waited = self._renewals != seen
-            if waited or (self._renewed is not None and began < self._renewed_at):
-                return self._renewed
-            self._renewer = threading.get_ident()
+        work = self._prepare(hook, failed, began, context, done)
+        if work is not None:
+            thread = threading.Thread(target=work, name="grpc-backoff-hook", daemon=True)
             try:
-                self._renewed = self._call(self._hooks.refresh_credentials, failed, context, renewed_metadata)
-            finally:
-                self._renewer = None
-            self._renewed_at = self._now()
-            self._renewals += 1
-            return self._renewed
+                Context().run(thread.start)
+            except RuntimeError:  # the interpreter is about to exit, or there are too many threads
+                otherwise(work)
+
+    def _prepare(self, hook: Hook, failed: FailedCall, began: float, context: Context, done: Done) -> Work | None:
+        """Return what runs the hook and calls `done`; None if nothing has to be run, and `done` was or will be called.
+
+        One run of the hook that renews credentials serves all calls whose attempts began before the run ended, because
+        those attempts used the old credentials. A failed run serves only the calls that waited for it, because the next
+        run may succeed.
+        """
+        if hook is not Hook.REFRESH:
+            function = getattr(self._hooks, hook.value)
+            if function is None:
+                done(None)
+                return None
+            return lambda: self._tell([done], self._call(function, failed, context))
+        with self._lock:
+            if self._renewal is not None:
+                self._renewal.append(done)
+                return None
+            known = self._renewed is not None and began < self._renewed_at
+            if not known:
+                self._renewal = [done]
+        if known:
+            done(self._renewed)
+            return None
+        return lambda: self._renew(failed, context)
+
+    def _renew(self, failed: FailedCall, context: Context) -> None:
+        within, renewed = context.copy(), None
+        within.run(_RENEWAL.set, self._renewal)
+        try:
+            renewed = self._call(self._hooks.refresh_credentials, failed, within, renewed_metadata)
+        finally:
+            with self._lock:
+                waiting, self._renewal = self._renewal or [], None
+                self._renewed, self._renewed_at = renewed, self._now()
+            self._tell(waiting, renewed)
+
+    def _tell(self, waiting: list[Done], renewed: Metadata | None) -> None:
+        for done in waiting:
+            try:
+                done(renewed)
+            except Exception:  # noqa: BLE001 - from a clock, for example; the others must not wait for ever
+                _LOG.exception("a step of a call to %s raised", self._target)
 
     def _call(
-        self, function: Any, failed: FailedCall, context: Context, read: Callable[[Any], Metadata] = lambda _: ()
+        self, function: Any, failed: FailedCall, context: Context, read: Callable[[Any], Metadata | None] = _nothing
     ) -> Metadata | None:
         try:
             return read(context.copy().run(function, failed))

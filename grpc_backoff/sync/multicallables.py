@@ -61,6 +61,10 @@ class MultiCallable(Method):
     def __init__(self, channel: CallingChannel, method: str, *signature: Any, **how: Any) -> None:
         """Take the arguments of `Method`."""
         super().__init__(channel, method, *signature, **how)
+        if self._hedged:
+            from grpc_backoff.sync.hedging import make_hedged  # noqa: PLC0415 - few methods are hedged
+
+            self._make_hedged = make_hedged
         self._plain = self._policy is None and not self._config.wait_for_ready
         self._binding = threading.RLock()
         # Keep both in one tuple, because a reader in another thread must never see a connection with another one's
@@ -152,9 +156,7 @@ class MultiCallable(Method):
         timeout, limit = _bounded(arguments.timeout), self._config.timeout
         setup = CallSetup(channel.calls, machine, attempts, timeout, limit, self._call_id, request)
         if hedged:
-            from grpc_backoff.sync.hedging import make_hedged  # noqa: PLC0415 - few calls are hedged
-
-            return make_hedged(setup, style, stream=self.arity == "unary_stream")
+            return self._make_hedged(setup, style, stream=self.arity == "unary_stream")
         if blocking or single:
             blocked = BlockingCall(setup)
             if replay is not None:

@@ -25,6 +25,11 @@ FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id", "op
 """The attributes of every record. `delay` is the time to the next attempt in seconds; `operation_id` is a call's id."""
 
 
+def load_slot_events() -> None:
+    """Import the events of slots before there are any (CH-12): few channels have some."""
+    from grpc_backoff.pool import events  # noqa: F401, PLC0415
+
+
 def listens(event: ConnectionEvent | CallEvent) -> bool:
     """Return whether this event may be logged, for callers that need not start a thread if it is not."""
     if isinstance(event, ConnectionEvent):

@@ -6,6 +6,7 @@ The pure tests of the state machine (`tests/calls`) cover when a hook is called,
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from contextvars import ContextVar, copy_context
 
@@ -13,11 +14,14 @@ import grpc
 import grpc.aio
 import pytest
 
+import grpc_backoff
 from grpc_backoff import FailedCall, OptionError, RetryHooks
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.hooks import Hooks as AsyncioHooks
 from grpc_backoff.calls.machine import Hook
 from grpc_backoff.sync.hooks import Hooks as ThreadedHooks
+from tests.echo import EchoStub, Message
+from tests.sync.service import Echo, place
 
 FAILED = FailedCall(
     target="t",
@@ -184,3 +188,58 @@ async def test_no_coroutine_functions():
 
     with pytest.raises(OptionError, match=r"RetryHooks\.refresh_credentials"):
         Threads(refresh_credentials=refresh)
+
+
+class Expired(Echo):
+    """Accepts no credentials."""
+
+    def Unary(self, request, context):  # noqa: N802
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "expired")
+
+
+@pytest.mark.parametrize("style", ["__call__", "future"])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_hook_that_waits_for_a_future(style, own):
+    """RT-4, RT-6: a hook of a threaded call may wait for futures, and these may need hooks."""
+    texts = []
+    with place() as server:
+        done = threading.Event()
+
+        def exhausted(failed):
+            texts.append(failed.method)
+            if Message.FromString(failed.request).count:
+                call = stub.Unary.future(Message(text="abort"), timeout=20) if own else other
+                assert isinstance(call.exception(timeout=10), grpc_backoff.RetriesExhaustedError)
+                done.set()
+
+        channel = grpc_backoff.insecure_channel(
+            server.target,
+            retry="codes: FAILED_PRECONDITION, retry: 1, delay: 10ms",
+            retry_hooks=RetryHooks(on_exhausted=exhausted),
+        )
+        stub = EchoStub(channel)
+        with channel:
+            first = Message(text="abort", count=1)
+            begun = stub.Unary.future(first, timeout=20) if style == "future" else None
+            other = stub.Unary.future(Message(text="abort"), timeout=20)
+            with pytest.raises(grpc_backoff.RetriesExhaustedError):
+                stub.Unary(first, timeout=20) if begun is None else begun.result(20)
+            assert done.wait(10)
+    assert len(texts) >= 2
+
+
+@pytest.mark.parametrize("style", ["__call__", "future"])
+def test_a_renewal_that_waits_for_its_own_future(style):
+    """RT-4: a threaded hook that renews credentials may wait for a future, which does not renew them again."""
+    runs = []
+    with place(Expired()) as server:
+
+        def renew(_failed):
+            runs.append(stub.Unary.future(Message(text="expired"), timeout=20).code())
+
+        hooks = RetryHooks(refresh_credentials=renew)
+        with grpc_backoff.insecure_channel(server.target, retry="retry: 1, delay: 10ms", retry_hooks=hooks) as channel:
+            stub = EchoStub(channel)
+            with pytest.raises(grpc.RpcError) as caught:
+                getattr(stub.Unary, style)(Message(text="expired"), timeout=10).result(20)
+    assert (caught.value.code(), runs) == (grpc.StatusCode.UNAUTHENTICATED, [grpc.StatusCode.UNAUTHENTICATED])

@@ -1,0 +1,39 @@
+"""Which modules failures import: none, because then there may be no free file, or files of another version."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf.any_pb2 import Any
+from google.rpc import status_pb2
+
+from tests.aio.retry_service import HANG, RetryService, Say
+from tests.echo import serving
+
+ROOT = Path(__file__).parents[1]
+RICH = status_pb2.Status(code=14, details=[Any(type_url="type.googleapis.com/google.rpc.RetryInfo", value=b"\n\x00")])
+HINTS = [
+    Say(trailing=(("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT"),)),
+    Say(trailing=(("grpc-status-details-bin", RICH.SerializeToString()),)),
+    Say(trailing=(("grpc-retry-pushback-ms", "1"),)),
+]
+TEXTS = [f"hint {number}" for number in range(len(HINTS))]
+
+
+@pytest.mark.parametrize("kind", ["aio", "sync"])
+async def test_outages(kind):
+    """CH-12: no call, failure, retry or close imports anything, once channels, stubs and policies are made."""
+    service = RetryService()
+    service.scripts = {text: [hint] * 1000 for text, hint in zip(TEXTS, HINTS, strict=True)}
+    service.scripts["hang"] = [HANG] * 1000
+    async with serving(service) as port:
+        command = [sys.executable, "-m", "tests.outage", kind, f"127.0.0.1:{port}", *TEXTS]
+        done = await asyncio.to_thread(
+            subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == ["imported:"]
