@@ -63,7 +63,7 @@ class Schedule(NamedTuple):
         heard: whether news has caused an attempt in the planned gap, or is about to.
         later: whether there has been news during an attempt, which counts when that has failed.
         free: the deadline that remains when the backoff ends (SH-5): one INITIAL_BACKOFF after the start of the last
-            attempt that failed, or whose connection the peer ended sooner than that, without an answer.
+            attempt that failed.
         failure: why the latest attempt failed; None unless failing.
         turn: the manager that dials while the others wait for the outcome; None if there is none.
         lease: the time until which the others wait.
@@ -127,7 +127,7 @@ class Schedule(NamedTuple):
         schedule = self.given_up(member)._replace(members=self.members - 1, ready=self.ready - {member})
         if schedule.members:
             return schedule
-        if self.young and not self.failing:  # no answer can be heard any more
+        if not self.failing:  # no answer can be heard any more
             schedule = schedule._replace(free=max(self.free, self.deadline))
         return schedule.forgotten()
 
@@ -236,7 +236,7 @@ class Schedule(NamedTuple):
     def lost(self, member: int, free: float, now: float, *, served: bool, graceful: bool) -> Schedule:
         """Record that the peer has ended a manager's connection.
 
-        Unless something pays for it, no attempt starts before `free`, or before an answer if the end was graceful.
+        Unless something pays for it, no attempt starts before `free`, or before an answer comes.
         """
         schedule = (self.earned() if served else self)._replace(reset=False, ready=self.ready - {member})
         paid, young = self.pays(served=served, graceful=graceful), now < free
@@ -246,13 +246,12 @@ class Schedule(NamedTuple):
             return schedule._replace(young=False)
         return schedule._replace(
             health=Health.FAILING if self.failing else Health.UNKNOWN,
-            free=self.free if paid or graceful else max(self.free, free),
             deadline=max(schedule.deadline, free),
             young=young,
         )
 
     def earned(self) -> Schedule:
-        """Take in that the target has answered a call: only what failed or ended without an answer still holds back.
+        """Take in that the target has answered a call: only failed attempts still hold the next one back.
 
         A backoff goes on, because the answer may have come on an old connection, from a server that accepts no more.
         """
@@ -264,8 +263,7 @@ class Schedule(NamedTuple):
 
     def held(self, seconds: float) -> Schedule:
         """Delay the next start by this many seconds, because grpc's core redialled by itself (CB-16)."""
-        deadline = self.deadline + seconds
-        return self._replace(deadline=deadline, free=self.free if self.failing else deadline)
+        return self._replace(deadline=self.deadline + seconds)
 
     def given_up(self, member: int) -> Schedule:
         """End this manager's turn, if it has the turn."""
