@@ -106,6 +106,11 @@ class Share:
         """The channel's current state; IDLE until it has first asked for a connection (SH-7)."""
         return state_shown(self._pool.state, asked=self._asked, closed=self._closed)
 
+    @property
+    def answers(self) -> int:
+        """How many connections have answered calls."""
+        return self._pool.answers
+
     def status(self) -> ConnectionStatus:
         """Return the channel's status, without its slots (CH-11). May be called from any thread."""
         return status_shown(self._pool.status(), asked=self._asked, closed=self._closed)

@@ -63,10 +63,12 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     Attributes:
         connection: the connection that calls may use; None unless READY. It may just have ended, so check `alive`.
         draining: the connection of a retired manager, which may still have calls.
+        answers: how many connections have answered calls.
         replaced: whether another slot of the pool has taken, or is about to take, the place of this one (PO-3).
     """
 
     replaced = False
+    answers = 0
     _connector: Any
 
     def __init__(
@@ -257,6 +259,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
             return  # already handled
         self.connection = None
         connection.retire()  # no more calls: grpc's core would redial for them
+        self.answers += loss.served
         self.feed(
             m.ConnectionLost(
                 loss.reason,
@@ -278,6 +281,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
             connection.answered = self._answered
 
     def _answered(self) -> None:
+        self.answers += 1
         self.feed(m.Answered())
 
     def redialled(self) -> None:

@@ -236,6 +236,13 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             held.manager.feed(m.ResetRequested())
 
     @property
+    def answers(self) -> int:
+        """How many connections of the present slots have answered calls. Any thread may read this."""
+        only = self._only
+        held = (only,) if only is not None else [held.manager for held in tuple(self._held.values())]
+        return sum(manager.answers for manager in held)
+
+    @property
     def is_closed(self) -> bool:
         """Whether the pool is closed."""
         return self._state.phase is _CLOSED
