@@ -26,9 +26,9 @@ class PendingCalls(pending.PendingCalls):
         If the key is in backoff, its last failure also applies to calls that ask for a connection now (SH-3).
         """
         if not self.manager.want():
-            return NotConnected(answers=self.manager.answers)
+            return NotConnected(paid=self.manager.is_paid)
         self._note_resolved()
-        return NotConnected(failing=True, resolved=self._resolved, answers=self.manager.answers)
+        return NotConnected(failing=True, resolved=self._resolved, paid=self.manager.is_paid)
 
     def discard(self, call: AnyCall) -> None:
         """Remove a call that has a connection or has ended."""
@@ -44,7 +44,7 @@ class PendingCalls(pending.PendingCalls):
             self._feed(call, READY)
             if call in self._waiting:  # the connection was lost before the call could use it
                 for other in waiting[turn + 1 :]:
-                    self._feed(other, Missed(self.manager.answers))
+                    self._feed(other, Missed(paid=self.manager.is_paid))
                 return
 
     async def emptied(self, within: float) -> None:

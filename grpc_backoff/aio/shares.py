@@ -107,9 +107,9 @@ class Share:
         return state_shown(self._pool.state, asked=self._asked, closed=self._closed)
 
     @property
-    def answers(self) -> int:
-        """How many connections have answered calls."""
-        return self._pool.answers
+    def is_paid(self) -> bool:
+        """Whether an answer has paid for the latest connection, or for the next (CB-7)."""
+        return self._pool.is_paid
 
     def status(self) -> ConnectionStatus:
         """Return the channel's status, without its slots (CH-11). May be called from any thread."""

@@ -203,7 +203,7 @@ class HedgingMachine:
         call, copies = state.call, state.copies
         header = ((_ATTEMPTS_BEFORE, str(copies.sent)),)
         seconds = None if call.end is None else max(0.0, call.end - now)
-        call = call._replace(phase=m.CallPhase.RUNNING, attempt_began=now, metadata=header, waited=False, missed=None)
+        call = call._replace(phase=m.CallPhase.RUNNING, attempt_began=now, metadata=header, waited=False, missed=False)
         copies = copies._replace(sent=copies.sent + 1, starting=True, due=None)
         return HedgedState(call, copies), [m.Begin(seconds, header)]
 

@@ -106,8 +106,7 @@ class CallState(NamedTuple):
         progress: the progress through the schedule.
         own_timeout: whether the attempt has less time than the call, so that its timeout need not end the call.
         waited: whether the attempt has waited for a connection.
-        missed: set once a connection that it waited for was lost before the attempt could use it: how many connections
-            had answered calls by then.
+        missed: whether a connection that it waited for was lost before the attempt could use it.
         committed: whether part of the attempt's response has reached the caller (RT-8).
         metadata: the pairs that replace the caller's metadata with the same keys.
         following: the decision that is still to be carried out, in DECIDING and SLEEPING.
@@ -125,7 +124,7 @@ class CallState(NamedTuple):
     progress: Progress = _FIRST
     own_timeout: bool = False
     waited: bool = False
-    missed: int | None = None
+    missed: bool = False
     committed: bool = False
     metadata: Metadata = ()
     following: Retry | GiveUp | None = None
@@ -144,12 +143,12 @@ _AT_FIRST = CallState(_RUNNING, "", None, 0.0, None, 0.0)[CallState._fields.inde
 class NotConnected(NamedTuple):
     """There was no connection for the attempt that was about to begin.
 
-    `failing` is whether the last dial failed; `resolved` is as in `NoConnection`, and `answers` as in `Missed`.
+    `failing` is whether the last dial failed; `resolved` is as in `NoConnection`, and `paid` as in `Missed`.
     """
 
     failing: bool = False
     resolved: bool = True
-    answers: int = 0
+    paid: bool = False
 
 
 @record
@@ -166,10 +165,10 @@ class ConnectionReady(NamedTuple):
 class Missed(NamedTuple):
     """There was a connection, but it was lost before this attempt could use it.
 
-    `answers` is how many connections have answered calls so far.
+    `paid` says whether the connection before it has answered calls, so that this is no peer that hangs up each time.
     """
 
-    answers: int = 0
+    paid: bool = False
 
 
 @record
@@ -437,7 +436,7 @@ class CallMachine(NamedTuple):
             attempt_end=end,
             own_timeout=own_timeout,
             waited=False,
-            missed=None,
+            missed=False,
         )
         return state, [Begin(seconds, state.metadata)]
 
@@ -455,7 +454,7 @@ class CallMachine(NamedTuple):
         """Wait for a connection, or fail with the last dial's error (CH-3, SH-3)."""
         effects: list[Effect] = []
         if state.waited:
-            state, effects = self._missed(state, Missed(given.answers), now, _around)
+            state, effects = self._missed(state, Missed(paid=given.paid), now, _around)
         if not effects and given.failing and not self._outlasts_failures(resolved=given.resolved):
             effects = [FailSoon()]
         at: list[Effect] = [] if state.attempt_end is None else [_new(ArmTimer, (_not_nan(state.attempt_end, now),))]
@@ -468,9 +467,10 @@ class CallMachine(NamedTuple):
         return _new(CallState, (_RUNNING, *state[1:])), [_CANCEL_TIMER, _new(Begin, (seconds, state.metadata))]
 
     def _missed(self, state: CallState, given: Missed, _now: float, _around: Surroundings) -> Step:
-        """Keep waiting; a fail-fast call misses two connections only if there has been an answer meanwhile (CB-17)."""
-        gives_up = state.missed == given.answers and not self.wait_for_ready
-        return state._replace(missed=given.answers), [FailSoon()] if gives_up else []
+        """Keep waiting; a fail-fast call does so only once, because the peer may hang up each time (CB-17)."""
+        if given.paid or self.wait_for_ready:
+            return state, []
+        return state._replace(missed=True), [FailSoon()] if state.missed else []
 
     def _no_connection(self, state: CallState, given: NoConnection, now: float, around: Surroundings) -> Step:
         if self._outlasts_failures(resolved=given.resolved):

@@ -136,6 +136,11 @@ class MachineState(NamedTuple):
         return self.phase in _IN_FLIGHT
 
     @property
+    def is_paid(self) -> bool:
+        """Whether an answer, or credit, has paid for the latest connection, or for the next (CB-7)."""
+        return self.connections > 1 and self.last_life == math.inf
+
+    @property
     def dials_in_turn(self) -> bool:
         """Whether the key is in backoff and its one attempt in flight is this manager's (SH-3)."""
         return self.in_flight and self.key.failing and self.key.turn == self.member

@@ -63,12 +63,10 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     Attributes:
         connection: the connection that calls may use; None unless READY. It may just have ended, so check `alive`.
         draining: the connection of a retired manager, which may still have calls.
-        answers: how many connections have answered calls.
         replaced: whether another slot of the pool has taken, or is about to take, the place of this one (PO-3).
     """
 
     replaced = False
-    answers = 0
     _connector: Any
 
     def __init__(
@@ -140,6 +138,11 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     def is_failing(self) -> bool:
         """Whether the state is TRANSIENT_FAILURE, so that there is no connection to check."""
         return self._state.state is _TRANSIENT_FAILURE
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether an answer, or credit, has paid for the latest connection, or for the next (CB-7)."""
+        return self._state.is_paid
 
     @property
     def started(self) -> float:
@@ -259,7 +262,6 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
             return  # already handled
         self.connection = None
         connection.retire()  # no more calls: grpc's core would redial for them
-        self.answers += loss.served
         self.feed(
             m.ConnectionLost(
                 loss.reason,
@@ -281,7 +283,6 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
             connection.answered = self._answered
 
     def _answered(self) -> None:
-        self.answers += 1
         self.feed(m.Answered())
 
     def redialled(self) -> None:

@@ -236,11 +236,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             held.manager.feed(m.ResetRequested())
 
     @property
-    def answers(self) -> int:
-        """How many connections of the present slots have answered calls. Any thread may read this."""
-        only = self._only
-        held = (only,) if only is not None else [held.manager for held in tuple(self._held.values())]
-        return sum(manager.answers for manager in held)
+    def is_paid(self) -> bool:
+        """Whether an answer has paid for a slot's latest connection, or for the next. Any thread may read this."""
+        return any(held.manager.is_paid for held in tuple(self._held.values()))
 
     @property
     def is_closed(self) -> bool:

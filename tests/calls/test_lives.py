@@ -66,7 +66,7 @@ class Lives(RuleBasedStateMachine):
             return  # the end is final; inputs that arrive later are ignored
         waited, before = run.phase is CallPhase.WAITING, len(run.begun)
         run.feed(given)
-        if isinstance(given, m.Missed) or (isinstance(given, m.NotConnected) and run.state.missed is not None):
+        if isinstance(given, m.Missed) or (isinstance(given, m.NotConnected) and run.state.missed):
             self.misses += 1
         self.fresh = len(run.begun) > before
         if self.fresh:
