@@ -87,9 +87,12 @@ class MultiCallable(Sender):
         )
 
     def _on_channel(
-        self, channel: grpc.aio.Channel, hear: Callable[[], None] | None = None
+        self,
+        channel: grpc.aio.Channel,
+        hear: Callable[[], object] | None = None,
+        answered: Callable[[], object] | None = None,
     ) -> Callable[..., grpc.aio.Call]:
-        signature = self._signature if hear is None else self.heard_by(hear)
+        signature = self._telling(hear, answered)
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *signature)
         return made
 
@@ -108,26 +111,25 @@ class MultiCallable(Sender):
         connection = channel._share.connection(avoid) if channel._pool.has_connection else None
         if connection is None:
             self._connection = self._core = None
-        elif connection is not self._connection:
+        elif connection is not self._connection or connection.core.served:
             direct = self._several.get(connection) or self._bind_to(connection)
             self._direct, self._connection = direct, connection
-            if not channel._pool.picks:  # otherwise, each call asks which connection to take (PO-6, PO-8)
-                self._core = connection.core
+            # With several connections, each call asks which one to take (PO-6, PO-8).
+            self._core = connection.core if connection.core.served and not channel._pool.picks else None
         return connection
 
     def _bind_to(self, connection: CallConnection) -> Callable[..., grpc.aio.Call]:
         core, watched = connection.core, getattr(connection, "unanswered", None) is not None
         # First: it raises if the method's name is invalid.
-        made: Any = self._on_channel(core.channel, core.hear if watched else None)
+        told = core.hear if watched else None, None if core.served else core.answered
+        made: Any = self._on_channel(core.channel, *told)
         # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
         direct = made.__call__ if self.takes_one_request else _ending_requests(made)
-        if (on_end := connection.on_end) is not None:
-            direct = _with_end(direct, lambda: on_end)
         if watched:
             timed: Any = connection
             now = self._channel._calls.clock.now
             direct = _failable(_with_end(direct, lambda: partial(timed.call_ended, now())))
-        if self._channel._pool.picks:
+        if self._channel._pool.picks and core.served:
             self._several = {each: method for each, method in self._several.items() if not each.core.retired}
             self._several[connection] = direct
         return direct

@@ -149,15 +149,25 @@ class Method:
         """The stub's serializer of requests; None if the stub passes requests that are already serialized."""
         return self._signature[0]
 
-    def heard_by(self, hear: Callable[[], None]) -> tuple[Any, Any, Any]:
-        """Return the signature for a connection whose watch hears of each message that arrives (LV-1)."""
+    def _telling(
+        self, hear: Callable[[], object] | None, answered: Callable[[], object] | None
+    ) -> tuple[Any, Any, bool | None]:
+        """Return the arguments for a multicallable of grpc's that calls these functions for each message that arrives.
+
+        `hear` is for all messages (LV-1), and `answered` for those of response streams, because other calls are
+        answered when they end (CB-7); None for either if nobody listens.
+        """
+        told = [tell for tell in (hear, answered if self.arity.endswith("stream") else None) if tell is not None]
+        if not told:
+            return self._signature
         serializer, deserializer, registered = self._signature
 
-        def deserialize(message: bytes) -> Any:
-            hear()
+        def deserialized(message: bytes) -> Any:
+            for tell in told:
+                tell()
             return message if deserializer is None else deserializer(message)
 
-        return serializer, deserialize, registered
+        return serializer, deserialized, registered
 
     def of_bytes(self) -> Self:
         """Return a multicallable for the same method that takes serialized requests."""

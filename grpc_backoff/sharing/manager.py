@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from grpc_backoff import stepping
 from grpc_backoff.connection import machine as m
@@ -70,6 +70,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     replaced = False
     _used = -math.inf
     """When a call last used a connection that has ended."""
+    _connector: Any
 
     def __init__(
         self,
@@ -142,6 +143,11 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         return self._state.state is _TRANSIENT_FAILURE
 
     @property
+    def is_paid(self) -> bool:
+        """Whether an answer, or credit, has paid for the latest connection, or for the next (CB-7)."""
+        return self._state.is_paid
+
+    @property
     def started(self) -> float:
         """When the latest attempt started, in seconds on the channel's clock."""
         return self._state.started
@@ -207,6 +213,8 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
             case m.FailCalls():
                 self._receiver.fail()
             case m.StartAttempt():
+                if hasattr(self._connector, "last_life"):  # a user's connector has not
+                    self._connector.last_life = effect.last_life
                 self._start(effect.limit)
             case stepping.AbandonAttempt():
                 self._abandon()
@@ -273,6 +281,14 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     def rest(self, connection: ConnectionT) -> None:
         """Close a connection that has reached the idle timeout (CB-14)."""
         self._lost(connection, Loss(IDLED, graceful=True))
+
+    def _hear_answers(self, connection: ConnectionT) -> None:
+        """Let the connection tell when its server has first answered a call, which pays for the next attempt (CB-7)."""
+        if hasattr(connection, "answered"):  # a user's connection has not
+            connection.answered = self._answered
+
+    def _answered(self) -> None:
+        self.feed(m.Answered())
 
     def redialled(self, *, late: bool = False) -> None:
         """Handle a redial by the core; `late` if it follows the attempt in flight, which was to end before (CB-16)."""

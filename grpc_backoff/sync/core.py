@@ -35,7 +35,9 @@ from grpc_backoff.core.texts import (
     WATCH_METHOD,
     Link,
     is_answer,
+    pays,
     proxy_header,
+    says_goaway,
     shows_life,
 )
 from grpc_backoff.sharing.connector import BaseConnector, Complaints
@@ -93,7 +95,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         calls: a token for each call in progress on this connection.
         used: when a call last ended on it, in seconds on the conductor's clock.
         retired: whether new calls must use another connection.
-        served: whether the server has answered a call, with any status (CB-8).
+        served: whether the server has answered a call (CB-7).
+        answered: called on the conductor when that is first noticed.
         streamed: whether the connection has carried a call that grpcio serves on a separate thread.
     """
 
@@ -105,7 +108,10 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         self.calls: set[object] | CallTimes = CallTimes(self.now) if owner.times_calls else set()
         self.unanswered: Callable[[float, float], None] = _ignore
         """Called on the conductor when this side has ended a call: when it began, and when anything last arrived."""
+        self.answered: Callable[[], None] = _ignore
+        """Called on the conductor when the server has first answered a call (CB-7)."""
         self._condemned = ""
+        self._refused = False
         self.used = -math.inf
         self.retired = False
         self.served = False
@@ -166,7 +172,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         """Remove a finished call; harmless if the call has been removed already. Thread-safe."""
         self.calls.discard(token)
         self.used = self.now()
-        if self.retired and not self.calls:
+        if self.retired and (not self.calls or (self.served and not self._state.served)):
             self._owner.conductor.post(self.look)
 
     def refusal(self, error: ValueError) -> Exception:
@@ -175,19 +181,28 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
             return error
         return unavailable(self._condemned)
 
+    def delivered(self) -> None:
+        """Record a message of a response stream. Thread-safe."""
+        self.served = True
+        if self.retired and not self._state.served:
+            self._owner.conductor.post(self.look)
+
     def failed(self, code: grpc.StatusCode | None, token: object = None, details: str | bytes | None = "") -> None:
         """Record a call's failure; if the connection broke at the same time, look at it at once. Thread-safe."""
-        calls = self.calls
+        calls, name = self.calls, "" if code is None else code.name
+        text = details.decode(errors="replace") if isinstance(details, bytes) else details or ""
         if self._owner.pings:
-            self._complaints.look(str(details))
+            self._complaints.look(text)
         if type(calls) is CallTimes:
-            if code is not None and shows_life(code.name):
+            if name and shows_life(name):
                 calls.hear()
             elif (began := calls.pop(token, None)) is not None:
                 self._owner.conductor.post(partial(self.unanswered, began, calls.heard))
-        if code is not None and is_answer(code.name):
+        if name and pays(name, text):
             self.served = True
+        if name and is_answer(name):
             return
+        self._refused = self._refused or says_goaway(name, text)
         if not self.retired and not self.alive():
             self._seen_ended = min(self._seen_ended, self.now())
             self._owner.conductor.post(self.look)
@@ -285,7 +300,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
     def look(self) -> None:
         """Step the machine with what the core shows. Called on the conductor."""
         now = self.now()
-        self.feed(m.Looked(self.shown(), self.running, now - self.last_used(), self.served))
+        self.feed(m.Looked(self.shown(), self.running, now - self.last_used(), self.served, self._refused))
 
     def _step(self, given: m.Input) -> Sequence[m.Effect]:
         self._state, effects = self._owner.machine.step(self._state, given, self.now())
@@ -306,9 +321,11 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
                 self._tell(self)
             case m.Failed(failure):
                 self._tell(failure)
-            case m.Lost(loss, lived):
-                self._owner.last_life, self._loss = lived, loss
+            case m.Lost(loss):
+                self._loss = loss
                 self._owner.lost()
+            case m.Answered():
+                self.answered()
             case m.Redialled(late):
                 self._owner.redialled(late=late)
             case m.Close():
@@ -325,6 +342,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
 
     def _close(self) -> None:
         self._cancel_timer()
+        self.answered = _ignore
         self._owner.conductor.unwatch(self)
         self._owner.open.discard(self)
         self._owner.closed()

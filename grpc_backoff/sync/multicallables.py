@@ -15,7 +15,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Container
+from functools import partial
 from typing import Any, Protocol
+from weakref import ref
 
 import grpc
 
@@ -70,6 +72,8 @@ class MultiCallable(Method):
         # Keep both in one tuple, because a reader in another thread must never see a connection with another one's
         # multicallable.
         self._bound: tuple[CoreConnection, Any] | None = None
+        self._notes = False
+        """Whether grpc's multicallable notes the messages of response streams."""
         self._several: dict[CoreConnection, Any] = {}
         """grpc's multicallables on the connections among which each call picks (PO-6, PO-8); replaced, not changed."""
 
@@ -107,9 +111,14 @@ class MultiCallable(Method):
         return method
 
     def _on(self, connection: CoreConnection) -> Any:
-        hear = connection.hear
-        signature = self._signature if hear is None else self.heard_by(hear)
-        return getattr(connection.channel, self.arity)(self._method, *signature)
+        self._notes = not connection.served
+        note = partial(_note, ref(self), connection) if self._notes else None
+        return getattr(connection.channel, self.arity)(self._method, *self._telling(connection.hear, note))
+
+    def note_no_more(self) -> None:
+        """Make grpc's multicallables anew, because a message has been noted. Thread-safe."""
+        if self._notes:
+            self._notes, self._bound, self._several = False, None, {}
 
     def _follow(self, entry: Entry, style: str, request: Any, arguments: Arguments) -> Any:
         """Make a call that runs in the background, on the connection that it has entered."""
@@ -248,6 +257,14 @@ def _follow(call: Any, connection: CoreConnection, token: object) -> None:
 
     if not call.add_callback(ended):
         ended()
+
+
+def _note(held: ref[MultiCallable], connection: CoreConnection) -> None:
+    """Record a message of a response stream; later calls of the method need not do so."""
+    connection.delivered()
+    method = held()
+    if method is not None:
+        method.note_no_more()
 
 
 def _bounded(timeout: float | None) -> float | None:
