@@ -61,7 +61,9 @@ class Closing(Protocol):
         ...
 
 
-_open: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[WeakSet[Closing], AsyncGenerator[None, None]]] = WeakKeyDictionary()
+_open: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[WeakSet[Closing], AsyncGenerator[None, None]]] = (
+    WeakKeyDictionary()
+)
 
 
 def close_with(loop: asyncio.AbstractEventLoop, closing: Closing) -> None:

@@ -165,7 +165,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         """Return what a call that has entered raises if grpcio refuses it: if its peer is dead, not that (PO-2)."""
         if not self._condemned or self.shown() != m.SHUTDOWN:
             return error
-        return unavailable(self._condemned)
+        refused: Exception = unavailable(self._condemned)
+        return refused
 
     def failed(self, code: grpc.StatusCode | None, token: object = None) -> None:
         """Record a call's failure; if the connection broke at the same time, look at it at once. Thread-safe."""
@@ -289,6 +290,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
                 self._owner.lost()
             case m.Redialled(late):
                 self._owner.redialled(late=late)
+            case m.EndCalls(details):
+                self.fail(details)
             case m.Close():
                 self._close()
 

@@ -356,7 +356,6 @@ class Dawdling:
     @property
     def _credentials(self):
         self._looked()
-        return None
 
 
 @pytest.mark.parametrize("retry", [None, "retry: 3, delay: 10ms, jitter: none"])
