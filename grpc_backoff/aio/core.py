@@ -242,11 +242,16 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
                 if self.answered is not None:
                     self.answered()
             case m.Redialled():
-                self._redials += 1
-                if self._redialled is not None:
-                    self._redialled()
+                self._note_redial()
+            case m.EndCalls(details):
+                self.core.fail(details)
             case m.Close():
                 self._close()
+
+    def _note_redial(self) -> None:
+        self._redials += 1
+        if self._redialled is not None:
+            self._redialled()
 
     def _end_dial(self) -> None:
         if not self._dialled.done():  # otherwise, the attempt has been cancelled

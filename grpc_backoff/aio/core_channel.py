@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
@@ -254,7 +253,7 @@ class CoreChannel(Gate):
         self._leave(state, self._asked)
 
     def _leave(self, state: int, asked: int) -> None:
-        """Wait until the core has left this state, without a task: a loop that ends cancels all tasks, but not the core."""
+        """Wait until the core has left this state, without a task, which a loop that ends would cancel."""
         watch: Any = self.channel.wait_for_state_change(grpcio.STATES[state])
         self._advance(watch, asked)
 
@@ -264,7 +263,7 @@ class CoreChannel(Gate):
         except (StopIteration, grpc.aio.UsageError):  # the core has left it, or the channel was closed
             self._loop.call_soon(self._tell, asked, context=Context())
             return
-        notice._asyncio_future_blocking = False  # what a task does with a future that it waits for
+        setattr(notice, "_asyncio_future_blocking", False)  # noqa: B010 - as a task does with what it waits for
         self._notices.add(notice)
         notice.add_done_callback(lambda _: self._resume(notice, watch, asked), context=Context())
 

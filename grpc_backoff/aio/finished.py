@@ -88,9 +88,11 @@ class FailableCall:
         self._failed: Any = None
 
     def __getattr__(self, name: str) -> Any:
+        """Return what the core's call has."""
         return getattr(self._core, name)
 
     def __repr__(self) -> str:
+        """Return the core's text, or how the call has failed."""
         return repr(self._core) if self._failed is None else f"<call that failed: {self._failed.details()}>"
 
     @property
@@ -98,6 +100,7 @@ class FailableCall:
         return self._failed or self._core._status  # noqa: SLF001 - see above
 
     async def status(self) -> Any:
+        """Wait for the end of the call; return its status."""
         status = await self._core.status()
         return self._failed or status
 
@@ -106,9 +109,11 @@ class FailableCall:
         return self._failed is not None or self._core.done()
 
     def cancelled(self) -> bool:
+        """Return whether the call was cancelled, which a failed one was not."""
         return self._failed is None and self._core.cancelled()
 
     def is_locally_cancelled(self) -> bool:
+        """Return the same for cancellation by this process."""
         return self._failed is None and self._core.is_locally_cancelled()
 
     def fail(self, details: str) -> None:

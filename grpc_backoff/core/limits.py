@@ -37,6 +37,9 @@ CALLS_BREAK_WITHIN = 0.02
 """How soon the calls of a broken connection have ended. Calls that run longer have survived a GOAWAY (CB-8)."""
 CALLS_ARE_REFUSED_WITHIN = 0.1
 """How long a GOAWAY can still end calls after the end of the connection was noticed."""
+YOUNG = 1.0
+"""The lifetime in seconds below which a connection without an answer has accepted no calls, if the core redials for
+them again (CB-16)."""
 STRAYS_FOR = 5.0
 """For how long after the end of a connection the calls that are left are looked at often, where the core cannot notify,
 in seconds: such a call may make the core redial every few milliseconds (CB-16)."""

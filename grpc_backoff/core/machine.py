@@ -48,6 +48,8 @@ IDLE, CONNECTING, READY, TRANSIENT_FAILURE, SHUTDOWN = range(5)
 
 _BROKEN = "the peer closed it, or the network failed"
 _GRACEFUL = "the server ended the connection gracefully (GOAWAY)"
+_REFUSED = "the connection was lost: the peer refuses calls"
+_MOST_REDIALS = 2
 IDLED = "it reached the idle timeout"
 
 
@@ -92,6 +94,7 @@ class DialState(NamedTuple):
         shown: the state that the core showed when it was last looked at, from READY on.
         redials: when the core dials again without a change of state, at the earliest, if it is in TRANSIENT_FAILURE.
         backoff: the core's own backoff before that, without jitter.
+        redialled: how often the core was seen to redial for calls.
     """
 
     phase: DialPhase
@@ -107,6 +110,7 @@ class DialState(NamedTuple):
     shown: int = READY
     redials: float = math.inf
     backoff: float = 0.0
+    redialled: int = 0
 
 
 @record
@@ -202,11 +206,18 @@ class Redialled(NamedTuple):
 
 
 @record
+class EndCalls(NamedTuple):
+    """End all calls with UNAVAILABLE, because the core would redial for them without end (CB-16)."""
+
+    details: str
+
+
+@record
 class Close(NamedTuple):
     """Close the channel."""
 
 
-Effect = LookAt | NotifyOn | Explain | Made | Failed | Lost | Answered | Redialled | Close
+Effect = LookAt | NotifyOn | Explain | Made | Failed | Lost | Answered | Redialled | EndCalls | Close
 Step = tuple[DialState, list[Effect]]
 
 
@@ -331,8 +342,10 @@ class DialMachine(NamedTuple):
         changed = given.left or shown != state.shown
         effects = list[Effect]()
         if changed and _has_dialled(state.shown, shown):
-            state = self._dialled(state, now)
+            state = self._dialled(state, now)._replace(redialled=state.redialled + 1)
             effects.append(Redialled())
+            if state.redialled == _MOST_REDIALS and not given.served and state.ended - state.since < limits.YOUNG:
+                effects.append(EndCalls(_REFUSED))
         elif shown == TRANSIENT_FAILURE:
             state, effects = self._redials_by(now, state)
         if changed:

@@ -179,7 +179,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         """Return what a call that has entered raises if grpcio refuses it: if its peer is dead, not that (PO-2)."""
         if not self._condemned or self.shown() != m.SHUTDOWN:
             return error
-        return unavailable(self._condemned)
+        refused: Exception = unavailable(self._condemned)
+        return refused
 
     def delivered(self) -> None:
         """Record a message of a response stream. Thread-safe."""
@@ -328,6 +329,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
                 self.answered()
             case m.Redialled(late):
                 self._owner.redialled(late=late)
+            case m.EndCalls(details):
+                self.fail(details)
             case m.Close():
                 self._close()
 

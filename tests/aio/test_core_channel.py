@@ -142,7 +142,8 @@ async def test_closing_ends_calls_and_watches(core, grace):
     assert call.cancelled()
     assert core.last_state == m.READY
     assert core.check(False) == m.SHUTDOWN
-    assert not core._tasks and not core._notices
+    assert not core._tasks
+    assert not core._notices
 
 
 async def test_a_cancelled_close_still_closes(core):

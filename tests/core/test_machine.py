@@ -397,12 +397,24 @@ def test_a_late_process(after, redials):
 
 
 def test_calls_that_are_left_are_looked_at_often():
-    """CB-16: where the core cannot notify, a call that is left over must not redial unnoticed every few milliseconds."""
+    """CB-16: where the core cannot notify, a call that is left over must not redial unnoticed all the time."""
     dial = reach(DialPhase.OPEN, notifies=False)
     dial.look(IDLE, 1.0, running=1)
     for _ in range(3):
         assert m.LookAt in kinds(dial.look(IDLE, 0.02, running=1))
     assert m.LookAt not in kinds(dial.look(IDLE, limits.STRAYS_FOR, running=1))
+
+
+@pytest.mark.parametrize(("lived", "served", "ends"), [(0.05, False, 1), (0.05, True, 0), (2.0, False, 0)])
+def test_calls_that_are_refused_again_and_again(lived, served, ends):
+    """CB-16: at the second redial for the calls of a connection that was young and answered none, the calls end."""
+    dial = reach(DialPhase.OPEN, stable_after=0.0)
+    dial.look(IDLE, lived, running=1, served=served)
+    dial.feed(m.Retire())
+    for _ in range(4):
+        dial.look(READY, 0.01, running=1, served=served)
+        dial.look(IDLE, 0.05, running=1, served=served)
+    assert kinds(dial.all).count(m.EndCalls) == ends
 
 
 def look_at(time):
