@@ -751,7 +751,7 @@ def test_a_call_whose_every_attempt_takes_too_long():
 @pytest.mark.parametrize(
     ("code", "how", "after"),
     [
-        ("INTERNAL", {"cut": True}, 0.99),  # in the attempt's time
+        ("INTERNAL", {"cut": True}, 0.97),  # in the attempt's time
         ("INTERNAL", {}, 1.0),  # the server's own answer, which was seen late
         ("INVALID_ARGUMENT", {}, 1.0),
     ],
@@ -772,7 +772,7 @@ def test_a_call_that_meets_its_deadline(code, how, closing, committed):
     run.around.closing = closing
     if committed:
         run.feed(m.Committed())
-    after = 4.996 if "cut" in how else 5.0  # a proxy's timer may fire a little earlier
+    after = 4.985 if "cut" in how else 5.0  # a proxy's timer may fire a little earlier
     assert run.fail(code, after=after, **how) == [m.CancelTimer(), m.Finish(Ending.TIMED_OUT)]
     assert running(timeout=5.0).fail("DEADLINE_EXCEEDED", after=5.0) == OVER, "the server's own, or plain's text"
     assert running(None, repeatable=True, timeout=5.0).fail(code, after=5.0, **how) == OVER, "grpcio's own call"
@@ -783,7 +783,7 @@ def test_a_later_attempt_that_meets_the_deadline(code, how):
     """RT-6, RT-7: a call gives up if a later attempt exceeds the deadline, whoever ended it."""
     run = running(timeout=5.0)
     run.retry()
-    early = 0.004 if "cut" in how else 0.0
+    early = 0.015 if "cut" in how else 0.0
     told, *_, hook = run.fail(code, after=4.5 - early, **how)
     assert (told.event.code, told.event.reason) == ("DEADLINE_EXCEEDED", Reason.DEADLINE)
     assert hook == m.CallHook(Hook.EXHAUSTED, pytest.approx(5.0 - early), Reason.DEADLINE)
