@@ -1,20 +1,34 @@
-"""Measures how late attempts start when a thousand channels back off on one event loop.
+"""Measures how late attempts start when a thousand channels back off on one event loop, and how late deadlines come.
 
 Each channel reports when an attempt failed and how soon the next one is due. The next report shows when the attempt
 actually started. The loop has nothing else to do. For comparison, the benchmark also runs plain timers one after
 another, which shows how late an idle event loop is without any channels.
+
+For deadlines, four threads compute all the time while eight others wait for futures on a channel whose target refuses
+connections. The channel has a listener, and the log is on. How late a deadline comes depends on the machine, so the
+goal is for how much later it is than the latest of plain grpcio's in the same run, which takes turns.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import logging
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import grpc
+import numpy as np
+
+import grpc_backoff
 from benchmarks.apart import in_child
-from benchmarks.benchmark import OURS, Benchmark, Effort, Goal, Measure, Of, Row
+from benchmarks.benchmark import OURS, THREADED, THREADED_PLAIN, Benchmark, Effort, Goal, Measure, Of, Row
 from benchmarks.channels import OWN_SUBCHANNELS
-from benchmarks.measure import by_itself
+from benchmarks.measure import by_itself, turns
 from grpc_backoff import aio
 from grpc_backoff.connection.events import AttemptFailed, AttemptStarted, ConnectionEvent
 
@@ -23,29 +37,83 @@ __all__ = ["BENCHMARK"]
 UNREACHABLE = "127.0.0.1:9"
 TIMERS = "a timer of the loop"
 LATENESS = Measure("lateness of an attempt", "ms", quantile=0.99)
+DEADLINE = Measure("lateness of a deadline", "ms", quantile=0.99)
+BEYOND = Measure("lateness of a deadline beyond plain grpcio's p99", "ms", quantile=0.99)
+DEADLINE_SUBJECTS = (THREADED_PLAIN, THREADED)
+COMPUTING = 4
+CALLERS = 8
+TIMEOUT = 0.5
+REFUSED_OFTEN = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 300))
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The number of channels, the seconds over which their starts are spread, and how long they are then observed."""
+    """The number of channels, the seconds over which their starts are spread, and how long they are then observed.
+
+    `calls` is how many deadlines each caller awaits.
+    """
 
     channels: int
     begin: float
     seconds: float
     timers: int
+    calls: int
 
 
 SIZES = {
-    Effort.FULL: Size(1000, 5.0, 20.0, 2000),
-    Effort.QUICK: Size(100, 0.5, 2.5, 100),
-    Effort.TINY: Size(10, 0.1, 1.2, 20),
+    Effort.FULL: Size(1000, 5.0, 20.0, 2000, 40),
+    Effort.QUICK: Size(100, 0.5, 2.5, 100, 6),
+    Effort.TINY: Size(10, 0.1, 1.2, 20, 1),
 }
 
 
 def run(effort: Effort) -> list[Row]:
-    """Measure in a separate process."""
+    """Measure in separate processes."""
     size = SIZES[effort]
-    return by_itself(f"{size.channels} channels in backoff", LATENESS, in_child(measure, size))
+    late = in_child(measure_deadlines, size)
+    usual = float(np.quantile(late[THREADED_PLAIN], DEADLINE.quantile))
+    case = f"{COMPUTING} threads that compute"
+    return [
+        *by_itself(f"{size.channels} channels in backoff", LATENESS, in_child(measure, size)),
+        *by_itself(case, DEADLINE, late),
+        *by_itself(case, BEYOND, {THREADED: [each - usual for each in late[THREADED]]}),
+    ]
+
+
+def measure_deadlines(size: Size) -> dict[str, list[float]]:
+    """Return the milliseconds by which each deadline was late, for each subject."""
+    logging.basicConfig(level=logging.INFO, filename=os.devnull)
+    late: dict[str, list[float]] = {subject: [] for subject in DEADLINE_SUBJECTS}
+    stop = threading.Event()
+    for _ in range(COMPUTING):
+        threading.Thread(target=_compute, args=(stop,), daemon=True).start()
+    with ThreadPoolExecutor(CALLERS) as callers:
+        for subject in turns(DEADLINE_SUBJECTS, size.calls):
+            with _refused(subject) as channel:
+                call = channel.unary_unary("/benchmarks.Lateness/Call")
+                late[subject] += callers.map(_lateness, [call] * CALLERS)
+    stop.set()
+    return late
+
+
+def _refused(subject: str) -> grpc.Channel:
+    options = (OWN_SUBCHANNELS, *REFUSED_OFTEN)
+    if subject == THREADED_PLAIN:
+        return grpc.insecure_channel(UNREACHABLE, options)
+    return grpc_backoff.insecure_channel(UNREACHABLE, options, listeners=[lambda _: None])
+
+
+def _lateness(call: grpc.UnaryUnaryMultiCallable[bytes, bytes]) -> float:
+    began = time.monotonic()
+    with contextlib.suppress(grpc.RpcError):
+        call.future(b"", timeout=TIMEOUT, wait_for_ready=True).result()
+    return (time.monotonic() - began - TIMEOUT) * 1e3
+
+
+def _compute(stop: threading.Event) -> None:
+    number = 0
+    while not stop.is_set():
+        number += 1
 
 
 def measure(size: Size) -> dict[str, list[float]]:
@@ -99,8 +167,11 @@ async def _timers(number: int) -> list[float]:
 
 BENCHMARK = Benchmark(
     name="lateness",
-    says="how late attempts start",
-    beside=(TIMERS,),
-    goals=(Goal(subject=OURS, measure=LATENESS, of=Of.VALUE, most=5.0),),
+    says="how late attempts start, and deadlines come",
+    beside=(TIMERS, THREADED_PLAIN),
+    goals=(
+        Goal(subject=OURS, measure=LATENESS, of=Of.VALUE, most=5.0),
+        Goal(subject=THREADED, measure=BEYOND, of=Of.VALUE, most=100.0),
+    ),
     run=run,
 )

@@ -45,7 +45,14 @@ EXPECTED = {
     "hang-up": (1, {hang_up.CONNECTIONS: hang_up.SUBJECTS, hang_up.REDIALS: (OURS, THREADED)}),
     "attempt": (1, {attempt.CPU: attempt.SUBJECTS}),
     "fleet": (1, dict.fromkeys(fleet.MEASURES, fleet.SUBJECTS)),
-    "lateness": (1, {lateness.LATENESS: (OURS, lateness.TIMERS)}),
+    "lateness": (
+        1,
+        {
+            lateness.LATENESS: (OURS, lateness.TIMERS),
+            lateness.DEADLINE: lateness.DEADLINE_SUBJECTS,
+            lateness.BEYOND: (THREADED,),
+        },
+    ),
     "recovery": (
         1,
         {

@@ -80,6 +80,15 @@ def test_an_exception_of_one_call(waiting, caplog):
     assert caplog.text.count("a step of a pending call raised") == 3
 
 
+def test_who_comes_after_the_end(waiting):
+    """CB-10: a call that is added just after the channel has cancelled its pending calls is cancelled, too."""
+    early, late = Call(), Call()
+    waiting.add(early)
+    waiting.cancel()
+    waiting.add(late)
+    assert (early.told, late.told) == ([CancelRequested()], [CancelRequested()])
+
+
 def test_who_has_left_is_told_nothing(waiting):
     """CH-3: a call that has ended receives no further notifications."""
     call = Call()

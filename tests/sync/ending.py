@@ -67,7 +67,7 @@ def finalizing(target):
 
 def finalizing_asyncio(_target):
     """Leave a client of asyncio to the interpreter, while a call waits for a connection."""
-    global client, waiting  # noqa: PLW0603 - the interpreter collects them last
+    global client, waiting
     loop = asyncio.new_event_loop()
 
     async def wait():

@@ -54,6 +54,35 @@ def test_one_that_blocks():
     until(lambda: heard == [2, 1])
 
 
+def test_nobody_waits_for_its_thread(monkeypatch):
+    """TH-5: whoever reports an event does not wait until the thread that delivers it runs."""
+    go, heard, start = threading.Event(), [], threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: (go.wait(20), start(thread)))
+    listeners = Listeners([heard.append], "target")
+    listeners.hear(1)
+    listeners.hear(2)
+    assert heard == []
+    go.set()
+    until(lambda: heard == [1, 2])
+
+
+def test_without_a_thread_the_end_delivers(monkeypatch):
+    """TH-5: where no thread can be started, events are delivered, in order, to those who wait at the close."""
+
+    def none(_work, _name):
+        raise RuntimeError("can't start new thread")
+
+    heard = []
+    listeners = Listeners([lambda event: heard.append((event, threading.current_thread()))], "target")
+    monkeypatch.setattr("grpc_backoff.threads.start", none)
+    for number in range(3):
+        listeners.hear(number)
+    assert heard == []
+    listeners.close()
+    listeners.wait(20)
+    assert heard == [(number, threading.current_thread()) for number in range(3)]
+
+
 def test_no_thread_without_a_listener(monkeypatch):
     """TH-5: without listeners, callbacks and logging, no thread is started."""
     monkeypatch.setattr(logging.getLogger("grpc_backoff"), "level", logging.WARNING)
