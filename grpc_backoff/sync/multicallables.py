@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Container
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
@@ -202,23 +203,28 @@ class _Attempts:
     def make(self, entry: Entry, seconds: float | None, instead: Metadata) -> Any:
         connection, _, method = entry
         _, metadata, credentials, _, compression = self._arguments
-        request = self._request if self._replay is None else self._replay.attempt()
+        replay = self._replay
+        request = self._request if replay is None else replay.attempt()
         if instead:
             metadata = replaced(metadata, instead)
         if self._style not in _BLOCKING_STYLES or self._multicallable.arity.endswith("stream"):
             connection.streamed = True
         # The call is fail-fast in the core. If the connection breaks just as a wait-for-ready call is assigned to it,
         # the core would keep the call waiting for the core's own next attempt, long after this channel is READY again.
-        call = getattr(method, self._style)(request, seconds, metadata, credentials, False, compression)
+        begin, blocking = getattr(method, self._style), self._multicallable.arity == "stream_unary"
+        if replay is not None and blocking and self._style in _BLOCKING_STYLES:
+            try:
+                return begin(request, seconds, metadata, credentials, False, compression)
+            finally:
+                replay.end(request)
+        call = begin(request, seconds, metadata, credentials, False, compression)
+        if replay is not None and not call.add_callback(partial(replay.end, request)):
+            replay.end(request)
         if self._single:  # its caller already holds the call
             token = object()
             connection.calls.add(token)
             _follow(call, connection, token)
         return call
-
-    def failed(self) -> None:
-        if self._replay is not None:
-            self._replay.rest()
 
     def committed(self) -> None:
         if self._replay is not None:
