@@ -71,10 +71,6 @@ class Attempts(Protocol):
         """
         ...
 
-    def failed(self) -> None:
-        """After a failed attempt, keep the requests that the attempt's thread still reads."""
-        ...
-
     def committed(self) -> None:
         """Stop keeping requests, because there will be no further attempt."""
         ...
@@ -246,8 +242,6 @@ class BlockingCall(_SteppedCall):
         self._end_span(error.code().name)
         given = m.Begun() if self._machine.handed_over else self._failure(error)
         connection.failed(error.code(), token, error.details())
-        if self._attempts is not None:
-            self._attempts.failed()
         while not self._mailbox.empty():  # inputs received in the meantime, such as a commit
             given_meanwhile = self._mailbox.get()
             if given_meanwhile is not None:
@@ -384,8 +378,6 @@ class FutureCall(_SteppedCall):
             elif given is not None:
                 self._error = None if code is grpc.StatusCode.OK else attempt
                 self._end_span(code.name)
-                if self._error is not None and self._attempts is not None:
-                    self._attempts.failed()
                 # The attempt may have been cancelled elsewhere, for example by closing the channel.
                 self._inputs.append(m.CancelRequested() if status.cancelled else given)
                 self._drain()

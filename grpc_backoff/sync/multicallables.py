@@ -217,7 +217,8 @@ class _Attempts:
     def make(self, entry: Entry, seconds: float | None, instead: Metadata) -> Any:
         connection, _, method = entry
         _, metadata, credentials, _, compression = self._arguments
-        request = self._request if self._replay is None else self._replay.attempt()
+        replay = self._replay
+        request = self._request if replay is None else replay.attempt()
         if instead:
             metadata = replaced(metadata, instead)
         in_background = self._style not in _BLOCKING_STYLES or self._multicallable.arity.endswith("stream")
@@ -225,6 +226,7 @@ class _Attempts:
             connection.streamed = True
         # The call is fail-fast in the core. If the connection breaks just as a wait-for-ready call is assigned to it,
         # the core would keep the call waiting for the core's own next attempt, long after this channel is READY again.
+        blocking = self._style in _BLOCKING_STYLES and self._multicallable.arity == "stream_unary"
         try:
             call = getattr(method, self._style)(request, seconds, metadata, credentials, False, compression)
         except ValueError as error:  # the channel was closed
@@ -232,15 +234,16 @@ class _Attempts:
             if refusal is error or not in_background:
                 raise refusal from None
             call = failed_call(refusal)
+        finally:
+            if replay is not None and blocking:
+                replay.end(request)
+        if replay is not None and not blocking and not call.add_callback(partial(replay.end, request)):
+            replay.end(request)
         if self._single:  # its caller already holds the call
             token = object()
             connection.calls.add(token)
             _follow(call, connection, token)
         return call
-
-    def failed(self) -> None:
-        if self._replay is not None:
-            self._replay.rest()
 
     def committed(self) -> None:
         if self._replay is not None:

@@ -50,15 +50,18 @@ class Replay:
         requests = _Requests(self)
         with self._changed:
             self._running = requests
+            self._changed.notify_all()  # the threads of earlier attempts end
             report, self._over_limit = self._over_limit, False
         if report:  # because of a request that was read after the previous attempt had failed
             self.overfull()
         return requests
 
-    def rest(self) -> None:
-        """Keep, for the next attempt, the requests that a failed attempt's thread still reads."""
+    def end(self, attempt: Iterator[bytes | None]) -> None:
+        """End the thread of an attempt that has ended, and keep the request that it still reads for the next one."""
         with self._changed:
-            self._running = None
+            if self._running is attempt:
+                self._running = None
+            self._changed.notify_all()
 
     def release(self) -> None:
         """Stop keeping requests, because there will be no further attempt."""
@@ -68,14 +71,14 @@ class Replay:
         """Return a request by its number to an attempt; None if it cannot be serialized, which grpcio reports.
 
         Raises:
-            StopIteration: there are no more requests.
+            StopIteration: there are no more requests, or the attempt has ended.
             Exception: any exception raised by the program's iterator.
         """
         with self._changed:
-            if not self._arrived(number):
+            if not self._arrived(number, attempt):
                 return None
-            if self._released and attempt is not self._running:
-                raise StopIteration  # the attempt has ended, and the running one may have discarded the request
+            if attempt is not self._running:
+                raise StopIteration  # the running one may have discarded the request
             request = self._buffer[number]
             report = self._over_limit and self._running is not None
             if report:
@@ -88,9 +91,15 @@ class Replay:
                     self._buffer.release(number + 1)
         return request
 
-    def _arrived(self, number: int) -> bool:
-        """Read requests until this one has been read; return False if it cannot be serialized."""
+    def _arrived(self, number: int, attempt: _Requests) -> bool:
+        """Read requests until this one has been read; return False if it cannot be serialized.
+
+        Raises:
+            StopIteration: there are no more requests, or the attempt has ended.
+        """
         while number >= self._buffer.end:
+            if attempt is not self._running:
+                raise StopIteration
             if self._end is not None:
                 if self._end.error is not None:
                     raise self._end.error

@@ -143,7 +143,7 @@ class Subscription(SubscriptionShell):
 
     def _arm(self, at: float) -> None:
         self._wake = at
-        self._timer = self._calls.nudge_at(at, self._nudge)
+        self._timer = self._calls.nudge_at(at, self._nudge)  # type: ignore[attr-defined]
 
     def _disarm(self) -> None:
         self._wake = None

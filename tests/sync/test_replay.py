@@ -7,7 +7,9 @@ import threading
 
 import pytest
 
+import grpc_backoff
 from grpc_backoff.sync.replay import Replay
+from tests.echo import EchoStub, Message
 from tests.sync.service import until
 
 
@@ -17,7 +19,7 @@ def test_each_attempt_gets_all():
     first = replay.attempt()
     assert [next(first), next(first)] == [b"a", b"b"]
     assert list(replay.attempt()) == [b"a", b"b", b"c"]
-    assert list(first) == [b"c"]
+    assert list(first) == [], "its attempt has ended"
 
 
 def test_serialized_once():
@@ -38,16 +40,20 @@ def test_one_that_was_being_taken():
         yield b"b"
 
     replay = Replay(requests(), None, 100)
-    old, new, got = replay.attempt(), replay.attempt(), []
-    assert next(old) == next(new) == b"a"
-    threads = [threading.Thread(target=lambda each=each: got.append(next(each))) for each in (old, new)]
-    for thread in threads:
-        thread.start()
+    old, got = replay.attempt(), []
+    assert next(old) == b"a"
+    new = replay.attempt()
+    assert next(new) == b"a"
+    threads = [threading.Thread(target=lambda each=each: got.append(next(each, "over"))) for each in (old, new)]
+    replay._running = old
+    threads[0].start()
     until(lambda: replay._taking)
+    replay._running = new
+    threads[1].start()
     go.set()
     for thread in threads:
         thread.join(20)
-    assert got == [b"b", b"b"]
+    assert sorted(got, key=str) == [b"b", "over"]
 
 
 def test_too_much():
@@ -63,12 +69,16 @@ def test_too_much():
 def test_too_much_after_a_failure():
     """RT-8: a request beyond the limit that is read after its attempt has failed is kept for one last attempt."""
     told = []
-    replay = Replay(iter([b"aa", b"bb"]), None, 3)
+
+    def requests():
+        yield b"aa"
+        replay.end(failed)
+        yield b"bb"
+
+    replay = Replay(requests(), None, 3)
     replay.overfull = lambda: (told.append(True), replay.release())
     failed = replay.attempt()
-    assert next(failed) == b"aa"
-    replay.rest()
-    assert next(failed) == b"bb"
+    assert list(failed) == [b"aa"]
     assert told == []
     assert list(replay.attempt()) == [b"aa", b"bb"]
     assert told == [True]
@@ -78,8 +88,10 @@ def test_an_earlier_attempt_discards_nothing():
     """RT-8: a request beyond the limit reaches the running attempt, even if an earlier attempt has read it."""
     replay = Replay(iter([b"aa", b"bb", b"cc"]), None, 3)
     replay.overfull = replay.release
-    earlier, running = replay.attempt(), replay.attempt()
-    assert next(earlier) == next(running) == b"aa"
+    earlier = replay.attempt()
+    assert next(earlier) == b"aa"
+    running = replay.attempt()
+    assert next(running) == b"aa"
     with contextlib.suppress(StopIteration):  # the attempt has ended
         next(earlier)
     assert list(running) == [b"bb", b"cc"]
@@ -107,3 +119,31 @@ def test_a_request_that_cannot_be_serialized(caplog):
     replay = Replay(iter([1]), lambda _: 1 / 0, 100)
     assert next(replay.attempt()) is None
     assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("method", ["Up", "Both", "Up.future"])
+def test_threads_of_failed_attempts(server, method):
+    """RT-8: attempts that have failed leave no thread behind, even while the next request has not come."""
+    server.servicer.fails, go = 50, threading.Event()
+
+    def requests():
+        yield Message(text="a")
+        go.wait(60)
+
+    def of_grpcio():
+        return [thread for thread in threading.enumerate() if thread.name.endswith("(_run)")]
+
+    retry = "retry: 50, delay: 1ms, max_delay: 1ms, jitter: none"
+    with grpc_backoff.insecure_channel(server.target, retry=retry) as channel:
+        stub, called = EchoStub(channel), threading.Event()
+        if method == "Up":
+            threading.Thread(target=lambda: stub.Up(requests(), timeout=60) and called.set()).start()
+        else:
+            call = (stub.Up.future if method == "Up.future" else stub.Both)(requests(), timeout=60)
+            call.add_callback(called.set)
+        until(lambda: server.servicer.got[50:] == [["a"]])
+        until(lambda: len(of_grpcio()) < 10)  # of the running attempt, the one that reads requests, and the channel's
+        go.set()
+        if method == "Both":
+            assert [message.text for message in call] == ["a"]
+        assert called.wait(20)
