@@ -127,7 +127,9 @@ DEFECTS: Final[Mapping[str, Defect]] = {
         "tls-failure-backs-off", "the client redials 5 ms after a certificate that it rejects", floods_on="certificate"
     ),
     "drained-flood": _one(
-        "drained-backs-off", "the client redials 5 ms after a GOAWAY without an error", floods_on="drained"
+        "drained-backs-off unserved-is-held-back",
+        "the client redials 5 ms after a GOAWAY without an error",
+        floods_on="drained",
     ),
     "goaway-flood": _one("goaway-backs-off", "the client redials 5 ms after GOAWAY", floods_on="goaway"),
     "goaway-ignored": _one(
