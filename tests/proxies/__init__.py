@@ -8,6 +8,6 @@
 from __future__ import annotations
 
 from tests.proxies.kinds import PROXIES, Proxy
-from tests.proxies.process import Process, prepared, running, unused_port
+from tests.proxies.process import Front, Process, prepared, running, unused_port
 
-__all__ = ["PROXIES", "Process", "Proxy", "prepared", "running", "unused_port"]
+__all__ = ["PROXIES", "Front", "Process", "Proxy", "prepared", "running", "unused_port"]

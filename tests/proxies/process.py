@@ -9,14 +9,13 @@ import socket
 import subprocess
 import tempfile
 import time
-import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hyperframe.frame import SettingsFrame
 
-from tests.proxies.kinds import PROXIES, Place
+from tests.proxies.kinds import PROXIES, Place, Proxy, request
 
 STARTUP = 60.0  # seconds until a server serves: a JVM starts slowly on a busy machine
 DRAIN = 20.0  # seconds until a server has ended gracefully
@@ -57,7 +56,6 @@ class Process:
         """Prepare to run this command, which listens on `port`; `signals` names those for `drain` and `reload`."""
         self.name = name
         self.port = port
-        self.admin = 0
         self.process: subprocess.Popen[bytes] | None = None
         self._command = command
         self._log = folder / "log"
@@ -128,13 +126,6 @@ class Process:
         """Resume its processes."""
         self._signal_all(signal.SIGCONT)
 
-    def post(self, path: str) -> str:
-        """Send a POST request to the port for its administration, such as `/healthcheck/fail` of Envoy."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.admin}{path}", method="POST")
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # not through this machine's own proxy
-        with opener.open(request, timeout=10) as answer:
-            return answer.read().decode()
-
     def _signal(self, what: str) -> None:
         self.process.send_signal(self._signals[what])
 
@@ -143,17 +134,32 @@ class Process:
             os.killpg(self.process.pid, number)
 
 
-def prepared(name: str, upstream: int, folder: Path, **settings: Any) -> Process:
+class Front(Process):
+    """A proxy in front of a server."""
+
+    def __init__(self, proxy: Proxy, place: Place, settings: Mapping[str, Any]):
+        """Prepare to run this proxy in this place, with these settings of each section."""
+        command = [*UNTIL_INPUT_ENDS, *proxy.command(place, settings)]
+        super().__init__(proxy.name, command, place.port, place.folder, drain=proxy.drain, reload=proxy.reload)
+        self._proxy = proxy
+        self._place = place
+
+    def post(self, path: str) -> str:
+        """Send a POST request to the port for its administration, such as `/healthcheck/fail` of Envoy."""
+        return request(self._place, path, "POST")
+
+    def connections(self) -> int:
+        """Return how many connections it has accepted, including those that asked whether it serves."""
+        return self._proxy.connections(self._place)
+
+
+def prepared(name: str, upstream: int, folder: Path, **settings: Any) -> Front:
     """Return a proxy that has not been started yet. Its files are in `folder`."""
-    proxy, place = PROXIES[name], Place(unused_port(), upstream, unused_port(), folder)
-    command = [*UNTIL_INPUT_ENDS, *proxy.command(place, settings)]
-    process = Process(name, command, place.port, folder, drain=proxy.drain, reload=proxy.reload)
-    process.admin = place.admin
-    return process
+    return Front(PROXIES[name], Place(unused_port(), upstream, unused_port(), folder), settings)
 
 
 @contextlib.contextmanager
-def running(name: str, upstream: int, **settings: Any) -> Iterator[Process]:
+def running(name: str, upstream: int, **settings: Any) -> Iterator[Front]:
     """Run a proxy in front of the server on the port `upstream`, with these settings of each section.
 
     It serves when the context is entered, and has ended, with all of its processes, when the context is left. In a
