@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
-
-import grpc.aio
 
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.connection.connector import Connection
@@ -18,11 +15,6 @@ class CallConnection(Connection, Protocol):
     @property
     def core(self) -> CoreChannel:
         """The core channel that has this connection."""
-        ...
-
-    @property
-    def on_end(self) -> Callable[[grpc.aio.Call], None] | None:
-        """The function to call when a call on this connection has ended; None if nothing depends on how calls end."""
         ...
 
     def link(self) -> Link:

@@ -41,6 +41,8 @@ from grpc_backoff.core.texts import (
     TIMED_OUT,
     Link,
     is_answer,
+    pays,
+    says_goaway,
 )
 from grpc_backoff.sharing.connector import BaseConnector
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
@@ -56,12 +58,16 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         """Start to dial; `limit` is the attempt's time limit, in seconds."""
         super().__init__()
         loop = owner.loop
-        self.core = CoreChannel(owner.make_channel(limit), loop, owner.clock.now, self.look, self._left)
+        self.core = CoreChannel(
+            owner.make_channel(limit), loop, owner.clock.now, self.look, self._left, self._judge, self.look
+        )
         self._owner = owner
         self.timed_out: Callable[[float, float], None] | None = None
         """Called when a call has reached its deadline, with the times when it began and when one was last answered."""
+        self.answered: Callable[[], None] | None = None
+        """Called when the server has first answered a call (CB-7)."""
         self._answered = -math.inf
-        self._served = False
+        self._refused = False
         self._closing = False
         self._seen_ended = math.inf
         self._loss: Loss | None = None
@@ -119,13 +125,14 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
         return self._owner.clock.now() if self.core.running else self.core.left
 
-    @property
-    def on_end(self) -> Callable[[grpc.aio.Call], None] | None:
-        """The function to call when a call on this connection has ended; None without a `stable_after`."""
-        return self._call_ended if self._owner.policy.stable_after else None
-
-    def _call_ended(self, call: grpc.aio.Call) -> None:
-        self._served = self._served or is_answer(grpcio.code_of(call))
+    def _judge(self, call: grpc.aio.Call) -> bool:
+        """Return whether the server has answered a call that has just ended."""
+        status = grpcio.status_of(call)
+        code, details = status.code().name, status.details() or ""
+        if pays(code, details) and not grpcio.is_stand_in(status):
+            return True
+        self._refused = self._refused or says_goaway(code, details)
+        return False
 
     def call_ended(self, began: float, call: grpc.aio.Call) -> None:
         """Record the end of a call that began at the time `began`, on a connection that is watched (LV-2)."""
@@ -175,7 +182,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         if self._owner.loop.is_closed():
             return  # garbage-collected calls may end that late
         unused = self._owner.clock.now() - self.last_used()
-        self.feed(m.Looked(core.shown(), core.running, unused, self._served, left))
+        self.feed(m.Looked(core.shown(), core.running, unused, core.served, self._refused, left))
 
     def _left(self) -> None:
         self.look(left=True)
@@ -188,7 +195,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self._state, effects = self._owner.machine.step(self._state, given, self._owner.loop.time())
         return effects
 
-    def _carry_out(self, effect: m.Effect) -> None:
+    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect
         match effect:
             case m.LookAt(at):
                 self._cancel_timer()
@@ -205,9 +212,12 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
                 self._end_dial()
             case m.Failed(failure):
                 self._owner.after_failure, self._failure = True, failure
-            case m.Lost(loss, lived):
-                self._owner.last_life, self._loss = lived, loss
+            case m.Lost(loss):
+                self._loss = loss
                 self._lost.set_result(None)
+            case m.Answered():
+                if self.answered is not None:
+                    self.answered()
             case m.Redialled():
                 self._redials += 1
                 if self._redialled is not None:
@@ -236,6 +246,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         if not self._lost.done():
             self._lost.set_result(None)
         self._owner.open.discard(self)
+        self.answered = None
         if not self._closing:
             self._owner.spawn(self.core.close())
 

@@ -8,6 +8,7 @@ import math
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context
+from functools import partial
 from typing import Any
 
 import grpc
@@ -39,6 +40,9 @@ class CoreChannel(Gate):
 
     running = 0
     """How many calls are running."""
+    served = False
+    """Whether the server has answered a call (CB-7). Until then, calls do not take the shortest path, so that answers
+    are noticed, and from then on, this costs them nothing."""
 
     def __init__(
         self,
@@ -47,6 +51,8 @@ class CoreChannel(Gate):
         now: Callable[[], float],
         drained: Callable[[], None] = _ignore,
         changed: Callable[[], None] = _ignore,
+        judge: Callable[[grpc.aio.Call], bool] | None = None,
+        noticed: Callable[[], None] = _ignore,
     ) -> None:
         """Take ownership of a new channel.
 
@@ -56,6 +62,10 @@ class CoreChannel(Gate):
             now: returns the time of the end of a call, in seconds.
             drained: called once the channel is retired and its calls have ended; should close it.
             changed: called when the core has left the state that was last passed to `watch`.
+            judge: called with each call that has ended; returns whether the server has answered it. By default, every
+                call that ends counts as answered.
+            noticed: called when the server has first answered a call, and when one has failed before that on a channel
+                that is not READY any more.
         """
         self.channel: grpc.aio.Channel = channel
         self.check = grpcio.state_check(channel)
@@ -68,6 +78,8 @@ class CoreChannel(Gate):
         self._now = now
         self._drained = drained
         self._changed = changed
+        self._judge = judge
+        self._noticed = noticed
         self.owners: dict[weakref.ref[grpc.aio.Call], object] = {}
         """The owners of the calls; a plain dictionary, because the methods of weak ones are written in Python."""
         self.forget = self.owners.pop
@@ -83,8 +95,8 @@ class CoreChannel(Gate):
         """
         self.running += 1
         self.owners[weakref.ref(call, self.forget)] = owner
-        ended = _once(self.ended) if hasattr(call, "write") else self.ended
-        grpcio.core_call(call).add_done_callback(ended)
+        ended = self.ended if self.served else partial(self._first_ended, weakref.ref(call))
+        grpcio.core_call(call).add_done_callback(_once(ended) if hasattr(call, "write") else ended)
 
     def ended(self) -> None:
         """Record the end of a call."""
@@ -92,6 +104,21 @@ class CoreChannel(Gate):
         self.left = self._now()
         if self.retired and not self.running:
             self._drained()
+
+    def _first_ended(self, held: weakref.ref[grpc.aio.Call]) -> None:
+        """Record the end of a call that began before the server had answered one."""
+        call = held()
+        if call is not None and not self.served:
+            self.served = self._judge is None or self._judge(call)
+        self.ended()
+        if self.served or self.shown() != grpcio.READY_NUMBER:
+            self._noticed()
+
+    def answered(self) -> None:
+        """Record that the server has answered a call."""
+        if not self.served:
+            self.served = True
+            self._noticed()
 
     def calls(self) -> list[tuple[grpc.aio.Call, object]]:
         """Return every call made on this channel that is still referenced, finished or not, with its owner."""
@@ -193,7 +220,7 @@ class CoreChannel(Gate):
                 await _ended(running, grace, self._loop)
         finally:
             self.last_state = self.shown()
-            self._drained = self._changed = _ignore
+            self._drained = self._changed = self._noticed = _ignore
             await self.channel.close()
             if self.running:  # before 1.8x, grpcio does not cancel calls that no task is waiting for
                 for call, _ in self.calls():

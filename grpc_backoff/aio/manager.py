@@ -190,6 +190,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
             self._keep(self._attempt)  # it goes on to watch the connection
             self._attempt = None
         self.connection = connection
+        self._hear_answers(connection)
         loss = connection.loss()
         if loss is not None:  # it has already ended, so do not report success
             self._inputs.append(m.SettingsReceived())

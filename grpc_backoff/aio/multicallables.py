@@ -104,24 +104,25 @@ class MultiCallable(Sender):
         connection = channel._share.connection(avoid) if channel._pool.has_connection else None
         if connection is None:
             self._connection = self._core = None
-        elif connection is not self._connection:
+        elif connection is not self._connection or connection.core.served:
             direct = self._several.get(connection) or self._bind_to(connection)
             self._direct, self._connection = direct, connection
-            if not channel._pool.picks:  # otherwise, each call asks which connection to take (PO-6, PO-8)
-                self._core = connection.core
+            # With several connections, each call asks which one to take (PO-6, PO-8).
+            self._core = connection.core if connection.core.served and not channel._pool.picks else None
         return connection
 
     def _bind_to(self, connection: CallConnection) -> Callable[..., grpc.aio.Call]:
-        made: Any = self._on_channel(connection.core.channel)  # first: it raises if the method's name is invalid
+        core = connection.core
+        signature = self._signature if core.served else self._noting(core.answered)
+        # First, because it raises if the method's name is invalid.
+        made: Any = getattr(core.channel, self.arity)(self._method, *signature)
         # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
         direct = made.__call__ if self.takes_one_request else _ending_requests(made)
-        if (on_end := connection.on_end) is not None:
-            direct = _with_end(direct, lambda: on_end)
         if getattr(connection, "timed_out", None) is not None:
             timed: Any = connection
             now = self._channel._calls.clock.now
             direct = _with_end(direct, lambda: partial(timed.call_ended, now()))
-        if self._channel._pool.picks:
+        if self._channel._pool.picks and core.served:
             self._several = {each: method for each, method in self._several.items() if not each.core.retired}
             self._several[connection] = direct
         return direct

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Container
 from contextvars import Context
 from functools import partial
@@ -71,7 +72,8 @@ class Proving:
     """The connector of a slot whose server's health is watched: the health of a replacement is awaited (RO-1)."""
 
     def __init__(self, connector: Connector[CallConnection], seat: Seat) -> None:
-        self._connector = connector
+        self.last_life = math.inf
+        self._connector: Any = connector
         self._seat = seat
         self.decided = connector.decided
         self.close = connector.close
@@ -80,6 +82,7 @@ class Proving:
         """Make one attempt, which fails if the server of a replacement is not serving; see `Connector.connect`."""
         pool, number = self._seat.pool, self._seat.number
         began = 0.0 if pool is None else pool.now()
+        self._connector.last_life = self.last_life
         connection = await self._connector.connect(limit)
         if pool is None or not pool.must_prove(number):
             return connection

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self, TypeVar
 
 import grpc
@@ -137,6 +138,21 @@ class Method:
     def serializer(self) -> Any:
         """The stub's serializer of requests; None if the stub passes requests that are already serialized."""
         return self._signature[0]
+
+    def _noting(self, answered: Callable[[], object]) -> tuple[Any, Any, bool | None]:
+        """Return the arguments for a multicallable of grpc's whose response streams call `answered` for each message.
+
+        That a response stream is answered shows in its messages; other calls are answered when they end (CB-7).
+        """
+        serializer, deserializer, registered = self._signature
+        if not self.arity.endswith("stream"):
+            return self._signature
+
+        def deserialized(message: bytes) -> Any:
+            answered()
+            return message if deserializer is None else deserializer(message)
+
+        return serializer, deserialized, registered
 
     def of_bytes(self) -> Self:
         """Return a multicallable for the same method that takes serialized requests."""

@@ -97,6 +97,7 @@ class MachineState(NamedTuple):
         asked: when an RPC last asked for a connection or used one, as far as the machine knows.
         failure: why the last attempt failed or the last connection ended; None while READY.
         connections: how many connections were made.
+        last_life: how many seconds the last connection lasted; infinity if an answer or credit pays for what follows.
         key: the schedule of the manager's key, as of the latest step.
         member: the manager's number in that schedule.
     """
@@ -112,6 +113,7 @@ class MachineState(NamedTuple):
     asked: float = _NEVER
     failure: Failure | None = None
     connections: int = 0
+    last_life: float = math.inf
     key: Schedule = Schedule()
     member: int = 0
 
@@ -191,8 +193,8 @@ class ConnectionLost(NamedTuple):
 
     Attributes:
         reason: why it ended, in words.
-        graceful: whether the peer sent GOAWAY(NO_ERROR).
-        served: whether an RPC completed on it.
+        graceful: whether the peer sent GOAWAY(NO_ERROR) and lets its calls continue.
+        served: whether the server has answered a call on it.
         used: when an RPC last used it; minus infinity if none did.
         busy: whether a call is pending that arrived between the end of the connection and this input.
         replaced: whether another slot takes the place of this one, so that nothing is dialled here any more (PO-3).
@@ -204,6 +206,11 @@ class ConnectionLost(NamedTuple):
     used: float = _NEVER
     busy: bool = False
     replaced: bool = False
+
+
+@record
+class Answered(NamedTuple):
+    """The server has answered a call, on the established connection or on an earlier one of this manager (CB-7)."""
 
 
 @record
@@ -239,6 +246,7 @@ Input = (
     | ConnectFailed
     | TimerFired
     | ConnectionLost
+    | Answered
     | CoreRedialled
     | ResetRequested
     | NewsArrived
@@ -249,10 +257,17 @@ Input = (
 
 @record
 class StartAttempt(NamedTuple):
-    """Dial now. The attempt may take up to `limit` seconds; the machine's own timer ends it then."""
+    """Dial now.
+
+    Attributes:
+        number: the attempt's number in its series.
+        limit: how many seconds the attempt may take; the machine's own timer ends it then.
+        last_life: how many seconds the last connection lasted, if it answered nothing (CB-15); otherwise infinity.
+    """
 
     number: int
     limit: float
+    last_life: float = math.inf
 
 
 @record
@@ -370,7 +385,7 @@ class Machine:
         # manager.
         wake = min(limit, planned) if key.shared and key.failing else limit
         told = _tell_others(state, event) if key.failing else []
-        return state, [StartAttempt(number, limit - now), Emit(event), ArmTimer(wake), *told]
+        return state, [StartAttempt(number, limit - now, state.last_life), Emit(event), ArmTimer(wake), *told]
 
     def _sleep(self, state: MachineState, phase: Phase, now: float) -> Step:
         """Sleep until the next start, or until the channel becomes idle if that comes first (CB-14)."""
@@ -496,7 +511,7 @@ class Machine:
         counts = lived < self.policy.stable_after and not given.served and not given.graceful
         failure = Failure(Stage.ESTABLISHED, f"the connection was lost: {given.reason}")
         attempt, attempt_id = state.attempt, state.attempt_id
-        state = state._replace(ready_since=None, failure=failure, asked=max(state.asked, given.used))
+        state = state._replace(ready_since=None, failure=failure, asked=max(state.asked, given.used), last_life=lived)
         if counts:
             state = self._attended(self._count_failure(state, failure), now, busy=given.busy)
             told = _tell_others(state)
@@ -506,7 +521,10 @@ class Machine:
                 state, effects = self._back_off(state, now, rng)
                 effects = [FailCalls(), *told, *effects]
         else:
-            key = state.key.lost(state.member, self._guarded(state), now)
+            ending = {"served": given.served, "graceful": given.graceful}
+            if state.key.pays(**ending):
+                state = state._replace(last_life=math.inf)
+            key = state.key.lost(state.member, self._guarded(state), now, **ending)
             state = self._attended(state._replace(key=key), now, busy=given.busy)
             state, effects = self._let_go(state, now, rng, busy=given.busy, replaced=given.replaced)
         lost = events.Disconnected(
@@ -529,6 +547,21 @@ class Machine:
         if wanted and not self._is_idle(state, now):
             return self._dial(state, now, rng)
         return state, []
+
+    def _answered(self, state: MachineState, _given: Answered, now: float, rng: Random) -> Step:
+        """Let the answer pay for the next attempt (CB-7), even if the connection that it came on has ended."""
+        key = state.key.earned()
+        if key is state.key and state.last_life == math.inf:
+            return state, []
+        lifted = key.next_start < state.key.next_start
+        state = state._replace(key=key, last_life=math.inf)
+        if not lifted:
+            return state, []
+        told = _tell_others(state)
+        if state.phase is not Phase.HOLDING:
+            return state, told
+        state, effects = self._go_on(state, now, rng)
+        return state, [*effects, *told]
 
     def _redialled(self, state: MachineState, _given: CoreRedialled, now: float, _rng: Random) -> Step:
         """Report a redial by the core. If the next start must wait, it waits one INITIAL_BACKOFF longer (CB-16)."""
@@ -671,6 +704,7 @@ _Handler = Callable[[Machine, MachineState, Any, float, Random], Step]
 
 _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.IDLE, ConnectionWanted): Machine._wanted,
+    (Phase.IDLE, Answered): Machine._answered,
     (Phase.IDLE, CoreRedialled): Machine._redialled,
     (Phase.IDLE, ScheduleChanged): Machine._ignored,
     (Phase.IDLE, ResetRequested): Machine._reset,
@@ -678,6 +712,7 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.IDLE, CloseRequested): Machine._close,
     (Phase.HOLDING, ConnectionWanted): Machine._noted,
     (Phase.HOLDING, TimerFired): Machine._woken,
+    (Phase.HOLDING, Answered): Machine._answered,
     (Phase.HOLDING, CoreRedialled): Machine._redialled,
     (Phase.HOLDING, ScheduleChanged): Machine._told_asleep,
     (Phase.HOLDING, ResetRequested): Machine._reset,
@@ -687,6 +722,7 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.CONNECTING, SettingsReceived): Machine._succeeded,
     (Phase.CONNECTING, ConnectFailed): Machine._failed,
     (Phase.CONNECTING, TimerFired): Machine._limit_reached,
+    (Phase.CONNECTING, Answered): Machine._answered,
     (Phase.CONNECTING, CoreRedialled): Machine._redialled,
     (Phase.CONNECTING, ScheduleChanged): Machine._told_in_flight,
     (Phase.CONNECTING, ResetRequested): Machine._reset,
@@ -694,6 +730,7 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.CONNECTING, CloseRequested): Machine._close,
     (Phase.READY, ConnectionWanted): Machine._noted,
     (Phase.READY, ConnectionLost): Machine._lost,
+    (Phase.READY, Answered): Machine._answered,
     (Phase.READY, CoreRedialled): Machine._redialled,
     (Phase.READY, ScheduleChanged): Machine._ignored,
     (Phase.READY, ResetRequested): Machine._reset,
@@ -701,6 +738,7 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.READY, CloseRequested): Machine._close,
     (Phase.BACKOFF, ConnectionWanted): Machine._noted,
     (Phase.BACKOFF, TimerFired): Machine._woken,
+    (Phase.BACKOFF, Answered): Machine._answered,
     (Phase.BACKOFF, CoreRedialled): Machine._redialled,
     (Phase.BACKOFF, ScheduleChanged): Machine._told_asleep,
     (Phase.BACKOFF, ResetRequested): Machine._reset,
@@ -710,11 +748,13 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.RETRYING, SettingsReceived): Machine._succeeded,
     (Phase.RETRYING, ConnectFailed): Machine._failed,
     (Phase.RETRYING, TimerFired): Machine._limit_reached,
+    (Phase.RETRYING, Answered): Machine._answered,
     (Phase.RETRYING, CoreRedialled): Machine._redialled,
     (Phase.RETRYING, ScheduleChanged): Machine._told_in_flight,
     (Phase.RETRYING, ResetRequested): Machine._reset,
     (Phase.RETRYING, NewsArrived): Machine._hear_in_flight,
     (Phase.RETRYING, CloseRequested): Machine._close,
+    (Phase.CLOSED, Answered): Machine._ignored,
     (Phase.CLOSED, CoreRedialled): Machine._ignored,
     (Phase.CLOSED, ScheduleChanged): Machine._ignored,
     (Phase.CLOSED, ResetRequested): Machine._ignored,

@@ -63,14 +63,17 @@ class Schedule(NamedTuple):
         heard: whether news has caused an attempt in the planned gap, or is about to.
         later: whether there has been news during an attempt, which counts when that has failed.
         free: the deadline that remains when the backoff ends (SH-5): one INITIAL_BACKOFF after the start of the last
-            attempt that failed, or whose connection the peer ended sooner than that.
+            attempt that failed.
         failure: why the latest attempt failed; None unless failing.
         turn: the manager that dials while the others wait for the outcome; None if there is none.
         lease: the time until which the others wait.
         asked: when any manager last asked for a connection, as far as the key knows.
         reset: whether the backoff was reset and no attempt has started, failed or succeeded since (CB-9).
         reset_dial: when an attempt last started because of a reset, unless one has succeeded since.
-        young: whether the peer ended the last connection within INITIAL_BACKOFF of the start of its attempt.
+        young: whether the peer ended the last connection within INITIAL_BACKOFF of the start of its attempt, and
+            nothing had paid for the next one (CB-7).
+        debt: the start that was allowed without credit, if an attempt was made on credit and the target has not
+            answered a call since (CB-7); otherwise minus infinity.
         members: how many managers the key has.
         ready: the managers that have a connection.
     """
@@ -90,6 +93,7 @@ class Schedule(NamedTuple):
     reset: bool = False
     reset_dial: float = _NEVER
     young: bool = False
+    debt: float = _NEVER
     members: int = 1
     ready: frozenset[int] = frozenset()
 
@@ -121,7 +125,11 @@ class Schedule(NamedTuple):
     def left(self, member: int) -> Schedule:
         """Remove a manager. When the last one leaves, the backoff is forgotten, except for `free` (SH-5)."""
         schedule = self.given_up(member)._replace(members=self.members - 1, ready=self.ready - {member})
-        return schedule if schedule.members else schedule.forgotten()
+        if schedule.members:
+            return schedule
+        if not self.failing:  # no answer can be heard any more
+            schedule = schedule._replace(free=max(self.free, self.deadline))
+        return schedule.forgotten()
 
     def forgotten(self) -> Schedule:
         """Forget the backoff; only `free` and an attempt in flight still delay the next start."""
@@ -132,13 +140,14 @@ class Schedule(NamedTuple):
             lease=self.lease,
             reset=self.reset,
             reset_dial=self.reset_dial,
+            debt=self.debt,
             members=self.members,
             ready=self.ready,
         )
 
     def remembers_until(self, initial_backoff: float) -> float:
         """Return the time until which the schedule of a key without managers still differs from a new one."""
-        return max(self.free, self.reset_dial + initial_backoff)
+        return max(self.free, self.reset_dial + initial_backoff, self.debt + initial_backoff)
 
     def begun(self, member: int, attempt: int, now: float, deadline: float, lease: float) -> Schedule:
         """Record a start. In backoff, the manager takes the turn; while nothing is known, it gets a head start."""
@@ -216,21 +225,45 @@ class Schedule(NamedTuple):
             ready=self.ready | {member},
         )
 
-    def lost(self, member: int, free: float, now: float) -> Schedule:
-        """Record that the peer has ended a manager's connection; no attempt starts before `free`."""
-        return self._replace(
+    def pays(self, *, served: bool, graceful: bool) -> bool:
+        """Return whether an attempt may follow at once the end of a connection (CB-7).
+
+        It may if the connection has served a call. If the end was graceful, so that calls may still be answered, one
+        attempt is made on credit, which an answer has to earn before the next one.
+        """
+        return served or (graceful and self.debt == _NEVER)
+
+    def lost(self, member: int, free: float, now: float, *, served: bool, graceful: bool) -> Schedule:
+        """Record that the peer has ended a manager's connection.
+
+        Unless something pays for it, no attempt starts before `free`, or before an answer comes.
+        """
+        schedule = (self.earned() if served else self)._replace(reset=False, ready=self.ready - {member})
+        paid, young = self.pays(served=served, graceful=graceful), now < free
+        if young and graceful and not served:
+            schedule = schedule._replace(debt=free)
+        if young and paid:
+            return schedule._replace(young=False)
+        return schedule._replace(
             health=Health.FAILING if self.failing else Health.UNKNOWN,
-            free=max(self.free, free),
-            deadline=max(self.deadline, free),
-            reset=False,
-            young=now < free,
-            ready=self.ready - {member},
+            deadline=max(schedule.deadline, free),
+            young=young,
         )
+
+    def earned(self) -> Schedule:
+        """Take in that the target has answered a call: only failed attempts still hold the next one back.
+
+        A backoff goes on, because the answer may have come on an old connection, from a server that accepts no more.
+        """
+        if self.failing:
+            return self if self.debt == _NEVER else self._replace(debt=_NEVER)
+        if self.debt == _NEVER and not self.young and self.deadline <= self.free:
+            return self
+        return self._replace(debt=_NEVER, young=False, deadline=self.free)
 
     def held(self, seconds: float) -> Schedule:
         """Delay the next start by this many seconds, because grpc's core redialled by itself (CB-16)."""
-        deadline = self.deadline + seconds
-        return self._replace(deadline=deadline, free=self.free if self.failing else deadline)
+        return self._replace(deadline=self.deadline + seconds)
 
     def given_up(self, member: int) -> Schedule:
         """End this manager's turn, if it has the turn."""

@@ -18,7 +18,7 @@ Three things make this harder than it looks:
   retired at once. Each dial that happens all the same is reported as `Redialled`. After a failed dial, the core dials
   again when its own backoff is over, without a change of state.
 * The core does not distinguish a GOAWAY from a broken connection. But calls survive only a GOAWAY, so the machine
-  checks whether calls still run a moment later (CB-8).
+  checks whether calls still run a moment later, unless an answer has paid for the next dial already (CB-7, CB-8).
 
 A retired channel cannot be closed before its last call has ended, because closing it would cancel the call (CH-6).
 
@@ -47,6 +47,7 @@ IDLE, CONNECTING, READY, TRANSIENT_FAILURE, SHUTDOWN = range(5)
 """The core's own numbers for the states of a channel."""
 
 _BROKEN = "the peer closed it, or the network failed"
+_GRACEFUL = "the server ended the connection gracefully (GOAWAY)"
 IDLED = "it reached the idle timeout"
 
 
@@ -64,7 +65,7 @@ class DialPhase(enum.Enum):
     OPEN = enum.auto()
     """Calls may use the connection, which has not been seen to end."""
     ENDING = enum.auto()
-    """The connection has ended; how is not known yet (CB-8)."""
+    """The connection has ended; how is not known yet (CB-7)."""
     ENDED = enum.auto()
     """It is known how the connection has ended."""
     DRAINING = enum.auto()
@@ -87,6 +88,7 @@ class DialState(NamedTuple):
         until: when the observation ends.
         ended: when the connection was seen to have ended; infinity before that.
         loss: how it has ended, as seen at that moment.
+        served: whether the server has answered a call, as far as has been reported.
         shown: the state that the core showed when it was last looked at, from READY on.
         redials: when the core dials again without a change of state, if it is in TRANSIENT_FAILURE.
     """
@@ -100,6 +102,7 @@ class DialState(NamedTuple):
     until: float = math.inf
     ended: float = math.inf
     loss: Loss | None = None
+    served: bool = False
     shown: int = READY
     redials: float = math.inf
 
@@ -113,6 +116,7 @@ class Looked(NamedTuple):
         running: how many calls are running.
         unused: for how many seconds no call has used the channel; infinity if none has.
         served: whether the server has answered a call.
+        refused: whether a GOAWAY has ended a call.
         left: whether the core is known to have left the state of the latest `NotifyOn`, even if it shows it again.
     """
 
@@ -120,6 +124,7 @@ class Looked(NamedTuple):
     running: int = 0
     unused: float = math.inf
     served: bool = False
+    refused: bool = False
     left: bool = False
 
 
@@ -177,10 +182,14 @@ class Failed(NamedTuple):
 
 @record
 class Lost(NamedTuple):
-    """The connection has ended after `lived` seconds."""
+    """The connection has ended."""
 
     loss: Loss
-    lived: float
+
+
+@record
+class Answered(NamedTuple):
+    """The server has answered a call for the first time, on a connection that may have been reported as lost (CB-7)."""
 
 
 @record
@@ -193,7 +202,7 @@ class Close(NamedTuple):
     """Close the channel."""
 
 
-Effect = LookAt | NotifyOn | Explain | Made | Failed | Lost | Redialled | Close
+Effect = LookAt | NotifyOn | Explain | Made | Failed | Lost | Answered | Redialled | Close
 Step = tuple[DialState, list[Effect]]
 
 
@@ -217,7 +226,7 @@ class DialMachine(NamedTuple):
         Args:
             now: the time.
             limit: how many seconds the dial may take.
-            last_life: how many seconds the connector's last connection lasted.
+            last_life: how many seconds the connector's last connection lasted, if it answered nothing (CB-15).
             after_failure: whether the connector's last dial failed. Then a connection that comes and goes before the
                 first look is noticed late, to save a notification for each dial in backoff.
         """
@@ -283,23 +292,30 @@ class DialMachine(NamedTuple):
     def _look_at_open(self, state: DialState, given: Looked, now: float) -> Step:
         """Notice the end: any change away from READY is one, even if a call has made the core READY again by now."""
         if given.shown == READY and not given.left:
-            return state, []
+            return _note_answer(state, given)
         graceful = min(given.unused, now - state.since) >= limits.IDLE_SHARE * self.idle_timeout
         loss = Loss(IDLED, graceful=True) if graceful else Loss(_BROKEN)  # CB-14: the core closes it then
         return self._look_at_ending(state._replace(phase=DialPhase.ENDING, ended=now, loss=loss), given, now)
 
     def _look_at_ending(self, state: DialState, given: Looked, now: float) -> Step:
-        """Report how the connection ended. On probation, check first whether calls survive it (CB-8)."""
+        """Report how the connection ended. Without an answer, check first whether calls survive it (CB-7, CB-8)."""
         assert state.loss is not None, "the end was seen"
         loss = state.loss._replace(served=given.served)
         state, effects = self._look_for_redial(state, given, now)
-        if state.ended - state.since < self.stable_after and not given.served:
+        probation = state.ended - state.since < self.stable_after
+        if not given.served and (given.running or probation):
             if now - state.ended < limits.CALLS_BREAK_WITHIN:
                 return state, [*effects, LookAt(state.ended + limits.CALLS_BREAK_WITHIN)]
             # If the core has left IDLE, running calls prove nothing: they may wait for the connection that it dials.
             loss = loss._replace(graceful=loss.graceful or (given.running > 0 and given.shown == IDLE))
-        lost = Lost(loss, state.ended - state.since)
-        return state._replace(phase=DialPhase.ENDED, loss=loss), [lost, *effects]
+        if loss.reason == _BROKEN and (loss.graceful or given.refused):
+            loss = loss._replace(reason=_GRACEFUL)
+        return state._replace(phase=DialPhase.ENDED, loss=loss, served=given.served), [Lost(loss), *effects]
+
+    def _look_at_ended(self, state: DialState, given: Looked, now: float) -> Step:
+        state, answered = _note_answer(state, given)
+        state, effects = self._look_for_redial(state, given, now)
+        return state, [*answered, *effects]
 
     def _look_for_redial(self, state: DialState, given: Looked, now: float) -> Step:
         """Report a dial that the core has made by itself since the last look (CB-16)."""
@@ -323,11 +339,11 @@ class DialMachine(NamedTuple):
 
     def _look_at_draining(self, state: DialState, given: Looked, now: float) -> Step:
         """Close the channel once its last call has ended, as a graceful GOAWAY allows (CH-6)."""
-        state, effects = self._look_for_redial(state, given, now)
+        state, effects = self._look_at_ended(state, given, now)
         if given.running:
             return state, effects
-        redialled: list[Effect] = [effect for effect in effects if isinstance(effect, Redialled)]
-        return state._replace(phase=DialPhase.CLOSED), [*redialled, Close()]
+        told: list[Effect] = [effect for effect in effects if isinstance(effect, Answered | Redialled)]
+        return state._replace(phase=DialPhase.CLOSED), [*told, Close()]
 
     def _abandon(self, state: DialState, _given: Abandon, _now: float) -> Step:
         return state._replace(phase=DialPhase.CLOSED), [Close()]
@@ -356,6 +372,13 @@ def link_of(shown: int, ended_for: float) -> Link:
     if shown == TRANSIENT_FAILURE:
         return Link.UNREACHABLE
     return Link.BROKEN if shown != READY and ended_for < limits.CALLS_ARE_REFUSED_WITHIN else Link.OPEN
+
+
+def _note_answer(state: DialState, given: Looked) -> Step:
+    """Report the first answer."""
+    if state.served or not given.served:
+        return state, []
+    return state._replace(served=True), [Answered()]
 
 
 def _has_dialled(before: int, after: int) -> bool:
@@ -391,7 +414,7 @@ _TABLE: Mapping[tuple[DialPhase, type[Input]], _Handler] = {
     (DialPhase.ENDING, Looked): DialMachine._look_at_ending,
     (DialPhase.ENDING, Retire): DialMachine._retire,
     (DialPhase.ENDING, Abandon): DialMachine._abandon,
-    (DialPhase.ENDED, Looked): DialMachine._look_for_redial,
+    (DialPhase.ENDED, Looked): DialMachine._look_at_ended,
     (DialPhase.ENDED, Retire): DialMachine._retire,
     (DialPhase.ENDED, Abandon): DialMachine._abandon,
     (DialPhase.DRAINING, Looked): DialMachine._look_at_draining,

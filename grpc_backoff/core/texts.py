@@ -124,6 +124,15 @@ was assigned to it."""
 _OVERSIZED = r"(Received|Sent) message larger than max"
 """Matches the text for a message that exceeds a limit, from the core of the client or of the server."""
 
+_NO_ANSWERS = (
+    r"(Stream removed \()?(RST_STREAM \()?Received RST_STREAM with error code"
+    r"|Received http2 header with status: |Data frame with END_STREAM flag received"
+    r"|Sent message larger than max|Internal error from Core|Exception (iterating requests|serializing request)!"
+)
+"""Matches the beginning of texts with which grpcio or its core ends a call that the server has not answered, although
+the status code is one that servers send. A server that sends such a text itself has no answer counted, which costs no
+more than a wait."""
+
 
 class Link(enum.Enum):
     """The state of a failed call's connection at the moment the call ended."""
@@ -164,6 +173,11 @@ def was_refused(report: Report) -> bool:
     return _is_the_cores(report, Link.BROKEN, Link.UNREACHABLE) and re.match(_REFUSED, report.details) is not None
 
 
+def says_goaway(code: str, details: str) -> bool:
+    """Return whether a call that failed says that a GOAWAY ended it. A server may say so, so it may decide no retry."""
+    return code == _UNAVAILABLE and re.match(_REFUSED, details) is not None
+
+
 def says_refused(report: Report) -> bool:
     """Return whether a call that failed says that its stream was reset with REFUSED_STREAM (RT-13).
 
@@ -202,3 +216,11 @@ def shows_life(code: str) -> bool:
 def is_answer(code: str) -> bool:
     """Return whether a call's status shows that the server answered it: the core may produce the other codes itself."""
     return code not in _NO_ANSWER
+
+
+def pays(code: str, details: str) -> bool:
+    """Return whether a call that ended with this status was answered by its server (CB-7).
+
+    UNAVAILABLE is no answer, whoever sends it, nor is what the core makes of a stream that was reset.
+    """
+    return code == "OK" or (is_answer(code) and re.match(_NO_ANSWERS, details) is None)

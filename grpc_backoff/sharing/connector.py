@@ -46,7 +46,7 @@ class BaseConnector(Generic[ConnectionT]):
         credentials: those for the next attempt.
         spreads: whether the core makes several connections by itself (PO-5).
         question: the request with which the core is asked why a dial failed.
-        last_life: how many seconds the last connection lasted.
+        last_life: how many seconds the last connection lasted, if it answered nothing (CB-15); otherwise infinity.
         open: the connections that calls may use.
     """
 

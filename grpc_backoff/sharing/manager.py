@@ -6,7 +6,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from grpc_backoff import stepping
 from grpc_backoff.connection import machine as m
@@ -67,6 +67,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     """
 
     replaced = False
+    _connector: Any
 
     def __init__(
         self,
@@ -204,6 +205,8 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
             case m.FailCalls():
                 self._receiver.fail()
             case m.StartAttempt():
+                if hasattr(self._connector, "last_life"):  # a user's connector has not
+                    self._connector.last_life = effect.last_life
                 self._start(effect.limit)
             case stepping.AbandonAttempt():
                 self._abandon()
@@ -268,6 +271,14 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     def rest(self, connection: ConnectionT) -> None:
         """Close a connection that has reached the idle timeout (CB-14)."""
         self._lost(connection, Loss(IDLED, graceful=True))
+
+    def _hear_answers(self, connection: ConnectionT) -> None:
+        """Let the connection tell when its server has first answered a call, which pays for the next attempt (CB-7)."""
+        if hasattr(connection, "answered"):  # a user's connection has not
+            connection.answered = self._answered
+
+    def _answered(self) -> None:
+        self.feed(m.Answered())
 
     def redialled(self) -> None:
         """Handle a redial by the core (CB-16)."""

@@ -242,7 +242,7 @@ class BlockingCall(_SteppedCall):
         self._error = error
         self._end_span(error.code().name)
         given = m.Begun() if self._machine.handed_over else self._failure(error)
-        connection.failed(error.code(), token)
+        connection.failed(error.code(), error.details() or "", token)
         if self._attempts is not None:
             self._attempts.failed()
         while not self._mailbox.empty():  # inputs received in the meantime, such as a commit
@@ -364,7 +364,7 @@ class FutureCall(_SteppedCall):
         if not self._machine.handed_over:  # otherwise, nothing is left to decide
             succeeded = code is grpc.StatusCode.OK
             given = m.OkStatus(self._calls.observed) if succeeded else self._failure(attempt)
-        leave(entry[0], entry[1], code)
+        leave(entry[0], entry[1], code, status.details)
         with self._lock:
             if attempt is not self.attempt:
                 return
@@ -509,12 +509,12 @@ class FutureCall(_SteppedCall):
             self.state.condition.wait(longest)
 
 
-def leave(connection: CoreConnection, token: object, code: grpc.StatusCode) -> None:
-    """Remove a call that has ended with this code from its connection."""
+def leave(connection: CoreConnection, token: object, code: grpc.StatusCode, details: str | None) -> None:
+    """Remove a call that has ended with this status from its connection."""
     if code is grpc.StatusCode.OK:
         connection.served = True
     else:
-        connection.failed(code, token)
+        connection.failed(code, details or "", token)
     connection.ended(token)
 
 

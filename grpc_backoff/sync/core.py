@@ -35,6 +35,8 @@ from grpc_backoff.core.texts import (
     WATCH_METHOD,
     Link,
     is_answer,
+    pays,
+    says_goaway,
 )
 from grpc_backoff.sharing.connector import BaseConnector
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
@@ -86,7 +88,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         calls: a token for each call in progress on this connection.
         used: when a call last ended on it, in seconds on the conductor's clock.
         retired: whether new calls must use another connection.
-        served: whether the server has answered a call, with any status (CB-8).
+        served: whether the server has answered a call (CB-7).
+        answered: called on the conductor when that is first noticed.
         streamed: whether the connection has carried a call that grpcio serves on a separate thread.
     """
 
@@ -98,7 +101,9 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         self.calls: set[object] | CallTimes = CallTimes(self.now) if owner.times_calls else set()
         self.timed_out: Callable[[float, float], None] = _ignore
         """Called on the conductor when a call has reached its deadline: when it began, and when one was answered."""
+        self.answered: Callable[[], None] = _ignore
         self._condemned = ""
+        self._refused = False
         self.used = -math.inf
         self.retired = False
         self.served = False
@@ -158,15 +163,23 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         """Remove a finished call; harmless if the call has been removed already. Thread-safe."""
         self.calls.discard(token)
         self.used = self.now()
-        if self.retired and not self.calls:
+        if self.retired and (not self.calls or (self.served and not self._state.served)):
             self._owner.conductor.post(self.look)
 
-    def failed(self, code: grpc.StatusCode | None, token: object = None) -> None:
+    def delivered(self) -> None:
+        """Record a message of a response stream. Thread-safe."""
+        self.served = True
+        if self.retired and not self._state.served:
+            self._owner.conductor.post(self.look)
+
+    def failed(self, code: grpc.StatusCode, details: str, token: object = None) -> None:
         """Record a call's failure; if the connection broke at the same time, look at it at once. Thread-safe."""
         calls = self.calls
-        if code is not None and is_answer(code.name):
+        if pays(code.name, details):
             self.served = True
+        if is_answer(code.name):
             return
+        self._refused = self._refused or says_goaway(code.name, details)
         if type(calls) is CallTimes:
             began = calls.pop(token, None)
             if began is not None and code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -255,7 +268,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
     def look(self) -> None:
         """Step the machine with what the core shows. Called on the conductor."""
         now = self.now()
-        self.feed(m.Looked(self.shown(), self.running, now - self.last_used(), self.served))
+        self.feed(m.Looked(self.shown(), self.running, now - self.last_used(), self.served, self._refused))
 
     def _step(self, given: m.Input) -> Sequence[m.Effect]:
         self._state, effects = self._owner.machine.step(self._state, given, self.now())
@@ -278,9 +291,11 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
                 self._tell(self)
             case m.Failed(failure):
                 self._tell(failure)
-            case m.Lost(loss, lived):
-                self._owner.last_life, self._loss = lived, loss
+            case m.Lost(loss):
+                self._loss = loss
                 self._owner.lost()
+            case m.Answered():
+                self.answered()
             case m.Redialled():
                 self._owner.redialled()
             case m.Close():
@@ -297,6 +312,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
 
     def _close(self) -> None:
         self._cancel_timer()
+        self.answered = _ignore
         self._owner.conductor.unwatch(self)
         self._owner.open.discard(self)
         self._owner.closed()

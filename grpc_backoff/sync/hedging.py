@@ -50,7 +50,7 @@ class _HedgedCall(FutureCall):
 
         def ended() -> None:
             status = status_of(attempt)
-            leave(entry[0], entry[1], status.code)
+            leave(entry[0], entry[1], status.code, status.details)
             with self._lock:
                 if not self._settled:
                     ends(status)

@@ -163,6 +163,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
 
     def _live(self, connection: ConnectionT) -> None:
         self.connection = connection
+        self._hear_answers(connection)
         if not connection.alive():  # it has already ended, so do not report success
             self._inputs.append(m.SettingsReceived())
             self._lost(connection, connection.loss() or Loss("it ended as soon as it was established"))

@@ -15,7 +15,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Container
+from functools import partial
 from typing import Any, Protocol
+from weakref import ref
 
 import grpc
 
@@ -66,6 +68,8 @@ class MultiCallable(Method):
         # Keep both in one tuple, because a reader in another thread must never see a connection with another one's
         # multicallable.
         self._bound: tuple[CoreConnection, Any] | None = None
+        self._notes = False
+        """Whether grpc's multicallable notes the messages of response streams."""
         self._several: dict[CoreConnection, Any] = {}
         """grpc's multicallables on the connections among which each call picks (PO-6, PO-8); replaced, not changed."""
 
@@ -103,7 +107,14 @@ class MultiCallable(Method):
         return method
 
     def _on(self, connection: CoreConnection) -> Any:
-        return getattr(connection.channel, self.arity)(self._method, *self._signature)
+        self._notes = not connection.served
+        signature = self._noting(partial(_note, ref(self), connection)) if self._notes else self._signature
+        return getattr(connection.channel, self.arity)(self._method, *signature)
+
+    def note_no_more(self) -> None:
+        """Make grpc's multicallables anew, because a message has been noted. Thread-safe."""
+        if self._notes:
+            self._notes, self._bound, self._several = False, None, {}
 
     def _follow(self, entry: Entry, style: str, request: Any, arguments: Arguments) -> Any:
         """Make a call that runs in the background, on the connection that it has entered."""
@@ -229,10 +240,18 @@ def _follow(call: Any, connection: CoreConnection, token: object) -> None:
     state = call._state  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
 
     def ended() -> None:
-        leave(connection, token, state.code)
+        leave(connection, token, state.code, state.details)
 
     if not call.add_callback(ended):
         ended()
+
+
+def _note(held: ref[MultiCallable], connection: CoreConnection) -> None:
+    """Record a message of a response stream; later calls of the method need not do so."""
+    connection.delivered()
+    method = held()
+    if method is not None:
+        method.note_no_more()
 
 
 def _bounded(timeout: float | None) -> float | None:
@@ -274,7 +293,7 @@ class _OneResponse(MultiCallable):
                 connection.served = True
                 return response
         except grpc.RpcError as error:
-            connection.failed(error.code(), token)
+            connection.failed(error.code(), error.details() or "", token)
             raise
         except ValueError:  # the channel was closed
             if entered:
@@ -309,7 +328,7 @@ class _OneResponse(MultiCallable):
         try:
             answer = getattr(method, style)(request, *arguments._replace(wait_for_ready=connection.fail_fast))
         except grpc.RpcError as error:
-            connection.failed(error.code(), token)
+            connection.failed(error.code(), error.details() or "", token)
             raise
         else:
             connection.served = True

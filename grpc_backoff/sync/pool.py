@@ -5,6 +5,7 @@ Everything runs on the conductor (`conductor.py`), except methods that are marke
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Container
 from functools import partial
@@ -132,7 +133,14 @@ class Proving:
     """The connector of a slot whose server's health is watched."""
 
     def __init__(self, connector: CoreConnector, seat: Seat) -> None:
-        self.connect = partial(ProvingAttempt, connector, seat)
+        self.last_life = math.inf
+        self._connector = connector
+        self._seat = seat
+
+    def connect(self, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> ProvingAttempt:
+        """Start one attempt; see `CoreConnector.connect`."""
+        self._connector.last_life = self.last_life
+        return ProvingAttempt(self._connector, self._seat, limit, tell)
 
 
 class ConnectionPool(SteppedPool[Manager]):

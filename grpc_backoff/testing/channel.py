@@ -123,7 +123,7 @@ class _ServedConnection:
         self, scripted: ScriptedConnection, script: ScriptedConnector, line: _Line, channel: grpc.aio.Channel
     ) -> None:
         self.scripted = scripted
-        self.core = CoreChannel(channel, asyncio.get_running_loop(), script.clock.now)
+        self.core = CoreChannel(channel, asyncio.get_running_loop(), script.clock.now, judge=self._judge)
         self.core.check = self._check
         self._now = script.clock.now
         self._line = line
@@ -138,9 +138,10 @@ class _ServedConnection:
     def last_used(self) -> float:
         return self._now() if self.core.running else self.scripted.last_used()
 
-    def on_end(self, _call: grpc.aio.Call) -> None:
+    def _judge(self, _call: grpc.aio.Call) -> bool:
         """Record the use; how the connection counts is for the script to decide."""
         self.scripted.used = self._now()
+        return False
 
     def loss(self) -> Loss | None:
         return self.scripted.loss()

@@ -29,6 +29,7 @@ INPUTS = {
     m.ConnectFailed: m.ConnectFailed(REFUSED),
     m.TimerFired: m.TimerFired(),
     m.ConnectionLost: m.ConnectionLost("closed"),
+    m.Answered: m.Answered(),
     m.CoreRedialled: m.CoreRedialled(),
     m.ResetRequested: m.ResetRequested(),
     m.NewsArrived: m.NewsArrived(),
@@ -46,6 +47,7 @@ class Driver:
         self.now = 100.0
         self.starts = []
         self.limits = []
+        self.lives = []
         self.abandoned = []
         self.shown = []
         self.timer = None
@@ -59,6 +61,7 @@ class Driver:
                 case m.StartAttempt():
                     self.starts.append(self.now)
                     self.limits.append(effect.limit)
+                    self.lives.append(effect.last_life)
                 case m.AbandonAttempt():
                     self.abandoned.append(self.now)
                 case m.ArmTimer():
@@ -95,6 +98,17 @@ class Driver:
 
     def want(self):
         return self.feed(m.ConnectionWanted())
+
+    def end(self, after=0.0):
+        """Lose a connection that has answered a call."""
+        return self.lose(after, served=True)
+
+    def drain(self, after=0.0):
+        """Lose a connection gracefully, before an answer."""
+        return self.lose(after, graceful=True)
+
+    def answer(self, after=0.0):
+        return self.feed(m.Answered(), self.now + after)
 
     def rest(self):
         return self.wake(busy=False)
@@ -259,8 +273,56 @@ STORIES = {
         "want" + 9 * " fail wake" + " connect:0.01 lose:0.01 want", wait=pytest.approx(1.0)
     ),
     "CB-7: calls that ran as a young connection ended cost no second wait": story(
-        "want connect", (0.3, m.ConnectionLost("closed", graceful=True, used=100.3)), "want", wait=pytest.approx(1.0)
+        "want connect", (0.3, m.ConnectionLost("closed", used=100.3)), "want", wait=pytest.approx(1.0)
     ),
+    "CB-7: an answer pays for the next attempt": story(
+        "want connect end:0.1 want" + 3 * " connect end:0.01 want",
+        starts=pytest.approx([100.0, 100.1, 100.11, 100.12, 100.13]),
+        lives=5 * [math.inf],
+        told=4 * [None],
+    ),
+    "CB-7: an eager channel is told so too": story("want connect end:0.1", policy=EAGER, told=[0.0]),
+    "CB-7: it pays for one attempt only": story(
+        "want connect end:0.1 want connect lose:0.1 want", starts=[100.0, 100.1], timer=pytest.approx(101.1)
+    ),
+    "CB-7: a graceful end allows one attempt on credit": story(
+        "want connect drain:0.1 want", starts=[100.0, 100.1], lives=2 * [math.inf]
+    ),
+    "CB-7: which an answer must earn before the next one": story(
+        "want connect drain:0.1 want connect drain:0.1 want",
+        starts=[100.0, 100.1],
+        timer=pytest.approx(101.1),
+        lived=pytest.approx([0.1, 0.1]),
+    ),
+    "CB-7: on the old connection": story(
+        "want connect drain:0.1 want connect drain:0.1 want answer:0.1",
+        starts=pytest.approx([100.0, 100.1, 100.3]),
+        lives=3 * [math.inf],
+    ),
+    "CB-7: or on the new one": story(
+        "want connect drain:0.1 want connect answer drain:0.1 want", starts=pytest.approx([100.0, 100.1, 100.2])
+    ),
+    "CB-7: also if that has ended": story(
+        "want connect drain:0.1 want connect end:0.1 want connect drain:0.1 want",
+        starts=pytest.approx([100.0, 100.1, 100.2, 100.3]),
+    ),
+    "CB-7: without an answer, credit is given once": story(
+        "want connect drain:0.1 want" + 3 * " connect drain:0.1 want wake",
+        starts=pytest.approx([100.0, 100.1, 101.1, 102.1, 103.1]),
+    ),
+    "CB-7, SH-5: an answer does not shorten the wait after a failure": story(
+        "want fail:0.1 answer:0.1 wake", starts=[100.0, 101.0]
+    ),
+    "CB-7: an answer that comes late ends the wait": story(
+        "want connect lose:0.1 want answer:0.1", gap=pytest.approx(0.2)
+    ),
+    "CB-7, CB-16: also the wait for a redial": story(
+        "want connect lose:0.1 want redial answer:0.1", gap=pytest.approx(0.2)
+    ),
+    "CB-15: what follows a short-lived connection is told how short": story(
+        "want connect lose:0.01 want wake connect lose:5 want", lives=pytest.approx([math.inf, 0.01, 5.0])
+    ),
+    "CB-15: unless it answered after its end": story("want connect lose:0.01 answer want", lives=[math.inf, math.inf]),
     "CB-8: a young connection is a failure": story("want connect lose:0.25", policy=STABLE, told=[0.75]),
     "CB-8: its backoff may have passed": story("want connect lose:3", policy=STABLE, told=[0.0], starts=[100.0, 103.0]),
     "CB-8: an old one is none": story("want connect lose:9", policy=STABLE, told=[None]),

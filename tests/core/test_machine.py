@@ -18,6 +18,7 @@ from grpc_backoff.errors import IllegalTransition
 
 START, LIMIT = 100.0, 5.0
 BROKEN = Loss("the peer closed it, or the network failed")
+DRAINED = Loss("the server ended the connection gracefully (GOAWAY)", graceful=True)
 IDLED = Loss("it reached the idle timeout", graceful=True)
 
 
@@ -248,14 +249,13 @@ def test_why_it_ended(unused, lived, loss):
     dial = reach(DialPhase.OPEN, stable_after=0.0, idle_timeout=10.0)
     lost, *_ = dial.look(IDLE, START + 0.001 + lived - dial.now, unused=unused)
     assert lost.loss == loss
-    assert lost.lived == pytest.approx(lived)
 
 
 @pytest.mark.parametrize(
     ("served", "running", "shown", "loss"),
     [
         (True, 1, IDLE, BROKEN._replace(served=True)),
-        (False, 1, IDLE, BROKEN._replace(graceful=True)),
+        (False, 1, IDLE, DRAINED),
         (False, 0, IDLE, BROKEN),
         (False, 1, CONNECTING, BROKEN),
         (False, 1, TRANSIENT_FAILURE, BROKEN),
@@ -289,6 +289,46 @@ def test_probation_ends():
     """CB-8: a connection that has outlived `stable_after` is not on probation."""
     dial = reach(DialPhase.OPEN)
     assert kinds(dial.look(IDLE, 60.0)) == [m.Lost, m.NotifyOn]
+
+
+@pytest.mark.parametrize(
+    ("seen", "loss"),
+    [
+        ({"running": 1}, DRAINED),
+        ({}, BROKEN),
+        ({"refused": True}, BROKEN._replace(reason=DRAINED.reason)),
+        ({"running": 1, "served": True}, BROKEN._replace(served=True)),
+    ],
+)
+def test_calls_without_an_answer(seen, loss):
+    """CB-7: while calls run on a connection that has answered none, its end is known only when they break or survive.
+
+    A call that a GOAWAY refused tells of the GOAWAY, but not that others continue.
+    """
+    dial = reach(DialPhase.OPEN, stable_after=0.0)
+    assert dial.look(IDLE, 60.0, running=2) == [m.NotifyOn(IDLE), m.LookAt(dial.now + limits.CALLS_BREAK_WITHIN)]
+    assert dial.look(IDLE, limits.CALLS_BREAK_WITHIN, **seen) == [m.Lost(loss)]
+
+
+@pytest.mark.parametrize("phase", [DialPhase.OPEN, DialPhase.ENDED, DialPhase.DRAINING])
+def test_an_answer(phase):
+    """CB-7: the first answer is reported, also one that comes after the end of the connection."""
+    dial = reach(DialPhase.OPEN, stable_after=0.0)
+    if phase is not DialPhase.OPEN:
+        dial.look(IDLE, 0.01, running=1)
+        dial.look(IDLE, 0.1, running=1)
+    if phase is DialPhase.DRAINING:
+        dial.feed(m.Retire())
+    shown = READY if phase is DialPhase.OPEN else IDLE
+    assert dial.look(shown, 0.1, running=1) == []
+    assert dial.look(shown, 0.1, running=1, served=True) == [m.Answered()]
+    assert dial.look(shown, 0.1, running=1, served=True) == []
+
+
+def test_the_last_call_answers():
+    """CB-7, CH-6: the answer that ends the last call of a retired connection is reported before that is closed."""
+    dial = reach(DialPhase.DRAINING, stable_after=0.0)
+    assert dial.look(IDLE, 0.1, served=True) == [m.Answered(), m.Close()]
 
 
 @pytest.mark.parametrize("running", [0, 2])

@@ -91,7 +91,7 @@ def test_the_end_of_a_connection(conductor):
         connection.calls.add(token)
         peer.break_all()
         until(lambda: not connection.alive())
-        connection.failed(grpc.StatusCode.UNAVAILABLE)
+        connection.failed(grpc.StatusCode.UNAVAILABLE, "Socket closed")
         assert told.wait(20)
         assert run(conductor, connection.loss) is not None
         run(conductor, connection.retire)
