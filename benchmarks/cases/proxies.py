@@ -41,7 +41,7 @@ __all__ = ["BENCHMARK"]
 RATE = Measure("calls answered per second", "")
 LOST = Measure("calls lost", "")
 MADE = Measure("connections for these calls", "")
-FLOOD = Measure("connections to a proxy whose server is dead", "")
+FLOOD = Measure("connections to a proxy that serves nobody", "")
 PAIRS = ((PLAIN, OURS), (THREADED_PLAIN, THREADED))
 IN_THREADS = (THREADED_PLAIN, THREADED)
 FLOODING = Load(16, 5.0, 10.0, ends_calls=True)
@@ -70,13 +70,13 @@ CASES = (
         name="nginx as it is (1000 requests for each connection), 64 callers, deadline 0.7 s",
         proxy="nginx",
         settings={},
-        load=Load(64, 0.7, 5.0),
+        load=Load(64, 0.7, 3.0),
     ),
     Case(
         name="nginx, keepalive_requests 100, one caller, deadline 0.5 s",
         proxy="nginx",
         settings={"server": "keepalive_requests 100;"},
-        load=Load(1, 0.5, 5.0),
+        load=Load(1, 0.5, 3.0),
     ),
     Case(
         name="nginx, keepalive_requests 20, 8 callers, 1,200 calls",
@@ -89,26 +89,26 @@ CASES = (
         proxy="envoy",
         settings=DRAINING,
         drains=True,
-        load=Load(1, 0.5, 5.0),
+        load=Load(1, 0.5, 3.0),
     ),
     Case(
         name="Envoy while it drains, 4 callers, deadline 0.5 s",
         proxy="envoy",
         settings=DRAINING,
         drains=True,
-        load=Load(4, 0.5, 5.0),
+        load=Load(4, 0.5, 3.0),
     ),
     Case(
         name="Envoy, max_requests_per_connection: 20, 4 callers, deadline 0.5 s",
         proxy="envoy",
         settings=_envoy(20),
-        load=Load(4, 0.5, 5.0),
+        load=Load(4, 0.5, 3.0),
     ),
     Case(
         name="nginx, keepalive_timeout 0 (a connection for each call), one caller, deadline 1 s",
         proxy="nginx",
         settings={"server": "keepalive_timeout 0;"},
-        load=Load(1, 1.0, 5.0),
+        load=Load(1, 1.0, 3.0),
     ),
 )
 

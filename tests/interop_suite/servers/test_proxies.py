@@ -63,9 +63,13 @@ CUTTING = {
     "envoy": {"manager": {"stream_idle_timeout": f"{QUIET}s"}},
     "nginx": {"location": f"grpc_read_timeout {QUIET:g}s;"},
     "haproxy": {"backend": f"timeout server {QUIET:g}s"},
-    "nghttpx": {"lines": f"backend-read-timeout={QUIET:g}s"},
-    "apache2": {"lines": f"ProxyTimeout {QUIET:g}"},
+    "nghttpx": {"lines": f"stream-read-timeout={QUIET:g}s"},
 }
+
+
+def with_tasks(kind):
+    """Return the asyncio API."""
+    return AsyncioApi(kind, asyncio.new_event_loop)
 
 
 def against(cases):
@@ -152,7 +156,7 @@ def test_idle_closed(case, upstream, both):
 
 
 @against(CUTTING)
-@pytest.mark.parametrize("make", [lambda kind: AsyncioApi(kind, asyncio.new_event_loop), ThreadedApi])
+@pytest.mark.parametrize("make", [with_tasks, ThreadedApi], ids=["asyncio", "threads"])
 def test_stream_cut(case, upstream, make):
     """CH-1: a stream that is silent for too long is cut by the proxy as with plain grpcio; no other call is lost."""
     if PROXIES[case].missing and not peers_required():
