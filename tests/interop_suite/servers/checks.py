@@ -170,9 +170,10 @@ def check_none_failed(seen):
 
 
 def check_none_lost(seen):
-    """CH-6: a server's graceful shutdown loses no call that plain grpcio does not lose as well: running calls are answered, and waiting calls sent afterwards.
+    """CH-6: a server's graceful shutdown loses no call, unless plain grpcio loses as many.
 
-    Calls that are neither sent nor wait-for-ready do fail meanwhile.
+    Running calls are answered, and waiting calls are sent afterwards. Calls that are neither sent nor wait-for-ready do
+    fail meanwhile.
     """
     lost = seen.lost
     assert len(lost) <= len(seen.lost_by_plain), f"{len(lost)} of {len(seen.calls)} calls were lost: {outcomes(lost)}"
