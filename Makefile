@@ -7,12 +7,14 @@ BIN = .venv/bin
 OLDEST = .venv-oldest/bin
 CLIENTS = .venv-clients/bin
 # Servers of other projects, which the targets `interop-short` and `interop-full` test.
-OTHERS = tests/interop_suite/servers/test_servers.py
+OTHERS = tests/interop_suite/servers/test_servers.py tests/interop_suite/servers/test_proxies.py
+# The build of Caddy takes four minutes of CPU, so only `interop-full` needs it; the other proxies are installed.
+CADDY = tests/proxies/caddy/caddy
 # Most tests wait for real time to pass, so they run with more workers than there are cores. A worker that has nothing left
 # to do takes over tests of another: with whole files, the slowest would run at the end, while the other workers wait.
 # They start hundreds of interpreters, which would compile the library again and again if Python kept no bytecode.
 export PYTHONDONTWRITEBYTECODE =
-PYTEST = -m pytest -p no:cacheprovider -n 5 --dist worksteal --ignore=$(OTHERS)
+PYTEST = -m pytest -p no:cacheprovider -n 5 --dist worksteal $(patsubst %,--ignore=%,$(OTHERS))
 SHORT = tests/aio tests/both_apis tests/interop -m "not slow"
 BESIDE = tests/aio tests/sync tests/both_apis tests/connection tests/calls tests/policy -m "not slow"
 
@@ -138,7 +140,7 @@ interop-short: .venv/made
 	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python $(SERVERS) -m "not slow"
 
 # gRPC's own programs mostly sleep for nine minutes, so they run at the same time as the rest.
-interop-full: .venv/made
+interop-full: .venv/made $(CADDY)
 	@export GRPC_BACKOFF_REQUIRE_PEERS=1; \
 	$(BIN)/python -m interop build || exit 1; \
 	$(BIN)/python -m interop official & official=$$!; \
@@ -146,6 +148,9 @@ interop-full: .venv/made
 	$(BIN)/python -m interop run --full --report docs/conformance; matrix=$$?; \
 	$(BIN)/python $(SERVERS); servers=$$?; \
 	wait $$official && [ $$matrix$$servers = 00 ]
+
+$(CADDY): tests/proxies/caddy/main.go tests/proxies/caddy/go.sum
+	cd tests/proxies/caddy && go build -buildvcs=false -o caddy .
 
 interop-verify: .venv/made
 	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop verify docs/conformance/results.json

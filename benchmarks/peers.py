@@ -90,7 +90,7 @@ async def failing_calls(pushback_ms: int) -> AsyncIterator[Served]:
 
 @contextlib.asynccontextmanager
 async def hanging_up() -> AsyncIterator[Served]:
-    """Run a server that sends SETTINGS and hangs up, like a proxy whose upstream is down."""
+    """Run a server that sends SETTINGS and hangs up."""
     async with _counting(settings_then_close(0)) as served:
         yield served
 

@@ -1,4 +1,4 @@
-"""Counts dials to a peer that sends SETTINGS and hangs up, like a proxy whose upstream is down (CB-7).
+"""Counts dials to a peer that sends SETTINGS and hangs up (CB-7); `proxies` has real peers that do much the same.
 
 The workers behave as many programs do: they make a call, and if it fails, they call again. All channels use the default
 settings, so ours may dial once per second. Each subject has its own peer in a separate process, so that counting does

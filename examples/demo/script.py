@@ -39,7 +39,7 @@ class Scene(enum.Enum):
 
     REFUSED = "the server is down: connections are refused"
     SILENT = "the server hangs: it accepts connections but sends nothing"
-    HANGING_UP = "a proxy whose server is down: it sends SETTINGS and hangs up"
+    HANGING_UP = "the server sends SETTINGS and hangs up"
     HEALTHY = "the server is up"
     KILLED = "the server is killed while it serves traffic"
     BACK = "the server is back"

@@ -95,8 +95,8 @@ def diagnose_loss(loss: Loss) -> Diagnosis:
             "See its message above. ENHANCE_YOUR_CALM means too many pings or connections: compare keepalive settings.",
         )
     return Diagnosis(
-        "The server sent SETTINGS and closed the connection at once, like a proxy whose upstream is down.",
-        "Check whether the server behind the proxy is up, and whether the proxy speaks HTTP/2 to it.",
+        "The server sent SETTINGS and closed the connection at once.",
+        "It, or a proxy in front of it, turns connections away: check its limits and its log.",
     )
 
 
@@ -213,8 +213,8 @@ _SILENT = (
     "Also check that this is a gRPC server's port."
 )
 _SAY_THE_NAME = "Dial it by its correct name, or set the name: --option grpc.ssl_target_name_override=NAME."
-_PROXY = "A proxy whose upstream is down does the same."
-_LOGS = "A proxy whose upstream is down does this, or a server at its connection limit: check their logs."
+_PROXY = "A TCP proxy whose upstream is down does the same."
+_LOGS = "A TCP proxy whose upstream is down does this, or a server at its connection limit: check their logs."
 _SHOW_ONE = "Provide one with --cert and --key; in code, ssl_channel_credentials takes both."
 _SHOW_ANOTHER = "Provide one that has not expired, from a CA that the server trusts."
 

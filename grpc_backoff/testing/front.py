@@ -134,7 +134,7 @@ async def settings_only(visit: Accepted) -> None:
 
 
 def settings_then_close(after: float = 0.0) -> Callable[[Accepted], Awaitable[None]]:
-    """Return a behaviour that sends SETTINGS and, like a proxy without an upstream, hangs up `after` seconds later."""
+    """Return a behaviour that sends SETTINGS and hangs up `after` seconds later."""
 
     async def behave(visit: Accepted) -> None:
         visit.send_settings()
@@ -163,7 +163,7 @@ async def _relay(visit: Visit, delay: float) -> None:
     try:
         reader, writer = await asyncio.open_connection(*visit.upstream)
     except OSError:
-        return  # like a proxy whose upstream is gone
+        return  # like a TCP proxy whose upstream is gone
 
     async def back() -> None:
         await asyncio.sleep(delay)

@@ -248,7 +248,7 @@ class Front:
         self._behave(fronts.accept_reset)
 
     def hang_up_after_settings(self, seconds: float = 0.0) -> None:
-        """Send SETTINGS and close connections, like a proxy whose server is down."""
+        """Send SETTINGS and close connections, much like HAProxy that rejects content."""
         self._behave(fronts.settings_then_close(seconds))
 
     def break_all(self) -> None:

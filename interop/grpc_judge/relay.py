@@ -46,7 +46,7 @@ class Relay:
         try:
             reader, writer = await asyncio.open_connection(*visit.upstream)
         except OSError:
-            return  # like a proxy whose server is gone
+            return  # like a TCP proxy whose server is gone
         forwarded = _Forwarded(visit, TlsSession(self.tls.context("h2")) if self.tls else None)
         self._open.add(forwarded)
         ways = [asyncio.ensure_future(way) for way in (forwarded.up(writer), forwarded.down(reader, self))]

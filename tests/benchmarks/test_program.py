@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import apart, page
-from benchmarks.benchmark import CONTROL, OURS, PLAIN, THREADED, Effort
+from benchmarks.benchmark import CONTROL, OURS, PLAIN, THREADED, THREADED_PLAIN, Effort
 from benchmarks.cases import (
     attempt,
     calls,
@@ -29,6 +29,7 @@ from benchmarks.cases import (
     hang_up,
     importing,
     lateness,
+    proxies,
     recovery,
     retry,
     sharing,
@@ -43,6 +44,12 @@ EXPECTED = {
     "waiting": (1, dict.fromkeys((waiting.CPU, waiting.TIME), (*waiting.SUBJECTS, *waiting.THREADED_SUBJECTS))),
     "fail-fast": (1, {fail_fast.TIME: fail_fast.SUBJECTS}),
     "hang-up": (1, {hang_up.CONNECTIONS: hang_up.SUBJECTS, hang_up.REDIALS: (OURS, THREADED)}),
+    "proxies": (
+        1,
+        dict.fromkeys(
+            (proxies.RATE, proxies.LOST, proxies.MADE, proxies.FLOOD), (OURS, PLAIN, THREADED, THREADED_PLAIN)
+        ),
+    ),
     "attempt": (1, {attempt.CPU: attempt.SUBJECTS}),
     "fleet": (1, dict.fromkeys(fleet.MEASURES, fleet.SUBJECTS)),
     "lateness": (

@@ -22,6 +22,7 @@ WHOLE = {
     "README.md": "tests/docs/test_readme.py",
     "docs/clients.md": "tests/clients/test_page.py",
     "docs/dispersal.md": "tests/test_dispersal.py",
+    "docs/howto/proxies.md": "tests/docs/test_proxies.py",
 }
 """Pages whose tests run all of their code: a new block is run too, or makes the tests fail."""
 ALONE = {
@@ -35,8 +36,8 @@ ALONE = {
     "docs/threads.md": ("tests/docs/test_code.py", 1),
 }
 """Pages whose tests select blocks, and the number of blocks on each: a new block needs a test and a new number here."""
-CONTENTS = {"text", "yaml", "promql"}
-"""Languages of output, and of blocks that tests/docs/test_monitoring.py and test_pages.py read."""
+CONTENTS = {"text", "yaml", "promql", "nginx", "haproxy"}
+"""Languages of output, and of blocks that tests/docs/test_monitoring.py, test_pages.py and test_proxies.py read."""
 OUTPUTS = ("no; gave up", "shop:443: ")
 """The first words of blocks without a language that are output or log lines, and not commands."""
 UNTRIED = {

@@ -417,7 +417,7 @@ async def test_a_grpc_server_that_wants_a_client_certificate():
     [
         (Loss("GOAWAY NO_ERROR", graceful=True), "shutting down"),
         (Loss("GOAWAY ENHANCE_YOUR_CALM"), "then GOAWAY with an error"),
-        (Loss("the server closed the connection"), "a proxy whose upstream is down"),
+        (Loss("the server closed the connection"), "closed the connection at once"),
     ],
 )
 def test_lost_at_once(loss, words):

@@ -185,7 +185,7 @@ class Trickle(_Serving):
 
 @dataclass(frozen=True, slots=True)
 class SettingsThenClose(Behaviour):
-    """Send SETTINGS and hang up, like a proxy whose upstream is down.
+    """Send SETTINGS and hang up, much like HAProxy with `tcp-request content reject`.
 
     Attributes:
         after: the seconds from SETTINGS to the close.

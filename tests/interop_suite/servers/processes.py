@@ -67,6 +67,7 @@ def proxied(name):
         command=(),
         programs=(proxy.program,),
         version=(proxy.program, proxy.version),
+        build=proxy.build,
         proxy=name,
         ages=name in AGED,
         drain=proxy.drain,
