@@ -84,7 +84,7 @@ class Proving:
         pool, number = self._seat.pool, self._seat.number
         began = 0.0 if pool is None else pool.now()
         self._connector.last_life = self.last_life
-        connection = await self._connector.connect(limit)
+        connection: CallConnection = await self._connector.connect(limit)
         if pool is None or not pool.must_prove(number):
             return connection
         told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
