@@ -30,17 +30,18 @@ _MOST_DERIVED = 256
 
 
 @lru_cache(_MOST_DERIVED)
-def _derived(target: str, options: Options) -> tuple[bool, str, bool, bytes]:
+def _derived(target: str, options: Options) -> tuple[bool, str, bool, bytes, bool]:
     """Return what a connector derives from its target and options.
 
-    It is the result of `resolver_configures`, the target for the core, the result of `spreads_calls`, and `question`.
-    These are cached, because a program may create a channel with the same target and options for each request.
+    It is the result of `resolver_configures`, the target for the core, the result of `spreads_calls`, `question`, and
+    whether connections ping. These are cached, because a program may create a channel with the same target and options
+    for each request.
     """
     named = first_values(options)
     configures = resolver_configures(target, named)
     dialled = target if configures else core_target(target)
     question = MORE_THAN_THE_RETRY_BUFFER if "grpc.service_config" in named else b""
-    return configures, dialled, spreads_calls(target, named), question
+    return configures, dialled, spreads_calls(target, named), question, keepalive_options(options, 1) != ()
 
 
 class Keepalive:
@@ -94,11 +95,10 @@ class BaseConnector(Generic[ConnectionT]):
             derived = _derived(target, self._options)
         except TypeError:  # the value of an option is not hashable
             derived = _derived.__wrapped__(target, self._options)
-        self._resolver_configures, self._core_target, self.spreads, self.question = derived
+        self._resolver_configures, self._core_target, self.spreads, self.question, self.pings = derived
         self.last_life = math.inf
         self.open: set[ConnectionT] = set()
         self.keepalive = Keepalive()
-        self.pings = keepalive_options(self._options, 1) != ()
 
     def _options_for(self, limit: float) -> Options:
         """Return the options of a channel that makes one attempt with a time limit of `limit` seconds."""
