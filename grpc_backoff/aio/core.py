@@ -3,8 +3,8 @@
 The core dials on a schedule of its own, so most of this module limits each channel to one attempt:
 
 * `grpc.use_local_subchannel_pool` keeps a channel from sharing a subchannel, and so a backoff, with others.
-* After a failure the core would dial again on its own schedule. The options set its next dial after the attempt's
-  limit; by then the connection's machine has long dropped the channel.
+* After a failure the core would dial again on its own schedule. The options set its next dial to two thirds of its own
+  limit or later; by then, the connection's machine has long dropped the channel, unless this process is late.
 * A dropped channel closes its sockets at once, except while it waits for SETTINGS: then only the core's own limit
   closes them. That limit is a little later than ours. So the socket is closed soon after the attempt is abandoned
   (CB-3), but never before that, because at its own limit the core would dial again immediately.

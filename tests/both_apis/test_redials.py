@@ -1,11 +1,8 @@
-"""Dials of grpcio's core that no attempt has ordered: the process is late, or its calls are refused. In real time."""
+"""Dials of grpcio's core that no attempt has ordered: the process is late. In real time."""
 
 from __future__ import annotations
 
-import asyncio
 import time
-
-import grpc
 
 from grpc_backoff import AttemptFailed, AttemptStarted, CoreRedial
 from grpc_backoff.testing.front import silent
@@ -15,8 +12,6 @@ from tests.both_apis.test_pool import post
 from tests.sync.service import front, until
 
 LIMIT, LATE = 0.5, 5.0
-GOAWAY = b"\0\0\x08\x07" + bytes(13)
-SETTINGS = b"\0\0\0\x04" + bytes(5)
 
 
 def test_a_process_that_is_late(ours):
@@ -39,26 +34,3 @@ def test_a_process_that_is_late(ours):
         assert log.of(AttemptStarted)[1].at - log.of(CoreRedial)[-1].at >= 0.19, "one INITIAL_BACKOFF"
         if ours.name == "asyncio":
             call.cancel()
-
-
-async def refuse(visit):
-    """Send SETTINGS and GOAWAY at once, and close a moment later."""
-    visit.writer.write(SETTINGS + GOAWAY)
-    await asyncio.sleep(0.05)
-
-
-def test_a_peer_that_refuses_every_call(ours):
-    """CB-16: the core would redial for refused calls without end; at its second redial, these calls end.
-
-    grpcio may hide that the connection has ended, until the calls' deadline.
-    """
-    log = Log()
-    with (
-        front(refuse) as peer,
-        ours.channel(peer.target, backoff_ms(60_000, 60_000), listeners=[log.hear]) as channel,
-    ):
-        calls = [channel.begin(timeout=3) for _ in range(4)]
-        codes = {call.outcome().code for call in calls}
-        assert codes <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
-        assert len(peer.visits) < 20
-        assert len(log.of(AttemptStarted)) == 1
