@@ -20,6 +20,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import numpy as np
@@ -90,7 +91,7 @@ def measure_deadlines(size: Size) -> dict[str, list[float]]:
     with ThreadPoolExecutor(CALLERS) as callers:
         for subject in turns(DEADLINE_SUBJECTS, size.calls):
             with _refused(subject) as channel:
-                call = channel.unary_unary("/benchmarks.Lateness/Call")
+                call: Any = channel.unary_unary("/benchmarks.Lateness/Call")
                 late[subject] += callers.map(_lateness, [call] * CALLERS)
     stop.set()
     return late

@@ -71,18 +71,18 @@ def test_one_thread():
 def test_a_thread_that_cannot_start(monkeypatch):
     """PO-10: if the process has too many threads, an attempt fails, and files are not watched; later ones succeed."""
 
-    def fail(_thread):
+    def fail(_work, _name):
         raise RuntimeError("can't start new thread")
 
     source, watch, files = Function(lambda: CREDENTIALS), FileWatch(), Files(tls_files("ca.pem"))
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", fail)
+        patch.setattr("grpc_backoff.threads.start", fail)
         assert outcome(source) == Failure(Stage.CREDENTIALS, "no thread could be started")
         with pytest.raises(RuntimeError, match="can't start new thread"):
             watch.add(files)
     assert outcome(source) is CREDENTIALS
     watch.add(files)
-    assert watch._thread.is_alive()
+    assert watch._thread is not None
     watch.remove(files)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import threading
 import time
 
 import pytest
@@ -93,7 +92,7 @@ def test_without_a_thread(monkeypatch):
     """LV-4: a watch that cannot start its thread raises, keeps nothing open, and can be tried again."""
     pool, desk = Pool(), news.NewsDesk()
 
-    def fail(thread):
+    def fail(_work, _name):
         raise RuntimeError("can't start new thread")
 
     def lowest_free():
@@ -103,7 +102,7 @@ def test_without_a_thread(monkeypatch):
 
     before = lowest_free()
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", fail)
+        patch.setattr("grpc_backoff.threads.start", fail)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             desk.join(pool, None, network=True)
     assert lowest_free() == before

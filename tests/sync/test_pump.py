@@ -9,6 +9,8 @@ import grpc
 import pytest
 
 import grpc_backoff
+from grpc_backoff.sync import channel as channel_module
+from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.grpcio import open_channels
 from grpc_backoff.sync.pump import Pump, Standby, needs_pump
 from tests.echo import EchoStub, Message
@@ -46,23 +48,26 @@ def test_standby():
 
 @pytest.mark.parametrize("ending", ["closed", "dropped"])
 @pytest.mark.filterwarnings("ignore:unclosed channel:ResourceWarning")
-def test_the_core_stays_running_while_a_channel_is_open(ending):
+def test_the_core_stays_running_while_a_channel_is_open(monkeypatch, ending):
     """TH-5: the standby is open from the first dial of a channel until it is closed or dropped."""
+    conductor = Conductor()
+    monkeypatch.setattr(channel_module, "CONDUCTOR", conductor)
+
+    def is_open():
+        return conductor._standby._channel is not None
+
     with place(up=False) as server:
         channel = grpc_backoff.insecure_channel(server.target, [("grpc.initial_reconnect_backoff_ms", 100)])
-        assert not standby_is_open()
+        assert not is_open()
         with pytest.raises(grpc.RpcError):
             EchoStub(channel).Unary(Message(text="a"), timeout=20)
-        assert standby_is_open()
+        assert is_open()
         server.start()
         EchoStub(channel).Unary(Message(text="a"), timeout=20, wait_for_ready=True)
-        assert standby_is_open()
+        assert is_open()
         if ending == "closed":
             channel.close()
         del channel
         gc.collect()
-        until(lambda: not standby_is_open())
-
-
-def standby_is_open():
-    return any(target == "127.0.0.1:0" for target, _ in open_channels())
+        until(lambda: not is_open())
+    conductor.stop()
