@@ -283,7 +283,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
             connection.answered = self._answered
 
     def _answered(self) -> None:
-        self.feed(m.Answered())
+        self.feed(m.AnswerReceived())
 
     def redialled(self) -> None:
         """Handle a redial by the core (CB-16)."""
