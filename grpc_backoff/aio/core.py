@@ -238,7 +238,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
                 self._loss = loss
                 self._look_for_complaint()  # a call may have ended before the core had left READY
                 self._lost.set_result(None)
-            case m.Answered():
+            case m.FirstAnswer():
                 if self.answered is not None:
                     self.answered()
             case m.Redialled():

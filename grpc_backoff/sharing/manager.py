@@ -288,7 +288,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
             connection.answered = self._answered
 
     def _answered(self) -> None:
-        self.feed(m.Answered())
+        self.feed(m.AnswerReceived())
 
     def redialled(self, *, late: bool = False) -> None:
         """Handle a redial by the core; `late` if it follows the attempt in flight, which was to end before (CB-16)."""

@@ -308,7 +308,7 @@ STAGINGS: Final = {
         ),
         Staging(
             scenario=Scenario.DEAD_UPSTREAM,
-            script=lambda terms: flaky.RollingRestart(after=_YOUNG * terms.initial, unavailable=True),
+            script=lambda _: flaky.RollingRestart(after=0.02, unavailable=True),
             seconds=_in_initials(15, 8, 20),
             floods=True,
         ),
