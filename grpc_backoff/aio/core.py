@@ -215,7 +215,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             case m.Lost(loss):
                 self._loss = loss
                 self._lost.set_result(None)
-            case m.Answered():
+            case m.FirstAnswer():
                 if self.answered is not None:
                     self.answered()
             case m.Redialled():

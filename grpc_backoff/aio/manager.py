@@ -162,7 +162,8 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         self._attempt = self._loop.create_task(self._run(limit, self._attempts), context=Context())
 
     def _is_decided(self) -> bool:
-        return self._connector.decided()
+        decided: bool = self._connector.decided()
+        return decided
 
     async def _run(self, limit: float, number: int) -> None:
         # The task is identified by a number, because a task that its own frame refers to would be a reference cycle

@@ -9,8 +9,6 @@ from grpc_backoff.calls.machine import Missed, NotConnected
 from grpc_backoff.channel import pending
 from grpc_backoff.channel.pending import READY, AnyCall
 
-_WAITS = NotConnected()
-
 
 class PendingCalls(pending.PendingCalls):
     """One channel's pending calls, in order of arrival."""
@@ -28,9 +26,9 @@ class PendingCalls(pending.PendingCalls):
         If the key is in backoff, its last failure also applies to calls that ask for a connection now (SH-3).
         """
         if not self.manager.want():
-            return _WAITS
+            return NotConnected(paid=self.manager.is_paid)
         self._note_resolved()
-        return NotConnected(failing=True, resolved=self._resolved)
+        return NotConnected(failing=True, resolved=self._resolved, paid=self.manager.is_paid)
 
     def discard(self, call: AnyCall) -> None:
         """Remove a call that has a connection or has ended."""
@@ -46,7 +44,7 @@ class PendingCalls(pending.PendingCalls):
             self._feed(call, READY)
             if call in self._waiting:  # the connection was lost before the call could use it
                 for other in waiting[turn + 1 :]:
-                    self._feed(other, Missed())
+                    self._feed(other, Missed(paid=self.manager.is_paid))
                 return
 
     async def emptied(self, within: float) -> None:

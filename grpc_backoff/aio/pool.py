@@ -73,7 +73,7 @@ class Proving:
 
     def __init__(self, connector: Connector[CallConnection], seat: Seat) -> None:
         self.last_life = math.inf
-        self._connector: Any = connector
+        self._connector = connector
         self._seat = seat
         self.decided = connector.decided
         self.close = connector.close
@@ -82,7 +82,8 @@ class Proving:
         """Make one attempt, which fails if the server of a replacement is not serving; see `Connector.connect`."""
         pool, number = self._seat.pool, self._seat.number
         began = 0.0 if pool is None else pool.now()
-        self._connector.last_life = self.last_life
+        if hasattr(self._connector, "last_life"):
+            self._connector.last_life = self.last_life
         connection = await self._connector.connect(limit)
         if pool is None or not pool.must_prove(number):
             return connection

@@ -106,6 +106,11 @@ class Share:
         """The channel's current state; IDLE until it has first asked for a connection (SH-7)."""
         return state_shown(self._pool.state, asked=self._asked, closed=self._closed)
 
+    @property
+    def is_paid(self) -> bool:
+        """Whether an answer has paid for the latest connection, or for the next (CB-7)."""
+        return self._pool.is_paid
+
     def status(self) -> ConnectionStatus:
         """Return the channel's status, without its slots (CH-11). May be called from any thread."""
         return status_shown(self._pool.status(), asked=self._asked, closed=self._closed)

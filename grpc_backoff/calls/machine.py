@@ -143,11 +143,12 @@ _AT_FIRST = CallState(_RUNNING, "", None, 0.0, None, 0.0)[CallState._fields.inde
 class NotConnected(NamedTuple):
     """There was no connection for the attempt that was about to begin.
 
-    `failing` is whether the last dial failed; `resolved` is as in `NoConnection`.
+    `failing` is whether the last dial failed; `resolved` is as in `NoConnection`, and `paid` as in `Missed`.
     """
 
     failing: bool = False
     resolved: bool = True
+    paid: bool = False
 
 
 @record
@@ -162,7 +163,12 @@ class ConnectionReady(NamedTuple):
 
 @record
 class Missed(NamedTuple):
-    """There was a connection, but it was lost before this attempt could use it."""
+    """There was a connection, but it was lost before this attempt could use it.
+
+    `paid` says whether the connection before it has answered calls, so that this is no peer that hangs up each time.
+    """
+
+    paid: bool = False
 
 
 @record
@@ -448,7 +454,7 @@ class CallMachine(NamedTuple):
         """Wait for a connection, or fail with the last dial's error (CH-3, SH-3)."""
         effects: list[Effect] = []
         if state.waited:
-            state, effects = self._missed(state, Missed(), now, _around)
+            state, effects = self._missed(state, Missed(paid=given.paid), now, _around)
         if not effects and given.failing and not self._outlasts_failures(resolved=given.resolved):
             effects = [FailSoon()]
         at: list[Effect] = [] if state.attempt_end is None else [_new(ArmTimer, (_not_nan(state.attempt_end, now),))]
@@ -460,10 +466,11 @@ class CallMachine(NamedTuple):
         seconds = None if state.attempt_end is None else state.attempt_end - now
         return _new(CallState, (_RUNNING, *state[1:])), [_CANCEL_TIMER, _new(Begin, (seconds, state.metadata))]
 
-    def _missed(self, state: CallState, _given: Missed, _now: float, _around: Surroundings) -> Step:
+    def _missed(self, state: CallState, given: Missed, _now: float, _around: Surroundings) -> Step:
         """Keep waiting; a fail-fast call does so only once, because the peer may hang up each time (CB-17)."""
-        gives_up = state.missed and not self.wait_for_ready
-        return state._replace(missed=True), [FailSoon()] if gives_up else []
+        if given.paid or self.wait_for_ready:
+            return state, []
+        return state._replace(missed=True), [FailSoon()] if state.missed else []
 
     def _no_connection(self, state: CallState, given: NoConnection, now: float, around: Surroundings) -> Step:
         if self._outlasts_failures(resolved=given.resolved):

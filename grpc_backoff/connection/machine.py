@@ -136,6 +136,11 @@ class MachineState(NamedTuple):
         return self.phase in _IN_FLIGHT
 
     @property
+    def is_paid(self) -> bool:
+        """Whether an answer, or credit, has paid for the latest connection, or for the next (CB-7)."""
+        return self.connections > 1 and self.last_life == math.inf
+
+    @property
     def dials_in_turn(self) -> bool:
         """Whether the key is in backoff and its one attempt in flight is this manager's (SH-3)."""
         return self.in_flight and self.key.failing and self.key.turn == self.member
@@ -209,7 +214,7 @@ class ConnectionLost(NamedTuple):
 
 
 @record
-class Answered(NamedTuple):
+class AnswerReceived(NamedTuple):
     """The server has answered a call, on the established connection or on an earlier one of this manager (CB-7)."""
 
 
@@ -246,7 +251,7 @@ Input = (
     | ConnectFailed
     | TimerFired
     | ConnectionLost
-    | Answered
+    | AnswerReceived
     | CoreRedialled
     | ResetRequested
     | NewsArrived
@@ -548,7 +553,7 @@ class Machine:
             return self._dial(state, now, rng)
         return state, []
 
-    def _answered(self, state: MachineState, _given: Answered, now: float, rng: Random) -> Step:
+    def _answered(self, state: MachineState, _given: AnswerReceived, now: float, rng: Random) -> Step:
         """Let the answer pay for the next attempt (CB-7), even if the connection that it came on has ended."""
         key = state.key.earned()
         if key is state.key and state.last_life == math.inf:
@@ -704,7 +709,7 @@ _Handler = Callable[[Machine, MachineState, Any, float, Random], Step]
 
 _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.IDLE, ConnectionWanted): Machine._wanted,
-    (Phase.IDLE, Answered): Machine._answered,
+    (Phase.IDLE, AnswerReceived): Machine._answered,
     (Phase.IDLE, CoreRedialled): Machine._redialled,
     (Phase.IDLE, ScheduleChanged): Machine._ignored,
     (Phase.IDLE, ResetRequested): Machine._reset,
@@ -712,7 +717,7 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.IDLE, CloseRequested): Machine._close,
     (Phase.HOLDING, ConnectionWanted): Machine._noted,
     (Phase.HOLDING, TimerFired): Machine._woken,
-    (Phase.HOLDING, Answered): Machine._answered,
+    (Phase.HOLDING, AnswerReceived): Machine._answered,
     (Phase.HOLDING, CoreRedialled): Machine._redialled,
     (Phase.HOLDING, ScheduleChanged): Machine._told_asleep,
     (Phase.HOLDING, ResetRequested): Machine._reset,
@@ -722,7 +727,7 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.CONNECTING, SettingsReceived): Machine._succeeded,
     (Phase.CONNECTING, ConnectFailed): Machine._failed,
     (Phase.CONNECTING, TimerFired): Machine._limit_reached,
-    (Phase.CONNECTING, Answered): Machine._answered,
+    (Phase.CONNECTING, AnswerReceived): Machine._answered,
     (Phase.CONNECTING, CoreRedialled): Machine._redialled,
     (Phase.CONNECTING, ScheduleChanged): Machine._told_in_flight,
     (Phase.CONNECTING, ResetRequested): Machine._reset,
@@ -730,7 +735,7 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.CONNECTING, CloseRequested): Machine._close,
     (Phase.READY, ConnectionWanted): Machine._noted,
     (Phase.READY, ConnectionLost): Machine._lost,
-    (Phase.READY, Answered): Machine._answered,
+    (Phase.READY, AnswerReceived): Machine._answered,
     (Phase.READY, CoreRedialled): Machine._redialled,
     (Phase.READY, ScheduleChanged): Machine._ignored,
     (Phase.READY, ResetRequested): Machine._reset,
@@ -738,7 +743,7 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.READY, CloseRequested): Machine._close,
     (Phase.BACKOFF, ConnectionWanted): Machine._noted,
     (Phase.BACKOFF, TimerFired): Machine._woken,
-    (Phase.BACKOFF, Answered): Machine._answered,
+    (Phase.BACKOFF, AnswerReceived): Machine._answered,
     (Phase.BACKOFF, CoreRedialled): Machine._redialled,
     (Phase.BACKOFF, ScheduleChanged): Machine._told_asleep,
     (Phase.BACKOFF, ResetRequested): Machine._reset,
@@ -748,13 +753,13 @@ _TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
     (Phase.RETRYING, SettingsReceived): Machine._succeeded,
     (Phase.RETRYING, ConnectFailed): Machine._failed,
     (Phase.RETRYING, TimerFired): Machine._limit_reached,
-    (Phase.RETRYING, Answered): Machine._answered,
+    (Phase.RETRYING, AnswerReceived): Machine._answered,
     (Phase.RETRYING, CoreRedialled): Machine._redialled,
     (Phase.RETRYING, ScheduleChanged): Machine._told_in_flight,
     (Phase.RETRYING, ResetRequested): Machine._reset,
     (Phase.RETRYING, NewsArrived): Machine._hear_in_flight,
     (Phase.RETRYING, CloseRequested): Machine._close,
-    (Phase.CLOSED, Answered): Machine._ignored,
+    (Phase.CLOSED, AnswerReceived): Machine._ignored,
     (Phase.CLOSED, CoreRedialled): Machine._ignored,
     (Phase.CLOSED, ScheduleChanged): Machine._ignored,
     (Phase.CLOSED, ResetRequested): Machine._ignored,

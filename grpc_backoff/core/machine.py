@@ -188,7 +188,7 @@ class Lost(NamedTuple):
 
 
 @record
-class Answered(NamedTuple):
+class FirstAnswer(NamedTuple):
     """The server has answered a call for the first time, on a connection that may have been reported as lost (CB-7)."""
 
 
@@ -202,7 +202,7 @@ class Close(NamedTuple):
     """Close the channel."""
 
 
-Effect = LookAt | NotifyOn | Explain | Made | Failed | Lost | Answered | Redialled | Close
+Effect = LookAt | NotifyOn | Explain | Made | Failed | Lost | FirstAnswer | Redialled | Close
 Step = tuple[DialState, list[Effect]]
 
 
@@ -342,7 +342,7 @@ class DialMachine(NamedTuple):
         state, effects = self._look_at_ended(state, given, now)
         if given.running:
             return state, effects
-        told: list[Effect] = [effect for effect in effects if isinstance(effect, Answered | Redialled)]
+        told: list[Effect] = [effect for effect in effects if isinstance(effect, FirstAnswer | Redialled)]
         return state._replace(phase=DialPhase.CLOSED), [*told, Close()]
 
     def _abandon(self, state: DialState, _given: Abandon, _now: float) -> Step:
@@ -378,7 +378,7 @@ def _note_answer(state: DialState, given: Looked) -> Step:
     """Report the first answer."""
     if state.served or not given.served:
         return state, []
-    return state._replace(served=True), [Answered()]
+    return state._replace(served=True), [FirstAnswer()]
 
 
 def _has_dialled(before: int, after: int) -> bool:

@@ -140,6 +140,11 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         return self._state.state is _TRANSIENT_FAILURE
 
     @property
+    def is_paid(self) -> bool:
+        """Whether an answer, or credit, has paid for the latest connection, or for the next (CB-7)."""
+        return self._state.is_paid
+
+    @property
     def started(self) -> float:
         """When the latest attempt started, in seconds on the channel's clock."""
         return self._state.started
@@ -278,7 +283,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
             connection.answered = self._answered
 
     def _answered(self) -> None:
-        self.feed(m.Answered())
+        self.feed(m.AnswerReceived())
 
     def redialled(self) -> None:
         """Handle a redial by the core (CB-16)."""

@@ -236,6 +236,11 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             held.manager.feed(m.ResetRequested())
 
     @property
+    def is_paid(self) -> bool:
+        """Whether an answer has paid for a slot's latest connection, or for the next. Any thread may read this."""
+        return any(held.manager.is_paid for held in tuple(self._held.values()))
+
+    @property
     def is_closed(self) -> bool:
         """Whether the pool is closed."""
         return self._state.phase is _CLOSED

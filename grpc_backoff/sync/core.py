@@ -294,7 +294,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
             case m.Lost(loss):
                 self._loss = loss
                 self._owner.lost()
-            case m.Answered():
+            case m.FirstAnswer():
                 self.answered()
             case m.Redialled():
                 self._owner.redialled()

@@ -35,7 +35,9 @@ class PendingCalls(pending.PendingCalls):
 
     def not_connected(self) -> NotConnected:
         """Return the machine's input for an attempt that finds no connection."""
-        return NotConnected(failing=self.manager.state is State.TRANSIENT_FAILURE, resolved=self._resolved)
+        manager = self.manager
+        failing = manager.state is State.TRANSIENT_FAILURE
+        return NotConnected(failing=failing, resolved=self._resolved, paid=manager.is_paid)
 
     def add(self, call: AnyCall) -> None:
         """Ask for a connection and keep the call until it is removed."""
@@ -77,7 +79,7 @@ class PendingCalls(pending.PendingCalls):
         """Start all pending calls, as long as the connection stays up."""
         self._resolved = True
         for call in tuple(self._waiting):
-            self._feed(call, READY if self.manager.state is State.READY else Missed())
+            self._feed(call, READY if self.manager.state is State.READY else Missed(paid=self.manager.is_paid))
 
     def abandon(self) -> None:
         """End the calls in the child of a fork."""

@@ -33,7 +33,7 @@ class Request:
         at: when its HEADERS arrived.
         stream: its stream id.
         path: its `:path`.
-        outcome: "ok", "reset", "refused" or "open".
+        outcome: "ok", "unavailable", "reset", "refused" or "open".
         call: the id that the client gave the call; empty if there is none.
     """
 

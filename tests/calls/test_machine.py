@@ -211,6 +211,12 @@ STORIES = {
         partial(waiting, None, timeout=5.0), 9.0, m.ConnectionReady(), effects=TOO_LATE
     ),
     "CH-3, CB-17: a fail-fast call may miss one connection": story(partial(waiting, None), m.Missed(), effects=[]),
+    "CB-17: and any number of those that answers pay for": story(
+        partial(waiting, None), m.Missed(), *3 * [m.Missed(paid=True)], effects=[], phase=WAITING
+    ),
+    "CB-17: but not another one": story(
+        partial(waiting, None), m.Missed(), m.Missed(paid=True), m.Missed(), effects=[m.FailSoon()], phase=WAITING
+    ),
     "CH-3: but not two": story(partial(waiting, None), m.Missed(), m.Missed(), effects=[m.FailSoon()], phase=WAITING),
     "CH-3: a wait-for-ready call may": story(
         partial(waiting, None, wait_for_ready=True), m.Missed(), m.Missed(), effects=[], phase=WAITING

@@ -17,6 +17,7 @@ class Manager:
     """Stands in for a manager whose attempts have failed; `state` and `failure` are up to the test."""
 
     takes_calls = True
+    is_paid = False
 
     def __init__(self, state=State.TRANSIENT_FAILURE, becomes=None, failure=None):
         self.state = state

@@ -29,7 +29,7 @@ INPUTS = {
     m.ConnectFailed: m.ConnectFailed(REFUSED),
     m.TimerFired: m.TimerFired(),
     m.ConnectionLost: m.ConnectionLost("closed"),
-    m.Answered: m.Answered(),
+    m.AnswerReceived: m.AnswerReceived(),
     m.CoreRedialled: m.CoreRedialled(),
     m.ResetRequested: m.ResetRequested(),
     m.NewsArrived: m.NewsArrived(),
@@ -108,7 +108,7 @@ class Driver:
         return self.lose(after, graceful=True)
 
     def answer(self, after=0.0):
-        return self.feed(m.Answered(), self.now + after)
+        return self.feed(m.AnswerReceived(), self.now + after)
 
     def rest(self):
         return self.wake(busy=False)

@@ -321,14 +321,14 @@ def test_an_answer(phase):
         dial.feed(m.Retire())
     shown = READY if phase is DialPhase.OPEN else IDLE
     assert dial.look(shown, 0.1, running=1) == []
-    assert dial.look(shown, 0.1, running=1, served=True) == [m.Answered()]
+    assert dial.look(shown, 0.1, running=1, served=True) == [m.FirstAnswer()]
     assert dial.look(shown, 0.1, running=1, served=True) == []
 
 
 def test_the_last_call_answers():
     """CB-7, CH-6: the answer that ends the last call of a retired connection is reported before that is closed."""
     dial = reach(DialPhase.DRAINING, stable_after=0.0)
-    assert dial.look(IDLE, 0.1, served=True) == [m.Answered(), m.Close()]
+    assert dial.look(IDLE, 0.1, served=True) == [m.FirstAnswer(), m.Close()]
 
 
 @pytest.mark.parametrize("running", [0, 2])

@@ -238,3 +238,25 @@ def goaway_backs_off(evidence: Evidence) -> Iterator[Measure]:
 def drained_backs_off(evidence: Evidence) -> Iterator[Measure]:
     """A server that drains each connection before it takes a call is dialled once per INITIAL_BACKOFF."""
     yield from _spaced(evidence, "settings_then_goaway", spare=1)  # a call may enter a connection as it is drained
+
+
+@clause("CB-7", Scenario.LIMITED, Level.RECOMMENDED)
+def served_is_replaced(evidence: Evidence) -> Iterator[Measure]:
+    """A connection that has answered a call is replaced at once if calls are made, however soon it ended.
+
+    Check how soon the next connection follows the end of each connection that answered a call.
+    """
+    yield count_connections(len(evidence.visits), Range(2, math.inf))
+    for visit, after in pairwise(evidence.visits):
+        if visit.ended is not None and any(request.outcome == "ok" for request in visit.requests):
+            what = f"from the end of connection {visit.number} to the next attempt"
+            yield span(what, visit.ended, after.accepted, Range(-math.inf, _at_once(evidence).high))
+
+
+@clause("CB-7", Scenario.DEAD_UPSTREAM, Level.RECOMMENDED)
+def unserved_is_held_back(evidence: Evidence) -> Iterator[Measure]:
+    """A server that answers calls with UNAVAILABLE and ends each connection is dialled once per INITIAL_BACKOFF.
+
+    Two connections may be early: one may be made on credit while calls run, and a call may enter one as it ends.
+    """
+    yield from _spaced(evidence, "rolling_restart", spare=2)

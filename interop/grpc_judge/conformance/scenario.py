@@ -21,6 +21,8 @@ class Scenario(enum.Enum):
     )
     RESET = "closes a few connections, serves one for a while and breaks it, twice, and closes all later ones"
     FLAPPING = "sends SETTINGS and hangs up, with or without GOAWAY"
+    LIMITED = "answers calls and soon ends each connection with GOAWAY"
+    DEAD_UPSTREAM = "answers calls with UNAVAILABLE and soon ends each connection with GOAWAY"
     DRAINED = "sends SETTINGS, a GOAWAY without an error, and hangs up"
     UNSTABLE = "sends SETTINGS and hangs up, and the client counts this as a failed attempt"
     HERD = "serves two clients, drops both at the same moment, and then closes each new connection"

@@ -19,7 +19,7 @@ from grpc_backoff.testing import front
 from grpc_judge.flaky.behaviour import Behaviour, Entry, Handshake
 from grpc_judge.flaky.connection import Connection
 from grpc_judge.flaky.http2 import Service
-from grpc_judge.flaky.service import BreakOff, Echo
+from grpc_judge.flaky.service import BreakOff, Echo, Unavailable
 
 _GARBAGE = b"\xff" * 64
 """Bytes that are neither TLS (record types are below 25) nor HTTP/2 (the frame would be too long)."""
@@ -278,12 +278,18 @@ class RollingRestart(_Serving):
         after: how many seconds after SETTINGS to send GOAWAY.
         grace: how many seconds running calls may continue after that.
         latency: how long each call takes, in seconds.
+        unavailable: whether every call is answered with UNAVAILABLE, as by a proxy whose upstream is down.
     """
 
     name: ClassVar[str] = "rolling_restart"
     after: float = 1.0
     grace: float = 10.0
     latency: float = 0.0
+    unavailable: bool = False
+
+    def service(self) -> Service:
+        """Return a service that echoes requests, or one that answers UNAVAILABLE."""
+        return Unavailable() if self.unavailable else Echo(self.latency)
 
     async def serve(self, connection: Connection) -> None:
         """Send SETTINGS, serve for a while, then drain and close."""

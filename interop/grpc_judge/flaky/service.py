@@ -24,6 +24,7 @@ from grpc_judge.flaky.http2 import Http2, Service
 
 _HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 _OK = [(b"grpc-status", b"0")]
+_UNAVAILABLE = [(b"grpc-status", b"14"), (b"grpc-message", b"the upstream is down")]
 _TOO_LARGE = [(b"grpc-status", b"8"), (b"grpc-message", b"the request is larger than 4 MiB")]
 _LARGEST = 4 * 1024 * 1024 + 5
 """The largest allowed request in bytes, including its prefix: gRPC's default."""
@@ -117,6 +118,16 @@ class Echo(Service):
     def _drop(self, stream: int) -> None:
         if call := self._calls.pop(stream, None):
             call.cancel()
+
+
+class Unavailable(Service):
+    """Answers every request with UNAVAILABLE, as a proxy does whose upstream is down."""
+
+    def handle(self, http2: Http2, event: Event) -> None:
+        """Answer each new request at once."""
+        if isinstance(event, RequestReceived):
+            http2.h2.send_headers(event.stream_id, [*_HEADERS, *_UNAVAILABLE], end_stream=True)
+            http2.settle(event.stream_id, "unavailable")
 
 
 class BreakOff(Service):

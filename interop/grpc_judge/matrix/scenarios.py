@@ -198,6 +198,8 @@ _WORKS_SLOWLY = flaky.Working(latency=0.05)
 """Slow enough that calls are in progress when the connection is lost."""
 _HANGS_UP = flaky.SettingsThenClose(after=0.02)
 _HANGS_UP_AND_SAYS_SO = [flaky.Step(_HANGS_UP, times=4), flaky.Step(flaky.EnhanceYourCalm(after=0.02), times=3)]
+_YOUNG = 0.25
+"""How soon a connection ends that would be held back if it had answered nothing, in units of INITIAL_BACKOFF."""
 _ALL_LIMITS = (Setting.INITIAL, Setting.MAX, Setting.MIN_CONNECT_TIMEOUT)
 
 
@@ -297,6 +299,17 @@ STAGINGS: Final = {
             # SETTINGS.
             script=lambda _: [*_HANGS_UP_AND_SAYS_SO * 3, _HANGS_UP],
             seconds=_in_initials(20, 10, 30),
+            floods=True,
+        ),
+        Staging(
+            scenario=Scenario.LIMITED,
+            script=lambda terms: flaky.RollingRestart(after=_YOUNG * terms.initial),
+            seconds=_in_initials(8, 6, 12),
+        ),
+        Staging(
+            scenario=Scenario.DEAD_UPSTREAM,
+            script=lambda _: flaky.RollingRestart(after=0.02, unavailable=True),
+            seconds=_in_initials(15, 8, 20),
             floods=True,
         ),
         Staging(

@@ -40,6 +40,7 @@ _SERVED = {
     Scenario.HERD,
     Scenario.OUTAGE,
     Scenario.RESTART,
+    Scenario.LIMITED,
 }
 """The scenarios in which calls are answered most of the time."""
 

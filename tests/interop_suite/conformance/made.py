@@ -144,6 +144,24 @@ def drained(gaps=(0.2,) * 14):
     return evidence([served(at, at + 0.02, behaviour="settings_then_goaway") for at in starts(gaps)], seconds=3.0)
 
 
+def ending(gap, outcome, count):
+    """Return connections that drain 0.05 s after their start, this long apart, and whose one call ends so."""
+    return [
+        served(at, at + 0.05, [request(at + 0.01, f"0-{n}", outcome)], behaviour="rolling_restart")
+        for n, at in enumerate(starts((gap,) * count))
+    ]
+
+
+def limited(gap=0.06):
+    """Return the evidence of a client whose server answers calls and soon drains each connection."""
+    return evidence(ending(gap, "ok", 7), seconds=1.6)
+
+
+def dead_upstream(gap=0.2):
+    """Return the evidence of a client whose server answers UNAVAILABLE and soon drains each connection."""
+    return evidence(ending(gap, "unavailable", 14), seconds=3.0)
+
+
 def herd(*, first=GAPS, second=(0.2, 0.28, 0.58, 0.7, 1.5, 1.4, 1.9), clients=("a", "b")):
     visits = [served(WANTED, 1.5, client=client) for client in clients]
     for client, gaps in zip(clients, (first, second), strict=False):
@@ -192,6 +210,8 @@ def right_client():
         Scenario.TLS_FAILURE: series(lasting=0.01),
         Scenario.RESET: reset(),
         Scenario.FLAPPING: flapping(),
+        Scenario.LIMITED: limited(),
+        Scenario.DEAD_UPSTREAM: dead_upstream(),
         Scenario.DRAINED: drained(),
         Scenario.UNSTABLE: evidence([served(at, at + 0.01) for at in starts()]),
         Scenario.HERD: herd(),

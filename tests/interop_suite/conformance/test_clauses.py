@@ -156,6 +156,8 @@ FAULTS = [
     ("no-flood", made.flapping((0.2, 0.2, 0.01, 0.01, 0.2, 0.2, 0.2, 0.2))),
     ("no-flood", made.flapping((0.6, 0.6, 0.6), goaway=(1,))),
     ("goaway-backs-off", made.flapping((*(0.2,) * 5, 0.01, 0.01, *(0.2,) * 9))),
+    ("served-is-replaced", made.limited(gap=0.2)),
+    ("unserved-is-held-back", made.dead_upstream(gap=0.06)),
     ("drained-backs-off", made.drained((0.03,) * 100)),
     ("drained-backs-off", made.drained(())),
     ("tls-failure-backs-off", made.series((0.006,) * 299, seconds=3.0)),

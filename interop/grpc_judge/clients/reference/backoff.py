@@ -71,14 +71,17 @@ class Backoff:
             self.due = self._started + 2 * self._gap
         self._flood_on(now, reason)
 
-    def lose(self, now: float, reason: str, *, counts: bool) -> None:
-        """Record the loss of a connection. If it `counts` as a failed attempt, the series continues."""
+    def lose(self, now: float, reason: str, *, counts: bool, paid: bool) -> None:
+        """Record the loss of a connection. If it `counts` as a failed attempt, the series continues.
+
+        `paid` says whether the connection has answered a call, so that it may be replaced at once.
+        """
         if counts:
             return
         self._resets += 1
         if "settings" in self._habits.resets_at and self._resets <= self._habits.resets_times:
             self.attempts = 0
-            self.due = self._started + self._initial
+            self.due = now if paid and self._habits.replaces_served else self._started + self._initial
         if self._habits.redials_at_once and reason not in {"goaway", "drained"}:
             self.due = now
         self.due = max(self.due, now + self._habits.replaces_late * self._initial)

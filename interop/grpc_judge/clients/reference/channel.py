@@ -193,7 +193,8 @@ class Channel:
         now = self._loop.time()
         stable_after = (self._order.stable_after_ms or 0) / 1000
         young = now - began < stable_after and not connection.served
-        self._backoff.lose(now, reason, counts=young and self._habits.knows_stable_after)
+        paid = connection.paid or (connection.served and self._habits.unavailable_pays)
+        self._backoff.lose(now, reason, counts=young and self._habits.knows_stable_after, paid=paid)
         self._connection = None
         self._tell()
         return now - began

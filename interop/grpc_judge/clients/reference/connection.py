@@ -25,6 +25,7 @@ from h2.exceptions import ProtocolError
 from grpc_judge.clients.peer_program import CALL_ID, METHOD, CallFailed
 
 _NO_MESSAGE = bytes(5)
+_UNAVAILABLE = b"14"
 _TYPE, _TYPE_END, _SETTINGS = 3, 4, b"\x04"
 """Where a frame's type begins and ends, and the type of SETTINGS, the first frame of every HTTP/2 server."""
 _SETTINGS_ACK = b"\x00\x00\x00\x04\x01\x00\x00\x00\x00"
@@ -49,7 +50,8 @@ class Connection(asyncio.Protocol):
         ready: completes when the server's SETTINGS arrive; has an exception if they do not.
         ended: completes with the reason when the connection closes, or when it drains and takes no new calls.
         heard: called whenever bytes arrive.
-        served: whether the server has answered a call.
+        served: whether the server has answered a call, with any status.
+        paid: whether it has answered one with another status than UNAVAILABLE.
     """
 
     def __init__(self, *, acknowledges: bool = True, heeds_goaway: bool = True) -> None:
@@ -68,6 +70,7 @@ class Connection(asyncio.Protocol):
         self.ended: asyncio.Future[str] = loop.create_future()
         self.heard: Callable[[], object] = lambda: None
         self.served = False
+        self.paid = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the client preface without waiting for the server."""
@@ -147,8 +150,10 @@ class Connection(asyncio.Protocol):
                 self._status[stream] = dict(headers).get(b"grpc-status", b"")
             case StreamEnded(stream_id=stream):
                 self.served = True
-                failed = self._status.pop(stream, b"") != b"0"
-                self._settle(stream, CallFailed("UNKNOWN") if failed else None)
+                status = self._status.pop(stream, b"")
+                self.paid = self.paid or status != _UNAVAILABLE
+                failed = CallFailed("UNAVAILABLE" if status == _UNAVAILABLE else "UNKNOWN")
+                self._settle(stream, None if status == b"0" else failed)
             case StreamReset(stream_id=stream, error_code=code):
                 refused = code == ErrorCodes.REFUSED_STREAM
                 self._settle(stream, NotTakenError() if refused else CallFailed("INTERNAL"))

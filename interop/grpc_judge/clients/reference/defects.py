@@ -106,6 +106,12 @@ DEFECTS: Final[Mapping[str, Defect]] = {
     ),
     "replaces-two": _one("lost-is-replaced", "only the first two lost connections are replaced", replaces=2.0),
     "redials-at-once": _one("no-flood", "a short-lived connection is replaced at once", redials_at_once=True),
+    "served-is-held-back": _one(
+        "served-is-replaced", "a connection that has answered calls is not replaced at once", replaces_served=False
+    ),
+    "unavailable-pays": _one(
+        "unserved-is-held-back", "the status UNAVAILABLE counts as an answer, too", unavailable_pays=True
+    ),
     "stable-after-ignored": _one("stable-after", "the option `stable-after` is ignored", knows_stable_after=False),
     "refused-flood": _one("refused-backs-off", "the client redials 5 ms after ECONNREFUSED", floods_on="refused"),
     "refused-doubles": _one("refused-backs-off", "the gap after ECONNREFUSED is twice as long", doubles_on="refused"),
@@ -121,7 +127,9 @@ DEFECTS: Final[Mapping[str, Defect]] = {
         "tls-failure-backs-off", "the client redials 5 ms after a certificate that it rejects", floods_on="certificate"
     ),
     "drained-flood": _one(
-        "drained-backs-off", "the client redials 5 ms after a GOAWAY without an error", floods_on="drained"
+        "drained-backs-off unserved-is-held-back",
+        "the client redials 5 ms after a GOAWAY without an error",
+        floods_on="drained",
     ),
     "goaway-flood": _one("goaway-backs-off", "the client redials 5 ms after GOAWAY", floods_on="goaway"),
     "goaway-ignored": _one(

@@ -44,6 +44,8 @@ class Habits:
         replaces_late: how long the attempt after the loss of a connection waits, in units of INITIAL_BACKOFF.
         replaces: how many lost connections are replaced.
         redials_at_once: whether a short-lived connection is replaced at once.
+        replaces_served: whether a connection that has answered a call is replaced at once.
+        unavailable_pays: whether the status UNAVAILABLE counts as an answer there.
         knows_stable_after: whether it implements `stable-after`.
         heeds_goaway: whether new calls use another connection after GOAWAY, and running ones may finish.
         retries_refused: whether it repeats calls that the server did not process.
@@ -87,6 +89,8 @@ class Habits:
     replaces_late: float = 0.0
     replaces: float = float("inf")
     redials_at_once: bool = False
+    replaces_served: bool = True
+    unavailable_pays: bool = False
     knows_stable_after: bool = True
     heeds_goaway: bool = True
     retries_refused: bool = True
