@@ -2,7 +2,7 @@
 
 A proxy that limits the requests of a connection, or drains, ends connections that serve well. A call must not be lost
 there that plain grpcio would not lose, and calls must not be slower. With its server dead, the same proxy ends
-connections that serve nobody, and plain grpcio then connects as fast as calls are made.
+connections that answer no call, and plain grpcio then connects as fast as calls are made.
 
 The subjects have their own proxy, start with a connection, and call one after another, in a random order for each
 round. All use default settings. The proxies count the connections.
@@ -41,7 +41,7 @@ __all__ = ["BENCHMARK"]
 RATE = Measure("calls answered per second", "")
 LOST = Measure("calls lost", "")
 MADE = Measure("connections for these calls", "")
-FLOOD = Measure("connections to a proxy that serves nobody", "")
+FLOOD = Measure("connections to a proxy that serves no call", "")
 PAIRS = ((PLAIN, OURS), (THREADED_PLAIN, THREADED))
 IN_THREADS = (THREADED_PLAIN, THREADED)
 FLOODING = Load(16, 5.0, 10.0, ends_calls=True)

@@ -29,7 +29,7 @@ from grpc_backoff.probe.stages import PassedOver, Reached, StageRecord
 _NAME_OVERRIDE = "grpc.ssl_target_name_override"
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _LOOK = 0.3
-"""How long a connection is watched after SETTINGS, in seconds. A peer that serves nobody ends it within that time.
+"""How long a connection is watched after SETTINGS, in seconds. A peer that serves no call ends it within that time.
 """
 _ANSWER = 5.0
 """How long to wait for the answer to a call, in seconds. HAProxy tries to reach a dead upstream for 3 s."""
