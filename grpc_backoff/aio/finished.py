@@ -130,7 +130,7 @@ def make_failable(call: Any) -> None:
 def fail_call(call: Any, details: str) -> None:
     """End a running call as if its connection had been lost; a finished call is left unchanged (PO-2).
 
-    Whoever already waits for the status of a call that was not prepared gets CANCELLED.
+    Code that already waits for the status of a call that was not prepared gets CANCELLED.
     """
     held: Any = getattr(call, "_cython_call", None)
     if held is None or isinstance(held, _FinishedCall) or held.done():

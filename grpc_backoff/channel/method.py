@@ -155,7 +155,7 @@ class Method:
         """Return the arguments for a multicallable of grpc's that calls these functions for each message that arrives.
 
         `hear` is for all messages (LV-1), and `answered` for those of response streams, because other calls are
-        answered when they end (CB-7); None for either if nobody listens.
+        answered when they end (CB-7); None for either if it is not wanted.
         """
         told = [tell for tell in (hear, answered if self.arity.endswith("stream") else None) if tell is not None]
         if not told:

@@ -317,6 +317,6 @@ def is_answer(code: str) -> bool:
 def pays(code: str, details: str) -> bool:
     """Return whether a call that ended with this status was answered by its server (CB-7).
 
-    UNAVAILABLE is no answer, whoever sends it, nor is what the core makes of a stream that was reset.
+    UNAVAILABLE is no answer, even if the server sends it, nor is what the core makes of a stream that was reset.
     """
     return code == "OK" or (is_answer(code) and re.match(_NO_ANSWERS, details) is None)

@@ -447,7 +447,7 @@ class FutureCall(_SteppedCall):
             state.debug_error_string = debug or ""
 
     def _call_back_here(self) -> None:
-        """Run user callbacks on this thread of grpcio's; if a step is in progress, whoever makes it runs them."""
+        """Run user callbacks on this thread of grpcio's; if a step is in progress, its thread runs them."""
         if self._due and not self._stepping:
             self._call_back()
 

@@ -157,7 +157,7 @@ class Conductor:
     def post(self, work: Work) -> None:
         """Make the thread run `work` soon, and in order. Thread-safe, and safe in a finalizer.
 
-        If no thread can be started, the work runs when one can, or when somebody waits.
+        If no thread can be started, the work runs when one can, or when a caller waits.
         """
         self._work.put(work)
         self.is_served()
