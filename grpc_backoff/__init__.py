@@ -24,8 +24,8 @@ __version__ = _version
 
 def __getattr__(name: str) -> object:
     """Import the public names on first use."""
-    # An import of the module `aio` also asks for its name here first, and needs none of the others.
-    if name == "__all__" or not (name.startswith("_") or name == "aio"):
+    # An import of these modules also asks for their names here first, and needs none of the others.
+    if name == "__all__" or not (name.startswith("_") or name in {"aio", "threads"}):
         from importlib import import_module  # noqa: PLC0415
 
         names = import_module("grpc_backoff.names")  # `from grpc_backoff import names` would call this function again

@@ -52,6 +52,7 @@ WITHOUT = {
     "ledger/database.py": "what the parts of a store need of it, in every test of theirs",
     "ledger/statements.py": "what the two stores share; their tests execute statements of every kind",
     "status.py": "records without behaviour; the tests of events and errors make and read them all",
+    "threads.py": "sync/test_endings.py and sync/test_shortage.py run programs whose threads cannot start or never run",
     "version.py": "test_package.py compares the version with the changelog",
     "sharing/connector.py": "the part of a connector of both APIs; test_core.py of each makes attempts with it",
     "sharing/finder.py": "test_resolver.py and test_credentials.py ask it, the first also in the child of a fork",

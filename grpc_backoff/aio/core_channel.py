@@ -20,7 +20,7 @@ from grpc_backoff.aio.loops import close_with
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.channel.grpcio import exclude_service
 from grpc_backoff.core.texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
-from grpc_backoff.sharing.gate import Gate, Reply
+from grpc_backoff.sharing.gate import Gate, LivenessReply
 
 _SHUTDOWN = 4
 """SHUTDOWN, as the integer that grpcio's core uses."""
@@ -184,11 +184,11 @@ class CoreChannel(Gate):
         """Note that something has arrived from the peer."""
         self.heard = self._now()
 
-    def ask(self, within: float, tell: Callable[[Reply], object]) -> None:
+    def ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
         """Ask whether the peer is alive; see `Gate.ask` (LV-1)."""
         self._spawn(self._ask(within, tell))
 
-    async def _ask(self, within: float, tell: Callable[[Reply], object]) -> None:
+    async def _ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
         exclude_service(LIVENESS_SERVICE)
         began = self._now()
         # Only a call with a stream of requests says when its headers have been sent.
@@ -201,9 +201,9 @@ class CoreChannel(Gate):
             code = (await attempt.code()).name
             proxy = proxy_header([*await attempt.initial_metadata(), *await attempt.trailing_metadata()])
         except grpc.aio.UsageError:  # the channel has been closed
-            tell(Reply(grpc.StatusCode.CANCELLED.name))
+            tell(LivenessReply(grpc.StatusCode.CANCELLED.name))
         else:
-            tell(Reply(code, waited, proxy))
+            tell(LivenessReply(code, waited, proxy))
 
     def listen(self, request: bytes, hear: Callable[[Any], object]) -> Callable[[], object]:
         """Begin a health Watch; see `Gate.listen` (RO-1)."""
@@ -283,7 +283,7 @@ class CoreChannel(Gate):
         self.retired, self.held, self.last_state = True, None, _SHUTDOWN
         self.check = _shut_down
         self.channel, self._tasks, self.owners = _NoChannel(), set(), {}  # type: ignore[assignment]
-        self.running, self._drained, self._changed = 0, _ignore, _ignore
+        self.running, self._drained, self._changed, self._noticed = 0, _ignore, _ignore, _ignore
         return kept
 
     async def close(self, grace: float | None = None) -> None:
@@ -298,6 +298,8 @@ class CoreChannel(Gate):
         finally:
             self.last_state = self.shown()
             self._drained = self._changed = self._noticed = _ignore
+            self._judge = _is_no_answer
+            self.__dict__.pop("ended", None)  # what `watch_ends` has put there refers to this object
             await self.channel.close()
             if self.running:  # before 1.8x, grpcio does not cancel calls that no task is waiting for
                 for call, _ in self.calls():
@@ -323,6 +325,10 @@ class CoreChannel(Gate):
             for call in running:
                 call.cancel()
             await _release_all(own)
+
+
+def _is_no_answer(_call: grpc.aio.Call) -> bool:
+    return False
 
 
 async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.AbstractEventLoop) -> None:

@@ -73,6 +73,8 @@ def close_with(loop: asyncio.AbstractEventLoop, closing: Closing) -> None:
     """
     known = _open.get(loop)
     if known is None:
+        for ended in [other for other in _open if other.is_closed()]:  # without the end of its generators
+            del _open[ended]
         things: WeakSet[Closing] = WeakSet()
         known = _open[loop] = things, _close_at_last(things)
         with suppress(StopIteration):  # begun here, an asynchronous generator is the loop's to finish
@@ -84,6 +86,7 @@ async def _close_at_last(things: WeakSet[Closing]) -> AsyncGenerator[None, None]
     try:
         yield
     finally:
+        _open.pop(asyncio.get_running_loop(), None)  # the generator refers to its loop, which would live on
         await asyncio.gather(*(each.close_at_last() for each in tuple(things)), return_exceptions=True)
 
 

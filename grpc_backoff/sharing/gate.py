@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @record
-class Reply(NamedTuple):
+class LivenessReply(NamedTuple):
     """How a liveness call has ended.
 
     Attributes:
@@ -60,7 +60,7 @@ class Gate(ABC):
         """End every call with UNAVAILABLE, because the peer is dead (PO-2)."""
 
     @abstractmethod
-    def ask(self, within: float, tell: Callable[[Reply], object]) -> None:
+    def ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
         """Make a liveness call with this deadline, in seconds, and pass on how it has ended."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from grpc_backoff.core.texts import shows_life
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool import liveness as m
 from grpc_backoff.pool.machine import Condemned, PoolInput
-from grpc_backoff.sharing.gate import Reply
+from grpc_backoff.sharing.gate import LivenessReply
 from grpc_backoff.stepping import Stepper
 
 _LOG = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
         """Handle a call that this side has ended; the times are when it began, and when anything last arrived."""
         self.feed(m.Unanswered(began, heard))
 
-    def _replied(self, reply: Reply) -> None:
+    def _replied(self, reply: LivenessReply) -> None:
         core = self.connection.core
         if not self.connection.alive():
             self.feed(m.Left())

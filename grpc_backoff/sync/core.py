@@ -42,7 +42,7 @@ from grpc_backoff.core.texts import (
 )
 from grpc_backoff.sharing.connector import BaseConnector, Complaints
 from grpc_backoff.sharing.credentials import time_to_read, too_slow
-from grpc_backoff.sharing.gate import Gate, Reply
+from grpc_backoff.sharing.gate import Gate, LivenessReply
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.grpcio import close_channel, core_channel, noticing_headers, state_check, unavailable
@@ -262,7 +262,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         """What notes each message that arrives; None if the peer is not watched."""
         return self.calls.hear if isinstance(self.calls, CallTimes) else None
 
-    def ask(self, within: float, tell: Callable[[Reply], object]) -> None:
+    def ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
         """Ask whether the peer is alive; see `Gate.ask` (LV-1)."""
         exclude_service(LIVENESS_SERVICE)
         post, self.streamed = self._owner.conductor.post, True
@@ -271,13 +271,13 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         def ended(call: Any) -> None:
             waited = sent[0] - began if sent else math.inf
             metadata = [*(call.initial_metadata() or ()), *(call.trailing_metadata() or ())]
-            post(partial(tell, Reply(call.code().name, waited, proxy_header(metadata))))
+            post(partial(tell, LivenessReply(call.code().name, waited, proxy_header(metadata))))
 
         try:
             ask = noticing_headers(self.channel.unary_unary(LIVENESS_METHOD), lambda: sent.append(self.now()))
             call = ask.future(b"", timeout=within, wait_for_ready=False)
         except (ValueError, RuntimeError):  # the channel is closed, or there are too many threads
-            post(partial(tell, Reply(grpc.StatusCode.CANCELLED.name)))
+            post(partial(tell, LivenessReply(grpc.StatusCode.CANCELLED.name)))
             return
         call.add_done_callback(ended)
 

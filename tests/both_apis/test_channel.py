@@ -162,17 +162,17 @@ def test_an_argument_that_does_not_exist(ours):
         pytest.fail("it was made")
 
 
-@pytest.mark.parametrize("target", ["", b"", "dns:///"])
+@pytest.mark.parametrize("target", ["", b""])
 def test_no_target(api, target):
     """CH-10: a channel without a target can be made, as on plain grpc; its first call fails."""
     with api.channel(target) as channel:
         outcome = channel.begin(timeout=20).outcome()
     assert outcome.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN)
-    told = ("''", "dns:///", "Failed to create secure client channel")  # the last is what plain grpcio 1.63 says
+    told = ("''", "Failed to create secure client channel")  # the last is what plain grpcio 1.63 says
     assert any(text in outcome.details for text in told)
 
 
-@pytest.mark.parametrize("target", [":1", "http://localhost:1", "localhost:99999", None])
+@pytest.mark.parametrize("target", [":1", "http://localhost:1", "localhost:99999", "dns:///", None])
 def test_targets_that_nobody_can_dial(ours, target):
     """CH-10: a target that cannot be dialled is rejected when the channel is created."""
     with pytest.raises(OptionError, match=r"^target="), ours.channel(target):

@@ -217,7 +217,7 @@ def test_a_good_backend_is_cut_beside_a_bad_one(ready, nowhere):
     assert State.CONNECTING in shown
 
 
-IDLE = [*FAST, *ROUND_ROBIN, ("grpc.client_idle_timeout_ms", 1000)]
+IDLE = [*FAST, *ROUND_ROBIN, ("grpc.client_idle_timeout_ms", 3000)]
 
 
 @pytest.mark.parametrize("used", [3, 1])

@@ -425,7 +425,7 @@ def test_only_what_never_ran(ours, opened, server, way):
         assert attempts(server) == 2
     with opened(None) as channel:
         script(server, fails(details="no healthy upstream"))
-        assert channel.begin(way).outcome().code is CODE.UNAVAILABLE, "nothing is retried without a policy"
+        assert channel.begin().outcome().code is CODE.UNAVAILABLE, "nothing is retried without a policy"
         assert attempts(server) == 1
 
 

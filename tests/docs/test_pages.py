@@ -76,9 +76,9 @@ def test_pages_show_code():
 
 
 def test_every_language_is_run():
-    """A block that is neither Python nor TOML is plain text, or YAML or PromQL that other tests read."""
+    """A block that is neither Python nor TOML is plain text, or one that other tests read."""
     kinds = {
         kind for page in PAGES for kind in re.findall(r"^ *```(\w+)", (DOCS / page).read_text("utf-8"), re.MULTILINE)
     }
 
-    assert kinds <= {"python", "toml", "text", "yaml", "promql"}
+    assert kinds <= {"python", "toml", "text", "yaml", "promql", "nginx", "haproxy"}

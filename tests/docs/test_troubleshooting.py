@@ -409,7 +409,7 @@ import grpc_backoff
 with grpc_backoff.insecure_channel("127.0.0.1:1") as channel:
     resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
     threading.stack_size(2**31)
-    channel.unary_unary("/shop.Orders/Place")(b"", timeout=20)
+    channel.unary_unary("/shop.Orders/Place").future(b"", timeout=20)
 """
 
 

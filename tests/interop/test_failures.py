@@ -270,20 +270,17 @@ async def test_stable_after_spares_what_served_or_said_goodbye():
 
 
 async def test_a_goaway_on_a_young_connection():
-    """CB-7, CH-6: after an early GOAWAY, a wait-for-ready call waits for the rest of INITIAL_BACKOFF.
-
-    This holds although another call still runs on the old connection. Takes 2 s.
-    """
+    """CB-7, CH-6: after an early GOAWAY that a call survives, the next connection is made at once, on credit."""
     age = [("grpc.max_connection_age_ms", 200), ("grpc.max_connection_age_grace_ms", 20_000)]
     log = Log()
     async with (
         serving(options=age) as port,
-        channel_to(f"127.0.0.1:{port}", log, [("grpc.initial_reconnect_backoff_ms", 2000)]) as channel,
+        channel_to(f"127.0.0.1:{port}", log, [("grpc.initial_reconnect_backoff_ms", 30_000)]) as channel,
     ):
         stream = EchoStub(channel).Both()
         await stream.write(Message())
         await log.arrived(Disconnected)
         assert await answer(channel, wait_for_ready=True, timeout=20) == "hello"
-        assert 1.99 <= log.gaps()[0] <= 3.5
+        assert log.gaps()[0] <= 15
         assert not stream.done()
         stream.cancel()

@@ -29,6 +29,7 @@ EXCEPTIONS = {
     ("ledger/inbox/sync.py", "SyncInbox"): "how long a repeat waits for the first call",
     ("ledger/counting.py", "_SAMPLE"): "rows",
     ("server.py", "_GRACE"): "how long a server waits for its calls",
+    ("core/limits.py", "(CORE_MULTIPLIER, CORE_JITTER)"): "how the core's own redials grow, which nothing can set",
     ("policy/pool.py", "PoolPolicy"): "the defaults of a pool, which the presets take from there",
     ("pool/machine.py", "UNUSED_FOR"): "how long a connection that is not needed waits for a call",
     ("policy/checks.py", "_SECONDS"): "so many seconds has a minute",

@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from grpc_backoff import ConnectError, Failure, Stage
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.target import parse_target
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.probe.diagnosis import (
@@ -149,7 +150,8 @@ async def test_a_unix_socket_without_a_server(tmp_path):
         other.bind(f"{tmp_path}/other")
         await diagnosis(f"unix:{tmp_path}/dead", Stage.TCP, "nothing is listening on it", "outlives its server")
         await diagnosis(f"unix:{tmp_path}/other", Stage.TCP, "another type")
-    await diagnosis(f"unix:{tmp_path}/{'x' * 200}", Stage.TCP, "too long")
+    with pytest.raises(OptionError, match="expected"):
+        await diagnosis(f"unix:{tmp_path}/{'x' * 200}", Stage.TCP, "too long")
 
 
 async def test_a_unix_socket_of_another_server(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked
 from grpc_backoff.pool.liveness import CallWaits, LivenessMachine, LivenessPhase, News
-from grpc_backoff.sharing.gate import Reply
+from grpc_backoff.sharing.gate import LivenessReply
 from grpc_backoff.sharing.liveness import ConnectionWatch
 
 
@@ -79,7 +79,7 @@ def test_what_the_answer_shows(code, outcome):
     keeper.calls = 1
     made = watch(keeper)
     look(keeper)
-    keeper.tell(Reply(code))
+    keeper.tell(LivenessReply(code))
     assert keeper.done[:2] == [LivenessAsked, outcome]
     assert made.state.answered is (outcome == LivenessAnswered)
 
@@ -107,7 +107,7 @@ def test_silence(silence, waited, calls, outcome):
     look(keeper)
     keeper.time += 5.0
     keeper.silence, keeper.calls = silence, calls
-    keeper.tell(Reply("DEADLINE_EXCEEDED", waited))
+    keeper.tell(LivenessReply("DEADLINE_EXCEEDED", waited))
     assert keeper.done[:2] == [LivenessAsked, outcome]
     assert keeper.proxies == []
 
@@ -118,7 +118,7 @@ def test_an_answer_through_a_proxy():
     made = watch(keeper)
     for _ in range(2):
         made.feed(News("x"))
-        keeper.tell(Reply("UNIMPLEMENTED", proxy="via"))
+        keeper.tell(LivenessReply("UNIMPLEMENTED", proxy="via"))
     assert keeper.proxies == ["via"] * 2
 
 
@@ -133,7 +133,7 @@ def test_a_connection_that_has_left_ready():
     made = watch(keeper)
     made.feed(News("x"))
     keeper.up = False
-    keeper.tell(Reply("UNAVAILABLE"))
+    keeper.tell(LivenessReply("UNAVAILABLE"))
     assert (keeper.done, made.state.phase) == ([LivenessAsked], LivenessPhase.ENDED)
 
 
@@ -145,7 +145,7 @@ def test_a_pause():
     assert (keeper.done, keeper.timers) == (["shut"], []), "nothing is planned without calls"
     made.feed(CallWaits())
     made.feed(CallWaits())
-    keeper.tell(Reply("OK"))
+    keeper.tell(LivenessReply("OK"))
     assert keeper.done == ["shut", LivenessAsked, LivenessAnswered, "open"]
     assert len(keeper.timers) == 1
 

@@ -71,4 +71,5 @@ def test_recommendations():
     recommended = {clause.name for clause in CLAUSES if clause.level is Level.RECOMMENDED}
     assert recommended == {
         *("no-flood", "goaway-backs-off", "drained-backs-off", "lost-is-replaced", "stable-after"),
+        *("served-is-replaced", "unserved-is-held-back"),
     }
