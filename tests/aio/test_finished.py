@@ -137,7 +137,7 @@ async def test_a_condemned_connections_calls_say_so_to_all_who_wait(server, arit
         code, details, metadata, ended = await asyncio.wait_for(asyncio.gather(*waiting), 20)
         assert (code, tuple(metadata), call.cancelled()) == (grpc.StatusCode.UNAVAILABLE, (), False)
         assert all("no answer" in text for text in (details, ended, repr(call))), (details, ended, repr(call))
-        assert told == [(True, False)]
+        assert set(told) == {(True, False)}  # grpcio 1.63 calls back twice when a call that is waited for is cancelled
 
 
 async def forever(message):

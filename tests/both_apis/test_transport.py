@@ -141,6 +141,8 @@ def test_a_server_that_complains_about_pings(ours, monkeypatch, method, last):
         times.append(first_values(options)["grpc.keepalive_time_ms"])
         return options
 
+    if last and grpc.__version__ == "1.63.0":
+        pytest.skip("grpcio 1.63 says 'Socket closed' to calls that the server has accepted")
     monkeypatch.setattr(BaseConnector, "_options_for", record)
     options = [("grpc.keepalive_time_ms", 5000), *backoff_ms(50, 50)]
     with on_a_thread(peer(complains(last))) as (target, _), ours.channel(target, options) as channel:

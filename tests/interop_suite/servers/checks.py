@@ -209,17 +209,31 @@ def check_settled(seen):
 
 
 def check_attempts(seen):
-    """CB-5: attempts are neither more frequent nor closer together than the backoff allows."""
+    """CB-5, CB-7: attempts are neither more frequent nor closer together than the backoff allows.
+
+    The one after a connection that has answered calls may follow at once.
+    """
     for seconds, attempts in seen.outages:
         most = TERMS.most_starts(seconds)
         assert attempts <= most, f"{attempts} attempts within {seconds:.2f} s without a connection, {most} are allowed"
-    shortest = min((later - earlier for earlier, later in itertools.pairwise(seen.starts)), default=float("inf"))
+    ends = [call.ended for call in seen.calls if call.answered]
+    made = [event.at for event in seen.events if isinstance(event, Connected)]
+    unpaid = [
+        later - earlier
+        for earlier, later in itertools.pairwise(seen.starts)
+        if not any(earlier <= at <= ended <= later + LATE and at <= later for at in made for ended in ends)
+    ]
+    shortest = min(unpaid, default=float("inf"))
     least = TERMS.band(1).low
     assert shortest >= least, f"two attempts started {shortest:.3f} s apart, at least {least:g} s are required"
 
 
 def check_connections(seen, most):
-    """CB-7: the channel makes one new connection for each connection that the server or proxy ended."""
+    """CB-7: the channel makes one new connection for each connection that the server or proxy ended.
+
+    nginx ends one after each thousand requests.
+    """
+    most += len(seen.calls) // 1000
     assert 1 <= seen.connections <= most, f"{seen.connections} connections were made, 1 to {most} are allowed"
 
 
@@ -232,6 +246,8 @@ def check_noticed(seen, within):
 
 def check_stayed(seen):
     """CB-7: the connection to a proxy stays open while the proxy answers, even with errors."""
-    assert not seen.losses, f"{len(seen.losses)} connections were lost, although the proxy answered"
+    assert len(seen.losses) <= len(seen.calls) // 1000, (
+        f"{len(seen.losses)} connections were lost, although the proxy answered"
+    )
     failed = [call for call in seen.failed if seen.gone <= call.began < seen.back]
     assert failed, "the proxy answered no call instead of its server"

@@ -80,7 +80,7 @@ def test_what_is_right_passes(check, seen):
 
 FAILING = replace(RIGHT, state=grpc.ChannelConnectivity.TRANSIENT_FAILURE)
 FLOODING = replace(RIGHT, events=(*FIRST, lost(101.05), *(started(101.1 + n / 100) for n in range(100))))
-TOO_SOON = replace(RIGHT, events=(*FIRST, lost(100.05), started(100.06), connected(100.07)))
+TOO_SOON = replace(RIGHT, calls=(WAITED, *AFTER), events=(*FIRST, lost(100.05), started(100.06), connected(100.07)))
 NOT_WAITED = call(101.5, 102.0, CODE.UNAVAILABLE, wait_for_ready=True)
 NOT_SENT = call(101.05, 101.1, CODE.UNAVAILABLE, wait_for_ready=True, unsent=True)
 ANSWERED = call(101.05, 101.06, wait_for_ready=True)  # before the loss
