@@ -73,7 +73,7 @@ class Proving:
     """The connector of a slot whose server's health is watched: the health of a replacement is awaited (RO-1)."""
 
     def __init__(self, connector: Connector[CallConnection], seat: Seat) -> None:
-        self.last_life = math.inf
+        self.last_life: float | None = math.inf
         self._connector = connector
         self._seat = seat
         self.decided = connector.decided

@@ -97,7 +97,8 @@ class MachineState(NamedTuple):
         asked: when an RPC last asked for a connection or used one, as far as the machine knows.
         failure: why the last attempt failed or the last connection ended; None while READY.
         connections: how many connections were made.
-        last_life: how many seconds the last connection lasted; infinity if an answer or credit pays for what follows.
+        last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or
+            credit pays for what follows.
         key: the schedule of the manager's key, as of the latest step.
         member: the manager's number in that schedule.
     """
@@ -113,7 +114,7 @@ class MachineState(NamedTuple):
     asked: float = _NEVER
     failure: Failure | None = None
     connections: int = 0
-    last_life: float = math.inf
+    last_life: float | None = math.inf
     key: Schedule = Schedule()
     member: int = 0
 
@@ -138,7 +139,7 @@ class MachineState(NamedTuple):
     @property
     def is_paid(self) -> bool:
         """Whether an answer, or credit, has paid for the latest connection, or for the next (CB-7)."""
-        return self.connections > 1 and self.last_life == math.inf
+        return self.connections > 1 and self.last_life is None
 
     @property
     def dials_in_turn(self) -> bool:
@@ -272,12 +273,13 @@ class StartAttempt(NamedTuple):
     Attributes:
         number: the attempt's number in its series.
         limit: how many seconds the attempt may take; the machine's own timer ends it then.
-        last_life: how many seconds the last connection lasted, if it answered nothing (CB-15); otherwise infinity.
+        last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or
+            credit pays for this attempt (CB-15).
     """
 
     number: int
     limit: float
-    last_life: float = math.inf
+    last_life: float | None = math.inf
 
 
 @record
@@ -533,7 +535,7 @@ class Machine:
         else:
             ending = {"served": given.served, "graceful": given.graceful}
             if state.key.pays(**ending):
-                state = state._replace(last_life=math.inf)
+                state = state._replace(last_life=None)
             key = state.key.lost(state.member, self._guarded(state), now, **ending)
             state = self._attended(state._replace(key=key), now, busy=given.busy)
             state, effects = self._let_go(state, now, rng, busy=given.busy, replaced=given.replaced)
@@ -561,10 +563,10 @@ class Machine:
     def _answered(self, state: MachineState, _given: AnswerReceived, now: float, rng: Random) -> Step:
         """Let the answer pay for the next attempt (CB-7), even if the connection that it came on has ended."""
         key = state.key.earned()
-        if key is state.key and state.last_life == math.inf:
+        if key is state.key and state.last_life is None:
             return state, []
         lifted = key.next_start < state.key.next_start
-        state = state._replace(key=key, last_life=math.inf)
+        state = state._replace(key=key, last_life=None)
         if not lifted:
             return state, []
         told = _tell_others(state)

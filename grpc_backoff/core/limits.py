@@ -9,6 +9,9 @@ from __future__ import annotations
 
 FIRST_LOOK = 0.001
 """How long after its start a dial is first looked at. A nearby peer has answered by then."""
+EARLY_LOOK = 0.00025
+"""The pause between looks in that time, if an answer or credit pays for the dial and the core cannot notify. A peer in
+the same place has answered by then, and each call may need a dial of its own (CB-7)."""
 LAST_LOOK = 0.003
 """The age of a dial from which the core is asked for a notification, where it can notify. Before that, a look is
 cheaper, because a notification also wakes the core's thread and the event loop."""
@@ -26,7 +29,8 @@ SETTLE = 0.001
 so by then."""
 SETTLE_UNNOTIFIED = 0.005
 """The same where the core cannot notify: a late conductor must still see a peer hang up before a call does. With 1 ms,
-some redials went unnoticed on a busy machine (CB-16)."""
+some redials went unnoticed on a busy machine (CB-16). A dial that an answer or credit pays for has the shorter time,
+because a proxy may end the connection after each call."""
 SHORT_LIFE = 0.1
 """The lifetime below which a connection counts as short-lived. The connection that follows a short-lived one is
 observed for this long, so that it is seen to break even on a busy machine."""

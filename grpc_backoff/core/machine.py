@@ -85,6 +85,7 @@ class DialState(NamedTuple):
         started: when the core was asked to dial.
         limit: how many seconds the dial may take.
         observe: for how long the connection is to be observed.
+        paid: whether an answer or credit has paid for the dial (CB-7).
         begun: whether the core is known to have started the dial.
         since: when the connection was made, as far as it was seen; infinity before that.
         until: when the observation ends.
@@ -101,6 +102,7 @@ class DialState(NamedTuple):
     started: float
     limit: float
     observe: float = limits.SETTLE
+    paid: bool = False
     begun: bool = False
     since: float = math.inf
     until: float = math.inf
@@ -237,21 +239,26 @@ class DialMachine(NamedTuple):
     longest: float = math.inf
     notifies: bool = False
 
-    def begin(self, now: float, limit: float, *, last_life: float = math.inf, after_failure: bool = False) -> Step:
+    def begin(
+        self, now: float, limit: float, *, last_life: float | None = math.inf, after_failure: bool = False
+    ) -> Step:
         """Return the first state and its effects, after the shell has asked the core to dial.
 
         Args:
             now: the time.
             limit: how many seconds the dial may take.
-            last_life: how many seconds the connector's last connection lasted, if it answered nothing (CB-15).
+            last_life: how many seconds the connector's last connection lasted; infinity if there was none, and None if
+                an answer or credit pays for this dial (CB-15).
             after_failure: whether the connector's last dial failed. Then a connection that comes and goes before the
                 first look is noticed late, to save a notification for each dial in backoff.
         """
-        settle = limits.SETTLE if self.notifies else limits.SETTLE_UNNOTIFIED
-        observe = limits.SHORT_LIFE if last_life < limits.SHORT_LIFE else settle
-        look = LookAt(now + limits.FIRST_LOOK)
+        paid = last_life is None
+        observe = limits.SETTLE if self.notifies or paid else limits.SETTLE_UNNOTIFIED
+        if last_life is not None and last_life < limits.SHORT_LIFE:
+            observe = limits.SHORT_LIFE
         watches = self.notifies and not after_failure
-        state = self._dialled(DialState(DialPhase.DIALLING, now, limit, observe), now)
+        state = self._dialled(DialState(DialPhase.DIALLING, now, limit, observe, paid), now)
+        look = LookAt(now + self._shortest_pause(state, now))
         return state, [NotifyOn(IDLE), look] if watches else [look]
 
     def step(self, state: DialState, given: Input, now: float) -> Step:
@@ -285,12 +292,17 @@ class DialMachine(NamedTuple):
     def _look_again(self, state: DialState, shown: int, now: float) -> list[Effect]:
         age = now - state.started
         if not self.notifies:
-            return [LookAt(_aligned(now, max(limits.FIRST_LOOK, age * limits.LOOK_SHARE)))]
+            return [LookAt(_aligned(now, max(self._shortest_pause(state, now), age * limits.LOOK_SHARE)))]
         if shown == IDLE and age >= limits.FIRST_LOOK:
             return [NotifyOn(IDLE), LookAt(state.started + limits.BEGINS_WITHIN)]
         if age < limits.LAST_LOOK:
             return [LookAt(state.started + (limits.FIRST_LOOK if age < limits.FIRST_LOOK else limits.LAST_LOOK))]
         return [NotifyOn(shown)]
+
+    def _shortest_pause(self, state: DialState, now: float) -> float:
+        """Return how long to wait for the next look at least."""
+        early = state.paid and not self.notifies and now - state.started < limits.FIRST_LOOK
+        return limits.EARLY_LOOK if early else limits.FIRST_LOOK
 
     def _look_at_observed(self, state: DialState, given: Looked, now: float) -> Step:
         if given.shown == READY and not given.left and now < state.until:

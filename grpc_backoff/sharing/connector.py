@@ -67,7 +67,8 @@ class BaseConnector(Generic[ConnectionT]):
         credentials: those for the next attempt.
         spreads: whether the core makes several connections by itself (PO-5).
         question: the request with which the core is asked why a dial failed.
-        last_life: how many seconds the last connection lasted, if it answered nothing (CB-15); otherwise infinity.
+        last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or
+            credit pays for the next attempt (CB-15).
         open: the connections that calls may use.
         keepalive: how often its connections ping.
         pings: whether they ping at all.
@@ -96,7 +97,7 @@ class BaseConnector(Generic[ConnectionT]):
         except TypeError:  # the value of an option is not hashable
             derived = _derived.__wrapped__(target, self._options)
         self._resolver_configures, self._core_target, self.spreads, self.question, self.pings = derived
-        self.last_life = math.inf
+        self.last_life: float | None = math.inf
         self.open: set[ConnectionT] = set()
         self.keepalive = Keepalive()
 

@@ -133,7 +133,7 @@ class Proving:
     """The connector of a slot whose server's health is watched."""
 
     def __init__(self, connector: CoreConnector, seat: Seat) -> None:
-        self.last_life = math.inf
+        self.last_life: float | None = math.inf
         self._connector = connector
         self._seat = seat
 

@@ -278,7 +278,7 @@ STORIES = {
     "CB-7: an answer pays for the next attempt": story(
         "want connect end:0.1 want" + 3 * " connect end:0.01 want",
         starts=pytest.approx([100.0, 100.1, 100.11, 100.12, 100.13]),
-        lives=5 * [math.inf],
+        lives=[math.inf, *4 * [None]],
         told=4 * [None],
     ),
     "CB-7: an eager channel is told so too": story("want connect end:0.1", policy=EAGER, told=[0.0]),
@@ -286,7 +286,7 @@ STORIES = {
         "want connect end:0.1 want connect lose:0.1 want", starts=[100.0, 100.1], timer=pytest.approx(101.1)
     ),
     "CB-7: a graceful end allows one attempt on credit": story(
-        "want connect drain:0.1 want", starts=[100.0, 100.1], lives=2 * [math.inf]
+        "want connect drain:0.1 want", starts=[100.0, 100.1], lives=[math.inf, None]
     ),
     "CB-7: which an answer must earn before the next one": story(
         "want connect drain:0.1 want connect drain:0.1 want",
@@ -297,7 +297,7 @@ STORIES = {
     "CB-7: on the old connection": story(
         "want connect drain:0.1 want connect drain:0.1 want answer:0.1",
         starts=pytest.approx([100.0, 100.1, 100.3]),
-        lives=3 * [math.inf],
+        lives=[math.inf, None, None],
     ),
     "CB-7: or on the new one": story(
         "want connect drain:0.1 want connect answer drain:0.1 want", starts=pytest.approx([100.0, 100.1, 100.2])
@@ -322,7 +322,7 @@ STORIES = {
     "CB-15: what follows a short-lived connection is told how short": story(
         "want connect lose:0.01 want wake connect lose:5 want", lives=pytest.approx([math.inf, 0.01, 5.0])
     ),
-    "CB-15: unless it answered after its end": story("want connect lose:0.01 answer want", lives=[math.inf, math.inf]),
+    "CB-15: unless it answered after its end": story("want connect lose:0.01 answer want", lives=[math.inf, None]),
     "CB-8: a young connection is a failure": story("want connect lose:0.25", policy=STABLE, told=[0.75]),
     "CB-8: its backoff may have passed": story("want connect lose:3", policy=STABLE, told=[0.0], starts=[100.0, 103.0]),
     "CB-8: an old one is none": story("want connect lose:9", policy=STABLE, told=[None]),

@@ -101,6 +101,7 @@ def test_begun():
     assert Dial().effects == [m.NotifyOn(IDLE), m.LookAt(START + limits.FIRST_LOOK)]
     assert Dial(after_failure=True).effects == [m.LookAt(START + limits.FIRST_LOOK)]
     assert Dial(notifies=False).effects == [m.LookAt(START + limits.FIRST_LOOK)]
+    assert Dial(last_life=None).effects == [m.NotifyOn(IDLE), m.LookAt(START + limits.FIRST_LOOK)]
 
 
 @pytest.mark.parametrize(
@@ -124,6 +125,16 @@ def test_looks_where_the_core_does_not(age, pause):
     """TH-5: an attempt is polled after an eighth of its age, but after 1 ms at least."""
     (look,) = Dial(notifies=False).look(CONNECTING, age)
     assert look.at - START - age == pytest.approx(pause)
+
+
+def test_paid_dials_are_looked_at_early():
+    """CB-7, TH-5: a dial that an answer paid for is polled every 0.25 ms at first, and as any other after 1 ms."""
+    dial = Dial(notifies=False, last_life=None)
+    looks = [dial.effects[-1].at]
+    for _ in range(5):
+        (look,) = dial.look(CONNECTING, looks[-1] - dial.now + 1e-9)
+        looks.append(look.at)
+    assert [look - START for look in looks] == pytest.approx([0.00025, 0.0005, 0.00075, 0.001, 0.002, 0.003], abs=1e-6)
 
 
 def test_looks_are_aligned():
@@ -210,6 +221,7 @@ def test_young_dials_may_be_decided(age, limit, young):
     ("last_life", "limit", "seconds"),
     [
         (math.inf, LIMIT, None),
+        (None, LIMIT, limits.SETTLE),
         (0.1, LIMIT, None),
         (0.099, LIMIT, limits.SHORT_LIFE),
         (0.0, 0.101, 0.05),
@@ -217,7 +229,10 @@ def test_young_dials_may_be_decided(age, limit, young):
     ],
 )
 def test_observed(last_life, limit, seconds):
-    """CB-15: a connection is observed for 1 or 5 ms, or 0.1 s after a short-lived one, but a success is never late."""
+    """CB-15: a connection is observed for 1 or 5 ms, or 0.1 s after a short-lived one, but a success is never late.
+
+    It is observed for 1 ms if an answer or credit paid for it.
+    """
     for notifies in (True, False):
         dial = Dial(notifies=notifies, last_life=last_life, limit=limit)
         *watch, look = dial.look(READY, 0.001)
@@ -467,7 +482,7 @@ PAUSES = st.sampled_from([0.0, 0.0005, 0.001, 0.019, 0.02, 0.3, 10.0])
 @given(
     notifies=st.booleans(),
     stable_after=st.sampled_from([0.0, 1.0]),
-    last_life=st.sampled_from([0.0, math.inf]),
+    last_life=st.sampled_from([0.0, math.inf, None]),
     run=st.lists(st.tuples(INPUTS, PAUSES), max_size=40),
 )
 def test_invariants(notifies, stable_after, last_life, run):
