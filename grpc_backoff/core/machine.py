@@ -311,6 +311,9 @@ class DialMachine(NamedTuple):
     def _look_at_open(self, state: DialState, given: Looked, now: float) -> Step:
         """Notice the end: any change away from READY is one, even if a call has made the core READY again by now."""
         if given.shown == READY and not given.left:
+            if given.refused and not given.served:  # if GOAWAY came together with SETTINGS, the core stays READY
+                loss = Loss(_GRACEFUL)
+                return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss), [Lost(loss)]
             return _note_answer(state, given)
         graceful = min(given.unused, now - state.since) >= limits.IDLE_SHARE * self.idle_timeout
         loss = Loss(IDLED, graceful=True) if graceful else Loss(_BROKEN)  # CB-14: the core closes it then

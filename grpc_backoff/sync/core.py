@@ -204,9 +204,13 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         if name and is_answer(name):
             return
         self._refused = self._refused or says_goaway(name, text)
-        if not self.retired and not self.alive():
+        if self.retired:
+            return
+        if not self.alive():
             self._seen_ended = min(self._seen_ended, self.now())
-            self._owner.conductor.post(self.look)
+        elif self.served or not self._refused:
+            return
+        self._owner.conductor.post(self.look)
 
     def link(self) -> Link:
         """Return the connection's state. Call this at the moment when a call ends. Thread-safe."""
