@@ -400,6 +400,16 @@ def is_decided(state: DialState, shown: int, now: float) -> bool:
     return state.phase is not DialPhase.DIALLING or shown != CONNECTING or young
 
 
+def has_ended(state: DialState) -> bool:
+    """Return whether the connection was seen to end. A call that entered the core's channel now would use a redial."""
+    return state.ended < math.inf
+
+
+def is_up(state: DialState, shown: int) -> bool:
+    """Return whether calls may use the connection: the core is READY, and not because it has redialled (CB-16)."""
+    return shown == READY and not has_ended(state)
+
+
 def link_of(shown: int, ended_for: float) -> Link:
     """Return the state of a call's connection at the moment when the call ended.
 

@@ -149,8 +149,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
     # Calls. All the overhead of a call on a READY channel is here and in `multicallables.py` (TH-2).
 
     def alive(self) -> bool:
-        """Return whether the connection is up in the core right now. Thread-safe."""
-        return self.shown() == m.READY
+        """Return whether the connection is up in the core right now; see `is_up`. Thread-safe."""
+        return m.is_up(self._state, self.shown())
 
     def last_used(self) -> float:
         """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
@@ -309,6 +309,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
 
     def _step(self, given: m.Input) -> Sequence[m.Effect]:
         self._state, effects = self._owner.machine.step(self._state, given, self.now())
+        self.retired = self.retired or m.has_ended(self._state)
         return effects
 
     def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect
