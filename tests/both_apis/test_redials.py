@@ -16,6 +16,7 @@ from tests.peers import SETTINGS
 from tests.sync.service import front, place, until
 
 LIMIT, LATE = 0.5, 5.0
+PATIENT = "retry: 50, delay: 20ms, jitter: none"
 
 
 def test_a_process_that_is_late(ours):
@@ -58,7 +59,7 @@ def test_a_peer_that_refuses_calls_and_does_not_close(ours):
     with (
         place() as server,
         front(refuses_twice, server.port) as peer,
-        ours.channel(peer.target, options, listeners=[log.hear], retry="retry: 10, delay: 20ms, jitter: none") as channel,
+        ours.channel(peer.target, options, listeners=[log.hear], retry=PATIENT) as channel,
     ):
         codes = {channel.begin(timeout=60).outcome(60).code for _ in range(3)}
         assert codes == {grpc.StatusCode.OK}

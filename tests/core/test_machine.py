@@ -418,7 +418,7 @@ def test_calls_that_are_refused_again_and_again(lived, served, ends):
 
 
 def test_refused_while_ready():
-    """CB-16: a connection on which a GOAWAY has ended a call ends, even if the core stays READY, unless it was of use."""
+    """CB-16: a connection that refuses calls by GOAWAY ends, even if the core stays READY, unless it answered any."""
     dial = reach(DialPhase.OPEN)
     assert dial.look(READY, refused=True, served=True) == [m.FirstAnswer()]
     dial = reach(DialPhase.OPEN)
