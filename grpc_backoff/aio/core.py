@@ -117,8 +117,8 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
     # The connection.
 
     def alive(self) -> bool:
-        """Return whether the connection is up in the core right now."""
-        return self.core.shown() == m.READY
+        """Return whether the connection is up in the core right now; see `is_up`."""
+        return m.is_up(self._state, self.core.shown())
 
     def link(self) -> Link:
         """Return the connection's state. Call this at the moment when a call ends."""

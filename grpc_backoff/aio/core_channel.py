@@ -91,8 +91,7 @@ class CoreChannel(Gate):
             changed: called when the core has left the state that was last passed to `watch`.
             judge: called with each call that has ended; returns whether the server has answered it. By default, every
                 call that ends counts as answered.
-            noticed: called when the server has first answered a call, and when one has failed before that on a channel
-                that is not READY any more.
+            noticed: called when the server has first answered a call, and when one that began before that has ended.
         """
         self.channel: grpc.aio.Channel = channel
         self.check = grpcio.state_check(channel)
@@ -151,8 +150,7 @@ class CoreChannel(Gate):
         if call is not None and not self.served:
             self.served = self._judge is None or self._judge(call)
         self.ended()
-        if self.served or self.shown() != grpcio.READY_NUMBER:
-            self._noticed()
+        self._noticed()
 
     def answered(self) -> None:
         """Record that the server has answered a call."""

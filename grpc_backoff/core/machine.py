@@ -323,6 +323,9 @@ class DialMachine(NamedTuple):
     def _look_at_open(self, state: DialState, given: Looked, now: float) -> Step:
         """Notice the end: any change away from READY is one, even if a call has made the core READY again by now."""
         if given.shown == READY and not given.left:
+            if given.refused and not given.served:  # if GOAWAY came together with SETTINGS, the core stays READY
+                loss = Loss(_GRACEFUL)
+                return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss), [Lost(loss)]
             return _note_answer(state, given)
         graceful = min(given.unused, now - state.since) >= limits.IDLE_SHARE * self.idle_timeout
         loss = Loss(IDLED, graceful=True) if graceful else Loss(_BROKEN)  # CB-14: the core closes it then
@@ -407,6 +410,16 @@ def is_decided(state: DialState, shown: int, now: float) -> bool:
     """
     young = now - state.started < min(limits.BEGINS_WITHIN, state.limit / 2)
     return state.phase is not DialPhase.DIALLING or shown != CONNECTING or young
+
+
+def has_ended(state: DialState) -> bool:
+    """Return whether the connection was seen to end. A call that entered the core's channel now would use a redial."""
+    return state.ended < math.inf
+
+
+def is_up(state: DialState, shown: int) -> bool:
+    """Return whether calls may use the connection: the core is READY, and not because it has redialled (CB-16)."""
+    return shown == READY and not has_ended(state)
 
 
 def link_of(shown: int, ended_for: float) -> Link:

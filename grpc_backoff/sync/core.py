@@ -149,8 +149,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
     # Calls. All the overhead of a call on a READY channel is here and in `multicallables.py` (TH-2).
 
     def alive(self) -> bool:
-        """Return whether the connection is up in the core right now. Thread-safe."""
-        return self.shown() == m.READY
+        """Return whether the connection is up in the core right now; see `is_up`. Thread-safe."""
+        return m.is_up(self._state, self.shown())
 
     def last_used(self) -> float:
         """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
@@ -204,9 +204,13 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         if name and is_answer(name):
             return
         self._refused = self._refused or says_goaway(name, text)
-        if not self.retired and not self.alive():
+        if self.retired:
+            return
+        if not self.alive():
             self._seen_ended = min(self._seen_ended, self.now())
-            self._owner.conductor.post(self.look)
+        elif self.served or not self._refused:
+            return
+        self._owner.conductor.post(self.look)
 
     def link(self) -> Link:
         """Return the connection's state. Call this at the moment when a call ends. Thread-safe."""
@@ -305,6 +309,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
 
     def _step(self, given: m.Input) -> Sequence[m.Effect]:
         self._state, effects = self._owner.machine.step(self._state, given, self.now())
+        self.retired = self.retired or m.has_ended(self._state)
         return effects
 
     def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect

@@ -20,6 +20,7 @@ from grpc_backoff import ConnectError, Stage, aio
 from grpc_backoff.aio import core
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.core.limits import BEGINS_WITHIN
+from grpc_backoff.core.machine import READY
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing.front import (
     FlakyFront,
@@ -127,6 +128,23 @@ async def test_retired_connections_end_with_their_calls():
                 break
             await asyncio.sleep(0.05)
         assert connection.core.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+        await dialler.close(None)
+
+
+async def test_a_redial_takes_no_new_call():
+    """CB-16: once a connection was seen to end, no call enters, although the core has redialled and is READY again."""
+    async with FlakyFront(settings_only) as front, asyncio.timeout(20):
+        dialler = connector(front.target)
+        connection = await dialler.connect(5.0)
+        connection.core.running += 1  # as if a call ran, so that the channel is not closed
+        assert connection.alive()
+        await front.break_all()
+        await connection.lost()
+        connection.core.check(True)
+        while connection.core.shown() != READY:
+            await asyncio.sleep(0.005)
+        assert not connection.alive()
+        connection.core.running -= 1
         await dialler.close(None)
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import time
 
+import grpc
+
 from grpc_backoff import AttemptFailed, AttemptStarted, CoreRedial
-from grpc_backoff.testing.front import silent
+from grpc_backoff.testing.front import healthy, silent
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.log import Log
+from tests.both_apis.test_answers import goaway
 from tests.both_apis.test_pool import post
-from tests.sync.service import front, until
+from tests.peers import SETTINGS
+from tests.sync.service import front, place, until
 
 LIMIT, LATE = 0.5, 5.0
+PATIENT = "retry: 50, delay: 20ms, jitter: none"
 
 
 def test_a_process_that_is_late(ours):
@@ -34,3 +39,29 @@ def test_a_process_that_is_late(ours):
         assert log.of(AttemptStarted)[1].at - log.of(CoreRedial)[-1].at >= 0.19, "one INITIAL_BACKOFF"
         if ours.name == "asyncio":
             call.cancel()
+
+
+def test_a_peer_that_refuses_calls_and_does_not_close(ours):
+    """CB-7, CB-16: a connection that has refused a call by GOAWAY is retired, although the core stays READY.
+
+    The peer writes SETTINGS and GOAWAY together. The calls have a policy, so the core does not hide the refusals.
+    """
+    log, visits = Log(), []
+
+    async def refuses_twice(visit):
+        visits.append(visit)
+        if len(visits) > 2:
+            return await healthy(visit)
+        visit.writer.write(SETTINGS + goaway(0))
+        return await visit.until_closed()
+
+    options = backoff_ms(300, 300)
+    with (
+        place() as server,
+        front(refuses_twice, server.port) as peer,
+        ours.channel(peer.target, options, listeners=[log.hear], retry=PATIENT) as channel,
+    ):
+        codes = {channel.begin(timeout=60).outcome(60).code for _ in range(3)}
+        assert codes == {grpc.StatusCode.OK}
+        assert len(visits) == 3
+        assert min(log.gaps()) >= 0.29, "it answered nothing, so the next attempt waits"

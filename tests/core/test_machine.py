@@ -432,6 +432,17 @@ def test_calls_that_are_refused_again_and_again(lived, served, ends):
     assert kinds(dial.all).count(m.EndCalls) == ends
 
 
+def test_refused_while_ready():
+    """CB-16: a connection that refuses calls by GOAWAY ends, even if the core stays READY, unless it answered any."""
+    dial = reach(DialPhase.OPEN)
+    assert dial.look(READY, refused=True, served=True) == [m.FirstAnswer()]
+    dial = reach(DialPhase.OPEN)
+    assert dial.look(READY, refused=True, running=3) == [m.Lost(Loss(DRAINED.reason))]
+    assert m.Redialled not in kinds([*dial.look(READY), *dial.look(IDLE, left=True)])
+    dial.feed(m.Retire())
+    assert dial.look(IDLE) == [m.Close()]
+
+
 def look_at(time):
     return m.LookAt(pytest.approx(time))
 

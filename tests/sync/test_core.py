@@ -8,6 +8,7 @@ import time
 import grpc
 import pytest
 
+from grpc_backoff.core.machine import IDLE, READY
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core import CoreConnector
 from grpc_backoff.sync.grpcio import close_channel
@@ -99,6 +100,22 @@ def test_the_end_of_a_connection(conductor):
         connection.ended(token)
         until(lambda: made.open == set())
     until(lambda: dialled() == [])
+
+
+def test_a_redial_takes_no_new_call(conductor):
+    """CB-16: once a connection was seen to end, no call enters, although the core has redialled and is READY again."""
+    with place() as server, front(healthy, server.port) as peer:
+        made = connector(conductor, peer.target)
+        connection = outcome(conductor, made)
+        assert connection.entered(object())
+        peer.break_all()
+        until(lambda: connection.shown() == IDLE)
+        run(conductor, connection.look)
+        connection.check(True)
+        until(lambda: connection.shown() == READY)
+        assert not connection.alive()
+        assert not connection.entered(object())
+        close(conductor, made)
 
 
 def test_stable_after(conductor):
