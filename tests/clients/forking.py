@@ -1,4 +1,4 @@
-"""A program for gunicorn, uWSGI and Celery that uses a channel before its workers are forked, and again in each worker.
+"""A program for gunicorn, Celery and forks in C that uses a channel before the fork, and again in each child.
 
 `FORKING_API` selects the constructor of the channels. `FORKING_BEFORE` says what the parent does before the fork: with
 `nothing`, it makes no channel; with `closed`, it makes, uses and closes one; with `open`, it keeps one connected.
