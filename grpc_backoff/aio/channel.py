@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import cache
 from types import TracebackType
@@ -247,14 +248,18 @@ class Channel(BaseChannel, grpc.aio.Channel):
             await self._share.end_calls(None)
         self._polling = None
 
-    def __del__(self) -> None:
+    def __del__(
+        self, is_finalizing: Callable[[], bool] = sys.is_finalizing, warn: Callable[..., object] = warnings.warn
+    ) -> None:
         """Stop dialling and warn that `close` was not called (CB-10)."""
+        # These are parameters because the interpreter may have cleared this module and asyncio's.
         if self.closing or self._is_inherited:
             return
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it has ended
-            self.loop.call_soon_threadsafe(self._share.drop)  # any thread may collect the garbage
+        if not is_finalizing():
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it has ended
+                self.loop.call_soon_threadsafe(self._share.drop)  # any thread may collect the garbage
         # This comes last, because a program may turn warnings into errors.
-        warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
+        warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """Return the channel's state; with `try_to_connect`, ask for a connection if there is none."""

@@ -8,7 +8,6 @@ has its own pool.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -26,6 +25,7 @@ from grpc_backoff.connection.events import (
     State,
 )
 from grpc_backoff.connection.share import state_shown, status_shown
+from grpc_backoff.process import after_fork
 from grpc_backoff.sharing.manager import Pending
 from grpc_backoff.sharing.users import Users
 
@@ -200,8 +200,7 @@ _shared_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[
     WeakKeyDictionary()
 )
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_shared_pools.clear)  # SH-8: a child starts anew
+after_fork(_shared_pools.clear)  # SH-8: a child starts anew
 
 
 def shared_pool(key: Hashable | None, loop: asyncio.AbstractEventLoop, make: Callable[[], SharedPool]) -> SharedPool:

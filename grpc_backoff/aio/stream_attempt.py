@@ -72,8 +72,12 @@ class StreamAttempt(grpc.aio.Call):
     async def _end_or_answer(self) -> None:
         """Wait until a call that accepts no more requests has ended, or has received a response."""
         if not isinstance(self.call, grpc.aio.StreamStreamCall):
-            # Use a task, because a task that is cancelled while it awaits a call discards the response.
-            await asyncio.wait([asyncio.create_task(self._find_answer())])
+            # Use a task, because a task that is cancelled while it awaits a call discards the response. And do not use
+            # `asyncio.wait`: since Python 3.14, a task that is cancelled in it is left to the garbage collector.
+            found = asyncio.Event()
+            finding = asyncio.create_task(self._find_answer())
+            finding.add_done_callback(lambda _: found.set())
+            await found.wait()
             return
         async with self._reading:
             if self._end is None and not self._ahead:

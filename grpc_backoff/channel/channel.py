@@ -54,7 +54,7 @@ class BaseChannel:
 
     @property
     def _is_inherited(self) -> bool:
-        return self._generation is not generation()
+        return self._generation.is_over()
 
     # Beyond grpc's interface.
 

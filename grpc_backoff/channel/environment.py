@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from grpc_backoff.config.channel import ChannelSetup
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.process import after_fork
 
 
 class CallEnvironment:
@@ -87,5 +87,4 @@ def _begin_anew() -> None:
     CallEnvironment._counting = threading.RLock()  # noqa: SLF001 - another thread of the parent may have held it
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+after_fork(_begin_anew)

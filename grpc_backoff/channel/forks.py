@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from grpc_backoff.channel.errors import ForkError
 from grpc_backoff.channel.grpcio import cygrpc
+from grpc_backoff.process import after_fork, notice_fork
 from grpc_backoff.record import record
 
 _LOG = logging.getLogger("grpc_backoff")
@@ -37,17 +38,27 @@ class CoreUse(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Generation:
-    """Identifies the time from one fork to the next; equal only to itself.
+    """The time from one fork to the next, in the process that was forked; equal only to itself.
 
     Attributes:
         after_use: whether grpcio's core was in use at the fork that began this generation, or at an earlier one.
         after_asyncio: whether asyncio channels were open at one of these forks.
         doubtful: whether the core may have been busy at that fork, and no warning has been logged yet.
+        over: whether this process is the child of a later fork, as far as it has been noticed.
     """
 
     after_use: bool = False
     after_asyncio: bool = False
     doubtful: bool = False
+    over: bool = False
+
+    def is_over(self, notice_fork: Callable[[], object] = notice_fork) -> bool:
+        """Return whether this process is the child of a later fork.
+
+        `notice_fork` is always the default; finalizers may ask this after the interpreter has cleared the modules.
+        """
+        notice_fork()
+        return self.over
 
 
 _now = Generation()
@@ -61,6 +72,7 @@ shut down the core."""
 
 def generation() -> Generation:
     """Return the current generation of channels; the child of a fork has a different one."""
+    notice_fork()
     return _now
 
 
@@ -87,7 +99,7 @@ def refuse_inherited(target: str, made_in: Generation) -> None:
     Raises:
         ForkError: the channel was created before this process was forked.
     """
-    if made_in is not _now:
+    if made_in.is_over():
         raise ForkError(
             f"the channel to {target} was created before a fork, and belongs to the process that created it: create "
             "channels in the child, after the fork"
@@ -101,21 +113,22 @@ def check_core(target: str, *, asyncio: bool = False) -> None:
         ForkError: the core could hang or crash, because one of this library's channels was open when this process was
             forked, or less than a second earlier.
     """
-    if asyncio and _now.after_asyncio:
+    now = generation()
+    if asyncio and now.after_asyncio:
         raise ForkError(
             f"the asyncio channel to {target} cannot be created in this process: it was forked while its parent had "
             "asyncio channels open, and grpcio would hang or crash, even with GRPC_ENABLE_FORK_SUPPORT=1. Close all "
             "asyncio channels before the fork, or start processes with spawn or forkserver"
         )
-    if (_now.after_use or _now.after_asyncio) and not survives_forks():
+    if (now.after_use or now.after_asyncio) and not survives_forks():
         raise ForkError(
             f"the channel to {target} cannot be created in this process: it was forked while its parent had channels "
             "open, or had closed them less than a second before, and grpcio could hang. Set "
             "GRPC_ENABLE_FORK_SUPPORT=1 before Python starts, or close all channels a second before the fork, or start "
             "processes with spawn or forkserver"
         )
-    if _now.doubtful:
-        _now.doubtful = False
+    if now.doubtful:
+        now.doubtful = False
         _LOG.warning(
             "process %d was forked while grpcio may have been dialling or shutting down: calls in it can hang or crash "
             "inside grpcio, even with GRPC_ENABLE_FORK_SUPPORT=1; fork before the first channel is created",
@@ -124,15 +137,13 @@ def check_core(target: str, *, asyncio: bool = False) -> None:
 
 
 def _begin_child() -> None:
-    global _now  # noqa: PLW0603 - a process has one
-    uses = [inherit() for inherit in _inherit]
+    global _now
     at_work = time.monotonic() - _stirred < _SETTLES_WITHIN
-    _now = Generation(
-        after_use=_now.after_use or at_work or any(use.threaded for use in uses),
-        after_asyncio=_now.after_asyncio or any(use.asyncio for use in uses),
-        doubtful=at_work,
-    )
+    before, _now = _now, Generation(doubtful=at_work)  # first, so that what is freed below counts as inherited
+    before.over = True
+    uses = [inherit() for inherit in _inherit]
+    _now.after_use = before.after_use or at_work or any(use.threaded for use in uses)
+    _now.after_asyncio = before.after_asyncio or any(use.asyncio for use in uses)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_child)
+after_fork(_begin_child)

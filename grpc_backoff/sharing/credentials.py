@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 import time
 from abc import abstractmethod
@@ -30,6 +29,7 @@ from grpc_backoff.config.credentials import (
     load_files,
 )
 from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.process import after_fork
 from grpc_backoff.sharing.finder import Finder
 from grpc_backoff.threads import Running
 
@@ -216,5 +216,4 @@ class FileWatch:
 
 _WATCH = FileWatch()
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_WATCH.begin_anew)
+after_fork(_WATCH.begin_anew)

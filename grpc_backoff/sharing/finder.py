@@ -7,13 +7,13 @@ gone when the answer comes.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from grpc_backoff import threads
 from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.process import after_fork
 
 FoundT = TypeVar("FoundT")
 
@@ -26,8 +26,7 @@ class Finder(Generic[FoundT]):
         self._name = name
         self._stage = stage
         self.begin_anew()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.begin_anew)
+        after_fork(self.begin_anew)
 
     def begin_anew(self) -> None:
         """Start over in the child of a fork, because the threads belong to the parent."""

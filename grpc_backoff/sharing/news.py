@@ -24,6 +24,7 @@ from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.target import parse_target
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.pool.liveness import LATE, WOKE
+from grpc_backoff.process import after_fork, notice_fork
 from grpc_backoff.telemetry.log import load_slot_events
 
 _LOG = logging.getLogger(__name__)
@@ -274,8 +275,7 @@ class NewsDesk:
 NEWS = NewsDesk()
 """The news of this process."""
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=NEWS.begin_anew)
+after_fork(NEWS.begin_anew)
 
 
 def network_changed() -> None:
@@ -285,4 +285,5 @@ def network_changed() -> None:
     fails, its backoff goes on as planned. A channel with `grpc_backoff.quiet_after` asks its peer whether it is
     alive. May be called from any thread, any number of times.
     """
+    notice_fork()
     NEWS.tell(TOLD)

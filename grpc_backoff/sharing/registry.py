@@ -11,7 +11,6 @@ manager is gone. Until then, the manager merely gives no signs of life, which th
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
@@ -20,6 +19,7 @@ from typing import Any, Protocol
 from weakref import WeakMethod
 
 from grpc_backoff.connection.schedule import Schedule
+from grpc_backoff.process import after_fork
 
 MOST_REMEMBERED = 1024
 """How many keys without managers are remembered (SH-8). The one that lost its last manager first is forgotten first."""
@@ -222,5 +222,4 @@ class Registry:
 SCHEDULES = Registry()
 """The registry of this process."""
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=SCHEDULES.begin_anew)
+after_fork(SCHEDULES.begin_anew)

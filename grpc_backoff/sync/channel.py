@@ -18,7 +18,7 @@ from typing import Self, Unpack
 import grpc
 
 from grpc_backoff.channel.channel import BaseChannel
-from grpc_backoff.channel.forks import generation, refuse_inherited
+from grpc_backoff.channel.forks import refuse_inherited
 from grpc_backoff.config.channel import ChannelSettings, Options, read_channel
 from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 from grpc_backoff.connection.events import ConnectionStatus
@@ -155,9 +155,10 @@ class Channel(BaseChannel, grpc.Channel):
                 self._conductor.take(ended, within)
         return closing
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         """Stop dialling and warn that `close` was not called (CB-10); running calls continue."""
-        if self.closing or self._is_inherited or sys.is_finalizing():
+        # `is_finalizing` is a parameter because the interpreter may have cleared this module.
+        if self.closing or is_finalizing() or self._is_inherited:
             return
         self._conductor.post(partial(_drop, self._pool, self._listeners))
         # This comes last, because a program may turn warnings into errors.
@@ -193,7 +194,7 @@ class Channel(BaseChannel, grpc.Channel):
 
     def connection(self, avoid: Container[object] = ()) -> CoreConnection | None:
         """Return the connection for the next call, one to avoid only if no other serves; None if there is none."""
-        return None if self.closing or self._generation is not generation() else self._pool.connection(avoid)
+        return None if self.closing or self._generation.is_over() else self._pool.connection(avoid)
 
     def refuse(self) -> None:
         """Raise grpcio's ValueError if the channel is closed, or ForkError if it was created before a fork."""

@@ -21,7 +21,6 @@ import heapq
 import itertools
 import logging
 import math
-import os
 import sys
 import threading
 import time
@@ -30,6 +29,7 @@ from contextvars import Context
 from queue import Empty, SimpleQueue
 from typing import Protocol, TypeVar
 
+from grpc_backoff.process import after_fork
 from grpc_backoff.sync.pump import Pump, Standby, needs_pump
 
 _LOG = logging.getLogger(__name__)
@@ -333,5 +333,4 @@ CONDUCTOR = Conductor()
 """The conductor for this process."""
 
 atexit.register(CONDUCTOR.stop)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=CONDUCTOR.begin_anew)
+after_fork(CONDUCTOR.begin_anew)

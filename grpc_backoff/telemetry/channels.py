@@ -8,7 +8,6 @@ the attempt's id.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -27,6 +26,7 @@ from grpc_backoff.pool.events import (
     SlotServing,
     SlotUnhealthy,
 )
+from grpc_backoff.process import after_fork, notice_fork
 
 _MOST_REMEMBERED = 4096
 """How many events are remembered, so that none is counted twice. This is more than can be on their way to other event
@@ -146,6 +146,7 @@ class Channels:
         return nearest
 
     def _all(self) -> list[_Channel]:
+        notice_fork()  # what is known here may be the parent's
         with self._lock:
             return [slot for slots in self._known.values() for slot in slots.values()]
 
@@ -158,5 +159,4 @@ def _begin_anew() -> None:
         channels.begin_anew()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+after_fork(_begin_anew)

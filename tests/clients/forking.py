@@ -1,4 +1,4 @@
-"""A program for gunicorn and Celery that uses a channel before its workers are forked, and again in each worker.
+"""A program for gunicorn, Celery and forks in C that uses a channel before the fork, and again in each child.
 
 `FORKING_API` selects the constructor of the channels. `FORKING_BEFORE` says what the parent does before the fork: with
 `nothing`, it makes no channel; with `closed`, it makes, uses and closes one; with `open`, it keeps one connected.
@@ -33,9 +33,13 @@ def ask_over(channel):
     return channel.unary_unary(METHOD)(b"asked", timeout=10).decode()
 
 
+async def ask_over_async(channel):
+    return await channel.unary_unary(METHOD)(b"asked", timeout=10)
+
+
 async def ask_once():
     async with MAKE(TARGET) as channel:
-        return (await channel.unary_unary(METHOD)(b"asked", timeout=10)).decode()
+        return (await ask_over_async(channel)).decode()
 
 
 def ask():
@@ -54,6 +58,8 @@ def ask_inherited():
     if INHERITED is None:
         return None
     try:
+        if API.endswith("asyncio"):
+            return LOOP.run_until_complete(ask_over_async(INHERITED)).decode()
         return ask_over(INHERITED)
     except Exception as error:  # noqa: BLE001 - as above
         return type(error).__name__
@@ -65,8 +71,8 @@ if BEFORE == "closed":
 elif BEFORE == "open" and API.endswith("asyncio"):
     LOOP = asyncio.new_event_loop()
     asyncio.set_event_loop(LOOP)
-    OPEN = MAKE(TARGET)
-    assert LOOP.run_until_complete(OPEN.unary_unary(METHOD)(b"asked", timeout=10)) == b"asked"
+    INHERITED = MAKE(TARGET)
+    assert ask_inherited() == "asked"
 elif BEFORE == "open":
     INHERITED = MAKE(TARGET)
     assert ask_over(INHERITED) == "asked"

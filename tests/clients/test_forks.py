@@ -25,7 +25,7 @@ CASES = [
     ("threads", "open", "1", "ForkError asked asked"),
     ("asyncio", "nothing", "0", "None asked asked"),
     ("asyncio", "closed", "1", "None asked asked"),
-    ("asyncio", "open", "0", "None ForkError ForkError"),
+    ("asyncio", "open", "0", "ForkError ForkError ForkError"),
 ]
 
 
