@@ -9,9 +9,9 @@ import time
 import grpc
 import pytest
 
-from grpc_backoff import NoConnectionError, Stage, State
+from grpc_backoff import CallNotConnected, NoConnectionError, Stage, State
 from grpc_backoff.testing.front import settings_then_close, silent
-from tests.both_apis.api import backoff_ms
+from tests.both_apis.api import RETRY, backoff_ms
 from tests.sync.service import Echo, front, place, until
 
 CODE = grpc.StatusCode
@@ -39,6 +39,20 @@ def test_fail_fast(kind, way, nowhere):
             assert "failed to connect to all addresses" in outcome.details
             assert isinstance(outcome.error, grpc.RpcError)
             assert call.done()
+
+
+@pytest.mark.parametrize("retry", [None, RETRY])
+def test_listeners_hear_of_it(ours, way, nowhere, log, retry):
+    """RT-12: each call that ends without a connection is reported once, with a policy or without."""
+    with ours.channel(nowhere.target, SLOW, listeners=[log.hear], retry=retry) as channel:
+        codes = [channel.begin(way).outcome().code]
+        codes.append(channel.begin(way, wait_for_ready=True, timeout=0.2).outcome().code)
+        log.until(CallNotConnected, 2)
+        assert codes == [CODE.UNAVAILABLE, CODE.DEADLINE_EXCEEDED]
+        told = log.of(CallNotConnected)
+        assert [event.code for event in told] == [code.name for code in codes]
+        assert {event.target for event in told} == {nowhere.target}
+        assert {event.method.partition("/")[0] for event in told} == {""}
 
 
 def test_the_error_says_why(ours, way, nowhere):
