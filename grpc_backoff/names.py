@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         CallEvent,
         CallExhausted,
         CallHedged,
+        CallNotConnected,
         CallRetried,
         CallSucceeded,
         Gap,
@@ -68,6 +69,7 @@ __all__ = [
     "CallEvent",
     "CallExhausted",
     "CallHedged",
+    "CallNotConnected",
     "CallRetried",
     "CallSucceeded",
     "Channel",
@@ -133,7 +135,8 @@ _LATE = {
     **dict.fromkeys(("Config", "read_config"), "grpc_backoff.config.file"),
     "network_changed": "grpc_backoff.sharing.news",
     **dict.fromkeys(
-        ("CallEvent", "CallExhausted", "CallHedged", "CallRetried", "CallSucceeded"), "grpc_backoff.calls.events"
+        ("CallEvent", "CallExhausted", "CallHedged", "CallNotConnected", "CallRetried", "CallSucceeded"),
+        "grpc_backoff.calls.events",
     ),
     **dict.fromkeys(("Gap", "StreamEnded", "StreamResumed"), "grpc_backoff.calls.events"),
     **dict.fromkeys(("ForkError", "NoConnectionError", "RetriesExhaustedError"), "grpc_backoff.channel.errors"),

@@ -143,7 +143,7 @@ class Call(CallShell, grpc.aio.Call):
                 failed, began = self._failed_call(effect), self._state.attempt_began
                 self._calls.hooks.ask(effect.hook, failed, began, self._context, self._hook_done)
             case m.FailAttempt(code):
-                self._attempt, self._error = None, self._calls.pending.error(grpc.StatusCode[code])
+                self._attempt, self._error = None, self._calls.no_connection(self._machine.method, code)
                 self._end_span(code)
             case m.FailSoon():
                 self._calls.loop.call_soon(self.feed, self._calls.pending.no_connection())

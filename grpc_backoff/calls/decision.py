@@ -15,6 +15,7 @@ from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
 from grpc_backoff.status import Reason, WaitSource
 
+_UNAVAILABLE = "UNAVAILABLE"
 _UNAUTHENTICATED = "UNAUTHENTICATED"
 _TIMED_OUT = "DEADLINE_EXCEEDED"
 _CONFLICTS = frozenset({"ABORTED", "ALREADY_EXISTS"})
@@ -162,7 +163,7 @@ def decide(
     if at_once:  # RT-4: the renewal takes the place of the first wait
         renewed = following._replace(refreshed=True, step=following.step + 1)
         retry = Retry(0.0, WaitSource.REFRESH, renewed, refresh=True)
-    elif failure.says_refused and not progress.refused:  # RT-13
+    elif failure.says_refused and failure.code == _UNAVAILABLE and not progress.refused:  # RT-13
         retry = Retry(0.0, WaitSource.REFUSED, following._replace(refused=True))
     else:
         retry = _wait(policy, following, failure.hint, left, rng)._replace(refresh=renews)

@@ -1,4 +1,4 @@
-"""The events for calls with a retry policy, which listeners receive in addition to connection events.
+"""The events for calls, most of them for calls with a policy, which listeners receive in addition to connection events.
 
 Events contain no payloads, metadata or tokens (RT-11). Times are in seconds.
 """
@@ -21,7 +21,7 @@ class CallEvent:
         method: the method's path, `/package.Service/Method`.
         at: the time of the event, in seconds on the channel's monotonic clock.
         attempt: the number of the attempt that the event is about, from 1.
-        call_id: identifies the call in all its events, log lines and hooks.
+        call_id: identifies the call in all its events, log lines and hooks; empty without a policy.
     """
 
     target: str
@@ -70,6 +70,17 @@ class CallExhausted(CodedFailure, CallEvent):
     reason: Reason
     took: float
     trace_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallNotConnected(CodedFailure, CallEvent):
+    """The call ended with `code`, because its last attempt got no connection, `took` seconds after the call began.
+
+    It comes once for each such call, with or without a policy (RT-12); with one, a `CallExhausted` may follow.
+    """
+
+    code: str
+    took: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.calls import machine as m
+from grpc_backoff.calls.decision import Progress
 from grpc_backoff.calls.events import CallHedged, CallSucceeded
 from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.record import record
@@ -203,7 +204,14 @@ class HedgingMachine:
         call, copies = state.call, state.copies
         header = ((_ATTEMPTS_BEFORE, str(copies.sent)),)
         seconds = None if call.end is None else max(0.0, call.end - now)
-        call = call._replace(phase=m.CallPhase.RUNNING, attempt_began=now, metadata=header, waited=False, missed=False)
+        call = call._replace(
+            phase=m.CallPhase.RUNNING,
+            attempt_began=now,
+            progress=Progress(attempt=copies.sent + 1),
+            metadata=header,
+            waited=False,
+            missed=False,
+        )
         copies = copies._replace(sent=copies.sent + 1, starting=True, due=None)
         return HedgedState(call, copies), [m.Begin(seconds, header)]
 

@@ -118,6 +118,7 @@ class CallState(NamedTuple):
         following: the decision that is still to be carried out, in DECIDING and SLEEPING.
         failed: the code of the attempt that failed, in DECIDING and SLEEPING.
         wake: when SLEEPING ends.
+        unconnected: whether the attempt that failed has ended for lack of a connection.
     """
 
     phase: CallPhase
@@ -136,6 +137,7 @@ class CallState(NamedTuple):
     following: Retry | GiveUp | None = None
     failed: str = ""
     wake: float = math.inf
+    unconnected: bool = False
 
 
 _AT_FIRST = CallState(_RUNNING, "", None, 0.0, None, 0.0)[CallState._fields.index("waited") :]
@@ -351,6 +353,11 @@ class Surroundings(Protocol):
         ...
 
     @property
+    def observed(self) -> bool:
+        """Whether the channel has any listeners besides the log."""
+        ...
+
+    @property
     def closing(self) -> bool:
         """Whether the channel is closing, so that nothing is repeated."""
         ...
@@ -447,6 +454,7 @@ class CallMachine(NamedTuple):
             own_timeout=own_timeout,
             waited=False,
             missed=False,
+            unconnected=False,
         )
         return state, [Begin(seconds, state.metadata)]
 
@@ -499,7 +507,8 @@ class CallMachine(NamedTuple):
         return self._failed_waiting(state, _TIMED_OUT, now, around)
 
     def _failed_waiting(self, state: CallState, code: str, now: float, around: Surroundings) -> Step:
-        state, effects = self._after(state, NonOkStatus(code, never_ran=True), now, around)
+        failed = NonOkStatus(code, never_ran=True)
+        state, effects = self._after(state._replace(unconnected=True), failed, now, around)
         return state, [_CANCEL_TIMER, FailAttempt(code), *effects]
 
     # The end of an attempt.
@@ -527,7 +536,7 @@ class CallMachine(NamedTuple):
         late = self.policy is not None and ran_out(given, state.attempt_end, now)
         code, ending = (_TIMED_OUT, Ending.TIMED_OUT) if late else (given.code, Ending.ATTEMPT)
         if self.policy is None or around.closing:
-            return _finish(state, ending)
+            return self._end_with(state, ending, code, now, around)
         state = state._replace(failed=code)
         failure = FailedAttempt(
             code=code,
@@ -556,10 +565,24 @@ class CallMachine(NamedTuple):
                 return self._ask(state._replace(following=following), CallHook(Hook.REFRESH, now - state.began))
             return self._retry(state, following, now)
         if following.reason is not None:
-            return self._give_up(state, following, now)
+            return self._give_up(state, following, now, around)
         if is_conflict(self.policy, failure) and not state.committed:  # RT-5
             return self._ask(state._replace(following=following), CallHook(Hook.CONFLICT, now - state.began))
-        return _finish(state, ending)
+        return self._end_with(state, ending, code, now, around)
+
+    def _end_with(self, state: CallState, ending: Ending, code: str, now: float, around: Surroundings) -> Step:
+        """End the call with its failed attempt."""
+        reported = self._unconnected(state, code, now, around)
+        state, effects = _finish(state, ending)
+        return state, [*reported, *effects]
+
+    def _unconnected(self, state: CallState, code: str, now: float, around: Surroundings) -> list[Effect]:
+        """Report a call that ends for lack of a connection, because its core sees nothing of it (RT-12)."""
+        if not (state.unconnected and around.observed):
+            return []
+        from grpc_backoff.calls.events import CallNotConnected  # noqa: PLC0415 - as above; imported with the listener
+
+        return [Emit(CallNotConnected(**self._at(state, now), code=code, took=now - state.began))]
 
     # Between two attempts.
 
@@ -581,12 +604,12 @@ class CallMachine(NamedTuple):
         state = state._replace(phase=CallPhase.SLEEPING, following=following, wake=wake)
         return state, [Emit(retried), ArmTimer(wake)]
 
-    def _woken(self, state: CallState, _given: CallTimerFired, now: float, _around: Surroundings) -> Step:
+    def _woken(self, state: CallState, _given: CallTimerFired, now: float, around: Surroundings) -> Step:
         if now < state.wake:
             return state, [ArmTimer(state.wake)]
         assert isinstance(state.following, Retry), "a call sleeps only before a retry"
         if state.end is not None and not now < state.end:  # RT-7: woken too late
-            return self._give_up(state, GiveUp(Reason.DEADLINE), now)
+            return self._give_up(state, GiveUp(Reason.DEADLINE), now, around)
         if state.following.refresh:  # RT-4: after the wait, so that the attempt has fresh credentials
             return self._ask(state, CallHook(Hook.REFRESH, now - state.began))
         return self._next(state, state.following, now)
@@ -597,7 +620,7 @@ class CallMachine(NamedTuple):
             state = _with_metadata(state, ((_ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
         return self._attempt(state, now)
 
-    def _give_up(self, state: CallState, decision: GiveUp, now: float) -> Step:
+    def _give_up(self, state: CallState, decision: GiveUp, now: float, around: Surroundings) -> Step:
         """Report that the call gives up and call the hook; the call ends when the hook has returned (RT-6)."""
         from grpc_backoff.calls.events import CallExhausted  # noqa: PLC0415 - as above
 
@@ -610,8 +633,9 @@ class CallMachine(NamedTuple):
             trace_id=state.trace_id,
         )
         hook = CallHook(Hook.EXHAUSTED, exhausted.took, decision.reason)
+        reported = self._unconnected(state, state.failed, now, around)
         state, effects = self._ask(state._replace(following=decision), hook)
-        return state, [Emit(exhausted), *effects]
+        return state, [*reported, Emit(exhausted), *effects]
 
     # Hooks.
 
@@ -620,13 +644,13 @@ class CallMachine(NamedTuple):
         timer: list[Effect] = [] if state.end is None else [ArmTimer(state.end)]
         return state._replace(phase=CallPhase.DECIDING), [*timer, hook]
 
-    def _answered(self, state: CallState, given: HookDone, now: float, _around: Surroundings) -> Step:
+    def _answered(self, state: CallState, given: HookDone, now: float, around: Surroundings) -> Step:
         following = state.following
         if isinstance(following, Retry):
             if given.metadata is None:
                 return _finish(state, Ending.ATTEMPT)
             if state.end is not None and not now < state.end:
-                return self._give_up(state, GiveUp(Reason.DEADLINE), now)
+                return self._give_up(state, GiveUp(Reason.DEADLINE), now, around)
             state = _with_metadata(state, given.metadata)
             state, effects = (self._next if following.delay else self._retry)(state, following, now)
             return state, [_CANCEL_TIMER, *effects]
@@ -644,10 +668,10 @@ class CallMachine(NamedTuple):
     def _commit(self, state: CallState, _given: Committed, _now: float, _around: Surroundings) -> Step:
         return state._replace(committed=True), []
 
-    def _commit_to_failed(self, state: CallState, _given: Committed, _now: float, _around: Surroundings) -> Step:
+    def _commit_to_failed(self, state: CallState, _given: Committed, now: float, around: Surroundings) -> Step:
         """End the call with the failed attempt, because its caller has seen part of that attempt's response (RT-8)."""
         if isinstance(state.following, Retry):
-            return _finish(state, Ending.ATTEMPT)
+            return self._end_with(state, Ending.ATTEMPT, state.failed, now, around)
         return state._replace(committed=True), []
 
     def _cancel_attempt(self, state: CallState, _given: CancelRequested, _now: float, _around: Surroundings) -> Step:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import grpc
 
 from grpc_backoff.channel.forks import check_core, generation
+from grpc_backoff.channel.grpcio import register_method
 from grpc_backoff.config.arguments import Listener, check_listener, remove_listener
 from grpc_backoff.config.channel import ChannelSetup
 from grpc_backoff.config.credentials import CredentialsSource, load_files_checks
@@ -156,4 +157,6 @@ class BaseChannel:
 
     def _make(self, arity: str, method: str | bytes, *signature: Any) -> Any:
         method = method.decode() if isinstance(method, bytes) else method  # as in grpc
+        if signature[-1]:
+            register_method(method)
         return self._multicallables[arity](self, method, *signature, policy=self.call_policies.of(method))

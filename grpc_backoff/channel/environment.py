@@ -7,8 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import grpc
+
 from grpc_backoff.calls.budget import RetryTokens, tokens_of
 from grpc_backoff.calls.machine import ChannelClosing
+from grpc_backoff.channel.counting import CallCounter
+from grpc_backoff.channel.grpcio import has_plugin
 from grpc_backoff.channel.pending import AnyCall
 from grpc_backoff.config.channel import ChannelSetup
 from grpc_backoff.config.remarks import doubts, warn_of
@@ -53,6 +57,7 @@ class CallEnvironment:
         self.stands_in = policies.stand_in()
         self.wall_clock = time.time
         self.closing = False
+        self._counter = CallCounter(setup.target) if has_plugin() else None
         self._between: dict[Any, None] = {}  # calls of one API
 
     @property
@@ -68,6 +73,12 @@ class CallEnvironment:
         if new:
             warn_of([f"retries of {method}: {'; '.join(doubt for _, doubt in new)}"])
 
+    def no_connection(self, method: str, code: str) -> Any:
+        """Return the error of an attempt that got no connection, which grpcio's plugin, if there is one, counts."""
+        if self._counter is not None:
+            self._counter.count(method, code)
+        return self.pending.error(grpc.StatusCode[code])
+
     def rests(self, call: AnyCall) -> None:
         """Keep a call alive while it is between two attempts."""
         self._between[call] = None
@@ -81,6 +92,8 @@ class CallEnvironment:
         self.closing = True
         for call in tuple(self._between):
             call.feed(ChannelClosing())
+        if self._counter is not None:
+            self._counter.close()
 
 
 def _begin_anew() -> None:

@@ -25,6 +25,13 @@ def has_plugin() -> bool:
     return getattr(_observability, "_OBSERVABILITY_PLUGIN", None) is not None
 
 
+def register_method(name: str) -> None:
+    """Let the plugin count calls to this method under its name, as generated stubs do on each of grpcio's channels."""
+    plugin: Any = getattr(_observability, "_OBSERVABILITY_PLUGIN", None)
+    if hasattr(plugin, "save_registered_method"):
+        plugin.save_registered_method(name.encode())
+
+
 def exclude_service(name: str) -> None:
     """Keep grpcio's own metrics from counting the calls of a service."""
     excluded = getattr(_observability, "_SERVICES_TO_EXCLUDE", None)  # None: a release that does this differently

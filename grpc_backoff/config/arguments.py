@@ -24,7 +24,12 @@ def read_listeners(given: object) -> tuple[Listener, ...]:
 
 
 def check_listener(key: str, listener: object) -> None:
-    """Raise OptionError unless the listener is callable and not a coroutine function."""
+    """Raise OptionError unless the listener is callable and not a coroutine function.
+
+    It may hear of a call that fails, and then nothing may be imported (CH-12).
+    """
+    from grpc_backoff.calls import events  # noqa: F401, PLC0415 - most channels have no listener
+
     if not callable(listener) or inspect.iscoroutinefunction(listener):  # it would never be awaited
         raise OptionError(key, listener, "a function that takes one event, and not a coroutine function")
 

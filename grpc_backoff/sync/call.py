@@ -111,7 +111,7 @@ class _SteppedCall(CallShell):
             case stepping.Emit(event):
                 self._emit(event)
             case m.FailAttempt(code):
-                self._error = self._calls.pending.error(grpc.StatusCode[code])
+                self._error = self._calls.no_connection(self._machine.method, code)
                 self._connection = None
                 self._end_span(code)
 

@@ -22,6 +22,7 @@ from grpc_backoff.calls.events import (
     CallEvent,
     CallExhausted,
     CallHedged,
+    CallNotConnected,
     CallRetried,
     CallSucceeded,
     Reason,
@@ -58,6 +59,7 @@ EXHAUSTED: Final = "grpc_backoff.client.call.exhausted"
 SERVER_DELAYS_HONORED: Final = "grpc_backoff.client.call.server_delays_honored"
 SERVER_DELAYS_SHORTENED: Final = "grpc_backoff.client.call.server_delays_shortened"
 SERVER_DELAY: Final = "grpc_backoff.client.call.server_delay"
+NOT_CONNECTED: Final = "grpc_backoff.client.call.not_connected"
 COPIES: Final = "grpc_backoff.client.call.copies"
 STREAMS_REOPENED: Final = "grpc_backoff.client.call.streams_reopened"
 
@@ -166,6 +168,7 @@ class _Calls:
         self._delay = delay_histogram(meter, RETRY_DELAY, "Waits before retries of calls.")
         self._successes = meter.create_counter(SUCCESSES, "{call}", "Calls that succeeded.")
         self._exhausted = meter.create_counter(EXHAUSTED, "{call}", "Calls that gave up retrying.")
+        self._not_connected = meter.create_counter(NOT_CONNECTED, "{call}", "Calls that ended without a connection.")
         self._honored = meter.create_counter(SERVER_DELAYS_HONORED, "{delay}", "Waits as long as a server asked for.")
         self._shortened = meter.create_counter(SERVER_DELAYS_SHORTENED, "{delay}", "Waits shorter than that.")
         self._server_delay = delay_histogram(meter, SERVER_DELAY, "Lengths of the waits that a server asked for.")
@@ -193,6 +196,8 @@ class _Calls:
                 self._successes.add(1, labels | {ATTEMPT: attempt_label(event.attempt)})
             case CallExhausted():
                 self._exhausted.add(1, labels | {STATUS: event.code, REASON: word_label(event.reason)})
+            case CallNotConnected():
+                self._not_connected.add(1, labels | {STATUS: event.code})
 
 
 _LOCK = threading.Lock()

@@ -10,7 +10,15 @@ import grpc
 import pytest
 
 import grpc_backoff
-from grpc_backoff import CallHedged, CallSucceeded, HedgingPolicy, NoConnectionError, OptionError, PolicyWarning
+from grpc_backoff import (
+    CallHedged,
+    CallNotConnected,
+    CallSucceeded,
+    HedgingPolicy,
+    NoConnectionError,
+    OptionError,
+    PolicyWarning,
+)
 from tests.both_apis.api import RETRY, backoff_ms
 from tests.both_apis.tries import Tries, echo, fails, hangs, pushback
 from tests.sync.service import place, until
@@ -45,6 +53,15 @@ def no_call_is_left(channel):
 
 
 # Copies and answers (HG-1, HG-2).
+
+
+def test_no_connection_is_reported(ours, hedgeable, nowhere, log):
+    """RT-12: a hedged call that ends without a connection is reported once, as any call is."""
+    with ours.channel(nowhere.target, backoff_ms(600_000, 600_000), listeners=[log.hear], retry=SOON) as channel:
+        assert channel.begin(hedgeable).outcome().code is CODE.UNAVAILABLE
+        told = log.until(CallNotConnected)
+        assert (told.code, told.attempt, len(log.of(CallNotConnected))) == ("UNAVAILABLE", 1, 1)
+        assert told.call_id
 
 
 def test_a_slow_copy_is_overtaken(trying, hedgeable, log):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import threading
 import time
@@ -9,9 +10,9 @@ import time
 import grpc
 import pytest
 
-from grpc_backoff import NoConnectionError, Stage, State
+from grpc_backoff import CallNotConnected, NoConnectionError, Stage, State
 from grpc_backoff.testing.front import settings_then_close, silent
-from tests.both_apis.api import backoff_ms
+from tests.both_apis.api import RETRY, backoff_ms
 from tests.sync.service import Echo, front, place, until
 
 CODE = grpc.StatusCode
@@ -39,6 +40,20 @@ def test_fail_fast(kind, way, nowhere):
             assert "failed to connect to all addresses" in outcome.details
             assert isinstance(outcome.error, grpc.RpcError)
             assert call.done()
+
+
+@pytest.mark.parametrize("retry", [None, RETRY])
+def test_listeners_hear_of_it(ours, way, nowhere, log, retry):
+    """RT-12: each call that ends without a connection is reported once, with a policy or without."""
+    with ours.channel(nowhere.target, SLOW, listeners=[log.hear], retry=retry) as channel:
+        codes = [channel.begin(way).outcome().code]
+        codes.append(channel.begin(way, wait_for_ready=True, timeout=0.2).outcome().code)
+        log.until(CallNotConnected, 2)
+        assert codes == [CODE.UNAVAILABLE, CODE.DEADLINE_EXCEEDED]
+        told = log.of(CallNotConnected)
+        assert [event.code for event in told] == [code.name for code in codes]
+        assert {event.target for event in told} == {nowhere.target}
+        assert {event.method.partition("/")[0] for event in told} == {""}
 
 
 def test_the_error_says_why(ours, way, nowhere):
@@ -189,3 +204,43 @@ def test_a_stub_outlives_its_connections(api, server):
             server.start()
         if api.ours:  # the core may redial unnoticed for a call on an ending connection (CB-16)
             until(lambda: 5 <= channel.own.connection_status().made <= 10)
+
+
+class Plugin:
+    """A plugin of grpcio that notes the calls that it would count."""
+
+    observability_enabled = stats_enabled = True
+    tracing_enabled = False
+
+    def __init__(self):
+        self.seen, self.registered = [], set()
+
+    def create_client_call_tracer(self, method, target):
+        """Note the method and the target. Return no tracer; grpcio logs that."""
+        self.seen.append((method, target))
+
+    def save_registered_method(self, method):
+        self.registered.add(method)
+
+    def create_server_call_tracer_factory(self, *, xds=False):
+        """Return no factory."""
+
+    def record_rpc_latency(self, *_about):
+        """Ignore it."""
+
+
+@pytest.mark.skipif(
+    tuple(map(int, grpc.__version__.split(".")[:2])) < (1, 70), reason="grpcio 1.63 asks its plugin in another way"
+)
+def test_a_plugin_sees_calls_without_a_connection(ours, nowhere):
+    """RT-12: a plugin of grpcio counts a call that ends without a connection, under its own target and method."""
+    plugin, observability = Plugin(), importlib.import_module("grpc._observability")
+    observability.set_plugin(plugin)
+    try:
+        with ours.channel(nowhere.target, SLOW) as channel:
+            assert channel.begin().outcome().code is CODE.UNAVAILABLE
+            assert channel.begin(wait_for_ready=True, timeout=0.1).outcome().code is CODE.DEADLINE_EXCEEDED
+        assert plugin.seen == [(b"/echo.v1.Echo/Unary", nowhere.target.encode())] * 2
+        assert b"/echo.v1.Echo/Unary" in plugin.registered
+    finally:
+        observability.set_plugin(None)

@@ -37,7 +37,7 @@ class Around:
     def __init__(self, rng=None, tokens=None):
         self.rng = rng or random.Random(1)
         self.tokens = tokens
-        self.closing = False
+        self.closing = self.observed = False
 
 
 class Run:

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from grpc_backoff.calls.decision import (
@@ -138,6 +138,12 @@ BRANCHES = {
     "RT-13: says so with one attempt": branch(GiveUp(), policy=ONE_ATTEMPT, failure=SAYS_REFUSED),
     "RT-13: says so at the last attempt": branch(GiveUp(Reason.ATTEMPTS), failure=SAYS_REFUSED, progress=LAST),
     "RT-13: says so without budget": branch(GiveUp(Reason.BUDGET), failure=SAYS_REFUSED, budget_spent=True),
+    "RT-13: says so, but the attempt's own time was up": branch(
+        SCHEDULED, failure=TOO_LATE._replace(own_timeout=True, says_refused=True)
+    ),
+    "RT-13: says so, with a code that needs new credentials": branch(
+        RENEWED_LATER, failure=EXPIRED._replace(says_refused=True), progress=AFTER_REFRESH, can_refresh=True
+    ),
     "RT-13: says so to a call that is committed": branch(GiveUp(), failure=SAYS_REFUSED._replace(committed=True)),
     "RT-13: says so at the deadline": branch(GiveUp(Reason.DEADLINE), failure=SAYS_REFUSED, left=0.0),
     # RT-4: new credentials.
@@ -404,6 +410,13 @@ class Counting(random.Random):
 
 
 @unhurried
+@example(
+    policy=RETRIES_UNAUTHENTICATED,
+    progress=AFTER_REFRESH,
+    failure=EXPIRED._replace(says_refused=True),
+    given={"left": None, "budget_spent": False, "can_refresh": True},
+    seed=0,
+)
 @given(policy=retry_policies, progress=progresses, failure=failures, given=surroundings, seed=st.integers())
 def test_every_decision(policy, progress, failure, given, seed):
     """RT-1 to RT-9: every decision satisfies the rules, for any policy, failure and circumstances."""
@@ -434,7 +447,7 @@ def test_every_decision(policy, progress, failure, given, seed):
     assert (renews and not progress.refreshed) or not given["budget_spent"]  # RT-9
     assert following.refresh == renews  # RT-4
     if following.source is WaitSource.REFUSED:  # RT-13: only once, and counted
-        assert failure.says_refused
+        assert (failure.says_refused, failure.code) == (True, "UNAVAILABLE")
         assert (
             later == progress._replace(attempt=later.attempt, refused=True) != progress._replace(attempt=later.attempt)
         )

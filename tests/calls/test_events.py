@@ -9,12 +9,21 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff.calls import events
-from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.calls.events import (
+    CallEvent,
+    CallExhausted,
+    CallNotConnected,
+    CallRetried,
+    CallSucceeded,
+    Reason,
+    WaitSource,
+)
 
 AT = {"target": "dns:shop:443", "method": "/shop.Orders/Place", "at": 12.5, "attempt": 2, "call_id": "c0ffee"}
 EVENTS = [
     CallRetried(**AT, code="UNAVAILABLE", delay=0.25, source=WaitSource.PUSHBACK),
     CallSucceeded(**AT, took=1.5),
+    CallNotConnected(**AT, code="UNAVAILABLE", took=1.5),
     CallExhausted(**AT, code="ABORTED", reason=Reason.BUDGET, took=1.5, trace_id="0af7651916cd43dd8448eb211c80319c"),
 ]
 ids = [type(event).__name__ for event in EVENTS]

@@ -10,7 +10,7 @@ import pytest
 from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.budget import RetryTokens
 from grpc_backoff.calls.decision import GiveUp
-from grpc_backoff.calls.events import CallExhausted, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.calls.events import CallExhausted, CallNotConnected, CallRetried, CallSucceeded, Reason, WaitSource
 from grpc_backoff.calls.machine import CallPhase, Ending, Hook
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.errors import IllegalTransition
@@ -359,6 +359,45 @@ def test_a_dial_that_failed(policy, how, resolved, fails):
     """
     ends = [m.CancelTimer(), m.FailAttempt("UNAVAILABLE"), m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
     assert waiting(policy, **how).feed(m.NoConnection(resolved)) == (ends if fails else [])
+
+
+def reported(run, *steps):
+    """Return the codes that listeners are told for a call that ended without a connection, in each of its steps."""
+    run.around.observed = True
+    play(run, *steps)
+    return [event.code for event in run.events if isinstance(event, CallNotConnected)]
+
+
+WAITS = {"wait_for_ready": True, "timeout": 5.0}
+GIVES_UP = policy_of(max_attempts=2)
+UNCONNECTED = [
+    pytest.param(lambda: waiting(None), [m.NoConnection()], ["UNAVAILABLE"], id="fail-fast"),
+    pytest.param(lambda: waiting(None, **WAITS), ["wake"], ["DEADLINE_EXCEEDED"], id="wait-for-ready"),
+    pytest.param(lambda: waiting(POLICY, **WAITS), ["wake"], ["DEADLINE_EXCEEDED"], id="a code that is not retried"),
+    pytest.param(lambda: waiting(POLICY), [m.NoConnection()], [], id="a retry follows"),
+    pytest.param(
+        lambda: waiting(GIVES_UP),
+        [m.NoConnection(), "wake", m.NotConnected(), m.NoConnection()],
+        ["UNAVAILABLE"],
+        id="all attempts",
+    ),
+    pytest.param(
+        lambda: waiting(GIVES_UP), [m.NoConnection(), "wake", UNAVAILABLE], [], id="the last one had a connection"
+    ),
+    pytest.param(
+        lambda: waiting(POLICY, timeout=5.0), [m.NoConnection(), 5.0, "wake"], ["UNAVAILABLE"], id="woken too late"
+    ),
+    pytest.param(lambda: waiting(None), [m.ConnectionReady(), UNAVAILABLE], [], id="with a connection"),
+    pytest.param(lambda: waiting(None), [m.CancelRequested()], [], id="cancelled"),
+]
+
+
+@pytest.mark.parametrize(("begin", "steps", "codes"), UNCONNECTED)
+def test_no_connection_is_reported(begin, steps, codes):
+    """RT-12: a call that ends without a connection is reported once, with or without a policy, if anyone listens."""
+    assert reported(begin(), *steps) == codes
+    quiet = play(begin(), *steps)
+    assert not [event for event in quiet.events if isinstance(event, CallNotConnected)]
 
 
 @pytest.mark.parametrize("timeout", [-1.0, 0.0, math.nan])

@@ -304,6 +304,12 @@ STORIES = {
         reasons=[None, REFUSED, REFUSED],
         attempts=[1, 3, 3],
     ),
+    "SH-3: before the backoff of another has ended": story(
+        3, "want:0 want:1 run:5 succeed:0 fail:1 want:2", starts=[100.0, 100.25, 105.0], dialling=[2]
+    ),
+    "SH-3, CB-9: also if its attempt was reset in flight": story(
+        3, "want:0 want:1 run:5 succeed:0 reset:1 fail:1 want:2", starts=[100.0, 100.25, 105.0], dialling=[2]
+    ),
     "SH-3: a connection that was lost says nothing": story(
         3, ENDED + " lose:0 want:2", states=["IDLE", *IN_BACKOFF], failures=[0, 1, 1]
     ),
@@ -325,6 +331,9 @@ STORIES = {
     ),
     "SH-6: for INITIAL_BACKOFF": story(
         3, "want:0 want:1 failing:100 reset:2 failing:0 later:0.25 reset:1 failing:1", BUSY, since=0.25
+    ),
+    "SH-6: what fails later, but began long before, does not hold it back": story(
+        3, "want:0 want:1 run:5 fail:0 fail:0 reset:2 fail:1", BUSY, starts=[100.0, 100.25, 105.0, 105.0], dialling=[1]
     ),
     "SH-6: a reset makes another's attempt the first": story(
         2, "want failing:100 to_deadline reset:other deliver fail:dialler", BUSY, attempts=[1, 1]
@@ -492,17 +501,19 @@ class Interleavings(RuleBasedStateMachine):
         self.process = Process(managers=2, idle_timeout=float("inf"))
         self.process.rng = random.Random(seed)
         self.process.started = self.started
-        self.reset_since_failure = self.resetting = False
+        self.resetting = False
 
     def started(self, manager, before):
         process = self.process
         deadline = before.deadline
         if self.resetting:  # SH-6: the step that resets may also dial
             deadline = min(deadline, before.reset_dial + 1.0)
+        if before.failing and before.ready and manager.phase is m.Phase.CONNECTING:  # SH-3: a new series, beside one
+            deadline = min(deadline, before.free)
         assert process.now >= deadline - SOON, "dialled before the key's deadline"
         if before.failing and before.turn not in (None, manager.state.member):
             assert process.now >= before.lease - SOON, "dialled in another's turn"
-        if process.failed_starts and not self.reset_since_failure:
+        if process.failed_starts:
             assert process.now >= max(process.failed_starts) + 1.0 - SOON, "SH-5"
         process.starts.append(process.now)
 
@@ -523,7 +534,6 @@ class Interleavings(RuleBasedStateMachine):
     def end_attempt(self, place, outcome):
         dialling = [one for one in self.process.managers if one.attempt is not None and not one.stalled]
         if dialling:
-            self.reset_since_failure &= outcome != "fail"
             getattr(dialling[place % len(dialling)], outcome)()
 
     @rule(place=places)
@@ -536,7 +546,8 @@ class Interleavings(RuleBasedStateMachine):
     def reset(self, place):
         manager = self.at(place)
         if manager and not manager.stalled:
-            self.reset_since_failure = self.resetting = True
+            self.process.failed_starts.clear()  # SH-6: only what fails later holds the key back again
+            self.resetting = True
             manager.feed(m.ResetRequested())
             self.resetting = False
 

@@ -13,6 +13,7 @@ from opentelemetry.sdk.metrics.export import Gauge, Histogram, InMemoryMetricRea
 from grpc_backoff.calls.events import (
     CallExhausted,
     CallHedged,
+    CallNotConnected,
     CallRetried,
     CallSucceeded,
     Reason,
@@ -95,7 +96,8 @@ def call_events():
     retried.append(replace(retried[1], delay=0.125))  # shorter than the server asked for
     exhausted = [CallExhausted(**call(5), code="UNAVAILABLE", took=9.0, reason=reason) for reason in Reason]
     ended = StreamEnded(**call(), code="OK", delay=0.5, source=WaitSource.SCHEDULE)
-    return [*retried, *exhausted, CallHedged(**call(2)), CallSucceeded(**call(2), took=0.5), ended]
+    lost = CallNotConnected(**call(), code="UNAVAILABLE", took=0.5)
+    return [*retried, *exhausted, CallHedged(**call(2)), CallSucceeded(**call(2), took=0.5), ended, lost]
 
 
 def tell(metrics, *told):

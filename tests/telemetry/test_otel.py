@@ -15,6 +15,7 @@ import pytest
 from grpc_backoff.calls.events import (
     CallExhausted,
     CallHedged,
+    CallNotConnected,
     CallRetried,
     CallSucceeded,
     Reason,
@@ -202,6 +203,17 @@ def test_copies(reading, metrics):
     assert reading.values(otel.COPIES) == {(*CALLS, "2"): 2, (*CALLS, "3"): 1}
 
 
+def test_no_connection(reading, metrics):
+    """RT-12: calls that ended without a connection are counted by their codes."""
+    for code in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "UNAVAILABLE"):
+        tell(metrics, CallNotConnected(**call(), code=code, took=0.5))
+
+    assert reading.values(otel.NOT_CONNECTED) == {
+        (METHOD, "UNAVAILABLE", PLACE): 2,
+        (METHOD, "DEADLINE_EXCEEDED", PLACE): 1,
+    }
+
+
 def test_reopened_streams(reading, metrics):
     """RT-12, SB-5: the streams of subscriptions that are opened again are counted by the code of their end."""
     for code in ("OK", "UNAVAILABLE", "OK"):
@@ -293,7 +305,7 @@ def test_the_global_provider():
         print(*reading.values(OPEN_CONNECTIONS).values(), *reading.values(SUCCEEDED).values())
         print(len(reading.metrics()), len(reading.values(NEXT_ATTEMPT_IN)))
         """)
-    assert said == ["2", "2", "18", "1"]
+    assert said == ["2", "2", "19", "1"]
 
 
 def test_without_the_extra(monkeypatch):
