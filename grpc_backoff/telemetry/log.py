@@ -113,6 +113,9 @@ def _log_call(event: CallEvent) -> None:
             _log(logging.DEBUG, event, "%s succeeded on attempt %d after %.3g s", *_attempt(event), event.took)
         case calls.CallHedged():
             _log(logging.DEBUG, event, "%s has no answer yet; copy %d was sent", *_attempt(event))
+        case calls.CallNotConnected():
+            line = "%s ended on attempt %d without a connection after %.3g s, %s"
+            _log(logging.DEBUG, event, line, *_attempt(event), event.took, event.failure)
         case calls.CallRetried():
             line = "%s failed on attempt %d, %s; next in %.3g s (%s)%s"
             args = event.failure, event.delay, event.source.value, _trace(event)

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from grpc_backoff.calls import events as calls
-from grpc_backoff.calls.events import CallExhausted, CallHedged, CallRetried, CallSucceeded, Reason, WaitSource
+from grpc_backoff.calls.events import (
+    CallExhausted,
+    CallHedged,
+    CallNotConnected,
+    CallRetried,
+    CallSucceeded,
+    Reason,
+    WaitSource,
+)
 from grpc_backoff.connection import events
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.pool import events as slots
@@ -97,6 +105,11 @@ LINES = [
         CallExhausted(**CALL, attempt=1, code="UNAVAILABLE", reason=Reason.STOPPED, took=0.25),
         WARNING,
         f"{PLACE} gave up after attempt 1 and 0.25 s, UNAVAILABLE: the server asked the client not to retry",
+    ),
+    (
+        CallNotConnected(**CALL, attempt=1, code="UNAVAILABLE", took=1.5),
+        DEBUG,
+        f"{PLACE} ended on attempt 1 without a connection after 1.5 s, UNAVAILABLE",
     ),
     (CallHedged(**CALL, attempt=2), DEBUG, f"{PLACE} has no answer yet; copy 2 was sent"),
     (CallSucceeded(**CALL, attempt=3, took=1.5), DEBUG, f"{PLACE} succeeded on attempt 3 after 1.5 s"),
