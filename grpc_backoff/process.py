@@ -3,6 +3,8 @@
 CPython runs the callbacks of `os.register_at_fork` where Python itself forks. A server that is written in C may fork
 without them, as uWSGI does unless it is told otherwise. There, the child is known by the number of its process, which
 `notice_fork` compares when a channel is created or used.
+
+Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations
@@ -11,8 +13,6 @@ import os
 import threading
 from collections.abc import Callable
 from os import getpid
-
-__all__ = ["after_fork", "notice_fork"]
 
 
 class _Process:

@@ -59,7 +59,7 @@ class CallCounter:
                 self._channel = grpc.insecure_channel(self._target, _NEVER_DIALS)
             timeout = 0.0 if waits else _RESOLVES_WITHIN
             call = self._channel.unary_unary(method).future(b"", timeout=timeout, wait_for_ready=waits)
-            self._calls.add(call)  # grpc cancels a call that nobody keeps
+            self._calls.add(call)  # grpc cancels a call to which nothing refers
             call.add_done_callback(self._ended)
 
     def close(self) -> None:
