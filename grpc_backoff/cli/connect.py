@@ -300,6 +300,8 @@ class Watch:
     async def until_stopped(self) -> None:
         """Keep requesting a connection and refreshing the view until there is a reason to stop."""
         channel, period = self.channel, self._report.view.period
+        self._began = self._loop.time()  # now: to open the channel has imported grpc
+        self.log = AttemptLog(self._began)
         end = None if self._limit is None else self._loop.time() + self._limit
         while not self._stopped.is_set():
             channel.get_state(try_to_connect=True)

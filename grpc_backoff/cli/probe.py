@@ -17,6 +17,7 @@ from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.output import open_view
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.stages import StageReport
+from grpc_backoff.config.proxies import proxy_applies
 from grpc_backoff.config.target import DEFAULT_PORT, Address, names_no_port
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.connection.events import Stage
@@ -128,9 +129,9 @@ async def probe(request: ProbeRequest, report: StageReport) -> bool:
         raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
     if names_no_port(request.target):
         report.remark(f"the target specifies no port; dialling {DEFAULT_PORT}")
-    for name in _PROXIES:
-        if os.environ.get(name):
-            report.remark(f"{name} is set: a channel would use that proxy, but this probe goes directly to the target")
+    name = next((name for name in _PROXIES if name in os.environ), "")
+    if name and proxy_applies(connector.target.host, {}, os.environ):
+        report.remark(f"{name} is set: a channel would use that proxy, but this probe goes directly to the target")
     try:
         connection = await connector.connect(request.limit)
         seconds = watch.total()

@@ -12,6 +12,10 @@ import grpc
 import pytest
 import trustme
 
+from grpc_backoff import aio
+from grpc_backoff.cli.attempts import ChannelReport
+from grpc_backoff.cli.connect import follow
+from grpc_backoff.cli.output import open_view
 from grpc_backoff.testing.front import FlakyFront, http1_answer, settings_then_close, silent
 from tests.cli.running import LIMIT, check_refused, connect, finished, invoke, line_with, on_terminal, running
 from tests.echo import serving
@@ -141,6 +145,20 @@ async def test_timeout_without_ready_is_status_1():
         lines = await connect(front.target, "--timeout", "0.5", status=1)
     assert lines[-1].startswith("timed out after ")
     assert any(line.startswith("The attempt has not ended yet") for line in lines)
+
+
+async def test_the_time_to_import_does_not_count():
+    """The time that a command ran counts from when it began to connect, not from before grpc was imported."""
+
+    def opened(_listener):
+        time.sleep(1.5)  # as long as an import
+        return aio.insecure_channel("127.0.0.1:1")
+
+    with contextlib.closing(open_view(as_json=True)) as view:
+        watch = await follow(opened, ChannelReport(view), attempts=None, limit=0.1, once=False)
+
+    assert watch.ended == "timed out"
+    assert 0.1 <= watch.seconds < 1.5
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

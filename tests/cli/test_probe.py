@@ -234,6 +234,20 @@ async def test_a_proxy_is_worth_a_word():
     assert "proxy.invalid" not in lines[0]
 
 
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"http_proxy": "http://proxy.invalid:3128", "no_proxy": "127.0.0.1"},
+        {"http_proxy": "https://proxy.invalid:3128"},
+    ],
+)
+async def test_a_proxy_that_does_not_apply(variables):
+    """CH-8: the probe mentions no proxy that a channel to this target would not use."""
+    async with FlakyFront(settings_only) as front:
+        lines = await probed(front.target, env={**os.environ, **variables})
+    assert not any("proxy" in line for line in lines if "is set" in line)
+
+
 async def test_on_a_terminal():
     """CH-11: on a terminal, the probe shows colours and a spinner, and restores the cursor at the end."""
     async with FlakyFront(accept_close) as front:
