@@ -14,15 +14,13 @@ from tests.both_apis.test_subscriptions import Reader
 from tests.both_apis.tries import Tries, fails, hangs
 from tests.both_apis.wire import Streams
 from tests.echo import Message
-from tests.proxies import PROXIES, running
+from tests.proxies import AT_HAND, need, running
 from tests.sync.service import front, place, until
 
 CODE = grpc.StatusCode
 ROUNDS = 20
 HEEDS_DEADLINES = {"timeout": "0s", "max_stream_duration": {"grpc_timeout_header_max": "0s"}}
 REPEATS = {"retry_policy": {"retry_on": "unavailable", "num_retries": 2}}
-
-pytestmark = pytest.mark.skipif(bool(PROXIES["envoy"].missing), reason="Envoy is missing")
 
 
 def hangs_after_headers(requests, context):
@@ -33,6 +31,7 @@ def hangs_after_headers(requests, context):
 @pytest.fixture
 def behind(ours, log):
     """A function that places a server behind Envoy, and yields the server and a channel."""
+    need("envoy")
 
     @contextlib.contextmanager
     def opens(*behaviours, route=None, up=True, **how):
@@ -59,11 +58,10 @@ def only_headers(wire, stream, _body):
     wire.send_headers(stream, [(":status", "200"), ("content-type", "application/grpc"), ("a", "b")])
 
 
-@pytest.mark.parametrize("name", PROXIES)
+@pytest.mark.parametrize("name", AT_HAND)
 def test_a_subscription_whose_server_dies(ours, name):
     """SB-2: a stream that a proxy cuts after its headers, because its server has died, is opened again."""
-    if PROXIES[name].missing:
-        pytest.skip(f"{PROXIES[name].missing} is missing")
+    need(name)
     streams = Streams(only_headers)
     with (
         front(streams) as server,
@@ -93,8 +91,7 @@ def test_a_subscription_that_is_idle(behind):
 
 def test_a_subscription_that_is_idle_behind_nginx(ours):
     """SB-2: nginx cuts a quiet stream too, after `grpc_read_timeout`."""
-    if PROXIES["nginx"].missing:
-        pytest.skip(f"{PROXIES['nginx'].missing} is missing")
+    need("nginx")
     with (
         place(Tries(*[hangs_after_headers] * 2)) as server,
         running("nginx", server.port, location="grpc_read_timeout 300ms;") as proxy,

@@ -27,7 +27,7 @@ from tests.both_apis.wire import Streams
 from tests.cli.running import LIMIT, check_refused, connect, invoke, line_with, on_terminal, running
 from tests.echo import serving
 from tests.peers import SETTINGS, nothing_left, openssl_peer, peer, says, server_tls
-from tests.proxies import PROXIES, unused_port
+from tests.proxies import AT_HAND, need, unused_port
 from tests.proxies import running as running_proxy
 
 CA = trustme.CA()
@@ -75,11 +75,10 @@ async def test_json_lines():
     assert objects[-1]["ready"] is True
 
 
-@pytest.mark.parametrize("name", PROXIES)
+@pytest.mark.parametrize("name", AT_HAND)
 async def test_a_proxy_whose_server_is_down(name):
     """CH-11: at READY, the probe says that a proxy answers in place of the server, how, and what to do."""
-    if PROXIES[name].missing:
-        pytest.skip(f"{PROXIES[name].missing} is missing")
+    need(name)
     with running_proxy(name, unused_port()) as proxy:
         lines = await probed(proxy.target)
         [answer] = [json.loads(line) for line in await probed(proxy.target, "--json") if '"answer"' in line]
@@ -101,11 +100,10 @@ async def test_a_proxy_whose_server_is_down(name):
     assert (answer["server"] or "").startswith(server)
 
 
-@pytest.mark.parametrize("name", PROXIES)
+@pytest.mark.parametrize("name", AT_HAND)
 async def test_a_proxy_whose_server_is_up(name):
     """CH-11: through a proxy, the probe says that the server answers; here, it has no health service."""
-    if PROXIES[name].missing:
-        pytest.skip(f"{PROXIES[name].missing} is missing")
+    need(name)
     async with serving() as port:
         with running_proxy(name, port) as proxy:
             lines = await probed(proxy.target)

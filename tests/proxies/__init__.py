@@ -7,7 +7,19 @@
 
 from __future__ import annotations
 
+import pytest
+
+from grpc_judge.runner.build import peers_required
 from tests.proxies.kinds import PROXIES, Proxy
 from tests.proxies.process import Front, Process, prepared, running, unused_port
 
-__all__ = ["PROXIES", "Front", "Process", "Proxy", "prepared", "running", "unused_port"]
+__all__ = ["AT_HAND", "PROXIES", "Front", "Process", "Proxy", "need", "prepared", "running", "unused_port"]
+
+AT_HAND = [name for name, proxy in PROXIES.items() if not (proxy.build and proxy.missing)]
+"""The proxies to test with: all, except those that only `make interop-full` builds, unless it has."""
+
+
+def need(name: str) -> None:
+    """Skip the test if this proxy is not installed; where peers are required, the test fails when it starts it."""
+    if PROXIES[name].missing and not peers_required():
+        pytest.skip(f"{PROXIES[name].missing} is missing")
