@@ -99,6 +99,7 @@ class MachineState(NamedTuple):
         connections: how many connections were made.
         last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or
             credit pays for what follows.
+        paid: whether an answer or credit paid for the latest attempt (CB-7).
         key: the schedule of the manager's key, as of the latest step.
         member: the manager's number in that schedule.
     """
@@ -115,6 +116,7 @@ class MachineState(NamedTuple):
     failure: Failure | None = None
     connections: int = 0
     last_life: float | None = math.inf
+    paid: bool = False
     key: Schedule = Schedule()
     member: int = 0
 
@@ -139,7 +141,7 @@ class MachineState(NamedTuple):
     @property
     def is_paid(self) -> bool:
         """Whether an answer, or credit, has paid for the latest connection, or for the next (CB-7)."""
-        return self.connections > 1 and self.last_life is None
+        return self.connections > 1 and (self.paid or self.last_life is None)
 
     @property
     def dials_in_turn(self) -> bool:
@@ -204,6 +206,7 @@ class ConnectionLost(NamedTuple):
         used: when an RPC last used it; minus infinity if none did.
         busy: whether a call is pending that arrived between the end of the connection and this input.
         replaced: whether another slot takes the place of this one, so that nothing is dialled here any more (PO-3).
+        idled: whether the core closed it because no call had used it for the idle timeout (CB-14).
     """
 
     reason: str
@@ -212,6 +215,7 @@ class ConnectionLost(NamedTuple):
     used: float = _NEVER
     busy: bool = False
     replaced: bool = False
+    idled: bool = False
 
 
 @record
@@ -383,6 +387,7 @@ class Machine:
             started=now,
             planned=planned,
             limit=limit,
+            paid=state.last_life is None,
             key=key.begun(state.member, number, now, planned, lease),
         )
         event = events.AttemptStarted(
@@ -538,7 +543,7 @@ class Machine:
                 state = state._replace(last_life=None)
             key = state.key.lost(state.member, self._guarded(state), now, **ending)
             state = self._attended(state._replace(key=key), now, busy=given.busy)
-            state, effects = self._let_go(state, now, rng, busy=given.busy, replaced=given.replaced)
+            state, effects = self._let_go(state, now, rng, given)
         lost = events.Disconnected(
             target=self.target,
             channel=self.channel,
@@ -552,11 +557,11 @@ class Machine:
         )
         return state, [Emit(lost), *effects]
 
-    def _let_go(self, state: MachineState, now: float, rng: Random, *, busy: bool, replaced: bool) -> Step:
+    def _let_go(self, state: MachineState, now: float, rng: Random, given: ConnectionLost) -> Step:
         """Become IDLE until the next call; if the channel is eager or a call is pending, dial right away (CB-7)."""
         state = state._replace(phase=Phase.IDLE, attempt=0)
-        wanted = (busy or self.policy.reconnect is Reconnect.EAGER) and not replaced
-        if wanted and not self._is_idle(state, now):
+        wanted = given.busy or (self.policy.reconnect is Reconnect.EAGER and not given.idled)
+        if wanted and not given.replaced and not self._is_idle(state, now):
             return self._dial(state, now, rng)
         return state, []
 

@@ -275,6 +275,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
                 used=used,
                 busy=self._is_busy,
                 replaced=self.replaced,
+                idled=loss.reason == IDLED,
             )
         )
 

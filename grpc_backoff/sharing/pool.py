@@ -28,6 +28,7 @@ from grpc_backoff.connection.events import (
     SlotStatus,
     State,
 )
+from grpc_backoff.core.limits import IDLE_SHARE
 from grpc_backoff.policy.connect import Reconnect
 from grpc_backoff.pool import machine as p
 from grpc_backoff.pool.liveness import News
@@ -448,7 +449,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         if state is not State.READY:
             self.healths.drop(number)
         used = max(self._asked, self._held[number].manager.last_used())
-        recently = self._clock.now() - used < self._policy.idle_timeout  # CB-14
+        recently = self._clock.now() - used < IDLE_SHARE * self._policy.idle_timeout  # CB-14
         self.feed(p.SlotChanged(number, state, busy=len(self.pending) > 0 or recently))
 
     def hear(self, seat: Seat, event: ConnectionEvent) -> None:
