@@ -115,6 +115,7 @@ class CoreChannel(Gate):
         self._asked = 0
         """How many watches were asked for; only the latest one calls `changed`."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asking: asyncio.Task[None] | None = None
         self._notices: set[asyncio.Future[Any]] = set()
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
@@ -184,7 +185,7 @@ class CoreChannel(Gate):
 
     def ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
         """Ask whether the peer is alive; see `Gate.ask` (LV-1)."""
-        self._spawn(self._ask(within, tell))
+        self._asking = self._spawn(self._ask(within, tell))
 
     async def _ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
         exclude_service(LIVENESS_SERVICE)
@@ -198,7 +199,7 @@ class CoreChannel(Gate):
             waited, attempt = self._now() - began, StreamAttempt(call)
             code = (await attempt.code()).name
             proxy = proxy_header([*await attempt.initial_metadata(), *await attempt.trailing_metadata()])
-        except grpc.aio.UsageError:  # the channel has been closed
+        except (grpc.aio.UsageError, asyncio.CancelledError):  # the channel has been closed
             tell(LivenessReply(grpc.StatusCode.CANCELLED.name))
         else:
             tell(LivenessReply(code, waited, proxy))
@@ -281,6 +282,7 @@ class CoreChannel(Gate):
         self.retired, self.held, self.last_state = True, None, _SHUTDOWN
         self.check = _shut_down
         self.channel, self._tasks, self.owners = _NoChannel(), set(), {}  # type: ignore[assignment]
+        self._asking = None
         self.running, self._drained, self._changed, self._noticed = 0, _ignore, _ignore, _ignore
         return kept
 
@@ -304,6 +306,8 @@ class CoreChannel(Gate):
                     call.cancel()
             if self.owners:
                 await _release_all([call for call, _ in self.calls()])
+            if self._asking is not None:  # before 1.8x, grpcio does not end a call that waits for its connection
+                self._asking.cancel()
             if self._tasks or self._notices:
                 await asyncio.wait([*self._tasks, *self._notices], timeout=_LAST_NOTICE)
 

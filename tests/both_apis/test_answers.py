@@ -121,7 +121,7 @@ def test_replaced_at_once(opened, requests, callers):
         answered = {CODE.OK, CODE.NOT_FOUND} if requests.last else {CODE.OK, CODE.NOT_FOUND, CODE.UNAVAILABLE}
         assert len(codes) == 12
         assert set(codes) <= answered
-        assert len(made.visits) >= 2
+        assert len(made.visits) >= (2 if requests.last else 1)  # without GOAWAY, the first one may answer all in time
 
 
 @pytest.mark.parametrize("most", [1, 2])
@@ -175,7 +175,7 @@ def test_held_back(opened, log, requests, callers):
         assert CODE.OK not in codes
         starts = len(log.of(AttemptStarted))
         # With several callers, the core may redial for a call, which then survives the connection.
-        assert starts == (2 if requests.closes == 0.6 else 1) or (callers > 1 and starts == 2)
+        assert starts in ((1, 2) if callers > 1 or requests.closes == 0.6 else (1,))
         assert len(made.visits) <= starts + callers  # the core's own redials (CB-16)
 
 
