@@ -22,8 +22,6 @@ from grpc_backoff.channel.grpcio import exclude_service
 from grpc_backoff.core.texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
 from grpc_backoff.sharing.gate import Gate, LivenessReply
 
-_SHUTDOWN = 4
-"""SHUTDOWN, as the integer that grpcio's core uses."""
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
 
@@ -36,7 +34,7 @@ def _ignore() -> None:
 
 
 def _shut_down(_try_to_connect: bool) -> int:
-    return _SHUTDOWN
+    return grpcio.SHUTDOWN_NUMBER
 
 
 def _refuse(*_: object, **_named: object) -> Any:
@@ -49,7 +47,7 @@ class _NoChannel:
     def unary_unary(self, _method: str) -> Callable[..., Any]:
         return _refuse
 
-    unary_stream = unary_unary
+    unary_stream = stream_unary = unary_unary
 
     async def wait_for_state_change(self, _state: object) -> None:
         _refuse()
@@ -279,7 +277,7 @@ class CoreChannel(Gate):
     def leave_alone(self) -> object:
         """Accept no calls and do not touch the core any more: it belongs to another process; return what to keep."""
         kept = self.channel, self._tasks, self.calls()
-        self.retired, self.held, self.last_state = True, None, _SHUTDOWN
+        self.retired, self.held, self.last_state = True, None, grpcio.SHUTDOWN_NUMBER
         self.check = _shut_down
         self.channel, self._tasks, self.owners = _NoChannel(), set(), {}  # type: ignore[assignment]
         self._asking = None
