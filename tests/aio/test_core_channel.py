@@ -181,3 +181,16 @@ async def test_only_the_end_of_the_latest_state_is_told():
         await asyncio.sleep(0.05)
         assert told == ["left"]
         await core.close()
+
+
+async def test_a_question_on_a_channel_of_the_parents():
+    """FK-1, LV-1: in the child of a fork, a liveness call on a channel of the parent's ends as cancelled."""
+    loop, told = asyncio.get_running_loop(), []
+    core = CoreChannel(grpc.aio.insecure_channel("127.0.0.1:1"), loop, loop.time)
+    channel, *_ = core.leave_alone()
+    core.ask(1.0, told.append)
+    async with asyncio.timeout(20):
+        while not told:
+            await asyncio.sleep(0.01)
+    assert [reply.code for reply in told] == ["CANCELLED"]
+    await channel.close()
