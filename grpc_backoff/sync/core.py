@@ -34,7 +34,6 @@ from grpc_backoff.core.texts import (
     LIVENESS_SERVICE,
     WATCH_METHOD,
     Link,
-    is_answer,
     pays,
     proxy_header,
     says_goaway,
@@ -201,7 +200,6 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
                 self._owner.conductor.post(partial(self.unanswered, began, calls.heard))
         if name and pays(name, text):
             self.served = True
-        if name and is_answer(name):
             return
         self._refused = self._refused or says_goaway(name, text)
         if self.retired:

@@ -19,7 +19,9 @@ class Relay:
         self.target = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._lost = []
         self._sockets = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._open = True
+        self._accepts = threading.Thread(target=self._accept, daemon=True)
+        self._accepts.start()
 
     @property
     def connections(self):
@@ -37,12 +39,13 @@ class Relay:
 
     def _accept(self):
         with contextlib.suppress(OSError):
-            while True:
+            while self._open:
                 client, _ = self._listener.accept()
+                self._sockets.append(client)
                 server = socket.create_connection(("127.0.0.1", self._upstream))
+                self._sockets.append(server)
                 lost = set()
                 self._lost.append(lost)
-                self._sockets += [client, server]
                 for source, sink, direction in ((client, server, "up"), (server, client, "down")):
                     threading.Thread(target=self._pump, args=(source, sink, direction, lost), daemon=True).start()
 
@@ -64,8 +67,10 @@ class Relay:
             each.close()
 
     def close(self):
+        self._open = False
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepts.join(20)
         self._listener.close()
         self.cut()
 
