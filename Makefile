@@ -15,7 +15,9 @@ CADDY = tests/proxies/caddy/caddy
 # They start hundreds of interpreters, which would compile the library again and again if Python kept no bytecode.
 export PYTHONDONTWRITEBYTECODE =
 PYTEST = -m pytest -p no:cacheprovider -n 5 --dist worksteal $(patsubst %,--ignore=%,$(OTHERS))
-SHORT = tests/aio tests/both_apis tests/interop -m "not slow"
+# Plain grpc runs the tests of both APIs in `make test`, which is often enough.
+OURS = -m "not slow" -k "not asyncio-plain and not threads-plain"
+SHORT = tests/aio tests/both_apis tests/interop $(OURS)
 BESIDE = tests/aio tests/sync tests/both_apis tests/connection tests/calls tests/policy -m "not slow"
 
 # The parts of `make test`, each for a job of its own: `make test-part PART=channels`. The last has all that is not in another.
@@ -100,8 +102,8 @@ test-part: .venv/made
 
 test-modes: .venv/made
 	$(BIN)/python $(PYTEST) $(SHORT) --loop uvloop
-	PYTHONDEVMODE=1 PYTHONWARNINGS=error $(BIN)/python $(PYTEST) tests/aio tests/both_apis -m "not slow"
-	PYTHONOPTIMIZE=1 $(BIN)/python $(PYTEST) tests/aio tests/both_apis -m "not slow" -W ignore::pytest.PytestConfigWarning
+	PYTHONDEVMODE=1 PYTHONWARNINGS=error $(BIN)/python $(PYTEST) tests/aio tests/both_apis $(OURS)
+	PYTHONOPTIMIZE=1 $(BIN)/python $(PYTEST) tests/both_apis -m "not slow" -k ours -W ignore::pytest.PytestConfigWarning
 
 test-oldest: .venv-oldest/made
 	$(OLDEST)/python $(PYTEST) tests/interop_suite/official/test_generated.py tests/interop_suite/official/test_wire.py tests/sync tests/test_server.py $(SHORT)
