@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import grpc
+import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, CoreRedial
 from grpc_backoff.testing.front import healthy, silent
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.log import Log
-from tests.both_apis.test_answers import goaway
+from tests.both_apis.test_answers import calls, goaway
 from tests.both_apis.test_pool import post
 from tests.peers import SETTINGS
 from tests.sync.service import front, place, until
@@ -65,3 +67,21 @@ def test_a_peer_that_refuses_calls_and_does_not_close(ours):
         assert codes == {grpc.StatusCode.OK}
         assert len(visits) == 3
         assert min(log.gaps()) >= 0.29, "it answered nothing, so the next attempt waits"
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["closes", "does not close"])
+def test_a_core_that_repeats_nothing(ours, closes):
+    """CB-16: with `grpc.enable_retries=0`, each refusal shows, so the core never redials, and no call hangs."""
+    log, codes = Log(), []
+
+    async def refuses(visit):
+        visit.writer.write(SETTINGS + goaway(0))
+        await asyncio.sleep(0.05) if closes else await visit.until_closed()
+
+    options = [*backoff_ms(300, 300), ("grpc.enable_retries", 0)]
+    with front(refuses) as peer, ours.channel(peer.target, options, listeners=[log.hear]) as channel:
+        channel.start([calls(10, codes, timeout=20) for _ in range(4)])()
+        assert set(codes) == {grpc.StatusCode.UNAVAILABLE}
+        assert not log.of(CoreRedial)
+        until(lambda: len(peer.visits) == len(log.of(AttemptStarted)))
+        assert all(gap >= 0.29 for gap in log.gaps())
