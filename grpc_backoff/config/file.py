@@ -55,7 +55,7 @@ from typing import Any
 
 from grpc_backoff.base_errors import ConfigError, OptionError, unknown
 from grpc_backoff.config import names
-from grpc_backoff.config.remarks import warn_of
+from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.settings import (
     BUDGETING,
     CONNECTING,
@@ -227,7 +227,7 @@ def read_config(path: str | os.PathLike[str]) -> Config:
         ConfigError: the file cannot be read, is not TOML, or has an invalid value.
 
     Warns:
-        PolicyWarning: a setting has no effect.
+        PolicyWarning: a setting has no effect, or the waits of a table have no jitter.
     """
     name = os.fspath(path)
     document = _parse(name)
@@ -276,10 +276,20 @@ def _read(name: str, document: Mapping[str, Any]) -> Config:
         connection=_source(CONNECTING, "connection", document.get("connection", {}), origin),
         targets=_sources(CONNECTING, "targets", document, origin),
         policies=policies,
-        methods={method: resolve_call(source, policies) for method, source in methods.items()},
+        methods={method: _method(method, source, policies) for method, source in methods.items()},
         retry_budget=resolve_budget(_source(BUDGETING, "retry_budget", document.get("retry_budget", {}), origin)),
         ledger=_source(KEEPING, "ledger", document.get("ledger", {}), origin),
     )
+
+
+def _method(
+    method: str, source: Source, policies: Mapping[str, Source]
+) -> ResolvedPolicy[RetryPolicy] | ResolvedPolicy[HedgingPolicy]:
+    resolved = resolve_call(source, policies)
+    if not isinstance(resolved.policy, RetryPolicy):
+        return resolved
+    lone = unspread(source, resolved.policy, f"methods.{_key(method)}")
+    return resolved._replace(remarks=(*resolved.remarks, *lone))
 
 
 def _sources(
@@ -312,3 +322,6 @@ def _try_out(config: Config) -> Iterator[str]:
     for name, resolved in config.sections():
         if not name.startswith("policies."):  # a policy that inherits from it may supply the rest
             yield from resolved.remarks
+    for name, source in config.policies.items():
+        if name not in PRESETS:
+            yield from unspread(source, resolve_retry([source], config.policies).policy, f"policies.{_key(name)}")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from grpc_backoff.base_errors import OptionError, shown
-from grpc_backoff.config.remarks import warn_of
+from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.settings import RETRYING, Setting, begin_with, read_source, resolve_retry
 from grpc_backoff.config.sources import Source
 from grpc_backoff.policy.checks import STATUS_CODES, Unit
@@ -36,11 +36,11 @@ def parse_policy(text: str) -> RetryPolicy:
         OptionError: the text is neither a policy string nor a name, a setting is unknown, or its value is invalid.
 
     Warns:
-        PolicyWarning: a setting has no effect, such as `backoff` without `delay`.
+        PolicyWarning: a setting has no effect, such as `backoff` without `delay`, or the waits have no jitter.
     """
     source = read_string(text, RETRYING) if re.search(_SIGNS, text) else begin_with(text.strip())
     resolved = resolve_retry([source], {})
-    warn_of(resolved.remarks)
+    warn_of((*resolved.remarks, *unspread(source, resolved.policy)))
     return resolved.policy
 
 

@@ -37,17 +37,22 @@ def doubts(policy: RetryPolicy, *, bounded: bool) -> Iterator[str]:
         yield f"max_attempts={attempts}: expected a deadline, a timeout for the call, or a limited number of attempts"
 
 
-def unspread(parts: Collection[str], policy: RetryPolicy) -> Iterator[str]:
-    """Yield a warning about a policy string that sets neither a jitter nor a preset, and whose waits have no jitter.
+def unspread(parts: Collection[str], policy: RetryPolicy, table: str = "") -> Iterator[str]:
+    """Yield a warning about a policy that sets neither a jitter nor a preset, and whose waits have no jitter.
 
-    `parts` are the parts that it sets. The warning concerns only waits after UNAVAILABLE, with which many clients fail
-    at the same moment.
+    The warning concerns only waits after UNAVAILABLE, with which many clients fail at the same moment.
+
+    Args:
+        parts: the parts that it sets.
+        policy: the policy.
+        table: the table of the file that describes it; empty for a policy string.
     """
     low, high = policy.bounds(1)
     retried = policy.max_attempts != 1 and "UNAVAILABLE" in policy.codes
     if retried and {"jitter", "preset"}.isdisjoint(parts) and 0 < low == high:
-        meant = "add 'jitter: full', or 'jitter: none' if that is meant"
-        yield f"a policy string without jitter: clients that fail together retry together; {meant}"
+        form = 'jitter = "{}"' if table else "'jitter: {}'"
+        meant = f"add {form.format('full')}, or {form.format('none')} if that is meant"
+        yield f"{table or 'a policy string'} without jitter: clients that fail together retry together; {meant}"
 
 
 def _outside() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -356,7 +357,7 @@ def test_relative_path(file, monkeypatch):
         ),
         ('[methods."*"]\nretry = 3\nbackoff = "linear"', 'methods."*".backoff has no effect without a delay'),
         (
-            '[policies.fixed]\nmax_delay = "2s"\n[methods."*"]\nretry = 3\ndelay = "45s"',
+            '[policies.fixed]\nmax_delay = "2s"\n[methods."*"]\nretry = 3\ndelay = "45s"\njitter = "none"',
             'methods."*".delay=45s: no wait is longer than policies.fixed.max_delay (2s)',
         ),
     ],
@@ -370,6 +371,39 @@ def test_no_effect(file, content, remark):
 
     line = test_no_effect.__code__.co_firstlineno + 19
     assert [(warning.filename, warning.lineno) for warning in caught] == [(__file__, line)]
+
+
+ADVICE = 'without jitter: clients that fail together retry together; add jitter = "full", or jitter = "none" if that'
+
+
+@pytest.mark.parametrize(
+    ("content", "tables"),
+    [
+        ('[policies.batch]\nretry = 5\ndelay = "1s"', ["policies.batch"]),
+        ('[policies.batch]\nretry = 5\ndelay = "1s"\n[methods."*"]\npreset = "batch"', ["policies.batch"]),
+        ('[methods."a.B/C"]\nretry = 5\ndelay = "1s"\nbackoff = "linear"', ['methods."a.B/C"']),
+        (
+            '[policies.a]\nretry = 2\ndelay = "1s"\n[methods."*"]\nretry = 2\ndelay = "1s"',
+            ['methods."*"', "policies.a"],
+        ),
+        ('[policies.batch]\nretry = 5\ndelay = "1s"\njitter = "none"', []),
+        ('[policies.batch]\nretry = 5\ndelay = "1s"\nbackoff = "decorrelated"', []),
+        ('[policies.batch]\npreset = "standard"\nretry = 2', []),
+        ("[policies.standard]\nretry = 2", []),
+        ('[policies.batch]\ndelay = "1s"', []),
+        ('[methods."*"]\nhedge = "10ms"\nattempts = 2', []),
+    ],
+)
+def test_tables_without_jitter(file, content, tables):
+    """BP-2: each table whose waits after UNAVAILABLE have no jitter causes one warning, where the file is read."""
+    file.write_text(content)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        read_config(file)
+
+    assert [str(each.message).partition(ADVICE)[0] for each in caught] == [f"{file}: {table} " for table in tables]
+    assert {each.filename for each in caught} <= {__file__}
 
 
 def test_example_of_docstring(file):

@@ -695,6 +695,14 @@ def test_a_string_without_jitter(retry):
     assert [warning.filename for warning in caught] == [__file__]
 
 
+def test_a_parsed_string_without_jitter():
+    """BP-2: `parse_policy` causes the same warning, and a channel with its policy none."""
+    with pytest.warns(PolicyWarning, match=HERD) as caught:
+        read(parse_policy("retry: 5, delay: 1s"))
+
+    assert [warning.filename for warning in caught] == [__file__]
+
+
 @pytest.mark.parametrize(
     "retry",
     [

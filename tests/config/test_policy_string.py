@@ -223,8 +223,8 @@ def test_a_delay_without_a_retry(text, key):
 @pytest.mark.parametrize(
     "text",
     [
-        "retry: 4, delay: 40s, backoff: exponential",
-        "retry: 4, delay: 30s, backoff: linear",
+        "retry: 4, delay: 40s, backoff: exponential, jitter: none",
+        "retry: 4, delay: 30s, backoff: linear, jitter: none",
         "preset: standard, delay: 1m",
     ],
 )
@@ -241,10 +241,10 @@ def test_a_delay_above_the_default_cap(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "retry: 4, delay: 40s",
-        "retry: 4, delay: 40s, backoff: exponential, max_delay: 40s",
-        "retry: 4, delay: 40s, backoff: exponential, multiplier: 1",
-        "retry: 4, delay: 29s, backoff: exponential",
+        "retry: 4, delay: 40s, jitter: none",
+        "retry: 4, delay: 40s, backoff: exponential, max_delay: 40s, jitter: none",
+        "retry: 4, delay: 40s, backoff: exponential, multiplier: 1, jitter: none",
+        "retry: 4, delay: 29s, backoff: exponential, jitter: none",
         *("retry: 0, delay: 1s", "preset: standard, delay: 2s", "max_attempts: 1, delay: 1s"),
         *("retry: 3", "retry: 3, timeout: 1s", "preset: standard, backoff: linear", "preset: steps"),
     ],

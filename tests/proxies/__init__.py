@@ -20,7 +20,7 @@ AT_HAND = [name for name, proxy in PROXIES.items() if not (proxy.build and proxy
 
 def need(name: str) -> None:
     """Skip the test if this proxy is not installed; where peers are required, the test fails when it starts it."""
-    from grpc_judge.runner.build import peers_required  # noqa: PLC0415 - benchmarks run without the judge
+    from grpc_judge.runner.build import peers_required  # benchmarks run without the judge
 
     if PROXIES[name].missing and not peers_required():
         pytest.skip(f"{PROXIES[name].missing} is missing")
