@@ -33,6 +33,7 @@ from grpc_backoff.channel.channel import BaseChannel
 from grpc_backoff.channel.forks import CoreUse, at_fork, refuse_inherited
 from grpc_backoff.config.channel import ChannelSettings, ChannelSetup, Options, read_channel
 from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
+from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
 from grpc_backoff.policy.backoff import Random
@@ -115,7 +116,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
         )
         self._pool = shared.pool
         self._listeners = Listeners(setup.listeners, loop)
-        self._pending = PendingCalls(target, loop)
+        self._pending = PendingCalls(target, loop, proxied=is_proxied(target, core_options))
         self._share = Share(shared, self._pending, self._listeners, loop)
         # A pending call keeps the channel alive, and the channel keeps its share alive. A strong reference back to the
         # share would complete a cycle.

@@ -15,8 +15,8 @@ class PendingCalls(pending.PendingCalls):
 
     no_connection_error = NoConnectionError
 
-    def __init__(self, target: str, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(target)
+    def __init__(self, target: str, loop: asyncio.AbstractEventLoop, *, proxied: bool = False) -> None:
+        super().__init__(target, proxied=proxied)
         self._loop = loop
         self._emptied: asyncio.Future[None] | None = None
 

@@ -40,8 +40,9 @@ class PendingCalls:
     no_connection_error: ClassVar[Any]
     """The `NoConnectionError` of this API."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, proxied: bool = False) -> None:
         self._target = target
+        self._proxied = proxied
         self._resolved = False
         self._waiting: dict[Any, None] = {}
         self._closed = False
@@ -83,7 +84,8 @@ class PendingCalls:
     def error(self, code: grpc.StatusCode) -> Any:
         """Return the error of a call that got no connection (CH-4)."""
         status: ConnectionStatus = self.manager.status()
-        details = explain(shown_target(self._target), status, waited=code is grpc.StatusCode.DEADLINE_EXCEEDED)
+        waited = code is grpc.StatusCode.DEADLINE_EXCEEDED
+        details = explain(shown_target(self._target), status, waited=waited, proxied=self._proxied)
         return self.no_connection_error(code, details=details, status=status)
 
     def _note_resolved(self) -> None:

@@ -1,4 +1,4 @@
-"""Whether grpcio's core would connect through an HTTP proxy, which only the core can do (PO-6).
+"""Whether grpcio's core would connect through an HTTP proxy, which only the core can do (CH-4, PO-6).
 
 The core looks for a proxy in channel options and in the environment. Where it is not certain that it would connect
 directly, this module says that a proxy applies.
@@ -6,8 +6,13 @@ directly, this module says that a proxy applies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from grpc_backoff.base_errors import OptionError
+from grpc_backoff.config.target import AF_UNIX, parse_target
+from grpc_backoff.core.options import first_values
 
 _ENABLED = "grpc.enable_http_proxy"
 _OPTION = "grpc.http_proxy"
@@ -31,6 +36,23 @@ def proxy_applies(host: str, options: Mapping[str, Any], environment: Mapping[st
     """
     if options.get(_FOR_ADDRESSES) or environment.get(_FOR_ADDRESSES_VARIABLE):
         return True
+    return _is_covered(host, options, environment)
+
+
+def is_proxied(target: str, core: Iterable[tuple[str | bytes, Any]]) -> bool:
+    """Return whether the core connects to a target through a proxy for names, as far as that is certain (CH-4)."""
+    named, environment = first_values(core), os.environ
+    if _OPTION not in named and not any(name in environment for name in _VARIABLES):
+        return False
+    try:
+        read = parse_target(target)
+    except OptionError:  # what only the core can resolve
+        return False
+    sockets = any(address.family is AF_UNIX for address in read.addresses)
+    return not sockets and len(read.addresses) <= 1 and _is_covered(read.host, named, environment)
+
+
+def _is_covered(host: str, options: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
     if not options.get(_ENABLED, True):
         return False
     named = (options.get(_OPTION), *(environment.get(name) for name in _VARIABLES))

@@ -5,11 +5,25 @@ from __future__ import annotations
 from grpc_backoff.connection.events import ConnectionStatus
 
 
-def explain(target: str, status: ConnectionStatus, *, waited: bool = False) -> str:
+def explain(target: str, status: ConnectionStatus, *, waited: bool = False, proxied: bool = False) -> str:
     """Return why there is no connection. The text changes only with the cause; figures are in the status.
 
-    `waited` means that the call's deadline expired while it waited for a connection.
+    Args:
+        target: the channel's target.
+        status: the channel's status.
+        waited: whether the call's deadline expired while it waited for a connection.
+        proxied: whether the core connects through an HTTP proxy, whose address the last error then has.
     """
-    cause = "the first attempt has not ended" if status.last_error is None else f"last error: {status.last_error}"
     opening = "Deadline Exceeded while waiting: " if waited else ""
-    return f"{opening}no connection to {target}; {cause}"
+    through = " through the HTTP proxy" if proxied else ""
+    return f"{opening}no connection to {target}{through}; {_cause(status)}"
+
+
+def _cause(status: ConnectionStatus) -> str:
+    if status.last_error is not None:
+        return f"last error: {status.last_error}"
+    if status.in_flight:
+        return "the first attempt has not ended"
+    if status.next_attempt_in is not None:
+        return "no attempt has begun, because the target's schedule does not allow one yet"
+    return "no attempt has begun"

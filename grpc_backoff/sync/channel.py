@@ -21,6 +21,7 @@ from grpc_backoff.channel.channel import BaseChannel
 from grpc_backoff.channel.forks import refuse_inherited
 from grpc_backoff.config.channel import ChannelSettings, Options, read_channel
 from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
+from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.connection.events import ConnectionStatus
 from grpc_backoff.sharing.credentials import security_of
 from grpc_backoff.sharing.key import key_of
@@ -73,7 +74,7 @@ class Channel(BaseChannel, grpc.Channel):
         self._conductor = CONDUCTOR
         self._ending = threading.Lock()
         self._listeners = Listeners(setup.listeners, target)
-        pending = PendingCalls(target, self._conductor.post)
+        pending = PendingCalls(target, self._conductor.post, proxied=is_proxied(target, core_options))
         conductor = self._conductor
         pool_setup = PoolSetup(target, policy, setup.pool, clock, rng, core_options, key)
 

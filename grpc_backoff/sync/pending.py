@@ -25,9 +25,9 @@ class PendingCalls(pending.PendingCalls):
 
     no_connection_error = NoConnectionError
 
-    def __init__(self, target: str, post: Callable[[Callable[[], object]], None]) -> None:
-        """Start empty; `post` passes work to the conductor."""
-        super().__init__(target)
+    def __init__(self, target: str, post: Callable[[Callable[[], object]], None], *, proxied: bool = False) -> None:
+        """Start empty; `post` passes work to the conductor. `proxied` is as in `explain`."""
+        super().__init__(target, proxied=proxied)
         self._post = post
         self._asking: SimpleQueue[AnyCall] = SimpleQueue()  # a deque would take five times the memory
 

@@ -115,6 +115,35 @@ def test_deadline_during_an_attempt(ours):
         assert (error.status.attempt, error.status.in_flight) == (1, True)
 
 
+def test_a_deadline_before_any_attempt(ours, nowhere):
+    """CH-4, SH-5: a call that the schedule of another channel holds back says so: no attempt has begun."""
+    options = backoff_ms(60_000, 60_000)
+    with ours.channel(nowhere.target, options) as channel:
+        assert channel.begin().outcome().code is CODE.UNAVAILABLE
+    with ours.channel(nowhere.target, options) as channel:
+        error = channel.begin(timeout=0.3).outcome().error
+        cause = "no attempt has begun, because the target's schedule does not allow one yet"
+        assert error.details() == f"Deadline Exceeded while waiting: no connection to {nowhere.target}; {cause}"
+
+
+@pytest.mark.parametrize("spared", ["", "host.invalid"])
+@pytest.mark.parametrize("source", ["environment", "option"])
+def test_the_error_names_the_proxy(ours, nowhere, monkeypatch, source, spared):
+    """CH-4: where the core connects through an HTTP proxy, whose address the error has, the text says so."""
+    monkeypatch.setenv("no_proxy", spared)
+    options = [("grpc.http_proxy", f"http://{nowhere.target}")]
+    if source == "environment":
+        options = []
+        monkeypatch.setenv("http_proxy", f"http://{nowhere.target}")
+    with ours.channel("no.such.host.invalid:443", options) as channel:
+        details = channel.begin().outcome().details
+    if spared:
+        assert details.startswith("no connection to no.such.host.invalid:443; last error: resolve: ")
+    else:
+        assert details.startswith("no connection to no.such.host.invalid:443 through the HTTP proxy; last error: tcp: ")
+        assert nowhere.target in details
+
+
 def test_one_deadline_over_wait_and_call(api, way, nowhere):
     """CH-3, TH-3: a deadline covers both the wait and the call; time spent waiting is not available to the call."""
     with api.channel(nowhere.target, FAST) as channel:

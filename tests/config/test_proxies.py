@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from grpc_backoff.config.proxies import proxy_applies
+from grpc_backoff.config.proxies import is_proxied, proxy_applies
 
 PROXY = "http://proxy.invalid:3128"
 UNREACHABLE = "127.0.0.1:1"
@@ -118,3 +118,28 @@ def test_which_proxies_the_core_uses(name, url, applies):
     """PO-6: the core uses a proxy only if its URL begins with `http:`, and reads no variables in capitals."""
     assert (UNREACHABLE in says_core("localhost:2", **{name: url})) is applies
     assert proxy_applies("localhost", {}, {name: url}) is applies
+
+
+@pytest.mark.parametrize(
+    ("target", "proxied"),
+    [
+        ("a.example:443", True),
+        ("dns:///a.example", True),
+        ("ipv4:192.0.2.1:443", True),
+        ("[::1]:443", True),
+        ("b.example:443", False),
+        ("unix:/run/a.sock", False),
+        ("ipv4:192.0.2.1:443,192.0.2.2:443", False),
+        ("xds:///a.example", False),
+    ],
+)
+def test_which_targets(monkeypatch, target, proxied):
+    """CH-4: an error says that a proxy applies only where that is certain."""
+    for name in ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("no_proxy", "b.example")
+    assert not is_proxied(target, ())
+    assert is_proxied(target, [("grpc.http_proxy", PROXY)]) is proxied
+    monkeypatch.setenv("http_proxy", PROXY)
+    assert is_proxied(target, ()) is proxied
+    assert not is_proxied(target, [("grpc.enable_http_proxy", 0)])

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from grpc_backoff.connection.events import ConnectionStatus, Failure, Stage, State
 from grpc_backoff.connection.no_connection import explain
 
+REFUSED = Failure(Stage.TCP, "refused")
+STATUS = ConnectionStatus(
+    state=State.CONNECTING,
+    attempt=7,
+    in_flight=True,
+    last_error=None,
+    next_attempt_in=1.5,
+    ready_since=None,
+    made=3,
+)
+
 
 @pytest.mark.parametrize(
-    ("error", "waited", "text"),
+    ("status", "how", "text"),
     [
-        (None, False, "no connection to t; the first attempt has not ended"),
-        (Failure(Stage.TCP, "refused"), False, "no connection to t; last error: tcp: refused"),
+        ({}, {}, "no connection to t; the first attempt has not ended"),
         (
-            Failure(Stage.TCP, "refused"),
-            True,
+            {"in_flight": False},
+            {},
+            "no connection to t; no attempt has begun, because the target's schedule does not allow one yet",
+        ),
+        ({"in_flight": False, "next_attempt_in": None}, {}, "no connection to t; no attempt has begun"),
+        ({"last_error": REFUSED}, {}, "no connection to t; last error: tcp: refused"),
+        (
+            {"last_error": REFUSED},
+            {"proxied": True},
+            "no connection to t through the HTTP proxy; last error: tcp: refused",
+        ),
+        (
+            {"last_error": REFUSED},
+            {"waited": True},
             "Deadline Exceeded while waiting: no connection to t; last error: tcp: refused",
         ),
     ],
 )
-def test_why(error, waited, text):
+def test_why(status, how, text):
     """CH-4: the text contains the target, the stage and the reason, but no figures."""
-    status = ConnectionStatus(
-        state=State.CONNECTING,
-        attempt=7,
-        in_flight=True,
-        last_error=error,
-        next_attempt_in=1.5,
-        ready_since=None,
-        made=3,
-    )
-    assert explain("t", status, waited=waited) == text
+    assert explain("t", replace(STATUS, **status), **how) == text
