@@ -23,6 +23,7 @@ from tests.certificates import AUTHORITY, client_credentials, server_credentials
 from tests.docs.pages import read
 from tests.peers import openssl_peer, peer, says
 from tests.programs import output
+from tests.proxies import need, running, unused_port
 
 STAGES = "|".join(stage.value for stage in Stage)
 TABLE = re.findall(rf"^\| `({STAGES}): ([^`]*)`", read("troubleshooting.md"), re.MULTILINE)
@@ -323,6 +324,26 @@ async def test_calls(peer, options, code, text):
 
     found = re.search(text, error.value.details())
     assert (error.value.code().name, found and found[0]) == (code, text), error.value
+    listed(text)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({}, "upstream connect error or disconnect/reset before headers"),
+        ({"cluster": {"load_assignment": {"endpoints": []}}}, "no healthy upstream"),
+    ],
+)
+async def test_envoy(settings, text):
+    """CH-7: the page lists the texts of Envoy whose server is down, or which knows no server."""
+    need("envoy")
+    with running("envoy", unused_port(), **settings) as proxy:
+        async with aio.insecure_channel(proxy.target) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await channel.unary_unary("/shop.Orders/Place")(b"", timeout=60)
+
+    assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert error.value.details().startswith(text)
     listed(text)
 
 
