@@ -181,15 +181,10 @@ _NO_WAY = Diagnosis(
     "There is no route to the host from here.",
     "Check routes and VPN; for an IPv6 address, whether this machine has IPv6.",
 )
-_TOO_LONG = Diagnosis(
-    "The path is too long for a Unix socket.", "Use a shorter path: the limit is about a hundred bytes."
-)
 _TCP |= dict.fromkeys((errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL), _NO_WAY)
 
 
 def _tcp(cause: BaseException | None, *, unix: bool) -> Diagnosis:
-    if unix and isinstance(cause, OSError) and "too long" in str(cause):  # Python's own error, without an errno
-        return _TOO_LONG
     if isinstance(cause, TimeoutError):
         return Diagnosis(
             "No answer: packets are being dropped on the way, or the host is down.",
@@ -262,16 +257,20 @@ _ALERTS = (
 async def _tls(cause: BaseException | None, tried: Circumstances, address: Address) -> Diagnosis:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return _certificate(cause.verify_code, await look_at_certificate(address, tried.server_name))
-    if isinstance(cause, WrongAlpn):
-        seen = await look_for_tls(address, tried.server_name)
-        if seen is None or seen.alpn in (None, ALPN):
-            return _NO_ALPN
+    # Without a name for the reason, Python has OpenSSL's text of it.
+    reason = getattr(cause, "reason", None) or str(cause).upper().replace(" ", "_")
+    found = next((diagnosis for word, diagnosis in _ALERTS if word in reason), None)
+    if found is _REFUSES_CERTIFICATE and not tried.shows_certificate:
+        return _WANTS_CERTIFICATE
+    if found is not None and found is not _NO_ALPN:
+        return found
+    # Apache answers with a protocol that was not offered, which ends the handshake like an error of TLS.
+    hangs = isinstance(cause, TimeoutError)
+    seen = None if hangs else await look_for_tls(address, tried.server_name)
+    if seen is not None and seen.alpn not in (None, ALPN):
         return Diagnosis(f"This is a TLS port that speaks only {seen.alpn}.", _HTTP2_BEHIND_TLS)
-    reason = getattr(cause, "reason", None) or ""  # usually present on an SSLError
-    for word, diagnosis in _ALERTS:
-        if word in reason:
-            refuses_nothing = diagnosis is _REFUSES_CERTIFICATE and not tried.shows_certificate
-            return _WANTS_CERTIFICATE if refuses_nothing else diagnosis
+    if found is not None or isinstance(cause, WrongAlpn):
+        return _NO_ALPN
     return await _no_tls(cause, tried, address)
 
 

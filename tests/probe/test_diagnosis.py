@@ -30,6 +30,7 @@ from grpc_backoff.probe.stages import NoSettings, Reached
 from grpc_backoff.testing.front import FlakyFront, accept_close, accept_reset, http1_answer, settings_only, silent
 from tests.echo import serving
 from tests.peers import SETTINGS, client_tls, deaf_port, goaway, nothing_left, openssl_peer, peer, says, server_tls
+from tests.proxies import need, running, unused_port
 
 CA = trustme.CA()
 CERTIFICATE = CA.issue_cert("localhost", "127.0.0.1", common_name="orders")
@@ -440,3 +441,32 @@ async def test_a_cause_that_is_not_known():
         for tls in (False, True):
             tried = Circumstances(address=NOWHERE, server_name="localhost", tls=tls)
             assert (await diagnose(ConnectError(Failure(stage, "")), tried)).meaning
+
+
+def also_listens(name, port, file):
+    """Return the settings with which a proxy also listens with TLS, but without HTTP/2, as it does by default."""
+    if name == "nginx":
+        keys = f"ssl_certificate {file}; ssl_certificate_key {file};"
+        return {"server": f"listen 127.0.0.1:{port} ssl; {keys}"}
+    lines = [
+        "LoadModule ssl_module /usr/lib/apache2/modules/mod_ssl.so",
+        f"Listen 127.0.0.1:{port}",
+        f"<VirtualHost 127.0.0.1:{port}>",
+        "Protocols http/1.1",
+        "SSLEngine on",
+        f"SSLCertificateFile {file}",
+        "</VirtualHost>",
+    ]
+    return {"lines": "\n".join(lines)}
+
+
+@pytest.mark.parametrize("name", ["nginx", "apache2"])
+async def test_a_tls_port_without_http2(tmp_path, name):
+    """CH-11: nginx answers ALPN with an alert and plaintext with a page, Apache ALPN with what was not offered."""
+    need(name)
+    file, port = tmp_path / "server.pem", unused_port()
+    CERTIFICATE.private_key_and_cert_chain_pem.write_to_path(file)
+    with running(name, unused_port(), **also_listens(name, port, file)):
+        target = f"127.0.0.1:{port}"
+        await diagnosis(target, Stage.TLS, "a TLS port that speaks only http/1.1", "Enable HTTP/2", tls=client_tls(CA))
+        await diagnosis(target, Stage.SETTINGS, "This is a TLS port", "negotiates http/1.1, but gRPC needs h2")
