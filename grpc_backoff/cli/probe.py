@@ -17,13 +17,14 @@ from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.output import open_view
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.stages import StageReport
-from grpc_backoff.config.proxies import proxy_applies
-from grpc_backoff.config.target import DEFAULT_PORT, Address, names_no_port
+from grpc_backoff.config.proxies import proxy_of
+from grpc_backoff.config.target import DEFAULT_PORT, Address, names_no_port, parse_target
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.connection.events import Stage
 from grpc_backoff.core.texts import LIVENESS_METHOD
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.probe.diagnosis import Circumstances, diagnose, diagnose_loss, diagnose_reply, diagnose_settings
+from grpc_backoff.probe.dial import read_proxy
 from grpc_backoff.probe.http2 import Http2Connection, Http2Connector
 from grpc_backoff.probe.stages import PassedOver, Reached, StageRecord
 
@@ -122,16 +123,19 @@ async def probe(request: ProbeRequest, report: StageReport) -> bool:
     """
     watch = _Watch(report)
     try:
+        target = parse_target(request.target)
+        url = "" if request.target.startswith("unix") else proxy_of(target.host, {}, os.environ)
+        proxy = read_proxy(url) if url else None
         connector = Http2Connector(
-            request.target, tls=request.tls, server_name=request.server_name, on_stage=watch.passed
+            target, tls=request.tls, server_name=request.server_name, proxy=proxy, on_stage=watch.passed
         )
     except OptionError as error:
         raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
     if names_no_port(request.target):
         report.remark(f"the target specifies no port; dialling {DEFAULT_PORT}")
-    name = next((name for name in _PROXIES if name in os.environ), "")
-    if name and proxy_applies(connector.target.host, {}, os.environ):
-        report.remark(f"{name} is set: a channel would use that proxy, but this probe goes directly to the target")
+    if proxy is not None:
+        name = next(name for name in _PROXIES if name in os.environ)
+        report.remark(f"{name} is set: connecting through that HTTP proxy, as a channel does")
     try:
         connection = await connector.connect(request.limit)
         seconds = watch.total()
@@ -152,11 +156,12 @@ async def probe(request: ProbeRequest, report: StageReport) -> bool:
 
 def _circumstances(request: ProbeRequest, connector: Http2Connector, address: Address | None) -> Circumstances:
     return Circumstances(
-        address=address,
+        address=address if connector.proxy is None else None,
         server_name=connector.server_name,
         tls=request.tls is not None,
         shows_certificate=request.shows_certificate,
         unix=request.target.startswith("unix"),
+        proxied=connector.proxy is not None,
     )
 
 

@@ -11,7 +11,16 @@ from grpc_backoff.cli.view import Activity, Cells, View, duration, failure_field
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.probe.reply import Answerer, Reply, describe_reply
-from grpc_backoff.probe.stages import Certificate, PassedOver, Reached, Resolved, Secured, Settled, StageRecord
+from grpc_backoff.probe.stages import (
+    Certificate,
+    PassedOver,
+    Reached,
+    Resolved,
+    Secured,
+    Settled,
+    StageRecord,
+    Tunnelled,
+)
 
 _WIDTHS = (12, -7)
 """The widths of the columns for a stage's name and its duration."""
@@ -93,7 +102,13 @@ class StageReport:
         self.view.now(Activity(text, spins=True))
 
 
-_STAGES = {Resolved: Stage.RESOLVE, Reached: Stage.TCP, Secured: Stage.TLS, Settled: Stage.SETTINGS}
+_STAGES = {
+    Resolved: Stage.RESOLVE,
+    Reached: Stage.TCP,
+    Tunnelled: Stage.TCP,
+    Secured: Stage.TLS,
+    Settled: Stage.SETTINGS,
+}
 
 
 def _read(record: StageRecord) -> tuple[dict[str, Any], Sequence[str], str]:
@@ -109,6 +124,8 @@ def _read(record: StageRecord) -> tuple[dict[str, Any], Sequence[str], str]:
             texts = [f"tried first: {address}: {reason}" for address, reason in failed.items()]
             facts = {"address": str(record.address), "failed": failed}
             return facts, [f"connected to {record.address}", *texts], "waiting for the server's first bytes"
+        case Tunnelled(answer=answer):
+            return {"proxy": answer}, [f"through the HTTP proxy: {answer}"], "waiting for the server's first bytes"
         case Secured(security=made):
             facts = {"version": made.version, "cipher": made.cipher, "alpn": made.alpn, "certificate": None}
             texts = [f"{made.version}, ALPN {made.alpn}, {made.cipher}"]

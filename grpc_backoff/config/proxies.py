@@ -36,7 +36,7 @@ def proxy_applies(host: str, options: Mapping[str, Any], environment: Mapping[st
     """
     if options.get(_FOR_ADDRESSES) or environment.get(_FOR_ADDRESSES_VARIABLE):
         return True
-    return _is_covered(host, options, environment)
+    return proxy_of(host, options, environment) != ""
 
 
 def is_proxied(target: str, core: Iterable[tuple[str | bytes, Any]]) -> bool:
@@ -49,18 +49,19 @@ def is_proxied(target: str, core: Iterable[tuple[str | bytes, Any]]) -> bool:
     except OptionError:  # what only the core can resolve
         return False
     sockets = any(address.family is AF_UNIX for address in read.addresses)
-    return not sockets and len(read.addresses) <= 1 and _is_covered(read.host, named, environment)
+    return not sockets and len(read.addresses) <= 1 and proxy_of(read.host, named, environment) != ""
 
 
-def _is_covered(host: str, options: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
+def proxy_of(host: str, options: Mapping[str, Any], environment: Mapping[str, str]) -> str:
+    """Return the URL of the proxy for names that applies to a host, which may contain a password; "" for none."""
     if not options.get(_ENABLED, True):
-        return False
+        return ""
     named = (options.get(_OPTION), *(environment.get(name) for name in _VARIABLES))
     proxy = next((proxy for proxy in named if proxy is not None), "")
     if not str(proxy).lower().startswith(_SCHEME):
-        return False
+        return ""
     spared = next((environment[name] for name in _SPARED if name in environment), "")
-    return not any(_covers(entry.strip(), host) for entry in spared.split(","))
+    return "" if any(_covers(entry.strip(), host) for entry in spared.split(",")) else str(proxy)
 
 
 def _covers(entry: str, host: str) -> bool:

@@ -20,7 +20,7 @@ from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.probe.dial import ALPN
 from grpc_backoff.probe.looks import look_at_certificate, look_for_tls, look_in_plaintext
 from grpc_backoff.probe.reply import Answerer, Reply
-from grpc_backoff.probe.stages import NoSettings, Security, WrongAlpn
+from grpc_backoff.probe.stages import NoSettings, NoTunnel, Security, WrongAlpn
 from grpc_backoff.probe.wire import describe
 
 
@@ -36,11 +36,12 @@ class Circumstances:
     """The circumstances of a failed attempt.
 
     Attributes:
-        address: the server's address; None if none was reached.
+        address: the server's address; None if none was reached, or only a proxy's, so that nothing can be looked at.
         server_name: the name that the server's certificate was checked against.
         tls: whether TLS was used.
         shows_certificate: whether there was a client certificate to present.
         unix: whether the target is a Unix socket.
+        proxied: whether an HTTP proxy was dialled instead of the server.
     """
 
     address: Address | None
@@ -48,6 +49,7 @@ class Circumstances:
     tls: bool
     shows_certificate: bool = False
     unix: bool = False
+    proxied: bool = False
 
 
 async def diagnose(error: ConnectError, tried: Circumstances) -> Diagnosis:
@@ -65,8 +67,11 @@ async def _diagnose(error: ConnectError, tried: Circumstances) -> Diagnosis:
     cause = error.__cause__
     if error.failure.stage is Stage.RESOLVE:
         return _resolve(cause)
-    if error.failure.stage is Stage.TCP or tried.address is None:
-        return _tcp(cause, unix=tried.unix)
+    if error.failure.stage is Stage.TCP or (tried.address is None and not tried.proxied):
+        if isinstance(cause, NoTunnel):
+            return _TUNNEL.get(cause.status, _NO_TUNNEL)
+        meaning, advice = _tcp(cause, unix=tried.unix)
+        return Diagnosis(meaning, f"{advice} This is the address of the HTTP proxy." if tried.proxied else advice)
     if error.failure.stage is Stage.TLS:
         return await _tls(cause, tried, tried.address)
     return await _settings(cause, tried, tried.address)
@@ -147,6 +152,27 @@ def _resolve(cause: BaseException | None) -> Diagnosis:
         return Diagnosis("No name server answered.", "Check this machine's network and the name server that it uses.")
     return Diagnosis("The name could not be resolved.", "See the resolver's message above.")
 
+
+# The tunnel through an HTTP proxy.
+
+_NO_TUNNEL = Diagnosis(
+    "The HTTP proxy does not make the tunnel.",
+    "Check that the address is that of an HTTP proxy that allows CONNECT, or bypass it for this host with no_proxy.",
+)
+_UNREACHED = Diagnosis(
+    "The HTTP proxy could not connect to the server.", "Check the server, and whether the proxy reaches its host."
+)
+_TUNNEL = {
+    407: Diagnosis(
+        "The HTTP proxy wants a user and a password.", "Write them into its URL: http://USER:PASSWORD@HOST:PORT."
+    ),
+    403: Diagnosis(
+        "The HTTP proxy forbids this host or port.",
+        "Ask for permission, or bypass the proxy for this host with no_proxy.",
+    ),
+    **dict.fromkeys((502, 503, 504), _UNREACHED),
+}
+"""The diagnoses for the statuses with which a proxy answers CONNECT."""
 
 # TCP, and connecting to Unix sockets.
 
@@ -254,7 +280,7 @@ _ALERTS = (
 """The meaning of each TLS alert; OpenSSL's names for alerts have various prefixes."""
 
 
-async def _tls(cause: BaseException | None, tried: Circumstances, address: Address) -> Diagnosis:
+async def _tls(cause: BaseException | None, tried: Circumstances, address: Address | None) -> Diagnosis:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return _certificate(cause.verify_code, await look_at_certificate(address, tried.server_name))
     # Without a name for the reason, Python has OpenSSL's text of it.
@@ -300,7 +326,7 @@ def _on(moment: datetime | None) -> str:
     return f" on {moment:%Y-%m-%d %H:%M} UTC" if moment else ""
 
 
-async def _no_tls(cause: BaseException | None, tried: Circumstances, address: Address) -> Diagnosis:
+async def _no_tls(cause: BaseException | None, tried: Circumstances, address: Address | None) -> Diagnosis:
     """Explain a server that does not complete a TLS handshake."""
     seen = await look_in_plaintext(address)
     if seen.settings:
@@ -322,7 +348,7 @@ async def _no_tls(cause: BaseException | None, tried: Circumstances, address: Ad
 _TLS_ALERT, _TLS_HANDSHAKE = b"\x15\x03", b"\x16\x03"
 
 
-async def _settings(cause: BaseException | None, tried: Circumstances, address: Address) -> Diagnosis:
+async def _settings(cause: BaseException | None, tried: Circumstances, address: Address | None) -> Diagnosis:
     found = cause if isinstance(cause, NoSettings) else NoSettings(b"", cause)
     if tried.tls:
         return await _settings_behind_tls(found, tried, address)
@@ -335,13 +361,14 @@ async def _settings(cause: BaseException | None, tried: Circumstances, address: 
     return _no_settings(found)
 
 
-async def _settings_behind_tls(found: NoSettings, tried: Circumstances, address: Address) -> Diagnosis:
+async def _settings_behind_tls(found: NoSettings, tried: Circumstances, address: Address | None) -> Diagnosis:
     if found.head or isinstance(found.error, TimeoutError):
         return _no_settings(found)
     hangs_up = "The server hangs up right after the TLS handshake"
     if tried.shows_certificate:
         return Diagnosis(f"{hangs_up}. It may have rejected the client certificate.", f"{_SHOW_ANOTHER} {_PROXY}")
-    if await look_for_tls(address, tried.server_name, newest=ssl.TLSVersion.TLSv1_2) is None:
+    older = ssl.TLSVersion.TLSv1_2
+    if address is not None and await look_for_tls(address, tried.server_name, newest=older) is None:
         # In TLS 1.3, the handshake completes on this side before the server notices that a certificate is missing. In
         # TLS 1.2, it does not.
         return Diagnosis(f"{hangs_up}, like one that requires a client certificate.", f"{_SHOW_ONE} {_PROXY}")

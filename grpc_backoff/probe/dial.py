@@ -1,4 +1,4 @@
-"""The stages of an attempt below HTTP/2: name resolution, TCP and TLS.
+"""The stages of an attempt below HTTP/2: name resolution, TCP, the tunnel through an HTTP proxy, and TLS.
 
 Each stage is a function. It returns what the next stage needs, or raises a `ConnectError` with the stage and the
 reason, whose cause is the underlying error. Cancelling a stage leaves no socket and no task behind. The caller has to
@@ -10,18 +10,23 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import socket
 import ssl
+from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote, urlsplit
 
-from grpc_backoff.config.target import AF_UNIX, Address, Target
+from grpc_backoff.base_errors import OptionError
+from grpc_backoff.config.target import AF_UNIX, Address, Target, parse_target
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.probe.stages import Certificate, Security
+from grpc_backoff.probe.stages import Certificate, NoTunnel, Security
+from grpc_backoff.record import record
 
 ALPN = "h2"
 """The only protocol that gRPC uses over TLS."""
@@ -31,6 +36,8 @@ CLOSED_WITHIN = 0.2
 
 _STAGGER = 0.25
 """How long to wait for one address before trying the next in parallel, in seconds (Happy Eyeballs, gRFC A61)."""
+_LONGEST_HEAD = 16 * 1024
+"""The longest answer of an HTTP proxy that is read, in bytes."""
 _FAR_OFF = 24 * 3600.0
 """A timeout for asyncio's handshakes, in seconds, that is long enough for the attempt's own limit to expire first."""
 
@@ -130,6 +137,68 @@ async def _discard(tasks: Collection[asyncio.Task[socket.socket]]) -> None:
             task.result().close()  # this one connected at the same moment
     if tasks:
         await asyncio.wait(tasks)
+
+
+@record
+class HttpProxy(NamedTuple):
+    """An HTTP proxy, through which a target is dialled with CONNECT, as grpc's core does.
+
+    Attributes:
+        target: the address of the proxy.
+        credentials: the user and the password for it, as `user:password`; empty for none.
+    """
+
+    target: Target
+    credentials: str = ""
+
+
+def read_proxy(url: str) -> HttpProxy:
+    """Return the proxy that a URL describes, in the form that grpc's core reads.
+
+    Raises:
+        OptionError: it names no host. The error does not contain the URL, which may have a password.
+    """
+    parts = urlsplit(url)
+    credentials, _, place = parts.netloc.rpartition("@")
+    try:
+        return HttpProxy(parse_target(place), unquote(credentials))
+    except OptionError:
+        raise OptionError("proxy", "...", "a URL such as http://proxy.example.com:3128") from None
+
+
+async def tunnel(sock: socket.socket, target: Target, credentials: str) -> str:
+    """Ask an HTTP proxy on a connected socket for a tunnel to a target; return the first line of its answer.
+
+    If this fails, the socket is closed.
+
+    Raises:
+        ConnectError: the proxy does not make the tunnel.
+    """
+    loop, head = asyncio.get_running_loop(), b""
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    lines = [f"CONNECT {host}:{target.port} HTTP/1.1", f"Host: {host}:{target.port}"]
+    if credentials:
+        lines.append(f"Proxy-Authorization: Basic {b64encode(credentials.encode()).decode()}")
+    try:
+        await loop.sock_sendall(sock, "".join(f"{line}\r\n" for line in (*lines, "")).encode())
+        while not head.endswith(b"\r\n\r\n") and len(head) < _LONGEST_HEAD:
+            byte = await loop.sock_recv(sock, 1)  # what follows is the server's
+            if not byte:
+                break
+            head += byte
+    except OSError as error:
+        sock.close()
+        raise ConnectError(Failure(Stage.TCP, f"the HTTP proxy broke off: {in_words(error)}")) from error
+    except BaseException:
+        sock.close()
+        raise
+    answer = head.partition(b"\r\n")[0].decode(errors="replace")
+    found = re.fullmatch(r"HTTP/1\.[01] ([1-5][0-9][0-9])(?: .*)?", answer)
+    if found is None or found[1][0] != "2":
+        sock.close()
+        said = f"answered {answer!r}" if found else "did not answer in HTTP"
+        raise ConnectError(Failure(Stage.TCP, f"the HTTP proxy {said}")) from NoTunnel(int(found[1]) if found else 0)
+    return answer
 
 
 async def secure(

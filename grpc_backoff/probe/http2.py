@@ -19,7 +19,18 @@ from typing import cast
 from grpc_backoff.config.target import Address, Target, parse_target
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.probe.dial import ALPN, CLOSED_WITHIN, Dialled, in_words, reach, resolve, secure, security_of
+from grpc_backoff.probe.dial import (
+    ALPN,
+    CLOSED_WITHIN,
+    Dialled,
+    HttpProxy,
+    in_words,
+    reach,
+    resolve,
+    secure,
+    security_of,
+    tunnel,
+)
 from grpc_backoff.probe.reply import Reply
 from grpc_backoff.probe.stages import (
     NoSettings,
@@ -30,6 +41,7 @@ from grpc_backoff.probe.stages import (
     Security,
     Settled,
     StageRecord,
+    Tunnelled,
     WrongAlpn,
 )
 from grpc_backoff.probe.wire import Wire, describe
@@ -213,6 +225,7 @@ class Http2Connector:
         *,
         tls: ssl.SSLContext | None = None,
         server_name: str | None = None,
+        proxy: HttpProxy | None = None,
         on_stage: Callable[[StageRecord], object] = lambda _: None,
     ) -> None:
         """Parse the target and prepare the TLS context.
@@ -221,6 +234,7 @@ class Http2Connector:
             target: the server's address, in gRPC's syntax or already parsed.
             tls: the TLS context; None for plaintext. Its ALPN protocols are set to `h2` only.
             server_name: the name to check the server's certificate against, if not the target's host.
+            proxy: the HTTP proxy through which the target is dialled; None to dial it directly.
             on_stage: called on the event loop with the result of each stage; its return value is ignored and its
                 exceptions are logged.
 
@@ -232,6 +246,7 @@ class Http2Connector:
             tls.set_alpn_protocols([ALPN])
         self.tls = tls
         self.server_name = server_name or self.target.host
+        self.proxy = proxy
         self.on_stage = on_stage
         self._open: set[Http2Connection] = set()
 
@@ -270,7 +285,8 @@ class _Attempt:
 
     async def run(self) -> Http2Connection:
         """Go through the stages with one address after another, until one succeeds or none is left."""
-        addresses = await resolve(self._connector.target)
+        proxy = self._connector.proxy
+        addresses = await resolve(self._connector.target if proxy is None else proxy.target)
         self._tell(Resolved(took=self._lap(), addresses=addresses))
         errors = []
         while addresses:
@@ -291,11 +307,14 @@ class _Attempt:
 
     async def _talk(self, dialled: Dialled) -> Http2Connection:
         """Go through the stages after TCP."""
-        self._stage = Stage.SETTINGS if self._tls is None else Stage.TLS
         self._where, self._connection = str(dialled.address), None
         failed = {address: in_words(error) for address, error in dialled.failed.items()}
         self._tell(Reached(took=self._lap(), address=dialled.address, failed=failed))
         try:
+            if (proxy := self._connector.proxy) is not None:
+                answer = await tunnel(dialled.sock, self._connector.target, proxy.credentials)
+                self._tell(Tunnelled(took=self._lap(), answer=answer))
+            self._stage = Stage.SETTINGS if self._tls is None else Stage.TLS
             return await self._shake_hands(dialled)
         except ConnectError as error:
             failure = Failure(error.failure.stage, f"{self._where}: {error.failure.reason}")

@@ -1,7 +1,7 @@
 """Further probes of a server after a failed attempt, to distinguish causes that look the same from outside.
 
-Each takes a few seconds at most. None of them trusts the server or sends data after a TLS handshake. If a probe fails,
-the explanation of the original failure does not change.
+Each takes a few seconds at most, and finds nothing without an address: behind an HTTP proxy. None of them trusts the
+server or sends data after a TLS handshake. If a probe fails, the explanation of the original failure does not change.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class Plaintext:
     head: bytes = b""
 
 
-async def look_in_plaintext(address: Address) -> Plaintext:
+async def look_in_plaintext(address: Address | None) -> Plaintext:
     """Start HTTP/2 without TLS and return the server's response."""
+    if address is None:
+        return Plaintext(settings=False)
     connector = Http2Connector(Target(str(address), str(address), DEFAULT_PORT, (address,)))
     try:
         await connector.connect(_LIMIT)
@@ -45,7 +47,7 @@ async def look_in_plaintext(address: Address) -> Plaintext:
 
 
 async def look_for_tls(
-    address: Address, server_name: str, *, newest: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED
+    address: Address | None, server_name: str, *, newest: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED
 ) -> Security | None:
     """Return what TLS negotiates if any certificate is accepted, and HTTP/1.1 too; None if the handshake fails."""
     tls = _taking_any_certificate()
@@ -55,7 +57,7 @@ async def look_for_tls(
     return found.security if found else None
 
 
-async def look_at_certificate(address: Address, server_name: str) -> Security | None:
+async def look_at_certificate(address: Address | None, server_name: str) -> Security | None:
     """Return what TLS negotiated and the server's certificate, valid or not; None if the handshake fails.
 
     The ssl module exposes the content of a certificate only if it was verified. The first handshake therefore fetches
@@ -86,8 +88,10 @@ class _Handshake:
     certificate: bytes
 
 
-async def _shake_hands(address: Address, server_name: str, tls: ssl.SSLContext) -> _Handshake | None:
+async def _shake_hands(address: Address | None, server_name: str, tls: ssl.SSLContext) -> _Handshake | None:
     """Make a TLS handshake and close the connection; return None if the handshake fails."""
+    if address is None:
+        return None
     with contextlib.suppress(ConnectError, TimeoutError):
         async with asyncio.timeout(_LIMIT):
             dialled = await reach([address])

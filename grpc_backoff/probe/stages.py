@@ -1,8 +1,9 @@
 """Frozen records of what each stage of an attempt found, for callers that want more than the outcome.
 
-A connector that observes the stages reports them as they complete, in this order: `Resolved`, `Reached`, `Secured`
-(only with TLS), and `Settled`. If a target has several addresses and one of them fails after it was reached,
-`PassedOver` reports that, followed by `Reached` for the next. `took` is the duration of that stage alone, in seconds.
+A connector that observes the stages reports them as they complete, in this order: `Resolved`, `Reached`, `Tunnelled`
+(only through an HTTP proxy), `Secured` (only with TLS), and `Settled`. If a target has several addresses and one fails
+after it was reached, `PassedOver` reports that, followed by `Reached` for the next. `took` is the duration of one stage
+alone, in seconds.
 """
 
 from __future__ import annotations
@@ -54,6 +55,14 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tunnelled:
+    """The HTTP proxy has connected to the server; `answer` is the first line of its answer."""
+
+    took: float
+    answer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Secured:
     """The TLS handshake is complete and has negotiated HTTP/2."""
 
@@ -78,7 +87,7 @@ class PassedOver:
     failure: Failure
 
 
-StageRecord = Resolved | Reached | Secured | Settled | PassedOver
+StageRecord = Resolved | Reached | Tunnelled | Secured | Settled | PassedOver
 
 
 class NoSettings(Exception):  # noqa: N818 - named after what is missing
@@ -93,6 +102,14 @@ class NoSettings(Exception):  # noqa: N818 - named after what is missing
         super().__init__(head, error)
         self.head = head
         self.error = error
+
+
+class NoTunnel(Exception):  # noqa: N818
+    """The cause of a `ConnectError` at the stage tcp: an HTTP proxy answered with `status`, or with no HTTP (0)."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
 
 
 class WrongAlpn(Exception):  # noqa: N818

@@ -223,13 +223,92 @@ async def test_the_address_that_failed_is_looked_at():
     assert any("trying the next address" in line for line in lines)
 
 
-async def test_a_proxy_is_worth_a_word():
-    """CH-8: if a proxy is configured, the probe mentions it, because a channel would use it."""
-    async with FlakyFront(settings_only) as front:
-        environment = {**os.environ, "http_proxy": "http://proxy.invalid:3128"}
-        lines = await probed(front.target, env=environment)
-    assert lines[0].startswith("http_proxy is set")
-    assert "proxy.invalid" not in lines[0]
+def tunnels(port, allowed):
+    """Return the settings with which Apache is also an HTTP proxy, on another port, for CONNECT to one port."""
+    lines = [
+        "LoadModule proxy_connect_module /usr/lib/apache2/modules/mod_proxy_connect.so",
+        f"Listen 127.0.0.1:{port}",
+        f"<VirtualHost 127.0.0.1:{port}>",
+        "Protocols http/1.1",
+        "ProxyRequests On",
+        f"AllowCONNECT {allowed}",
+        "</VirtualHost>",
+    ]
+    return {"lines": "\n".join(lines)}
+
+
+async def through(proxy, target, *arguments, **how):
+    return await probed(target, *arguments, env={**os.environ, "http_proxy": proxy, "no_proxy": ""}, **how)
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plaintext", "TLS"])
+async def test_through_a_proxy(tmp_path, secure):
+    """CH-8: the probe goes through the HTTP proxy that a channel would use, here Apache, and names the way."""
+    need("apache2")
+    CA.cert_pem.write_to_path(tmp_path / "ca.pem")
+    keys = [(CERTIFICATE.private_key_pem.bytes(), CERTIFICATE.cert_chain_pems[0].bytes())]
+    credentials = grpc.ssl_server_credentials(keys) if secure else None
+    async with serving(credentials=credentials) as port:
+        proxy = unused_port()
+        with running_proxy("apache2", unused_port(), **tunnels(proxy, port)):
+            arguments = ["--ca", tmp_path / "ca.pem"] if secure else []
+            lines = await through(f"http://127.0.0.1:{proxy}", f"localhost:{port}", *arguments)
+            forbidden = await through(f"http://127.0.0.1:{proxy}", "localhost:1", status=1)
+    assert lines[0] == "http_proxy is set: connecting through that HTTP proxy, as a channel does"
+    assert any(f"connected to 127.0.0.1:{proxy}" in line for line in lines)
+    assert any("through the HTTP proxy: HTTP/1.0 200 Connection Established" in line for line in lines)
+    assert lines[-1].startswith("READY after ")
+    assert "The HTTP proxy forbids this host or port." in forbidden
+
+
+@pytest.mark.parametrize(
+    ("answers", "meaning"),
+    [
+        ([b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"], "The HTTP proxy wants a user and a password."),
+        ([b"HTTP/1.1 502 Bad Gateway\r\n\r\n"], "The HTTP proxy could not connect to the server."),
+        ([b"HTTP/1.1 418 I'm a teapot\r\n\r\n"], "The HTTP proxy does not make the tunnel."),
+        ([b"SSH-2.0-x\r\n"], "The HTTP proxy does not make the tunnel."),
+        ([], "The HTTP proxy does not make the tunnel."),
+    ],
+)
+async def test_a_proxy_that_makes_no_tunnel(answers, meaning):
+    """CH-8: the probe says what an HTTP proxy answers, without the password in its URL, which the proxy gets."""
+    asked = []
+
+    async def behave(reader, writer):
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        for answer in answers:
+            writer.write(answer)
+
+    async with peer(behave) as proxy:
+        lines = await through(f"http://user:se%20cret@{proxy}", "shop.example.com", status=1)
+    assert meaning in lines
+    assert lines[-1].startswith("failed at stage tcp")
+    assert "cret" not in "".join(lines)
+    assert asked[0].startswith(b"CONNECT shop.example.com:443 HTTP/1.1\r\nHost: shop.example.com:443\r\n")
+    assert b"Proxy-Authorization: Basic dXNlcjpzZSBjcmV0\r\n" in asked[0]
+
+
+async def test_a_proxy_that_is_down():
+    """CH-8: if nothing listens at the proxy's address, the probe says that the address is the proxy's."""
+    lines = await through(f"http://127.0.0.1:{unused_port()}", "shop.example.com", status=1)
+    assert "Nothing is listening at this address." in lines
+    assert any(line.endswith("This is the address of the HTTP proxy.") for line in lines)
+
+
+@pytest.mark.parametrize(("tls", "stage"), [(False, "settings"), (True, "tls")])
+async def test_a_server_behind_a_proxy_that_hangs_up(tls, stage):
+    """CH-8: behind a proxy, nothing more is dialled to explain a failure: only the first connection is made."""
+    visits = []
+
+    async def behave(reader, writer):
+        visits.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+
+    async with peer(behave) as proxy:
+        lines = await through(f"http://{proxy}", "shop.example.com", *(["--tls"] if tls else []), status=1)
+    assert lines[-1].startswith(f"failed at stage {stage}")
+    assert len(visits) == 1
 
 
 @pytest.mark.parametrize(
