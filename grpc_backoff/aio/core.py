@@ -85,8 +85,9 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self._closed: asyncio.Future[None] = loop.create_future()
         connections.add(self)
         self.core.check(True)
+        guarded, owner.guards = owner.guards, False
         self._state, effects = owner.machine.begin(
-            loop.time(), limit, last_life=owner.last_life, after_failure=owner.after_failure
+            loop.time(), limit, last_life=owner.last_life, after_failure=owner.after_failure, guarded=guarded
         )
         for effect in effects:
             self._carry_out(effect)
@@ -243,6 +244,8 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
                     self.answered()
             case m.Redialled():
                 self._note_redial()
+            case m.GuardNext():
+                self._owner.guard_next()
             case m.EndCalls(details):
                 self.core.fail(details)
             case m.Close():

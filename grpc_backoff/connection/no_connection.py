@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpc_backoff.connection.events import ConnectionStatus
+from grpc_backoff.connection.events import ConnectionStatus, State
 
 
 def explain(target: str, status: ConnectionStatus, *, waited: bool = False, proxied: bool = False) -> str:
@@ -22,6 +22,8 @@ def explain(target: str, status: ConnectionStatus, *, waited: bool = False, prox
 def _cause(status: ConnectionStatus) -> str:
     if status.last_error is not None:
         return f"last error: {status.last_error}"
+    if status.state is State.READY:  # as far as is known yet
+        return "the connection ended before the call could use it"
     if status.in_flight:
         return "the first attempt has not ended"
     if status.next_attempt_in is not None:

@@ -13,10 +13,11 @@ Three things make this harder than it looks:
 
 * A connection that comes and goes between two looks leaves the core IDLE, as it was before the dial. So IDLE means
   "made and lost" if the core is known to have begun, and "not begun" otherwise.
-* A call that is assigned to a connection just as the connection ends makes the core dial again by itself (CB-16). Two
-  things limit this: a connection is observed before calls may use it (CB-15), and a connection that has ended is
-  retired at once. Each dial that happens all the same is reported as `Redialled`. After a failed dial, the core dials
-  again when its own backoff is over, without a change of state.
+* A call that is assigned to a connection just as the connection ends makes the core dial again by itself (CB-16).
+  Three things limit this: a connection is observed before calls may use it (CB-15), a connection that has ended is
+  retired at once, and after a connection whose calls got no answer, the next one is a trial, on which the core repeats
+  no calls, so that it redials for none. Each dial that happens all the same is reported as `Redialled`. After a failed
+  dial, the core dials again when its own backoff is over, without a change of state.
 * The core does not distinguish a GOAWAY from a broken connection. But calls survive only a GOAWAY, so the machine
   checks whether calls still run a moment later, unless an answer has paid for the next dial already (CB-7, CB-8).
 
@@ -49,6 +50,7 @@ IDLE, CONNECTING, READY, TRANSIENT_FAILURE, SHUTDOWN = range(5)
 _BROKEN = "the peer closed it, or the network failed"
 _GRACEFUL = "the server ended the connection gracefully (GOAWAY)"
 _REFUSED = "the connection was lost: the peer refuses calls"
+_TRIAL = "it was a trial, after calls without an answer, and the peer has answered"
 _MOST_REDIALS = 2
 IDLED = "it reached the idle timeout"
 
@@ -86,6 +88,7 @@ class DialState(NamedTuple):
         limit: how many seconds the dial may take.
         observe: for how long the connection is to be observed.
         paid: whether an answer or credit has paid for the dial (CB-7).
+        guarded: whether the core repeats no calls by itself, so that each refusal shows (CB-16).
         begun: whether the core is known to have started the dial.
         since: when the connection was made, as far as it was seen; infinity before that.
         until: when the observation ends.
@@ -103,6 +106,7 @@ class DialState(NamedTuple):
     limit: float
     observe: float = limits.SETTLE
     paid: bool = False
+    guarded: bool = False
     begun: bool = False
     since: float = math.inf
     until: float = math.inf
@@ -208,6 +212,11 @@ class Redialled(NamedTuple):
 
 
 @record
+class GuardNext(NamedTuple):
+    """Guard the next dial, because calls have used the connection, and the peer has answered none (CB-16)."""
+
+
+@record
 class EndCalls(NamedTuple):
     """End all calls with UNAVAILABLE, because the core would redial for them without end (CB-16)."""
 
@@ -219,7 +228,7 @@ class Close(NamedTuple):
     """Close the channel."""
 
 
-Effect = LookAt | NotifyOn | Explain | Made | Failed | Lost | FirstAnswer | Redialled | EndCalls | Close
+Effect = LookAt | NotifyOn | Explain | Made | Failed | Lost | FirstAnswer | Redialled | GuardNext | EndCalls | Close
 Step = tuple[DialState, list[Effect]]
 
 
@@ -240,7 +249,13 @@ class DialMachine(NamedTuple):
     notifies: bool = False
 
     def begin(
-        self, now: float, limit: float, *, last_life: float | None = math.inf, after_failure: bool = False
+        self,
+        now: float,
+        limit: float,
+        *,
+        last_life: float | None = math.inf,
+        after_failure: bool = False,
+        guarded: bool = False,
     ) -> Step:
         """Return the first state and its effects, after the shell has asked the core to dial.
 
@@ -251,13 +266,14 @@ class DialMachine(NamedTuple):
                 an answer or credit pays for this dial (CB-15).
             after_failure: whether the connector's last dial failed. Then a connection that comes and goes before the
                 first look is noticed late, to save a notification for each dial in backoff.
+            guarded: whether the core's channel was made to repeat no calls by itself.
         """
         paid = last_life is None
         observe = limits.SETTLE if self.notifies or paid else limits.SETTLE_UNNOTIFIED
         if last_life is not None and last_life < limits.SHORT_LIFE:
             observe = limits.SHORT_LIFE
         watches = self.notifies and not after_failure
-        state = self._dialled(DialState(DialPhase.DIALLING, now, limit, observe, paid), now)
+        state = self._dialled(DialState(DialPhase.DIALLING, now, limit, observe, paid, guarded), now)
         look = LookAt(now + self._shortest_pause(state, now))
         return state, [NotifyOn(IDLE), look] if watches else [look]
 
@@ -325,7 +341,10 @@ class DialMachine(NamedTuple):
         if given.shown == READY and not given.left:
             if given.refused and not given.served:  # if GOAWAY came together with SETTINGS, the core stays READY
                 loss = Loss(_GRACEFUL)
-                return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss), [Lost(loss)]
+                return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss), [Lost(loss), GuardNext()]
+            if given.served and state.guarded:  # a graceful end would fail calls, which the core repeats elsewhere
+                loss = Loss(_TRIAL, graceful=True, served=True)
+                return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss, served=True), [Lost(loss)]
             return _note_answer(state, given)
         graceful = min(given.unused, now - state.since) >= limits.IDLE_SHARE * self.idle_timeout
         loss = Loss(IDLED, graceful=True) if graceful else Loss(_BROKEN)  # CB-14: the core closes it then
@@ -344,7 +363,8 @@ class DialMachine(NamedTuple):
             loss = loss._replace(graceful=loss.graceful or (given.running > 0 and given.shown == IDLE))
         if loss.reason == _BROKEN and (loss.graceful or given.refused):
             loss = loss._replace(reason=_GRACEFUL)
-        return state._replace(phase=DialPhase.ENDED, loss=loss, served=given.served), [Lost(loss), *effects]
+        guard: list[Effect] = [GuardNext()] if not given.served and given.unused < math.inf else []
+        return state._replace(phase=DialPhase.ENDED, loss=loss, served=given.served), [Lost(loss), *guard, *effects]
 
     def _look_at_ended(self, state: DialState, given: Looked, now: float) -> Step:
         state, answered = _note_answer(state, given)

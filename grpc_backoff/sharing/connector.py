@@ -25,23 +25,25 @@ from grpc_backoff.policy.connect import ConnectPolicy
 Options = Sequence[tuple[str, Any]]
 ConnectionT = TypeVar("ConnectionT")
 
+_ENABLE_RETRIES = "grpc.enable_retries"
 _MOST_DERIVED = 256
 """The maximum number of cached entries, each with the values derived from one target and its options."""
 
 
 @lru_cache(_MOST_DERIVED)
-def _derived(target: str, options: Options) -> tuple[bool, str, bool, bytes, bool]:
+def _derived(target: str, options: Options) -> tuple[bool, str, bool, bytes, bool, bool]:
     """Return what a connector derives from its target and options.
 
-    It is the result of `resolver_configures`, the target for the core, the result of `spreads_calls`, `question`, and
-    whether connections ping. These are cached, because a program may create a channel with the same target and options
-    for each request.
+    It is the result of `resolver_configures`, the target for the core, the result of `spreads_calls`, `question`,
+    whether connections ping, and whether the core repeats calls by itself. These are cached, because a program may
+    create a channel with the same target and options for each request.
     """
     named = first_values(options)
     configures = resolver_configures(target, named)
     dialled = target if configures else core_target(target)
     question = MORE_THAN_THE_RETRY_BUFFER if "grpc.service_config" in named else b""
-    return configures, dialled, spreads_calls(target, named), question, keepalive_options(options, 1) != ()
+    pings, repeats = keepalive_options(options, 1) != (), bool(named.get(_ENABLE_RETRIES, True))
+    return configures, dialled, spreads_calls(target, named), question, pings, repeats
 
 
 class Keepalive:
@@ -69,6 +71,7 @@ class BaseConnector(Generic[ConnectionT]):
         question: the request with which the core is asked why a dial failed.
         last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or
             credit pays for the next attempt (CB-15).
+        guards: whether the core's next channel is to repeat no calls by itself (CB-16).
         open: the connections that calls may use.
         keepalive: how often its connections ping.
         pings: whether they ping at all.
@@ -96,8 +99,9 @@ class BaseConnector(Generic[ConnectionT]):
             derived = _derived(target, self._options)
         except TypeError:  # the value of an option is not hashable
             derived = _derived.__wrapped__(target, self._options)
-        self._resolver_configures, self._core_target, self.spreads, self.question, self.pings = derived
+        self._resolver_configures, self._core_target, self.spreads, self.question, self.pings, self._repeats = derived
         self.last_life: float | None = math.inf
+        self.guards = False
         self.open: set[ConnectionT] = set()
         self.keepalive = Keepalive()
 
@@ -106,7 +110,15 @@ class BaseConnector(Generic[ConnectionT]):
         timing = attempt_options(self.policy, limit, spreads=self.spreads)
         slower = self.keepalive.slower
         keepalive = () if slower == 1 else keepalive_options(self._options, slower)
-        return (("grpc.use_local_subchannel_pool", 1), *timing, *keepalive, *self._options)
+        guarded = ((_ENABLE_RETRIES, 0),) if self.guards else ()
+        return (("grpc.use_local_subchannel_pool", 1), *timing, *keepalive, *guarded, *self._options)
+
+    def guard_next(self) -> None:
+        """Let the core repeat no calls on the next connection: it would redial for them, often without showing it.
+
+        Where the core never repeats calls, or makes several connections by itself, nothing changes.
+        """
+        self.guards = self._repeats and not self.spreads
 
 
 class Complaints:

@@ -124,7 +124,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         self.channel = owner.make_channel(limit)
         self.check = state_check(self.channel)
         self.check(True)
-        self._state, effects = owner.machine.begin(self.now(), limit, last_life=owner.last_life)
+        guarded, owner.guards = owner.guards, False
+        self._state, effects = owner.machine.begin(self.now(), limit, last_life=owner.last_life, guarded=guarded)
         for effect in effects:
             self._carry_out(effect)
 
@@ -332,6 +333,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
                 self.answered()
             case m.Redialled(late):
                 self._owner.redialled(late=late)
+            case m.GuardNext():
+                self._owner.guard_next()
             case m.EndCalls(details):
                 self.fail(details)
             case m.Close():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import grpc
 import pytest
 
-from grpc_backoff import AttemptFailed, AttemptStarted, CoreRedial
+from grpc_backoff import AttemptFailed, AttemptStarted, CoreRedial, Disconnected
 from grpc_backoff.testing.front import healthy, silent
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.log import Log
@@ -67,6 +68,39 @@ def test_a_peer_that_refuses_calls_and_does_not_close(ours):
         assert codes == {grpc.StatusCode.OK}
         assert len(visits) == 3
         assert min(log.gaps()) >= 0.29, "it answered nothing, so the next attempt waits"
+
+
+@pytest.mark.parametrize(("options", "connections"), [([], 3), ([("grpc.enable_retries", 0)], 2)])
+def test_a_trial(ours, options, connections):
+    """CB-16: after calls without an answer, the core repeats no calls on the next connection, until one is answered."""
+    log, visits = Log(), []
+
+    async def hangs_up_once(visit):
+        visits.append(visit)
+        if len(visits) > 1:
+            return await healthy(visit)
+        visit.writer.write(SETTINGS)
+        await visit.reader.readuntil(b"Unary")
+        return None
+
+    options = [*backoff_ms(100, 100), *options]
+    with (
+        place() as server,
+        front(hangs_up_once, server.port) as peer,
+        ours.channel(peer.target, options, listeners=[log.hear]) as channel,
+    ):
+        assert channel.begin(timeout=60).outcome().code is grpc.StatusCode.UNAVAILABLE
+        log.until(Disconnected)
+        stream = channel.begin("Both", iter(["a", done := threading.Event()]), timeout=60, wait_for_ready=True)
+        assert stream.read() == "a"
+        until(lambda: channel.unary(timeout=60, wait_for_ready=True) and len(visits) == connections)
+        assert not log.of(CoreRedial)
+        done.set()
+        assert stream.outcome().code is grpc.StatusCode.OK, "it goes on after the trial"
+        trials = [event for event in log.of(Disconnected) if "trial" in event.failure.reason]
+        assert len(trials) == connections - 2
+        assert not any(event.counted_as_failure for event in trials)
+        assert len(visits) == connections
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["closes", "does not close"])

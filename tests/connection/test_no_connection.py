@@ -31,6 +31,7 @@ STATUS = ConnectionStatus(
             "no connection to t; no attempt has begun, because the target's schedule does not allow one yet",
         ),
         ({"in_flight": False, "next_attempt_in": None}, {}, "no connection to t; no attempt has begun"),
+        ({"state": State.READY}, {}, "no connection to t; the connection ended before the call could use it"),
         ({"last_error": REFUSED}, {}, "no connection to t; last error: tcp: refused"),
         (
             {"last_error": REFUSED},

@@ -25,10 +25,11 @@ IDLED = Loss("it reached the idle timeout", graceful=True)
 class Dial:
     """Steps a machine and records its effects."""
 
-    def __init__(self, *, notifies=True, last_life=math.inf, after_failure=False, limit=LIMIT, **rules):
+    def __init__(self, *, notifies=True, limit=LIMIT, last_life=math.inf, after_failure=False, guarded=False, **rules):
         self.machine = m.DialMachine(notifies=notifies, **rules)
         self.now = START
-        self.state, self.effects = self.machine.begin(START, limit, last_life=last_life, after_failure=after_failure)
+        how = {"last_life": last_life, "after_failure": after_failure, "guarded": guarded}
+        self.state, self.effects = self.machine.begin(START, limit, **how)
         self.all = list(self.effects)
 
     def feed(self, given, after=0.0):
@@ -437,10 +438,32 @@ def test_refused_while_ready():
     dial = reach(DialPhase.OPEN)
     assert dial.look(READY, refused=True, served=True) == [m.FirstAnswer()]
     dial = reach(DialPhase.OPEN)
-    assert dial.look(READY, refused=True, running=3) == [m.Lost(Loss(DRAINED.reason))]
+    assert dial.look(READY, refused=True, running=3) == [m.Lost(Loss(DRAINED.reason)), m.GuardNext()]
     assert m.Redialled not in kinds([*dial.look(READY), *dial.look(IDLE, left=True)])
     dial.feed(m.Retire())
     assert dial.look(IDLE) == [m.Close()]
+
+
+@pytest.mark.parametrize(
+    ("unused", "served", "guards"), [(0.1, False, True), (0.1, True, False), (math.inf, False, False)]
+)
+def test_a_loss_without_an_answer(unused, served, guards):
+    """CB-16: after a connection whose calls got no answer, the next dial is guarded."""
+    dial = reach(DialPhase.OPEN, stable_after=0.0)
+    effects = dial.look(IDLE, 5.0, unused=unused, served=served)
+    assert kinds(effects)[0] is m.Lost
+    assert (m.GuardNext() in effects) is guards
+
+
+def test_a_trial_that_is_answered():
+    """CB-16: the first answer on a guarded connection ends it gracefully, while its calls go on."""
+    dial = reach(DialPhase.OPEN, guarded=True)
+    assert dial.look(READY, running=2) == []
+    lost = Loss("it was a trial, after calls without an answer, and the peer has answered", graceful=True, served=True)
+    assert dial.look(READY, running=2, served=True) == [m.Lost(lost)]
+    dial.feed(m.Retire())
+    assert dial.look(READY, running=1, served=True) == []
+    assert dial.look(READY, served=True) == [m.Close()]
 
 
 def look_at(time):
