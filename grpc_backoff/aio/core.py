@@ -29,6 +29,7 @@ import grpc.aio
 
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.aio.loops import until_done
 from grpc_backoff.channel.grpcio import exclude_service, has_plugin
 from grpc_backoff.config.credentials import CredentialsSource, Outcome
 from grpc_backoff.connection.clock import Clock
@@ -163,7 +164,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
 
     async def lost(self) -> Loss:
         """Wait until the core has seen the connection end; return how it ended."""
-        await asyncio.wait([self._lost])
+        await until_done(self._lost)
         return self._loss or Loss("it was closed on this side", graceful=True)
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:
@@ -172,7 +173,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         for _ in range(self._redials):
             tell()
         try:
-            await asyncio.wait([self._closed])
+            await until_done(self._closed)
         finally:
             self._redialled = None
 
@@ -325,7 +326,7 @@ class CoreConnector(BaseConnector[CoreConnection]):
             loop.call_soon_threadsafe(lambda: None if read.done() else read.set_result(outcome))
 
         source.read(tell)
-        await asyncio.wait([read], timeout=most)
+        await until_done(read, within=most)
         outcome = read.result() if read.done() else too_slow(most)
         if isinstance(outcome, Failure):
             raise ConnectError(outcome)
@@ -343,8 +344,7 @@ class CoreConnector(BaseConnector[CoreConnection]):
             await connections[0].close(grace)
         else:
             await asyncio.gather(*(connection.close(grace) for connection in connections))
-        if self._tasks:
-            await asyncio.wait(self._tasks)  # which, unlike `gather`, does not cancel them
+        await until_done(*self._tasks)  # which, unlike `gather`, does not cancel them
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
         """Give one channel's calls up to `grace` seconds to finish, then cancel them; connections stay open (SH-7)."""

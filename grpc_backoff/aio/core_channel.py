@@ -16,7 +16,7 @@ import grpc.aio
 
 from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.finished import fail_call, release_core
-from grpc_backoff.aio.loops import close_with
+from grpc_backoff.aio.loops import close_with, until_done
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.channel.grpcio import exclude_service
 from grpc_backoff.core.texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
@@ -306,8 +306,7 @@ class CoreChannel(Gate):
                 await _release_all([call for call, _ in self.calls()])
             if self._asking is not None:  # before 1.8x, grpcio does not end a call that waits for its connection
                 self._asking.cancel()
-            if self._tasks or self._notices:
-                await asyncio.wait([*self._tasks, *self._notices], timeout=_LAST_NOTICE)
+            await until_done(*self._tasks, *self._notices, within=_LAST_NOTICE)
 
     async def close_at_last(self) -> None:
         """Close the channel because its event loop ends, so that the core reports nothing to the loop after that."""
@@ -342,7 +341,7 @@ async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.Ab
 
     for call in tuple(running):
         call.add_done_callback(end)
-    await asyncio.wait([ended], timeout=within)
+    await until_done(ended, within=within)
 
 
 async def _release_all(calls: Iterable[grpc.aio.Call]) -> None:

@@ -90,6 +90,35 @@ async def _close_at_last(things: WeakSet[Closing]) -> AsyncGenerator[None, None]
         await asyncio.gather(*(each.close_at_last() for each in tuple(things)), return_exceptions=True)
 
 
+async def until_done(*awaited: asyncio.Future[Any], within: float | None = None) -> None:
+    """Wait until all of these futures are done, up to `within` seconds; neither cancel them nor raise their errors.
+
+    This replaces `asyncio.wait`: since Python 3.14, a task that is cancelled in that refers to itself, so that whatever
+    its frames hold, such as a channel of the core, is left to the garbage collector.
+    """
+    if not awaited:
+        return
+    loop = asyncio.get_running_loop()
+    over, running = loop.create_future(), set(awaited)
+
+    def end(ended: asyncio.Future[Any] | None = None) -> None:
+        if ended is not None:
+            running.discard(ended)
+        if (ended is None or not running) and not over.done():
+            over.set_result(None)
+
+    for each in awaited:
+        each.add_done_callback(end)
+    limit = None if within is None else loop.call_later(within, end)
+    try:
+        await over
+    finally:
+        if limit is not None:
+            limit.cancel()
+        for each in awaited:
+            each.remove_done_callback(end)
+
+
 def raise_soon(error: BaseException, loop: asyncio.AbstractEventLoop) -> None:
     """Raise an error that should end `loop`, from one of the loop's own callbacks."""
     loop.call_soon(_raise, error)
@@ -110,7 +139,7 @@ async def ended_at_home(home: asyncio.AbstractEventLoop, work: Coroutine[Any, An
         return False
     ended = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, home))
     while not ended.done() and home.is_running():
-        await asyncio.wait([ended], timeout=_LOOK)
+        await until_done(ended, within=_LOOK)
     if not ended.done() or ended.cancelled():
         return False
     ended.result()

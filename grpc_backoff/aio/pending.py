@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from grpc_backoff.aio.errors import NoConnectionError
+from grpc_backoff.aio.loops import until_done
 from grpc_backoff.calls.machine import Missed, NotConnected
 from grpc_backoff.channel import pending
 from grpc_backoff.channel.pending import READY, AnyCall
@@ -51,4 +52,4 @@ class PendingCalls(pending.PendingCalls):
         """Wait until no call is pending, up to `within` seconds."""
         if self._waiting:
             self._emptied = self._loop.create_future()
-            await asyncio.wait([self._emptied], timeout=within)
+            await until_done(self._emptied, within=within)

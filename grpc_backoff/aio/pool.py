@@ -14,7 +14,7 @@ from weakref import ref
 from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.listeners import tell
-from grpc_backoff.aio.loops import is_here, keeps_time
+from grpc_backoff.aio.loops import is_here, keeps_time, until_done
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.connector import ConnectError, Connector
@@ -48,7 +48,7 @@ class Resolution:
 
         if pool is not None:
             pool.setup.resolve(lambda found: loop.call_soon_threadsafe(_settle, outcome, found))
-        await asyncio.wait([outcome], timeout=limit * WITHIN_LIMIT)
+        await until_done(outcome, within=limit * WITHIN_LIMIT)
         found = outcome.result() if outcome.done() else HANGS
         if isinstance(found, Failure):
             raise ConnectError(found)
@@ -180,8 +180,7 @@ class ConnectionPool(SteppedPool[Manager]):
             await connectors[0].close(grace)
         else:
             await asyncio.gather(*(connector.close(grace) for connector in connectors))
-        if self._tasks:
-            await asyncio.wait(self._tasks)  # which, unlike `gather`, does not cancel them
+        await until_done(*self._tasks)  # which, unlike `gather`, does not cancel them
         for manager in managers:
             await manager.closed()
 

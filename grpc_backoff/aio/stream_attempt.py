@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.grpcio import anew, is_stand_in, status_of
+from grpc_backoff.aio.loops import until_done
 from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
 
 _ALREADY_FINISHED = "RPC already finished."
@@ -72,12 +73,8 @@ class StreamAttempt(grpc.aio.Call):
     async def _end_or_answer(self) -> None:
         """Wait until a call that accepts no more requests has ended, or has received a response."""
         if not isinstance(self.call, grpc.aio.StreamStreamCall):
-            # Use a task, because a task that is cancelled while it awaits a call discards the response. And do not use
-            # `asyncio.wait`: since Python 3.14, a task that is cancelled in it is left to the garbage collector.
-            found = asyncio.Event()
-            finding = asyncio.create_task(self._find_answer())
-            finding.add_done_callback(lambda _: found.set())
-            await found.wait()
+            # Use a task, because a task that is cancelled while it awaits a call discards the response.
+            await until_done(asyncio.create_task(self._find_answer()))
             return
         async with self._reading:
             if self._end is None and not self._ahead:

@@ -96,6 +96,23 @@ async def test_dropped_channel_stops_where_warnings_are_errors(front, monkeypatc
     assert manager.state is events.State.SHUTDOWN
 
 
+async def test_a_closed_channel_is_freed():
+    """CB-10: what a closed channel had in the core is freed at once, not when the garbage collector runs."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving() as port:
+            async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                await EchoStub(channel).Unary(Message())
+                connection = next(iter(channel._pool._connectors()[0].open))
+                gone = [weakref.ref(connection), weakref.ref(connection.core), weakref.ref(connection.core.channel)]
+            del channel, connection
+            await settle()
+            assert [ref() for ref in gone] == [None] * 3
+    finally:
+        gc.enable()
+
+
 async def test_stub_keeps_its_channel(front):
     """CH-2: a stub keeps its channel alive."""
     channel = aio.insecure_channel(front.target, options=QUICK)

@@ -7,13 +7,14 @@ import gc
 import pickle
 import sys
 import threading
+import weakref
 
 import grpc
 import grpc.aio
 import pytest
 
 from grpc_backoff import aio
-from grpc_backoff.aio.loops import ended_at_home, is_here
+from grpc_backoff.aio.loops import ended_at_home, is_here, until_done
 from grpc_backoff.errors import WrongLoopError
 from tests.aio.test_waiting import QUICK
 from tests.both_apis.interceptors import for_asyncio, go_on
@@ -255,3 +256,43 @@ async def test_a_loop_that_ends_leaves_nothing_to_the_next(which):
     """CB-10: a loop that ends while its channel dials, or is connected, leaves no traceback in the loop after it."""
     status, said = await output(sys.executable, "-W", "ignore", "-c", LOOP_AFTER_LOOP, which, within=60)
     assert (status, said) == (0, "")
+
+
+async def test_until_done():
+    """Waiting ends with the last future, or in time, and neither cancels the futures nor raises their errors."""
+    await until_done()
+    failed, cancelled, running = (asyncio.get_running_loop().create_future() for _ in range(3))
+    failed.set_exception(ZeroDivisionError())
+    waiting = asyncio.create_task(until_done(failed, cancelled))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    cancelled.cancel()
+    await waiting
+    await until_done(failed, running, within=0.01)
+    assert not running.done()
+    assert isinstance(failed.exception(), ZeroDivisionError)
+
+
+async def test_a_task_cancelled_in_until_done_is_freed():
+    """Nothing that a cancelled task held is left to the garbage collector."""
+
+    class Held:
+        pass
+
+    async def wait(_held):
+        await until_done(never, within=60)
+
+    gc.disable()
+    try:
+        never, held = asyncio.get_running_loop().create_future(), Held()
+        task, gone = asyncio.create_task(wait(held)), weakref.ref(held)
+        del held
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        del task
+        await asyncio.sleep(0.01)
+        assert gone() is None
+        assert not never.cancelled()
+    finally:
+        gc.enable()
