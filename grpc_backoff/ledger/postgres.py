@@ -86,6 +86,8 @@ _TYPES = {
 """The types of the columns that `_table` passes in; those of all others are text."""
 _ENDED = ("08", "57P")
 """Classes of errors that end a connection, whatever their severity: PgBouncer's own, and the operator's."""
+_UNSENT = (psycopg.DataError, psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.PipelineAborted)
+"""Errors that psycopg raises by itself for a value or a statement that it does not send, or after an error before."""
 _IDENTITY = Statement("SELECT id FROM grpc_backoff.identity", {})
 """The id of the ledger in a database."""
 
@@ -371,19 +373,6 @@ class PostgresStore(Store):
 
     # Submitting.
 
-    async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
-        """Store operations, all or none (LG-9).
-
-        COMMIT is sent separately; if anything fails before that, it is certain that nothing was stored.
-        """
-        try:
-            return await super().submit(submissions)
-        except LedgerUnavailableError as error:
-            if error.stored is None:
-                message = f"{error.args[0]}; submit again with the same idempotency key"
-                raise LedgerUnavailableError(message, stored=None) from error
-            raise
-
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
         """Store operations in the caller's own transaction and wake deliverers when it commits."""
         self._check_usable()
@@ -539,9 +528,12 @@ def is_in_doubt(error: psycopg.Error, *, broken: bool) -> bool:
     """Return whether an error leaves open what became of a COMMIT that was sent; `broken` is about the connection.
 
     A server that rejects a COMMIT says so and goes on. If it ends the connection, or a pooler such as PgBouncer says
-    that it lost the server, the COMMIT may have been executed.
+    that it lost the server, the COMMIT may have been executed. So it may if the error is libpq's own, such as the one
+    about a pipeline that cannot be left, unless psycopg raised it for what was never sent.
     """
-    state = error.sqlstate or ""
+    if error.sqlstate is None:
+        return broken or not isinstance(error, _UNSENT)
+    state = error.sqlstate
     ended = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
     return broken or ended or state.startswith(_ENDED)
 

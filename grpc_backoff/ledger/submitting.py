@@ -8,7 +8,7 @@ from typing import Any
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.ledger.database import Database
-from grpc_backoff.ledger.errors import LedgerStateError
+from grpc_backoff.ledger.errors import LedgerStateError, LedgerUnavailableError
 from grpc_backoff.ledger.metadata import encode_metadata
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.statements import PARAMETER, Access, ParameterStyle, Plan, Row, Statement, batches
@@ -23,8 +23,16 @@ class Submitting(Database):
     """Stores operations."""
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
-        """Store operations, all or none; return the results in the same order (LG-9)."""
-        return await self._run(lambda: self._submitting(submissions), Access.TRANSACTION)
+        """Store operations, all or none; return the results in the same order (LG-9).
+
+        COMMIT comes last; if anything fails before that, it is certain that nothing was stored.
+        """
+        try:
+            return await self._run(lambda: self._submitting(submissions), Access.TRANSACTION)
+        except LedgerUnavailableError as error:
+            if error.stored is not None:
+                raise
+            raise LedgerUnavailableError(f"{error.args[0]}; {remedy(submissions)}", stored=None) from error
 
     def _submitting(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
         new: set[str] = set()
@@ -108,6 +116,15 @@ class Submitting(Database):
     def _times(self) -> dict[str, float]:
         """Return the parameters of statements that stand for the time, if the database has no clock of its own."""
         return {}
+
+
+def remedy(submissions: Sequence[Submission]) -> str:
+    """Return what to do if it is not known whether submissions were stored."""
+    without = [each.id for each in submissions if each.idempotency_key is None]
+    if not without:
+        return "submit again with the same idempotency key"
+    more = f" and {len(without) - 1} more" if len(without) > 1 else ""
+    return f"with an idempotency key, it could be submitted again; without one, look for operation {without[0]}{more} first"
 
 
 def _found(submission: Submission, stored: Mapping[Any, str]) -> str | None:

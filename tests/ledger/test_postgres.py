@@ -219,7 +219,7 @@ async def test_a_lost_commit_says_that_nobody_knows(network, url):
             return await execute(statement, *given, **how)
 
         connection.execute = cutting
-        with pytest.raises(LedgerUnavailableError, match="not known whether it was stored") as caught:
+        with pytest.raises(LedgerUnavailableError, match="same idempotency key; it is not known whether") as caught:
             await ledger.submit("t", "/m/m", b"", idempotency_key="k")
         network.mend()
         again = await ledger.submit("t", "/m/m", b"", idempotency_key="k")
@@ -330,7 +330,10 @@ async def test_a_pooler_that_loses_the_server(server, url, mark, write, severity
     ("error", "broken", "doubt"),
     [
         (psycopg.OperationalError("server closed the connection unexpectedly"), True, True),
-        (psycopg.OperationalError("the library's own"), False, False),
+        (psycopg.OperationalError("cannot exit pipeline mode while busy"), False, True),
+        (psycopg.InterfaceError("the library's own"), False, True),
+        (psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes"), False, False),
+        (psycopg.errors.PipelineAborted("pipeline aborted"), False, False),
         (psycopg.errors.lookup("08P01")(), False, True),
         (psycopg.errors.lookup("08006")(), False, True),
         (psycopg.errors.lookup("57P01")(), False, True),
@@ -345,6 +348,37 @@ async def test_a_pooler_that_loses_the_server(server, url, mark, write, severity
 def test_what_is_in_doubt(error, broken, doubt):
     """LG-9: only a server that goes on after its error has certainly not executed a COMMIT."""
     assert postgres.is_in_doubt(error, broken=broken) is doubt
+
+
+async def test_what_is_said_while_backends_are_terminated(url):
+    """LG-9: while connections end at random moments, no submission that was stored is said not to have been."""
+    async with opened_store(url, replace(QUICK, timeout=5.0)) as store:
+        failed = {}
+
+        async def submit(first):
+            for number in range(first, first + 150):
+                try:
+                    await store.submit([submission(number, key=f"k{number}")])
+                except LedgerUnavailableError as error:
+                    failed[submission(number).id] = error
+
+        async def terminate():
+            async with await psycopg.AsyncConnection.connect(url, autocommit=True) as other:
+                while True:
+                    await other.execute(f"{END} pid <> pg_backend_pid()")
+                    await asyncio.sleep(random.uniform(0, 0.01))
+
+        terminating = asyncio.ensure_future(terminate())
+        await asyncio.gather(*(submit(1000 * task) for task in range(8)))
+        terminating.cancel()
+        await asyncio.gather(terminating, return_exceptions=True)
+        stored = {operation.id for operation in await store.find(Filter(), 5000)}
+
+    assert failed
+    assert {str(failed[id_]) for id_ in stored & failed.keys() if failed[id_].stored is not None} == set()
+    unknown = [str(error) for error in failed.values() if error.stored is None]
+    assert unknown
+    assert all("submit again with the same idempotency key" in said for said in unknown)
 
 
 async def test_keys_too_long_for_an_index(url):

@@ -223,8 +223,12 @@ async def test_a_commit_that_fails(path, name, stored):
         store._connection = Failing(store._connection, name)
         with pytest.raises(LedgerUnavailableError) as caught:
             await ledger.submit("t", "/m/m", b"a")
+        with pytest.raises(LedgerUnavailableError) as keyed:
+            await ledger.submit("t", "/m/m", b"a", idempotency_key="k")
 
     assert caught.value.stored is stored
+    assert ("without one, look for operation" in str(caught.value)) is (stored is None)
+    assert ("submit again with the same idempotency key" in str(keyed.value)) is (stored is None)
 
 
 async def test_a_close_that_is_cancelled(path):

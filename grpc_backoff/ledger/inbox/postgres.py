@@ -38,6 +38,8 @@ def trouble_of(error: Exception) -> Trouble:
     if state is None:  # it comes from the client
         lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         return Trouble.UNAVAILABLE if lost else Trouble.OTHER
+    if isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized in ("FATAL", "PANIC"):
+        return Trouble.UNAVAILABLE  # it ended the connection, so a COMMIT may have been executed
     return Trouble.UNAVAILABLE if state[:2] in _UNAVAILABLE or state == _READ_ONLY else Trouble.OTHER
 
 
