@@ -31,7 +31,6 @@ from grpc_backoff.core.texts import Link, Report, is_oversized, never_ran
 from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS, check_process
 from grpc_backoff.ledger.delivery import Delivery, cut, event_of
 from grpc_backoff.ledger.errors import (
-    LedgerBusyError,
     LedgerError,
     LedgerLimitError,
     LedgerStateError,
@@ -468,7 +467,7 @@ class Ledger(Preparing):
 
     async def _recorded(self, operation: Operation, report: AttemptReport) -> Recorded:
         [told] = await self.store.record([report])
-        if isinstance(told, LedgerBusyError):
+        if isinstance(told, LedgerError):
             raise told
         hook = self.announce(operation, told)
         if hook is not None:

@@ -19,11 +19,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from grpc_backoff.base_errors import MissingExtra, OptionError
-from grpc_backoff.ledger.database import check_version
+from grpc_backoff.ledger.database import check_version, rejection
 from grpc_backoff.ledger.errors import (
     LedgerBusyError,
     LedgerError,
     LedgerLimitError,
+    LedgerStateError,
     LedgerUnavailableError,
     first_line,
     wrong_type,
@@ -86,6 +87,9 @@ _TYPES = {
 """The types of the columns that `_table` passes in; those of all others are text."""
 _ENDED = ("08", "57P")
 """Classes of errors that end a connection, whatever their severity: PgBouncer's own, and the operator's."""
+_REJECTING = ("22", "23", "44", "P0")
+"""Classes of errors about a row: its data, a constraint, a view's condition, and what a trigger raised."""
+_REJECTED = (psycopg.DataError,)  # psycopg's own, for a value that it cannot send
 _UNSENT = (psycopg.DataError, psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.PipelineAborted)
 """Errors that psycopg raises by itself for a value or a statement that it does not send, or after an error before."""
 _IDENTITY = Statement("SELECT id FROM grpc_backoff.identity", {})
@@ -201,7 +205,11 @@ class PostgresStore(Store):
         try:
             async with asyncio.timeout(seconds):
                 session = await Session.connect(
-                    self._url, autocommit=True, prepare_threshold=None, connect_timeout=limit
+                    self._url,
+                    autocommit=True,
+                    prepare_threshold=None,
+                    connect_timeout=limit,
+                    client_encoding="UTF8",  # with that of an SQL_ASCII database, text would be read as bytes
                 )
         except TimeoutError:
             raise LedgerUnavailableError(f"{self._name}: no connection within {seconds:g} s") from None
@@ -324,6 +332,8 @@ class PostgresStore(Store):
                 f"{first_line(error)}"
             ) from error
         except psycopg.Error as error:
+            if isinstance(error, _REJECTED) or (error.sqlstate or "").startswith(_REJECTING):
+                raise rejection(self._name, error) from error
             unheard = connection.committing and is_in_doubt(error, broken=connection.broken)
             raise LedgerUnavailableError(
                 f"{self._name}: {first_line(error)}", stored=None if unheard else False
@@ -383,6 +393,9 @@ class PostgresStore(Store):
                 "psycopg connection in autocommit mode",
                 "a connection with an open transaction: use connection.transaction()",
             )
+        if theirs and connection.info.parameter_status("client_encoding") == "SQL_ASCII":
+            allowed = "a connection with another one, such as client_encoding=UTF8"
+            raise OptionError("within", "psycopg connection with client_encoding=SQL_ASCII", allowed)
         plan = self._submitting_and_waking(submissions)
         if isinstance(connection, psycopg.AsyncConnection):
             return follow_async(plan, functools.partial(_execute, connection))
@@ -412,7 +425,7 @@ class PostgresStore(Store):
 
     # Delivering.
 
-    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError]:
+    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError | LedgerStateError]:
         """Record the ends of attempts in one transaction, or one by one if another process has locked a row (LG-2)."""
         try:
             return await super().record(reports)

@@ -124,7 +124,7 @@ def remedy(submissions: Sequence[Submission]) -> str:
     if not without:
         return "submit again with the same idempotency key"
     more = f" and {len(without) - 1} more" if len(without) > 1 else ""
-    return f"with an idempotency key, it could be submitted again; without one, look for operation {without[0]}{more} first"
+    return f"with an idempotency key, submit it again; without one, look for operation {without[0]}{more} first"
 
 
 def _found(submission: Submission, stored: Mapping[Any, str]) -> str | None:

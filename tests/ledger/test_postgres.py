@@ -381,6 +381,25 @@ async def test_what_is_said_while_backends_are_terminated(url):
     assert all("submit again with the same idempotency key" in said for said in unknown)
 
 
+async def test_a_database_in_sql_ascii(server, shop):
+    """LG-1: the ledger works in a database that knows no encoding; a transaction without one is refused."""
+    server.execute("DROP DATABASE IF EXISTS ascii")
+    server.execute("CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0")
+    url = server.url("ascii")
+    async with at_work(url, shop, QUICK) as (ledger, unary):
+        operation = await done(ledger, unary)
+        again = await ledger.submit("t", "/m/m", b"", order_key="größer", idempotency_key="k")
+        known = await ledger.submit("t", "/m/m", b"", order_key="größer", idempotency_key="k")
+        assert (operation.target, (await ledger.get(again.id)).order_key) == (shop.target, "größer")
+        assert (known.id, known.new) == (again.id, False)
+        async with await psycopg.AsyncConnection.connect(url) as theirs:
+            with pytest.raises(OptionError, match="client_encoding=SQL_ASCII"):
+                await ledger.submit("t", "/m/m", b"", within=theirs)
+        async with await psycopg.AsyncConnection.connect(url, client_encoding="UTF8") as theirs:
+            known = await ledger.submit("t", "/m/m", b"", idempotency_key="k", within=theirs)
+        assert (known.id, known.new) == (again.id, False)
+
+
 async def test_keys_too_long_for_an_index(url):
     """LG-9, LG-11: what an index of PostgreSQL cannot hold is refused with an error that says so."""
     async with await Ledger.open(url) as ledger:
