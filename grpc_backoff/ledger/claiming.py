@@ -105,7 +105,7 @@ class Claiming(OrderKeys):
         rows = await self._rows(text, {"target": target, **floor, **given}, Access.READ, SOON)
         if not rows or not (is_readable("began", rows[0][0]) or rows[0][0] == -math.inf):
             return None
-        return max(0.0, rows[0][0] - rows[0][1])
+        return max(0.0, float(rows[0][0] - rows[0][1]))
 
     async def pause(self, target: str) -> None:
         """Let no operations of a target be claimed until `resume`."""

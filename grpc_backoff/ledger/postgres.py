@@ -125,9 +125,11 @@ class Session(psycopg.AsyncConnection[tuple[Any, ...]]):
     Attributes:
         committing: whether a statement that commits a write has been sent. After that, a missing answer means that the
             outcome is unknown.
+        stale: whether the server is read-only, as a standby is, so that the connection must not be used again.
     """
 
     committing = False
+    stale = False
 
 
 Work = Callable[[Session], Awaitable[ResultT]]
@@ -290,8 +292,8 @@ class PostgresStore(Store):
                 except LedgerUnavailableError as error:
                     if error.stored is not False or not request.broken or request.expired.done():
                         raise
-                # The server has closed this connection, and most likely the others as well. Retry once, on a new
-                # connection.
+                # The server has closed this connection, or is a standby now, and most likely so it is with the others.
+                # Retry once, on a new connection.
                 request.connection = None
                 await self._forget_free()
             return await self._work_on(await self._connect(), work, request)
@@ -302,11 +304,11 @@ class PostgresStore(Store):
         try:
             return await self._told(connection, work)
         finally:
-            request.broken = connection.broken
+            request.broken = connection.broken or connection.stale
             if not connection.broken and connection.pgconn.transaction_status != _IDLE:
                 with contextlib.suppress(psycopg.Error):
                     await connection.rollback()
-            if self._closed or connection.broken or connection.pgconn.transaction_status != _IDLE:
+            if self._closed or request.broken or connection.pgconn.transaction_status != _IDLE:
                 await connection.close()
             else:
                 self._free.append(connection)
@@ -330,6 +332,12 @@ class PostgresStore(Store):
             raise LedgerLimitError(
                 f"{self._name}: the target, the method and a key are too long together for an index of PostgreSQL: "
                 f"{first_line(error)}"
+            ) from error
+        except psycopg.errors.ReadOnlySqlTransaction as error:
+            connection.stale = True
+            raise LedgerUnavailableError(
+                f"{self._name}: the server is read-only, as a standby is ({first_line(error)}); with several hosts, "
+                "add target_session_attrs=read-write to the URL"
             ) from error
         except psycopg.Error as error:
             if isinstance(error, _REJECTED) or (error.sqlstate or "").startswith(_REJECTING):

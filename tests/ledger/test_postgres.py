@@ -8,6 +8,7 @@ import os
 import random
 import re
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -34,6 +35,7 @@ from grpc_backoff.ledger import (
 from grpc_backoff.ledger.records import AttemptReport, Lease
 from grpc_backoff.ledger.schema import Migration
 from tests.echo import Message
+from tests.ledger import server as servers
 from tests.ledger.conftest import SETTINGS, execute, locking, open_store, opened_store, submission
 from tests.ledger.steps import SHOP, STEPS, claimed, eventually, policy_of, submitted
 from tests.ledger.test_delivery import at_work, delivering, done, until
@@ -379,6 +381,48 @@ async def test_what_is_said_while_backends_are_terminated(url):
     unknown = [str(error) for error in failed.values() if error.stored is None]
     assert unknown
     assert all("submit again with the same idempotency key" in said for said in unknown)
+
+
+@pytest.mark.slow
+async def test_a_failover(shop):
+    """LG-12: once the primary is back, nothing stays on the standby, whose connections can only read."""
+    with servers.running() as primary:
+        url = primary.database()
+        name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+        async with await Ledger.open(url):
+            pass
+        with servers.running(primary=primary) as standby:
+            both = f"postgresql://postgres@/{name}?host={primary.directory},{standby.directory}"
+            async with at_work(both, shop, QUICK) as (ledger, unary):
+                await done(ledger, unary)
+                primary.stop(signal.SIGQUIT)
+                await asyncio.gather(*(ledger.queue() for _ in range(8)))
+                with pytest.raises(LedgerUnavailableError, match=r"read-only.*target_session_attrs=read-write"):
+                    await ledger.submit("t", "/m/m", b"")
+                primary.start()
+                await ledger.submit("t", "/m/m", b"")
+                await done(ledger, unary, "b")
+
+    assert shop.executed == {"a": 1, "b": 1}
+
+
+async def test_connections_that_have_become_read_only(url, shop):
+    """LG-12: a connection that answers that it is read-only is not used again, by submissions or deliveries."""
+    name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+    setting = f"ALTER DATABASE {name} SET default_transaction_read_only = {{}}"
+    async with at_work(url, shop, QUICK) as (ledger, unary):
+        await done(ledger, unary)
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute(setting.format("on"))
+            other.execute(f"{END} pid <> pg_backend_pid()")
+            await eventually(lambda: ledger._deliveries.copy().pop()._troubled)
+            await asyncio.gather(*(ledger.queue() for _ in range(8)))
+            with pytest.raises(LedgerUnavailableError, match="read-only"):
+                await ledger.submit("t", "/m/m", b"")
+            other.execute("SET default_transaction_read_only = off")
+            other.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        await ledger.submit("t", "/m/m", b"")
+        await done(ledger, unary, "b")
 
 
 async def test_a_database_in_sql_ascii(server, shop):

@@ -18,6 +18,7 @@ from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.ledger import (
     Ledger,
     LedgerSchemaError,
+    LedgerStateError,
     LedgerUnavailableError,
     OperationState,
 )
@@ -126,7 +127,7 @@ async def test_an_error_within_the_callers_transaction(path):
     """LG-9: if the database refuses one of many operations in the caller's transaction, the error says why."""
     async with await Ledger.open(path) as ledger:
         prepared = [ledger.prepared("t", "/m/m", b"a"), ledger.prepared("t", "/m/m", b"a")._replace(method=None)]
-        with contextlib.closing(sqlite3.connect(path)) as mine, pytest.raises(LedgerUnavailableError, match="NOT NULL"):
+        with contextlib.closing(sqlite3.connect(path)) as mine, pytest.raises(LedgerStateError, match="NOT NULL"):
             await ledger.submit_many(prepared, within=mine)
 
 
