@@ -292,7 +292,9 @@ class Ledger(Preparing):
     def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
         """Return the SQL that stores an operation, and its parameters, for a transaction with any other driver (LG-9).
 
-        No notification is sent, so deliverers find the operation when they poll.
+        No notification is sent, so deliverers find the operation when they poll. If another request has the same
+        idempotency key, the database rejects the statement, and the driver raises its own error: a violated NOT NULL
+        constraint in SQLite, and in PostgreSQL an error of the class 22 whose text says so.
 
         Args:
             prepared: the operation.

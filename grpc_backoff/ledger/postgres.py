@@ -178,6 +178,9 @@ class PostgresStore(Store):
             "AND h.due >= to_timestamp(:floor) AND h.due <= now() "
             "ORDER BY h.due, h.seq LIMIT :head) AND o.lease_until <= now()"
         ),
+        refuse=(
+            "attempts = ('operation ' || o.id || ' already has this idempotency key, with another request')::integer"
+        ),
         key_lock="pg_advisory_xact_lock(hashtextextended({} || ' ' || {}, 0))",
         sizes=(
             "SELECT relname = 'operations_due', reltuples FROM pg_class c "

@@ -62,6 +62,7 @@ class SQLiteStore(Store):
         at="{}",
         later="{0} + {1}",
         style="qmark",
+        refuse="request = NULL",
         leased=", lease_seconds = :lease",
         expired="o.lease_until <= :now",
         sizes=(

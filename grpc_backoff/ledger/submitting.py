@@ -95,15 +95,26 @@ class Submitting(Database):
         return [Statement(f"WITH r (target, order_key) AS ({rows}) SELECT {lock} FROM r", given, answers=False)]
 
     def statement(self, submission: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
-        """Return the SQL that stores an operation and its parameters, for the caller's own driver (LG-9)."""
+        """Return the SQL that stores an operation and its parameters, for the caller's own driver (LG-9).
+
+        If another request has the same idempotency key, the database rejects the statement.
+        """
         mark = _MARKS.get(style or self.dialect.style)
         if mark is None:
             raise OptionError("style", style, f"one of: {', '.join(_MARKS)}")
         new = f":{_GIVEN.replace(', ', ', :')}, {self._new(':not_before')}"
-        insert = self._inserting(f"VALUES ({new})")
+        locked = ""
         if submission.order_key is not None and self.dialect.key_lock:
-            lock = self.dialect.key_lock.format(":target", ":order_key")
-            insert = self._inserting(f"SELECT {self._typed(new)} FROM (SELECT {lock}) locked")
+            locked = f" FROM (SELECT {self.dialect.key_lock.format(':target', ':order_key')}) locked"
+        insert = self._inserting(f"SELECT {self._typed(new)}{locked}" if locked else f"VALUES ({new})")
+        if submission.idempotency_key is not None:
+            stored = f"SELECT 1 FROM {self.dialect.operations} s WHERE s.id = :id"
+            insert = (
+                f"INSERT INTO {self.dialect.operations} AS o ({_GIVEN}, {_INITIAL}) "
+                f"SELECT {self._typed(new)}{locked} WHERE NOT EXISTS ({stored}) "
+                "ON CONFLICT (target, method, idempotency_key) WHERE idempotency_key IS NOT NULL "
+                f"DO UPDATE SET {self.dialect.refuse} WHERE o.request <> excluded.request"
+            )
         given = {**_stored(submission)._asdict(), **self._times()}
         names = re.findall(PARAMETER, insert)
         numbers = iter(range(1, len(names) + 1))
