@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import Lease, Operation
 from grpc_backoff.ledger.rows import OPERATION, is_readable, operation_of
 from grpc_backoff.ledger.statements import NO_LEASE, Access
+
+_AFTER = "CASE WHEN o.lease_token < 9223372036854775807 THEN o.lease_token + 1 ELSE 1 END"
+"""The number of a claim; after the largest that a database can store, they begin anew."""
 
 
 class Claiming(OrderKeys):
@@ -45,7 +49,7 @@ class Claiming(OrderKeys):
         )
         rows = await self._rows(
             f"UPDATE {d.operations} AS o SET state = 'in_progress', lease_owner = :owner, lease_began = {d.clock}, "
-            f"lease_until = {d.later.format(d.clock, ':lease')}{d.leased}, lease_token = o.lease_token + 1, "
+            f"lease_until = {d.later.format(d.clock, ':lease')}{d.leased}, lease_token = {_AFTER}, "
             f"claimed_from = o.next_attempt_at, next_attempt_at = NULL FROM ({due}) due WHERE o.seq = due.key "
             f"RETURNING seq, {OPERATION}",
             {"owner": owner, "lease": lease, "target": target, "limit": limit, **floor, **given},
@@ -99,7 +103,9 @@ class Claiming(OrderKeys):
             f"AND {self._unheld()} ORDER BY o.due, o.seq LIMIT 1"
         )
         rows = await self._rows(text, {"target": target, **floor, **given}, Access.READ, SOON)
-        return max(0.0, rows[0][0] - rows[0][1]) if rows and is_readable("began", rows[0][0]) else None
+        if not rows or not (is_readable("began", rows[0][0]) or rows[0][0] == -math.inf):
+            return None
+        return max(0.0, float(rows[0][0] - rows[0][1]))
 
     async def pause(self, target: str) -> None:
         """Let no operations of a target be claimed until `resume`."""

@@ -9,7 +9,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from grpc_backoff.config.target import bare_target
-from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
+from grpc_backoff.ledger.errors import (
+    LedgerSchemaError,
+    LedgerStateError,
+    LedgerUnavailableError,
+    first_line,
+)
 from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, one
 from grpc_backoff.policy.ledger import LedgerSettings
 
@@ -62,6 +67,11 @@ class Database(abc.ABC):
         if self._closed:
             raise LedgerUnavailableError(f"{self._name}: the ledger is closed")
         check_process(self._name, self._process)
+
+
+def rejection(where: str, error: Exception) -> LedgerStateError:
+    """Return the error for a row that the database rejects for good, so that repeating does not help."""
+    return LedgerStateError(f"{where}: the database rejects the row: {first_line(error)}; nothing was stored")
 
 
 def spellings(target: str) -> tuple[str, str, str]:

@@ -31,7 +31,7 @@ from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.core.texts import TIMED_OUT, Link, Report, is_oversized, never_left, never_ran, was_cut, was_refused
 from grpc_backoff.ledger import events
-from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerStateError, LedgerUnavailableError
 from grpc_backoff.ledger.hooks import LedgerHooks, call_hook, run_hook
 from grpc_backoff.ledger.records import (
     FINISHED,
@@ -114,6 +114,8 @@ class Delivery:
         self._by_method: Counter[str] = Counter()
         """The running attempts of the methods that have a limit of their own."""
         self._ended: list[tuple[AttemptReport, Operation]] = []
+        self._aside: list[tuple[AttemptReport, Operation]] = []
+        """What cannot be recorded, because the database rejects the row or it cannot be read."""
         self._held: set[Lease] = set()
         self._owner = f"{ledger.owner}:{next(_NUMBERS)}"
         self._claims_in_doubt = False
@@ -181,7 +183,7 @@ class Delivery:
         await asyncio.gather(*rest, return_exceptions=True)
         # If an attempt ended but could not be recorded, its operation is not given back, because the attempt was made.
         # It is recorded as lost when the lease expires.
-        given_back = self._held - {_lease_of(operation) for _, operation in self._ended}
+        given_back = self._held - {_lease_of(operation) for _, operation in (*self._ended, *self._aside)}
         if given_back:
             with contextlib.suppress(LedgerError):  # the leases expire by themselves
                 await self._store.release(sorted(given_back))
@@ -219,6 +221,8 @@ class Delivery:
 
     def _room(self) -> int:
         """Return how many more operations may be claimed, given the running attempts and the backlog of hooks."""
+        if len(self._aside) >= _MANY:  # something is wrong with more than a few rows
+            return 0
         hooks, behind = self._ledger.hooks, len(self._hooks)
         if any((hooks.on_exhausted, hooks.on_conflict, hooks.on_blocked)):
             behind += sum(report.failure is not None for report, _ in self._ended)
@@ -448,22 +452,51 @@ class Delivery:
             raise
         del self._ended[: len(batch)]
         for (report, operation), recorded in zip(batch, told, strict=True):
-            if isinstance(recorded, LedgerBusyError):
-                self._report(operation, report)
+            if isinstance(recorded, LedgerStateError):
+                _LOG.error(
+                    "%s: the end of an attempt at operation %s cannot be recorded, so it is set aside and recorded "
+                    "once that is possible: %s",
+                    self.target,
+                    operation.id,
+                    recorded,
+                )
+                self._aside.append((report, operation))
             else:
-                self._held.discard(_lease_of(operation))
-                self._doubted.discard(_lease_of(operation))
-                self._tell(operation, recorded)
+                self._settle(report, operation, recorded)
         if any(report.failure is not None or operation.order_key is not None for report, operation in batch):
             self._wake.set()  # there may be room again, or the next operation of an order key
         if self._ended:
             self._unrecorded.set()
 
+    def _settle(self, report: AttemptReport, operation: Operation, recorded: Recorded | LedgerBusyError) -> None:
+        if isinstance(recorded, LedgerBusyError):
+            self._report(operation, report)
+        else:
+            self._held.discard(_lease_of(operation))
+            self._doubted.discard(_lease_of(operation))
+            self._tell(operation, recorded)
+
+    async def _record_what_is_aside(self) -> None:
+        """Try again to record what was set aside; its leases are extended meanwhile, so that nothing runs again."""
+        aside, self._aside = self._aside, []
+        while aside:
+            report, operation = aside[-1]
+            try:
+                [told] = await self._store.record([report])
+            except BaseException:
+                self._aside += aside
+                raise
+            aside.pop()
+            if isinstance(told, LedgerStateError):
+                self._aside.append((report, operation))
+            else:
+                self._settle(report, operation, told)
+
     async def _first_answer(
-        self, report: AttemptReport, recorded: Recorded | LedgerBusyError
-    ) -> Recorded | LedgerBusyError:
+        self, report: AttemptReport, recorded: Recorded | LedgerBusyError | LedgerStateError
+    ) -> Recorded | LedgerBusyError | LedgerStateError:
         """Return the first recording's result if its answer was lost, because a second recording counts as late."""
-        if isinstance(recorded, LedgerBusyError) or recorded.live or report.token is None:
+        if not isinstance(recorded, Recorded) or recorded.live or report.token is None:
             return recorded
         if Lease(report.id, report.token) not in self._doubted:
             return recorded
@@ -515,6 +548,9 @@ class Delivery:
                     await self._find_lost(first=time.monotonic() < look_at)
                 await self._store.set_aside(self.target, _MANY)
                 if time.monotonic() >= look_at:
+                    if self._aside:
+                        await self._record_what_is_aside()
+                        self._wake.set()
                     await self._store.take_up()
                     look_at = time.monotonic() + self._settings.lease
                 await self._store.retarget(self.target, self.target, _MANY, due=True)  # previous versions' spellings

@@ -40,7 +40,10 @@ class LedgerSchemaError(LedgerError):
 
 
 class LedgerStateError(LedgerError):
-    """The operation does not exist or is in a state that does not allow the request; nothing was changed."""
+    """The operation does not exist or is in a state that does not allow the request; nothing was changed.
+
+    The same error says that the database rejects a row for good, for example because of a constraint of its owner.
+    """
 
 
 class LedgerLimitError(LedgerError, ValueError):

@@ -31,7 +31,6 @@ from grpc_backoff.core.texts import Link, Report, is_oversized, never_ran
 from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS, check_process
 from grpc_backoff.ledger.delivery import Delivery, cut, event_of
 from grpc_backoff.ledger.errors import (
-    LedgerBusyError,
     LedgerError,
     LedgerLimitError,
     LedgerStateError,
@@ -293,7 +292,9 @@ class Ledger(Preparing):
     def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
         """Return the SQL that stores an operation, and its parameters, for a transaction with any other driver (LG-9).
 
-        No notification is sent, so deliverers find the operation when they poll.
+        No notification is sent, so deliverers find the operation when they poll. If another request has the same
+        idempotency key, the database rejects the statement, and the driver raises its own error: a violated NOT NULL
+        constraint in SQLite, and in PostgreSQL an error of the class 22 whose text says so.
 
         Args:
             prepared: the operation.
@@ -468,7 +469,7 @@ class Ledger(Preparing):
 
     async def _recorded(self, operation: Operation, report: AttemptReport) -> Recorded:
         [told] = await self.store.record([report])
-        if isinstance(told, LedgerBusyError):
+        if isinstance(told, LedgerError):
             raise told
         hook = self.announce(operation, told)
         if hook is not None:

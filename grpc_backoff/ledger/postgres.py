@@ -19,11 +19,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from grpc_backoff.base_errors import MissingExtra, OptionError
-from grpc_backoff.ledger.database import check_version
+from grpc_backoff.ledger.database import check_version, rejection
 from grpc_backoff.ledger.errors import (
     LedgerBusyError,
     LedgerError,
     LedgerLimitError,
+    LedgerStateError,
     LedgerUnavailableError,
     first_line,
     wrong_type,
@@ -86,6 +87,11 @@ _TYPES = {
 """The types of the columns that `_table` passes in; those of all others are text."""
 _ENDED = ("08", "57P")
 """Classes of errors that end a connection, whatever their severity: PgBouncer's own, and the operator's."""
+_REJECTING = ("22", "23", "44", "P0")
+"""Classes of errors about a row: its data, a constraint, a view's condition, and what a trigger raised."""
+_REJECTED = (psycopg.DataError,)  # psycopg's own, for a value that it cannot send
+_UNSENT = (psycopg.DataError, psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.PipelineAborted)
+"""Errors that psycopg raises by itself for a value or a statement that it does not send, or after an error before."""
 _IDENTITY = Statement("SELECT id FROM grpc_backoff.identity", {})
 """The id of the ledger in a database."""
 
@@ -119,9 +125,11 @@ class Session(psycopg.AsyncConnection[tuple[Any, ...]]):
     Attributes:
         committing: whether a statement that commits a write has been sent. After that, a missing answer means that the
             outcome is unknown.
+        stale: whether the server is read-only, as a standby is, so that the connection must not be used again.
     """
 
     committing = False
+    stale = False
 
 
 Work = Callable[[Session], Awaitable[ResultT]]
@@ -170,6 +178,9 @@ class PostgresStore(Store):
             "AND h.due >= to_timestamp(:floor) AND h.due <= now() "
             "ORDER BY h.due, h.seq LIMIT :head) AND o.lease_until <= now()"
         ),
+        refuse=(
+            "attempts = ('operation ' || o.id || ' already has this idempotency key, with another request')::integer"
+        ),
         key_lock="pg_advisory_xact_lock(hashtextextended({} || ' ' || {}, 0))",
         sizes=(
             "SELECT relname = 'operations_due', reltuples FROM pg_class c "
@@ -199,7 +210,11 @@ class PostgresStore(Store):
         try:
             async with asyncio.timeout(seconds):
                 session = await Session.connect(
-                    self._url, autocommit=True, prepare_threshold=None, connect_timeout=limit
+                    self._url,
+                    autocommit=True,
+                    prepare_threshold=None,
+                    connect_timeout=limit,
+                    client_encoding="UTF8",  # with that of an SQL_ASCII database, text would be read as bytes
                 )
         except TimeoutError:
             raise LedgerUnavailableError(f"{self._name}: no connection within {seconds:g} s") from None
@@ -280,8 +295,8 @@ class PostgresStore(Store):
                 except LedgerUnavailableError as error:
                     if error.stored is not False or not request.broken or request.expired.done():
                         raise
-                # The server has closed this connection, and most likely the others as well. Retry once, on a new
-                # connection.
+                # The server has closed this connection, or is a standby now, and most likely so it is with the others.
+                # Retry once, on a new connection.
                 request.connection = None
                 await self._forget_free()
             return await self._work_on(await self._connect(), work, request)
@@ -292,11 +307,11 @@ class PostgresStore(Store):
         try:
             return await self._told(connection, work)
         finally:
-            request.broken = connection.broken
+            request.broken = connection.broken or connection.stale
             if not connection.broken and connection.pgconn.transaction_status != _IDLE:
                 with contextlib.suppress(psycopg.Error):
                     await connection.rollback()
-            if self._closed or connection.broken or connection.pgconn.transaction_status != _IDLE:
+            if self._closed or request.broken or connection.pgconn.transaction_status != _IDLE:
                 await connection.close()
             else:
                 self._free.append(connection)
@@ -321,7 +336,15 @@ class PostgresStore(Store):
                 f"{self._name}: the target, the method and a key are too long together for an index of PostgreSQL: "
                 f"{first_line(error)}"
             ) from error
+        except psycopg.errors.ReadOnlySqlTransaction as error:
+            connection.stale = True
+            raise LedgerUnavailableError(
+                f"{self._name}: the server is read-only, as a standby is ({first_line(error)}); with several hosts, "
+                "add target_session_attrs=read-write to the URL"
+            ) from error
         except psycopg.Error as error:
+            if isinstance(error, _REJECTED) or (error.sqlstate or "").startswith(_REJECTING):
+                raise rejection(self._name, error) from error
             unheard = connection.committing and is_in_doubt(error, broken=connection.broken)
             raise LedgerUnavailableError(
                 f"{self._name}: {first_line(error)}", stored=None if unheard else False
@@ -371,19 +394,6 @@ class PostgresStore(Store):
 
     # Submitting.
 
-    async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
-        """Store operations, all or none (LG-9).
-
-        COMMIT is sent separately; if anything fails before that, it is certain that nothing was stored.
-        """
-        try:
-            return await super().submit(submissions)
-        except LedgerUnavailableError as error:
-            if error.stored is None:
-                message = f"{error.args[0]}; submit again with the same idempotency key"
-                raise LedgerUnavailableError(message, stored=None) from error
-            raise
-
     def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
         """Store operations in the caller's own transaction and wake deliverers when it commits."""
         self._check_usable()
@@ -394,6 +404,9 @@ class PostgresStore(Store):
                 "psycopg connection in autocommit mode",
                 "a connection with an open transaction: use connection.transaction()",
             )
+        if theirs and connection.info.parameter_status("client_encoding") == "SQL_ASCII":
+            allowed = "a connection with another one, such as client_encoding=UTF8"
+            raise OptionError("within", "psycopg connection with client_encoding=SQL_ASCII", allowed)
         plan = self._submitting_and_waking(submissions)
         if isinstance(connection, psycopg.AsyncConnection):
             return follow_async(plan, functools.partial(_execute, connection))
@@ -423,7 +436,7 @@ class PostgresStore(Store):
 
     # Delivering.
 
-    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError]:
+    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError | LedgerStateError]:
         """Record the ends of attempts in one transaction, or one by one if another process has locked a row (LG-2)."""
         try:
             return await super().record(reports)
@@ -539,9 +552,12 @@ def is_in_doubt(error: psycopg.Error, *, broken: bool) -> bool:
     """Return whether an error leaves open what became of a COMMIT that was sent; `broken` is about the connection.
 
     A server that rejects a COMMIT says so and goes on. If it ends the connection, or a pooler such as PgBouncer says
-    that it lost the server, the COMMIT may have been executed.
+    that it lost the server, the COMMIT may have been executed. So it may if the error is libpq's own, such as the one
+    about a pipeline that cannot be left, unless psycopg raised it for what was never sent.
     """
-    state = error.sqlstate or ""
+    if error.sqlstate is None:
+        return broken or not isinstance(error, _UNSENT)
+    state = error.sqlstate
     ended = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
     return broken or ended or state.startswith(_ENDED)
 

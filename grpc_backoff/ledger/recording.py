@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerStateError
 from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import CLAIMABLE, LOST, WELL, AttemptReport, OperationState, Recorded
 from grpc_backoff.ledger.rows import LockedRow, PolicyOf
 from grpc_backoff.ledger.statements import NO_LEASE, Access, Plan, Statement
 from grpc_backoff.ledger.transitions import Change, after_failure, after_loss, after_success, ledger_policy
+from grpc_backoff.policy.ledger import LedgerSettings
 from grpc_backoff.record import record
 
+_LOG = logging.getLogger("grpc_backoff")
 _HEAD = 1000
 """How many of the first operations of a target are examined for expired leases; see `Recording.lost`."""
 
@@ -94,20 +97,40 @@ class _End(NamedTuple):
         return Recorded(self.row.id, state, self.attempts, self.code, delay, source, reason, live, self.row.order_key)
 
 
+def _unreadable(operation: str, problem: str) -> LedgerStateError:
+    return LedgerStateError(f"the row of operation {operation} cannot be read: {problem}; nothing was changed")
+
+
 class Recording(OrderKeys):
     """Records the ends of attempts."""
 
-    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError]:
-        """Record the ends of attempts, each under the lock of its row (LG-2)."""
-        told = await self._run(lambda: self._record(reports), Access.TRANSACTION)
-        ended = [each.id for each in told if each.order_key is not None and each.state in WELL]
+    def __init__(self, name: str, settings: LedgerSettings) -> None:
+        """Begin with no operation named in the log."""
+        super().__init__(name, settings)
+        self._named: set[str] = set()
+
+    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError | LedgerStateError]:
+        """Record the ends of attempts, each under the lock of its row (LG-2).
+
+        The result of a report whose row cannot be read, or is rejected by the database, is an error; the others are
+        recorded.
+        """
+        try:
+            told = await self._run(lambda: self._record(reports), Access.TRANSACTION)
+        except LedgerStateError as rejected:
+            if len(reports) == 1:
+                return [rejected]
+            return [(await self.record([report]))[0] for report in reports]
+        ended = [
+            each.id for each in told if isinstance(each, Recorded) and each.order_key is not None and each.state in WELL
+        ]
         if ended:
             with contextlib.suppress(LedgerError):  # it is recorded; the next operations are taken up somewhat later
                 await self.take_up(ended)
         return [*told]
 
-    def _record(self, reports: Sequence[AttemptReport]) -> Plan[list[Recorded]]:
-        told: dict[int, Recorded] = {}
+    def _record(self, reports: Sequence[AttemptReport]) -> Plan[list[Recorded | LedgerStateError]]:
+        told: dict[int, Recorded | LedgerStateError] = {}
         left = list(enumerate(reports))
         while left:  # once, unless there are several reports on one operation
             some = {report.id: (index, report) for index, report in reversed(left)}
@@ -115,8 +138,10 @@ class Recording(OrderKeys):
             rows, given = self._column(some)
             which = f"JOIN r ON o.id = r.id ORDER BY o.id{self.dialect.lock}"  # ordered, so that two never deadlock
             [found] = yield [Statement(f"WITH r (id) AS ({rows}), {self._locked(which)}", given)]
-            recorded = yield from self._write([_End.of(row, some[row.id][1]) for row in LockedRow.read(found)])
+            read, problems = LockedRow.read(found)
+            recorded = yield from self._write([_End.of(row, some[row.id][1]) for row in read])
             told |= {some[each.id][0]: each for each in recorded}
+            told |= {some[id_][0]: _unreadable(id_, problem) for id_, problem in problems.items()}
         return [told.get(index) or Recorded(report.id, None) for index, report in enumerate(reports)]
 
     def _locked(self, which: str) -> str:
@@ -140,14 +165,36 @@ class Recording(OrderKeys):
         if not await self._rows(look, given, Access.READ):
             return []
         its = "" if target is None else "AND o.target = :target "
-        which = f"WHERE {expired} {its}ORDER BY o.lease_until LIMIT :limit{d.skip}"
-        return await self._run(lambda: self._lose(policy_of, which, given), Access.TRANSACTION)
+        which = f"WHERE {expired} {its}{{}}ORDER BY o.lease_until LIMIT :limit{d.skip}"
+        try:
+            return await self._run(lambda: self._lose(policy_of, which.format(""), given), Access.TRANSACTION)
+        except LedgerStateError:  # about one of them, so that each is tried by itself
+            text = f"SELECT o.id FROM {d.operations} o WHERE {expired} {its}ORDER BY o.lease_until LIMIT :limit"
+            ids = [id_ for (id_,) in await self._rows(text, given, Access.READ)]
+        told = []
+        for id_ in ids:
+            rows, only = self._column([id_])
+            one = which.format(f"AND o.id IN ({rows}) ")
+            try:
+                told += await self._run(lambda: self._lose(policy_of, one, given | only), Access.TRANSACTION)  # noqa: B023 - it has run then
+            except LedgerStateError as error:
+                self._name_once(id_, error)
+        return told
+
+    def _name_once(self, operation: str, error: LedgerStateError) -> None:
+        """Log that a lost attempt cannot be recorded, once per operation, because each look finds it again."""
+        if operation not in self._named:
+            self._named.add(operation)
+            _LOG.error("operation %s: its lease has expired, but that cannot be recorded: %s", operation, error)
 
     def _lose(self, policy_of: PolicyOf, which: str, given: Mapping[str, Any]) -> Plan[list[Recorded]]:
         yield [Statement(text, {}, answers=False) for text in self.dialect.corrections]
         [found] = yield [Statement(f"WITH {self._locked(which)}", given)]
         ends = []
-        for row in LockedRow.read(found):
+        read, problems = LockedRow.read(found)
+        for id_, problem in problems.items():
+            self._name_once(id_, _unreadable(id_, problem))
+        for row in read:
             ended = row.now if row.lease_until is None else row.lease_until  # from when `ready` counts as well
             change = after_loss(ledger_policy(policy_of(row.policy)), row.standing(ended))
             ends.append(_End(row, row.lease_token, ended, LOST, None, change))
@@ -218,7 +265,7 @@ class Recording(OrderKeys):
         d = self.dialect
         which = f"WHERE o.id = :id{d.lock}"
         [found] = yield [Statement(f"WITH {self._locked(which)}", {"id": operation})]
-        waiting = [row for row in LockedRow.read(found) if OperationState(row.state) in CLAIMABLE]
+        waiting = [row for row in LockedRow.read(found)[0] if OperationState(row.state) in CLAIMABLE]
         delays = [(row, ledger_policy(policy_of(row.policy)).max_server_delay or 0.0) for row in waiting]
         yield self._each(
             f"UPDATE {d.operations} AS o SET state = 'waiting_for_retry', backoff_request_seconds = r.delay, "

@@ -52,9 +52,12 @@ class LockedRow(NamedTuple):
     now: float
 
     @classmethod
-    def read(cls, rows: Sequence[Row]) -> list[LockedRow]:
-        """Return the rows that can be read. The others are left alone."""
-        return [cls(*row) for row in rows if all(map(is_readable, cls._fields, row)) and row[2] in STATES]
+    def read(cls, rows: Sequence[Row]) -> tuple[list[LockedRow], dict[str, str]]:
+        """Return the rows that can be read, and for the others what is wrong, by id. These are left alone."""
+        problems = {row[0]: _problem(cls._fields, row) for row in rows}
+        return [cls(*row) for row in rows if problems[row[0]] is None], {
+            id_: problem for id_, problem in problems.items() if problem is not None
+        }
 
     def standing(self, ended: float) -> Standing:
         """Return what determines the change that follows an attempt which ended at this time.
@@ -71,6 +74,23 @@ class LockedRow(NamedTuple):
             self.lease_token,
             ended - began,
         )
+
+
+def _problem(names: Sequence[str], row: Row) -> str | None:
+    """Return the first of a row's columns that cannot be read, and what was expected; None if all can."""
+    for name, value in zip(names, row, strict=True):
+        if not is_readable(name, value):
+            return unreadable(name, value)
+        if name == "state" and value not in STATES:
+            return f"state={value!r}: expected one of: {', '.join(OperationState)}"
+    return None
+
+
+def unreadable(name: str, value: object) -> str:
+    """Return what was expected of a column's value; it shows only the value's type, or that it is not finite."""
+    kind = (get_args(_KINDS[name]) or (_KINDS[name],))[0]
+    found = "a number that is not finite" if isinstance(value, float) else type(value).__name__
+    return f"{name}: expected {kind.__name__}, not {found}"
 
 
 _KINDS: Mapping[str, Any] = {
@@ -99,7 +119,7 @@ def operation_of(row: Row) -> Operation:
     for name, value in values.items():
         if not is_readable(name, value):
             kind, *null = get_args(_KINDS[name]) or (_KINDS[name],)
-            problem = f"{name}: expected {kind.__name__}, not {type(value).__name__}"
+            problem = unreadable(name, value)
             values[name] = None if null else kind()
     try:
         values["state"] = OperationState(values["state"])

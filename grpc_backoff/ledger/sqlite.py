@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from grpc_backoff.base_errors import OptionError
-from grpc_backoff.ledger.database import check_version
+from grpc_backoff.ledger.database import check_version, rejection
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.schema import Migration, migrations, upgrade
@@ -62,6 +62,7 @@ class SQLiteStore(Store):
         at="{}",
         later="{0} + {1}",
         style="qmark",
+        refuse="request = NULL",
         leased=", lease_seconds = :lease",
         expired="o.lease_until <= :now",
         sizes=(
@@ -155,8 +156,12 @@ class SQLiteStore(Store):
         """Translate the errors that SQLite raises in the block."""
         try:
             yield
+        except OverflowError as error:  # of sqlite3, for an integer of more than 64 bits
+            raise rejection(self._name, error) from error
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "")
+            if name.startswith(_REJECTING):
+                raise rejection(self._name, error) from error
             if name.startswith(BUSY):
                 seconds = self._settings.lock_timeout
                 raise LedgerBusyError(
@@ -272,6 +277,9 @@ _PROBLEMS = {
     "SQLITE_CORRUPT_INDEX": "the file is damaged",
 }
 """The meaning of SQLite's error names, for messages."""
+
+_REJECTING = ("SQLITE_CONSTRAINT", "SQLITE_MISMATCH", "SQLITE_TOOBIG")
+"""Errors about a row."""
 
 _IN_DOUBT = ("SQLITE_IOERR_FSYNC", "SQLITE_IOERR_DIR_FSYNC")
 """What fails after a commit was written: whether it reached the disk is then unknown."""

@@ -67,6 +67,7 @@ class Dialect(NamedTuple):
         expired: whether the lease of the row `o` has expired; it may look at the first `:head` rows of `:target` from
             the time `:floor` on only.
         sizes: a query for the numbers of operations that are open and that are not, which may be estimates.
+        refuse: the change of a row `o` that the database rejects, because another request has its idempotency key.
         key_lock: locks the order key `{1}` of a target `{0}` until the transaction ends, unless that is locked anyway.
         disturbed: SQL that extends a query: whether stored times must be corrected.
         leased: what else is written when a lease begins or is extended.
@@ -85,6 +86,7 @@ class Dialect(NamedTuple):
     style: ParameterStyle
     expired: str
     sizes: str
+    refuse: str
     key_lock: str = ""
     disturbed: str = ""
     leased: str = ""

@@ -8,7 +8,7 @@ from typing import Any
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.ledger.database import Database
-from grpc_backoff.ledger.errors import LedgerStateError
+from grpc_backoff.ledger.errors import LedgerStateError, LedgerUnavailableError
 from grpc_backoff.ledger.metadata import encode_metadata
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.statements import PARAMETER, Access, ParameterStyle, Plan, Row, Statement, batches
@@ -23,8 +23,16 @@ class Submitting(Database):
     """Stores operations."""
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
-        """Store operations, all or none; return the results in the same order (LG-9)."""
-        return await self._run(lambda: self._submitting(submissions), Access.TRANSACTION)
+        """Store operations, all or none; return the results in the same order (LG-9).
+
+        COMMIT comes last; if anything fails before that, it is certain that nothing was stored.
+        """
+        try:
+            return await self._run(lambda: self._submitting(submissions), Access.TRANSACTION)
+        except LedgerUnavailableError as error:
+            if error.stored is not None:
+                raise
+            raise LedgerUnavailableError(f"{error.args[0]}; {remedy(submissions)}", stored=None) from error
 
     def _submitting(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
         new: set[str] = set()
@@ -87,15 +95,26 @@ class Submitting(Database):
         return [Statement(f"WITH r (target, order_key) AS ({rows}) SELECT {lock} FROM r", given, answers=False)]
 
     def statement(self, submission: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
-        """Return the SQL that stores an operation and its parameters, for the caller's own driver (LG-9)."""
+        """Return the SQL that stores an operation and its parameters, for the caller's own driver (LG-9).
+
+        If another request has the same idempotency key, the database rejects the statement.
+        """
         mark = _MARKS.get(style or self.dialect.style)
         if mark is None:
             raise OptionError("style", style, f"one of: {', '.join(_MARKS)}")
         new = f":{_GIVEN.replace(', ', ', :')}, {self._new(':not_before')}"
-        insert = self._inserting(f"VALUES ({new})")
+        locked = ""
         if submission.order_key is not None and self.dialect.key_lock:
-            lock = self.dialect.key_lock.format(":target", ":order_key")
-            insert = self._inserting(f"SELECT {self._typed(new)} FROM (SELECT {lock}) locked")
+            locked = f" FROM (SELECT {self.dialect.key_lock.format(':target', ':order_key')}) locked"
+        insert = self._inserting(f"SELECT {self._typed(new)}{locked}" if locked else f"VALUES ({new})")
+        if submission.idempotency_key is not None:
+            stored = f"SELECT 1 FROM {self.dialect.operations} s WHERE s.id = :id"
+            insert = (
+                f"INSERT INTO {self.dialect.operations} AS o ({_GIVEN}, {_INITIAL}) "
+                f"SELECT {self._typed(new)}{locked} WHERE NOT EXISTS ({stored}) "
+                "ON CONFLICT (target, method, idempotency_key) WHERE idempotency_key IS NOT NULL "
+                f"DO UPDATE SET {self.dialect.refuse} WHERE o.request <> excluded.request"
+            )
         given = {**_stored(submission)._asdict(), **self._times()}
         names = re.findall(PARAMETER, insert)
         numbers = iter(range(1, len(names) + 1))
@@ -108,6 +127,15 @@ class Submitting(Database):
     def _times(self) -> dict[str, float]:
         """Return the parameters of statements that stand for the time, if the database has no clock of its own."""
         return {}
+
+
+def remedy(submissions: Sequence[Submission]) -> str:
+    """Return what to do if it is not known whether submissions were stored."""
+    without = [each.id for each in submissions if each.idempotency_key is None]
+    if not without:
+        return "submit again with the same idempotency key"
+    more = f" and {len(without) - 1} more" if len(without) > 1 else ""
+    return f"with an idempotency key, submit it again; without one, look for operation {without[0]}{more} first"
 
 
 def _found(submission: Submission, stored: Mapping[Any, str]) -> str | None:

@@ -23,6 +23,7 @@ from grpc_backoff.ledger.errors import LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.hooks import LedgerHooks
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.statements import ParameterStyle
+from grpc_backoff.ledger.submitting import remedy
 
 __all__ = ["Ledger"]
 
@@ -106,8 +107,11 @@ class Ledger:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
-    def _wait(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Run a coroutine on the ledger's thread and return its result; cancel it if this thread is interrupted."""
+    def _wait(self, work: Coroutine[Any, Any, ResultT], remedy: str = "") -> ResultT:
+        """Run a coroutine on the ledger's thread and return its result; cancel it if this thread is interrupted.
+
+        If another thread closes the ledger meanwhile, the error contains the remedy.
+        """
         try:
             self._check_thread()
             doing = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -121,7 +125,7 @@ class Ledger:
         try:
             return doing.result()
         except concurrent.futures.CancelledError as error:
-            raise LedgerUnavailableError("the ledger was closed", stored=None) from error
+            raise LedgerUnavailableError(f"the ledger was closed{remedy}", stored=None) from error
         except BaseException:
             doing.cancel()
             raise
@@ -150,7 +154,7 @@ class Ledger:
             TypeError: `within` is a connection for asyncio.
         """
         if within is None or not prepared:
-            return self._wait(self._ledger.submit_many(prepared))
+            return self._wait(self._ledger.submit_many(prepared), f"; {remedy(prepared)}")
         if inspect.iscoroutinefunction(getattr(within, "execute", None)):
             raise TypeError(wrong_type("within", within, "a connection that blocks"))
         self._wait(self._ledger.make_room(len(prepared)))

@@ -30,7 +30,7 @@ def binaries():
 class Server:
     """A PostgreSQL server with its own cluster; `start` and `stop` may be called repeatedly."""
 
-    def __init__(self, *, durable=False):
+    def __init__(self, *, durable=False, primary=None):
         self._programs = binaries()
         self.directory = Path(tempfile.mkdtemp(prefix="grpc-backoff-pg-"))
         self._data = self.directory / "data"
@@ -43,7 +43,11 @@ class Server:
         self.directory.chmod(0o755)
         self._durable = durable
         self._process = None
-        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
+        if primary is None:
+            self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
+        else:  # a hot standby
+            source = ("-h", primary.directory, "-U", "postgres")
+            self._run("pg_basebackup", *source, "-D", self._data, "-R", "-N", "-c", "fast")
         self._databases = 0
         self._free = []
 

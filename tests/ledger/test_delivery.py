@@ -29,7 +29,7 @@ from grpc_backoff.ledger.delivery import cut, event_of
 from tests.echo import EchoStub, Message, serving
 from tests.ledger.conftest import SETTINGS, dump, execute
 from tests.ledger.shop import Shop
-from tests.ledger.steps import eventually
+from tests.ledger.steps import eventually, expired
 
 S = grpc.StatusCode
 QUICK = "max_attempts: 3, delay: 20ms"
@@ -464,6 +464,109 @@ async def test_one_bad_row(url, shop, channel, stored):
     assert "metadata" in bad.problem
     assert [operation.id for operation in found] == [each.id for each in both]
     assert shop.executed == {"b": 1}
+
+
+def trigger(condition):
+    return (
+        f"CREATE TRIGGER mine BEFORE UPDATE ON ledger_operations WHEN {condition} "
+        "BEGIN SELECT RAISE(ABORT, 'not mine'); END"
+    )
+
+
+CONSTRAINT = "ALTER TABLE {{}} ADD CONSTRAINT mine CHECK ({}) NOT VALID"
+DAMAGE = {
+    "constraint": (
+        trigger("NEW.state = 'succeeded' AND NEW.id = '{id}'"),
+        "DROP TRIGGER mine",
+        CONSTRAINT.format("state <> 'succeeded' OR id <> '{id}'"),
+        "ALTER TABLE {} DROP CONSTRAINT mine",
+    ),
+    "overflow": (
+        "UPDATE {} SET recorded = 9223372036854775807 WHERE id = '{id}'",
+        "UPDATE {} SET recorded = 0",
+        "UPDATE {} SET recorded = 2147483647 WHERE id = '{id}'",
+        "UPDATE {} SET recorded = 0 WHERE recorded > 9",
+    ),
+    "recorded": (
+        "INSERT INTO ledger_attempts (operation_id, number, ended, code) VALUES ('{id}', 1, 0, 'OK')",
+        "DELETE FROM ledger_attempts WHERE ended = 0",
+        "INSERT INTO grpc_backoff.attempts (operation_id, number, ended, code) VALUES ('{id}', 1, 'epoch', 'OK')",
+        "DELETE FROM grpc_backoff.attempts WHERE ended = 'epoch'",
+    ),
+    "previous": (
+        "UPDATE {} SET previous = 'x' WHERE id = '{id}'",
+        "UPDATE {} SET previous = NULL",
+        "UPDATE {} SET previous = 'NaN' WHERE id = '{id}'",
+        "UPDATE {} SET previous = NULL WHERE id = '{id}'",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+async def test_a_record_that_fails(url, shop, caplog, how):
+    """LG-2: what cannot be recorded is set aside by itself and named in the log; later it is recorded, not repeated."""
+    [damage, mend] = DAMAGE[how][2:] if "://" in url else DAMAGE[how][:2]
+    async with at_work(url, shop, replace(FAST, lease=0.6)) as (ledger, unary):
+        await ledger.pause(shop.target)
+        bad, *good = [(await ledger.submit(unary, Message(text=text))).id for text in "abcd"]
+        execute(url, damage.replace("{id}", bad))
+        await ledger.resume(shop.target)
+        for id_ in good:
+            await until(ledger, id_, OperationState.SUCCEEDED)
+        await done(ledger, unary, "e")
+        await asyncio.sleep(1.5)
+        before = await ledger.get(bad)
+        execute(url, mend.replace("{id}", bad))
+        await until(ledger, bad, OperationState.SUCCEEDED)
+
+    assert before.state is OperationState.IN_PROGRESS
+    assert shop.executed == dict.fromkeys("abcde", 1)
+    named = [record.getMessage() for record in caplog.records if bad in record.getMessage()]
+    assert len([text for text in named if "cannot be recorded, so it is set aside" in text]) == 1
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+async def test_a_loss_that_cannot_be_recorded(url, shop, caplog, how):
+    """LG-6: a lost attempt that cannot be recorded is named in the log once; those of others are."""
+    damage = DAMAGE[how][2] if "://" in url else DAMAGE[how][0]
+    async with opened(url) as ledger:
+        bad, *good = [(await ledger.submit("t", "/m/m", b"")).id for _ in range(3)]
+        await ledger.store.claim("t", 3, "gone", 30.0)
+        damage = damage.replace("{id}", bad).replace("'succeeded'", "'waiting_for_retry'")
+        execute(url, damage)
+        await expired(url, 1.0)
+        told = [await ledger.store.lost("t", ledger.policy_of_any, 1000) for _ in range(2)]
+
+    assert sorted(each.id for some in told for each in some) == sorted(good)
+    assert [record.levelname for record in caplog.records if bad in record.getMessage()] == ["ERROR"]
+
+
+@pytest.mark.parametrize(
+    ("column", "sqlite", "postgres", "state"),
+    [
+        ("lease_token", 2**63 - 1, 2**63 - 1, OperationState.SUCCEEDED),
+        ("next_attempt_at", "-inf", "-infinity", OperationState.SUCCEEDED),
+        ("attempts", "x", 2**31 - 1, OperationState.IN_PROGRESS),
+        ("began", "x", "-infinity", OperationState.IN_PROGRESS),
+    ],
+)
+async def test_a_row_at_the_edge(url, shop, caplog, column, sqlite, postgres, state):
+    """LG-10: a row with the largest or smallest of numbers is delivered or named in the log, and stops no others."""
+    value = postgres if "://" in url else float(sqlite) if sqlite == "-inf" else sqlite
+    async with at_work(url, shop) as (ledger, unary):
+        await ledger.pause(shop.target)
+        bad, *good = [(await ledger.submit(unary, Message(text=text))).id for text in "abcd"]
+        execute(url, f"UPDATE {{}} SET {column} = {{}} WHERE id = {{}}", value, bad)
+        await ledger.resume(shop.target)
+        for id_ in good:
+            await until(ledger, id_, OperationState.SUCCEEDED)
+        await done(ledger, unary, "e")
+        found = await until(ledger, bad, state)
+
+    assert found.state is state
+    named = [record for record in caplog.records if bad in record.getMessage() and record.levelname == "ERROR"]
+    assert (named != []) is (state is OperationState.IN_PROGRESS)
+    assert shop.executed["a"] <= 1
 
 
 async def test_hooks_and_listeners_that_raise(url, shop, caplog):

@@ -8,6 +8,7 @@ import os
 import random
 import re
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -34,6 +35,7 @@ from grpc_backoff.ledger import (
 from grpc_backoff.ledger.records import AttemptReport, Lease
 from grpc_backoff.ledger.schema import Migration
 from tests.echo import Message
+from tests.ledger import server as servers
 from tests.ledger.conftest import SETTINGS, execute, locking, open_store, opened_store, submission
 from tests.ledger.steps import SHOP, STEPS, claimed, eventually, policy_of, submitted
 from tests.ledger.test_delivery import at_work, delivering, done, until
@@ -219,7 +221,7 @@ async def test_a_lost_commit_says_that_nobody_knows(network, url):
             return await execute(statement, *given, **how)
 
         connection.execute = cutting
-        with pytest.raises(LedgerUnavailableError, match="not known whether it was stored") as caught:
+        with pytest.raises(LedgerUnavailableError, match="same idempotency key; it is not known whether") as caught:
             await ledger.submit("t", "/m/m", b"", idempotency_key="k")
         network.mend()
         again = await ledger.submit("t", "/m/m", b"", idempotency_key="k")
@@ -330,7 +332,10 @@ async def test_a_pooler_that_loses_the_server(server, url, mark, write, severity
     ("error", "broken", "doubt"),
     [
         (psycopg.OperationalError("server closed the connection unexpectedly"), True, True),
-        (psycopg.OperationalError("the library's own"), False, False),
+        (psycopg.OperationalError("cannot exit pipeline mode while busy"), False, True),
+        (psycopg.InterfaceError("the library's own"), False, True),
+        (psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes"), False, False),
+        (psycopg.errors.PipelineAborted("pipeline aborted"), False, False),
         (psycopg.errors.lookup("08P01")(), False, True),
         (psycopg.errors.lookup("08006")(), False, True),
         (psycopg.errors.lookup("57P01")(), False, True),
@@ -345,6 +350,98 @@ async def test_a_pooler_that_loses_the_server(server, url, mark, write, severity
 def test_what_is_in_doubt(error, broken, doubt):
     """LG-9: only a server that goes on after its error has certainly not executed a COMMIT."""
     assert postgres.is_in_doubt(error, broken=broken) is doubt
+
+
+async def test_what_is_said_while_backends_are_terminated(url):
+    """LG-9: while connections end at random moments, no submission that was stored is said not to have been."""
+    async with opened_store(url, replace(QUICK, timeout=5.0)) as store:
+        failed = {}
+
+        async def submit(first):
+            for number in range(first, first + 150):
+                try:
+                    await store.submit([submission(number, key=f"k{number}")])
+                except LedgerUnavailableError as error:
+                    failed[submission(number).id] = error
+
+        async def terminate():
+            async with await psycopg.AsyncConnection.connect(url, autocommit=True) as other:
+                while True:
+                    await other.execute(f"{END} pid <> pg_backend_pid()")
+                    await asyncio.sleep(random.uniform(0, 0.01))
+
+        terminating = asyncio.ensure_future(terminate())
+        await asyncio.gather(*(submit(1000 * task) for task in range(8)))
+        terminating.cancel()
+        await asyncio.gather(terminating, return_exceptions=True)
+        stored = {operation.id for operation in await store.find(Filter(), 5000)}
+
+    assert failed
+    assert {str(failed[id_]) for id_ in stored & failed.keys() if failed[id_].stored is not None} == set()
+    unknown = [str(error) for error in failed.values() if error.stored is None]
+    assert unknown
+    assert all("submit again with the same idempotency key" in said for said in unknown)
+
+
+@pytest.mark.slow
+async def test_a_failover(shop):
+    """LG-12: once the primary is back, nothing stays on the standby, whose connections can only read."""
+    with servers.running() as primary:
+        url = primary.database()
+        name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+        async with await Ledger.open(url):
+            pass
+        with servers.running(primary=primary) as standby:
+            both = f"postgresql://postgres@/{name}?host={primary.directory},{standby.directory}"
+            async with at_work(both, shop, QUICK) as (ledger, unary):
+                await done(ledger, unary)
+                primary.stop(signal.SIGQUIT)
+                await asyncio.gather(*(ledger.queue() for _ in range(8)))
+                with pytest.raises(LedgerUnavailableError, match=r"read-only.*target_session_attrs=read-write"):
+                    await ledger.submit("t", "/m/m", b"")
+                primary.start()
+                await ledger.submit("t", "/m/m", b"")
+                await done(ledger, unary, "b")
+
+    assert shop.executed == {"a": 1, "b": 1}
+
+
+async def test_connections_that_have_become_read_only(url, shop):
+    """LG-12: a connection that answers that it is read-only is not used again, by submissions or deliveries."""
+    name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+    setting = f"ALTER DATABASE {name} SET default_transaction_read_only = {{}}"
+    async with at_work(url, shop, QUICK) as (ledger, unary):
+        await done(ledger, unary)
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute(setting.format("on"))
+            other.execute(f"{END} pid <> pg_backend_pid()")
+            await eventually(lambda: ledger._deliveries.copy().pop()._troubled)
+            await asyncio.gather(*(ledger.queue() for _ in range(8)))
+            with pytest.raises(LedgerUnavailableError, match="read-only"):
+                await ledger.submit("t", "/m/m", b"")
+            other.execute("SET default_transaction_read_only = off")
+            other.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        await ledger.submit("t", "/m/m", b"")
+        await done(ledger, unary, "b")
+
+
+async def test_a_database_in_sql_ascii(server, shop):
+    """LG-1: the ledger works in a database that knows no encoding; a transaction without one is refused."""
+    server.execute("DROP DATABASE IF EXISTS ascii")
+    server.execute("CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0")
+    url = server.url("ascii")
+    async with at_work(url, shop, QUICK) as (ledger, unary):
+        operation = await done(ledger, unary)
+        again = await ledger.submit("t", "/m/m", b"", order_key="größer", idempotency_key="k")
+        known = await ledger.submit("t", "/m/m", b"", order_key="größer", idempotency_key="k")
+        assert (operation.target, (await ledger.get(again.id)).order_key) == (shop.target, "größer")
+        assert (known.id, known.new) == (again.id, False)
+        async with await psycopg.AsyncConnection.connect(url) as theirs:
+            with pytest.raises(OptionError, match="client_encoding=SQL_ASCII"):
+                await ledger.submit("t", "/m/m", b"", within=theirs)
+        async with await psycopg.AsyncConnection.connect(url, client_encoding="UTF8") as theirs:
+            known = await ledger.submit("t", "/m/m", b"", idempotency_key="k", within=theirs)
+        assert (known.id, known.new) == (again.id, False)
 
 
 async def test_keys_too_long_for_an_index(url):

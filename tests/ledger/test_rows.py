@@ -16,6 +16,8 @@ BAD = [
     ("state", "'lost'", "both"),
     ("metadata", "'{{'", "both"),
     ("next_attempt_at", "'infinity'", "postgres"),
+    ("next_attempt_at", "'-infinity'", "postgres"),
+    ("next_attempt_at", "-9e999", "sqlite"),
     ("backoff_request_seconds", "'NaN'", "postgres"),
 ]
 

@@ -18,6 +18,7 @@ from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.ledger import (
     Ledger,
     LedgerSchemaError,
+    LedgerStateError,
     LedgerUnavailableError,
     OperationState,
 )
@@ -126,7 +127,7 @@ async def test_an_error_within_the_callers_transaction(path):
     """LG-9: if the database refuses one of many operations in the caller's transaction, the error says why."""
     async with await Ledger.open(path) as ledger:
         prepared = [ledger.prepared("t", "/m/m", b"a"), ledger.prepared("t", "/m/m", b"a")._replace(method=None)]
-        with contextlib.closing(sqlite3.connect(path)) as mine, pytest.raises(LedgerUnavailableError, match="NOT NULL"):
+        with contextlib.closing(sqlite3.connect(path)) as mine, pytest.raises(LedgerStateError, match="NOT NULL"):
             await ledger.submit_many(prepared, within=mine)
 
 
@@ -223,8 +224,12 @@ async def test_a_commit_that_fails(path, name, stored):
         store._connection = Failing(store._connection, name)
         with pytest.raises(LedgerUnavailableError) as caught:
             await ledger.submit("t", "/m/m", b"a")
+        with pytest.raises(LedgerUnavailableError) as keyed:
+            await ledger.submit("t", "/m/m", b"a", idempotency_key="k")
 
     assert caught.value.stored is stored
+    assert ("without one, look for operation" in str(caught.value)) is (stored is None)
+    assert ("submit again with the same idempotency key" in str(keyed.value)) is (stored is None)
 
 
 async def test_a_close_that_is_cancelled(path):

@@ -62,6 +62,6 @@ async def test_what_is_read_only(url):
         await ledger.submit("t", "/m/m", b"a")
     read_only = f"{url}&options=-cdefault_transaction_read_only%3Don" if "://" in url else f"file:{url}?mode=ro"
     async with await Ledger.open(read_only) as ledger:
-        with pytest.raises(LedgerUnavailableError, match=r"read-only( transaction)?; nothing was stored"):
+        with pytest.raises(LedgerUnavailableError, match=r"read-only.*; nothing was stored"):
             await ledger.submit("t", "/m/m", b"b")
         assert len(await ledger.find()) == 1

@@ -12,7 +12,7 @@ import pytest
 from grpc_backoff import OptionError
 from grpc_backoff.ledger import Ledger, LedgerStateError
 from grpc_backoff.ledger.records import Filter, OperationState
-from tests.ledger.conftest import submission
+from tests.ledger.conftest import connected, submission
 from tests.ledger.steps import SHOP, claimed, did, one, policy_of, submitted
 
 
@@ -50,6 +50,30 @@ async def test_one_key_is_one_operation(store):
     assert (again[0].id, again[0].new) == (first[0].id, False)
     assert again[1].new
     assert (both[0].new, both[1].new, both[0].id) == (True, False, both[1].id)
+
+
+@pytest.mark.parametrize("order_key", [None, "o"])
+async def test_a_statement_with_a_known_key(url, order_key):
+    """LG-9: the SQL of `statement` stores a request with a known key once, and raises for another request."""
+    async with await Ledger.open(url) as ledger:
+
+        def prepared(request, **how):
+            return ledger.prepared("t", "/m/m", request, idempotency_key="k", order_key=order_key, **how)
+
+        def run(submission):
+            with connected(url) as connection:
+                connection.execute(*ledger.statement(submission))
+
+        first = prepared(b"a")
+        for each in (first, first, prepared(b"a")):
+            run(each)
+        with pytest.raises((psycopg.DataError, sqlite3.IntegrityError), match=r"idempotency key|NOT NULL"):
+            run(prepared(b"b"))
+        run(prepared(b"b")._replace(method="/m/n"))
+        await ledger.retarget("t", "u")
+        run(first)
+
+        assert [(each.method, each.request) for each in await ledger.find()] == [("/m/m", b"a"), ("/m/n", b"b")]
 
 
 async def test_what_is_submitted_again(store):

@@ -47,6 +47,7 @@ class Trouble(enum.Enum):
 
     BUSY = "another transaction holds what this one needs, or the database asks for this one to be repeated"
     UNAVAILABLE = "the database cannot be used now, or did not answer"
+    READ_ONLY = "the server takes no writes, as a standby does"
     OTHER = "repeating does not help"
 
 
@@ -197,6 +198,8 @@ class InboxEntry:
                 return Next.AGAIN
             case InboxStage.CLAIMING, Trouble.BUSY:
                 return ErrorStatus("UNAVAILABLE", f"another call holds this {KEY} or the database; repeat later")
+            case _, Trouble.READ_ONLY:
+                return ErrorStatus("UNAVAILABLE", f"the database is read-only; repeat this call with the same {KEY}")
             case InboxStage.HANDLING, Trouble.OTHER:
                 return Next.RAISE
             case _, Trouble.OTHER:

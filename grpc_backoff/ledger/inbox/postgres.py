@@ -38,7 +38,11 @@ def trouble_of(error: Exception) -> Trouble:
     if state is None:  # it comes from the client
         lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         return Trouble.UNAVAILABLE if lost else Trouble.OTHER
-    return Trouble.UNAVAILABLE if state[:2] in _UNAVAILABLE or state == _READ_ONLY else Trouble.OTHER
+    if isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized in ("FATAL", "PANIC"):
+        return Trouble.UNAVAILABLE  # it ended the connection, so a COMMIT may have been executed
+    if state == _READ_ONLY:
+        return Trouble.READ_ONLY
+    return Trouble.UNAVAILABLE if state[:2] in _UNAVAILABLE else Trouble.OTHER
 
 
 class _Postgres:
@@ -109,13 +113,18 @@ class SyncPostgres(_Postgres):
     @contextlib.contextmanager
     def transaction(self, seconds: float) -> Iterator[tuple[Any, Callable[[Query], Any]]]:
         """Run the block in a transaction, whose claim waits for up to this many seconds for another's."""
-        with self._pool.connection(timeout=_TIMEOUT) as connection, connection.transaction():
-            connection.execute(_limit(seconds))
+        with self._pool.connection(timeout=_TIMEOUT) as connection:
+            try:
+                with connection.transaction():
+                    connection.execute(_limit(seconds))
 
-            def execute(statement: Query) -> Any:
-                return _cursor(psycopg.Cursor, connection).execute(*statement).fetchall()
+                    def execute(statement: Query) -> Any:
+                        return _cursor(psycopg.Cursor, connection).execute(*statement).fetchall()
 
-            yield connection, execute
+                    yield connection, execute
+            except psycopg.errors.ReadOnlySqlTransaction:
+                connection.close()  # the pool replaces it
+                raise
 
 
 class AioPostgres(_Postgres):
@@ -126,13 +135,18 @@ class AioPostgres(_Postgres):
     @contextlib.asynccontextmanager
     async def transaction(self, seconds: float) -> AsyncIterator[tuple[Any, Callable[[Query], Awaitable[Any]]]]:
         """Run the block in a transaction, whose claim waits for up to this many seconds for another's."""
-        async with self._pool.connection(timeout=_TIMEOUT) as connection, connection.transaction():
-            await connection.execute(_limit(seconds))
+        async with self._pool.connection(timeout=_TIMEOUT) as connection:
+            try:
+                async with connection.transaction():
+                    await connection.execute(_limit(seconds))
 
-            async def execute(statement: Query) -> Any:
-                return await (await _cursor(psycopg.AsyncCursor, connection).execute(*statement)).fetchall()
+                    async def execute(statement: Query) -> Any:
+                        return await (await _cursor(psycopg.AsyncCursor, connection).execute(*statement)).fetchall()
 
-            yield connection, execute
+                    yield connection, execute
+            except psycopg.errors.ReadOnlySqlTransaction:
+                await connection.close()  # the pool replaces it
+                raise
 
 
 def _limit(seconds: float) -> str:

@@ -126,6 +126,7 @@ def test_an_error_status_is_not_recorded(entry):
         (InboxStage.CLAIMING, Trouble.BUSY, False, Next.AGAIN),
         (InboxStage.CLAIMING, Trouble.BUSY, True, "UNAVAILABLE"),
         (InboxStage.CLAIMING, Trouble.UNAVAILABLE, False, "UNAVAILABLE"),
+        (InboxStage.CLAIMING, Trouble.READ_ONLY, False, "UNAVAILABLE"),
         (InboxStage.CLAIMING, Trouble.OTHER, False, "INTERNAL"),
         (InboxStage.HANDLING, Trouble.BUSY, False, "UNAVAILABLE"),
         (InboxStage.HANDLING, Trouble.UNAVAILABLE, True, "UNAVAILABLE"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
@@ -37,7 +38,7 @@ def url(postgres_url):
         (psycopg.errors.AdminShutdown(), Trouble.UNAVAILABLE),
         (psycopg.errors.TooManyConnections(), Trouble.UNAVAILABLE),
         (psycopg.errors.DiskFull(), Trouble.UNAVAILABLE),
-        (psycopg.errors.ReadOnlySqlTransaction(), Trouble.UNAVAILABLE),
+        (psycopg.errors.ReadOnlySqlTransaction(), Trouble.READ_ONLY),
         (psycopg.OperationalError("connection lost"), Trouble.UNAVAILABLE),
         (psycopg.InterfaceError("closed"), Trouble.UNAVAILABLE),
         (psycopg_pool.PoolTimeout(), Trouble.UNAVAILABLE),
@@ -99,6 +100,29 @@ def test_backends_are_killed_in_commit(shop):
     assert shop.refused().code() is Code.UNAVAILABLE
     shop.service.handler = once
     assert shop.call().startswith("a ")
+    assert shop.effects() == ["a"]
+
+
+def test_a_standby_is_left(api, url, opening):
+    """IB-6: a connection to a server that has become read-only is not used again."""
+    shop = opening()
+    name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+    setting = f"ALTER DATABASE {name} SET default_transaction_read_only = {{}}"
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute(setting.format("on"))
+        other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        refused = shop.refused("a")
+        other.execute("SET default_transaction_read_only = off")
+        other.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+
+    assert (refused.code(), "the database is read-only" in refused.details()) == (Code.UNAVAILABLE, True)
+    for _ in range(10):  # the pool may have replaced the connection before the server took writes again
+        with contextlib.suppress(grpc.RpcError):
+            shop.call("a")
+            break
     assert shop.effects() == ["a"]
 
 
