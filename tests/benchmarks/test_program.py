@@ -11,6 +11,7 @@ import math
 import multiprocessing
 import re
 from collections import Counter
+from datetime import UTC, datetime
 from multiprocessing import forkserver
 from xml.etree import ElementTree as ET
 
@@ -19,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import apart, page
-from benchmarks.benchmark import CONTROL, OURS, PLAIN, THREADED, THREADED_PLAIN, Effort
+from benchmarks.benchmark import CONTROL, OURS, PLAIN, THREADED, THREADED_PLAIN, Effort, Interval, Row
 from benchmarks.cases import (
     attempt,
     calls,
@@ -36,8 +37,10 @@ from benchmarks.cases import (
     streams,
     waiting,
 )
+from benchmarks.cells import cells
 from benchmarks.command import main
-from benchmarks.suite import BENCHMARKS
+from benchmarks.suite import BENCHMARKS, Result, Run
+from benchmarks.view import View
 
 EXPECTED = {
     "calls": (8, {calls.TIME: calls.SUBJECTS}),
@@ -215,6 +218,22 @@ def test_a_page_without_a_place(tmp_path):
     assert done.exit_code == 2
     assert page.BEGIN in done.output
     assert other.read_text() == "nothing\n"
+
+
+@pytest.mark.parametrize("width", ["40", "400"])
+def test_whole_figures(monkeypatch, capsys, width):
+    """CH-5: every cell is printed in full, whatever the width of the terminal, or of what stands for it in a pipe."""
+    monkeypatch.setenv("COLUMNS", width)
+    benchmark = BENCHMARKS["fail-fast"]
+    case, samples = "a case with a name of its own" * 8, (1234567.0, 7654321.0)
+    row = Row(case=case, measure=fail_fast.TIME, subject=OURS, samples=samples, ratio=Interval(1.25, 1.125, 1.375))
+    result = Result(benchmark=benchmark, rows=(row,), seconds=1.0)
+
+    View().show(Run(began=datetime.now(UTC), effort=Effort.TINY, results=(result,)))
+
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    assert all(text in printed for text in cells(row, benchmark).texts)
 
 
 def test_unknown_name():
