@@ -24,6 +24,7 @@ from benchmarks.benchmark import CONTROL, OURS, PLAIN, THREADED, THREADED_PLAIN,
 from benchmarks.cases import (
     attempt,
     calls,
+    churn,
     delays,
     fail_fast,
     fleet,
@@ -34,6 +35,7 @@ from benchmarks.cases import (
     recovery,
     retry,
     sharing,
+    start,
     streams,
     waiting,
 )
@@ -106,6 +108,8 @@ EXPECTED = {
     ),
     "streams": (1, dict.fromkeys((streams.FAILED, streams.TIME), streams.SUBJECTS)),
     "import": (1, {importing.TIME: (PLAIN, importing.OVER)}),
+    "start": (1, dict.fromkeys((start.CPU, start.MEMORY), (*start.SUBJECTS, *start.THREADED_SUBJECTS))),
+    "churn": (1, {churn.CPU: (*churn.SUBJECTS, *churn.THREADED_SUBJECTS)}),
 }
 """For each benchmark, the number of cases, and the subjects of each measure."""
 
@@ -153,7 +157,10 @@ def _running(children):
     return [line for line in found if "resource_tracker" not in line]
 
 
-@pytest.mark.parametrize("name", ["calls", "waiting", "fail-fast", "attempt", "fleet", "recovery", "retry", "delays"])
+@pytest.mark.parametrize(
+    "name",
+    ["calls", "waiting", "fail-fast", "attempt", "fleet", "recovery", "retry", "delays", "start", "churn"],
+)
 def test_ratios_have_a_control(name):
     """CH-5: a benchmark that reports ratios measures one of its subjects twice, as a control."""
     _, measured = EXPECTED[name]
