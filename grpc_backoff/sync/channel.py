@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from typing import Self, Unpack
 
 import grpc
 
+from grpc_backoff.chance import CHANCE
 from grpc_backoff.channel.channel import BaseChannel
 from grpc_backoff.channel.forks import refuse_inherited
 from grpc_backoff.config.channel import ChannelSettings, Options, read_channel
@@ -39,8 +39,6 @@ from grpc_backoff.threads import Running
 
 _CLOSES_WITHIN = 0.2
 """How long `close` waits for other threads, in seconds; everything else that it does takes a few milliseconds."""
-_CHANCE = random.SystemRandom()
-"""The default source of jitter, which has no state that a fork could copy (CB-11)."""
 
 
 class Channel(BaseChannel, grpc.Channel):
@@ -68,7 +66,7 @@ class Channel(BaseChannel, grpc.Channel):
         self.single_threaded = is_single_threaded(core_options)
         shares = setup.clock is None and setup.rng is None  # SH-1: one clock
         key = key_of(target, credentials, (policy, setup.pool), core_options, compression) if shares else None
-        clock, rng = setup.clock or CONDUCTOR, setup.rng or _CHANCE
+        clock, rng = setup.clock or CONDUCTOR, setup.rng or CHANCE
         hooks = Hooks(setup.hooks, target, clock.now)
         self._conductor = CONDUCTOR
         self._ending = threading.Lock()
