@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from types import TracebackType
-from typing import Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from weakref import WeakSet, proxy
 
 import grpc
@@ -32,12 +32,13 @@ from grpc_backoff.chance import CHANCE
 from grpc_backoff.channel.channel import BaseChannel
 from grpc_backoff.channel.forks import CoreUse, at_fork, refuse_inherited
 from grpc_backoff.config.channel import ChannelSettings, ChannelSetup, Options, read_channel
-from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
-from grpc_backoff.sharing.credentials import security_of
 from grpc_backoff.sharing.key import Key, key_of
 from grpc_backoff.sharing.setup import PoolSetup
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 
@@ -362,6 +363,8 @@ def secure_channel(
     Raises:
         TypeError: `credentials` are none of these.
     """
+    from grpc_backoff.sharing.credentials import security_of  # noqa: PLC0415 - many channels have no credentials
+
     return _made(target, security_of(credentials), options, compression, interceptors, settings)
 
 

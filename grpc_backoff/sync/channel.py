@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 import grpc
 
@@ -20,9 +20,7 @@ from grpc_backoff.chance import CHANCE
 from grpc_backoff.channel.channel import BaseChannel
 from grpc_backoff.channel.forks import refuse_inherited
 from grpc_backoff.config.channel import ChannelSettings, Options, read_channel
-from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 from grpc_backoff.connection.events import ConnectionStatus
-from grpc_backoff.sharing.credentials import security_of
 from grpc_backoff.sharing.key import key_of
 from grpc_backoff.sharing.setup import PoolSetup
 from grpc_backoff.sync import forks
@@ -36,6 +34,9 @@ from grpc_backoff.sync.multicallables import MULTICALLABLES
 from grpc_backoff.sync.pending import PendingCalls
 from grpc_backoff.sync.pool import ConnectionPool
 from grpc_backoff.threads import Running
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 
 _CLOSES_WITHIN = 0.2
 """How long `close` waits for other threads, in seconds; everything else that it does takes a few milliseconds."""
@@ -248,4 +249,6 @@ def secure_channel(
     Raises:
         TypeError: `credentials` are none of these.
     """
+    from grpc_backoff.sharing.credentials import security_of  # noqa: PLC0415 - many channels have no credentials
+
     return Channel(target, security_of(credentials), options, compression, **settings)
