@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from grpc_backoff.base_errors import OptionError
+from grpc_backoff.record import by_fields
 
 if TYPE_CHECKING:
     from grpc_backoff.config.failed_call import FailedCall
@@ -19,7 +20,8 @@ Hook: TypeAlias = "Callable[[FailedCall], Any]"
 """A function or a coroutine function. Its exceptions are logged and do not change the call's error."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@by_fields
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RetryHooks:
     """The functions that a channel calls when its calls fail. Each runs in the call's `contextvars` context.
 
