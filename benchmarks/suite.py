@@ -11,6 +11,7 @@ from benchmarks.benchmark import Benchmark, Effort, Row
 from benchmarks.cases import (
     attempt,
     calls,
+    churn,
     delays,
     fail_fast,
     fleet,
@@ -21,6 +22,7 @@ from benchmarks.cases import (
     recovery,
     retry,
     sharing,
+    start,
     streams,
     waiting,
 )
@@ -44,6 +46,8 @@ BENCHMARKS: dict[str, Benchmark] = {
         streams,
         delays,
         importing,
+        start,
+        churn,
     )
 }
 

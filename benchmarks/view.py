@@ -22,8 +22,8 @@ _STYLES = {
     Verdict.CLOSE_MISSED: "yellow",
     Verdict.MISSED: "bold red",
 }
+_UNBOUNDED = 10_000
 _FIGURES = {"figure", "spread", "ratio", "95 %"}
-_WIDTH = 190  # a narrower terminal wraps lines instead of truncating figures
 
 
 class View:
@@ -31,7 +31,6 @@ class View:
 
     def __init__(self) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
-        self._console.width = max(self._console.width, _WIDTH)
 
     def begin(self, benchmark: Benchmark) -> None:
         """Print which benchmark is starting."""
@@ -39,8 +38,12 @@ class View:
 
     def show(self, run: Run) -> None:
         """Print all results."""
-        self._console.print()
-        self._console.print(_table(run))
+        table, console = _table(run), self._console
+        # A table wider than the console would lose digits, and a pipe has no width: rather let the terminal wrap lines.
+        unbounded = console.options.update(max_width=_UNBOUNDED)
+        console.width = max(console.width, console.measure(table, options=unbounded).maximum)
+        console.print()
+        console.print(table)
         self._console.print(f"{machine()}; " + ", ".join(f"{name} {version}" for name, version in versions().items()))
         verdicts = [
             cells(row, result.benchmark).verdict

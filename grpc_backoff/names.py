@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from grpc_backoff.base_errors import ConfigError, ConnectError, GrpcBackoffError, OptionError, PolicyWarning
-from grpc_backoff.config.hooks import FailedCall, RetryHooks
+from grpc_backoff.config.hooks import RetryHooks
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.connection.events import (
     AttemptFailed,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     )
     from grpc_backoff.channel.errors import ForkError, NoConnectionError, RetriesExhaustedError
     from grpc_backoff.config.credentials import tls_files
+    from grpc_backoff.config.failed_call import FailedCall
     from grpc_backoff.config.file import Config, read_config
     from grpc_backoff.sharing.news import network_changed
     from grpc_backoff.sync import Channel, insecure_channel, retrying, secure_channel
@@ -132,6 +133,7 @@ _LATE = {
     **dict.fromkeys(("Channel", "insecure_channel", "retrying", "secure_channel"), "grpc_backoff.sync"),
     **dict.fromkeys(("Subscription", "subscribe"), "grpc_backoff.sync.subscription"),
     "tls_files": "grpc_backoff.config.credentials",
+    "FailedCall": "grpc_backoff.config.failed_call",
     **dict.fromkeys(("Config", "read_config"), "grpc_backoff.config.file"),
     "network_changed": "grpc_backoff.sharing.news",
     **dict.fromkeys(

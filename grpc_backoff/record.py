@@ -1,15 +1,22 @@
-"""Named tuples that equal only tuples of their own type.
+"""Named tuples that equal only tuples of their own type, and dataclasses that cost less to define.
 
 The states, inputs and effects of the machines are named tuples, because every call creates several and these are the
 cheapest to create. A plain named tuple equals any tuple with the same content; records of two types never do.
+
+Policies and events are dataclasses. Each method that `dataclass` generates is compiled at every start of a program, so
+those that a plain channel needs share these.
 
 Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any, TypeVar
 
+DataclassT = TypeVar("DataclassT", bound=type[Any])
 RecordT = TypeVar("RecordT", bound=type[tuple[Any, ...]])
 
 
@@ -31,3 +38,42 @@ def _unequal(self: tuple[Any, ...], other: object) -> bool:
 
 def _hash(self: tuple[Any, ...]) -> int:
     return hash((type(self), *self))
+
+
+def by_fields(kind: DataclassT) -> DataclassT:
+    """Give a dataclass, and those derived from it, the comparison, the hash and the text form that they usually have.
+
+    They must be made with `eq=False, repr=False`.
+    """
+    kind.__eq__ = _equal_fields  # type: ignore[assignment]
+    kind.__hash__ = _hash_fields  # type: ignore[assignment]
+    kind.__repr__ = _show_fields  # type: ignore[assignment]
+    return kind
+
+
+_readers: dict[type[Any], Callable[[Any], Any]] = {}
+"""By class, a function that returns the fields that are compared."""
+
+
+def _compared(kind: type[Any]) -> Callable[[Any], Any]:
+    read = _readers.get(kind)
+    if read is None:
+        names = [part.name for part in fields(kind) if part.compare]
+        read = _readers[kind] = attrgetter(*names) if names else lambda _none: ()
+    return read
+
+
+def _equal_fields(self: Any, other: Any) -> Any:
+    if type(self) is not type(other):
+        return NotImplemented
+    read = _compared(type(self))
+    return read(self) == read(other)
+
+
+def _hash_fields(self: Any) -> int:
+    return hash(_compared(type(self))(self))
+
+
+def _show_fields(self: Any) -> str:
+    shown = [f"{part.name}={getattr(self, part.name)!r}" for part in fields(self) if part.repr]
+    return f"{type(self).__qualname__}({', '.join(shown)})"

@@ -8,6 +8,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from grpc_backoff.record import by_fields
+
 
 class State(enum.Enum):
     """A channel's state, with the names of `grpc.ChannelConnectivity`."""
@@ -42,7 +44,8 @@ class Stage(enum.Enum):
     """grpcio's message, given as the reason, does not indicate the stage."""
 
 
-@dataclass(frozen=True, slots=True)
+@by_fields
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Failure:
     """Why there is no connection: the stage that failed, and a description."""
 
@@ -71,7 +74,8 @@ class Role(enum.Enum):
     """Its connection is known to be dead, so its calls are being ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@by_fields
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SlotStatus:
     """A snapshot of one of a channel's slots, which has at most one connection for new calls (PO-11).
 
@@ -99,7 +103,8 @@ class SlotStatus:
     spreads: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@by_fields
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ConnectionStatus:
     """A snapshot of what a channel is doing (CH-11).
 

@@ -12,11 +12,14 @@ print(*(set(sys.modules) - before))
 """
 LATE = {
     *("json", "urllib.parse", "ipaddress", "tomllib", "difflib", "email.utils", "h2", "random"),
-    *(f"grpc_backoff.config.{part}" for part in ("file", "methods", "options", "policy_string", "service_config")),
-    *(f"grpc_backoff.config.{part}" for part in ("settings", "sources")),
+    *(f"grpc_backoff.config.{part}" for part in ("credentials", "failed_call", "file", "methods", "options")),
+    *(f"grpc_backoff.config.{part}" for part in ("policy_string", "service_config", "settings", "sources")),
     *(f"grpc_backoff.policy.{part}" for part in ("ledger", "parts", "presets")),
     *(f"grpc_backoff.calls.{part}" for part in ("account", "events", "hedging", "subscription")),
-    *(f"grpc_backoff.{part}" for part in ("aio.hedging", "aio.subscription", "installation", "names")),
+    *(
+        f"grpc_backoff.{part}"
+        for part in ("sharing.credentials", "aio.hedging", "aio.subscription", "installation", "names")
+    ),
     *(f"grpc_backoff.pool.{part}" for part in ("events", "health")),
 }
 

@@ -37,3 +37,55 @@ async def test_outages(kind):
         )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split() == ["imported:"]
+
+
+ALONE = """
+import asyncio, sys
+import grpc
+import grpc_backoff
+from grpc_backoff import aio
+
+imported = []
+
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        imported.append(name)
+
+
+for module in ("random", "encodings.idna"):
+    assert module not in sys.modules, module
+
+
+async def on_asyncio():
+    channel = aio.insecure_channel("127.0.0.1:1")
+    method = channel.unary_unary("/echo.v1.Echo/Unary")
+    sys.meta_path.insert(0, Finder)
+    try:
+        await method(b"")
+    except grpc.RpcError:
+        await channel.close()
+
+
+def on_threads():
+    channel = grpc_backoff.insecure_channel("127.0.0.1:1")
+    method = channel.unary_unary("/echo.v1.Echo/Unary")
+    sys.meta_path.insert(0, Finder)
+    try:
+        method(b"")
+    except grpc.RpcError:
+        channel.close()
+
+
+asyncio.run(on_asyncio()) if sys.argv[1] == "aio" else on_threads()
+print(*imported)
+"""
+
+
+@pytest.mark.parametrize("kind", ["aio", "sync"])
+def test_outage_of_a_plain_channel(kind):
+    """CH-12: nor does the first failure of a program whose only channel has no options."""
+    done = subprocess.run([sys.executable, "-c", ALONE, kind], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []

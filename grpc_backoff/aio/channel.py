@@ -8,9 +8,8 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from functools import cache
 from types import TracebackType
-from typing import Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from weakref import WeakSet, proxy
 
 import grpc
@@ -29,27 +28,20 @@ from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.polling import Polling
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.shares import Share, SharedPool, Shares, shared_pool
+from grpc_backoff.chance import CHANCE
 from grpc_backoff.channel.channel import BaseChannel
 from grpc_backoff.channel.forks import CoreUse, at_fork, refuse_inherited
 from grpc_backoff.config.channel import ChannelSettings, ChannelSetup, Options, read_channel
-from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.connection.events import ConnectionStatus, State
-from grpc_backoff.policy.backoff import Random
-from grpc_backoff.sharing.credentials import security_of
 from grpc_backoff.sharing.key import Key, key_of
 from grpc_backoff.sharing.setup import PoolSetup
 
+if TYPE_CHECKING:
+    from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
+
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
-
-
-@cache
-def _chance() -> Random:
-    """Return the default source of jitter, which has no state that a fork could copy (CB-11)."""
-    from random import SystemRandom  # noqa: PLC0415 - takes as long to import as ten modules of this library
-
-    return SystemRandom()
 
 
 _channels: WeakSet[Channel] = WeakSet()
@@ -106,7 +98,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
         shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1: one clock
         key = self._key(setup, credentials, compression) if shares else None
         self._clock = clock = setup.clock or LoopClock(loop)
-        rng = setup.rng or _chance()
+        rng = setup.rng or CHANCE
         pool_setup = PoolSetup(target, setup.policy, setup.pool, clock, rng, core_options, key)
         # SH-2: channels with TLS have separate pools, as in grpcio.
         shared = shared_pool(
@@ -372,6 +364,8 @@ def secure_channel(
     Raises:
         TypeError: `credentials` are none of these.
     """
+    from grpc_backoff.sharing.credentials import security_of  # noqa: PLC0415 - many channels have no credentials
+
     return _made(target, security_of(credentials), options, compression, interceptors, settings)
 
 

@@ -21,7 +21,7 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import grpc
@@ -31,7 +31,6 @@ from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.loops import until_done
 from grpc_backoff.channel.grpcio import exclude_service, has_plugin
-from grpc_backoff.config.credentials import CredentialsSource, Outcome
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.connection.events import Failure
@@ -46,8 +45,10 @@ from grpc_backoff.core.texts import (
     shows_life,
 )
 from grpc_backoff.sharing.connector import BaseConnector, Complaints
-from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.stepping import Stepper
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.credentials import CredentialsSource, Outcome
 
 exclude_service(EXPLAIN_SERVICE)
 
@@ -318,6 +319,8 @@ class CoreConnector(BaseConnector[CoreConnection]):
         Raises:
             ConnectError: there are no credentials.
         """
+        from grpc_backoff.sharing.credentials import time_to_read, too_slow  # noqa: PLC0415 - few channels have a source
+
         loop, began, most = self.loop, self.loop.time(), time_to_read(limit)
         read: asyncio.Future[Outcome] = loop.create_future()
 

@@ -8,12 +8,15 @@ import logging
 import math
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from grpc_backoff.calls.machine import Hook, Metadata
-from grpc_backoff.config.hooks import FailedCall, RetryHooks, renewed_metadata
 from grpc_backoff.config.hooks import Hook as HookFunction
+from grpc_backoff.config.hooks import RetryHooks, renewed_metadata
 from grpc_backoff.connection.clock import Clock
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.failed_call import FailedCall
 
 _LOG = logging.getLogger(__name__)
 _REFRESHING: ContextVar[asyncio.Task[Any] | None] = ContextVar("grpc_backoff_refreshing", default=None)

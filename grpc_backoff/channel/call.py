@@ -16,7 +16,6 @@ from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.decision import GiveUp
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.environment import CallEnvironment
-from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.core.texts import (
     EXPIRED,
     Link,
@@ -39,6 +38,7 @@ from grpc_backoff.telemetry.trace import OPENTELEMETRY, current_trace_id
 if TYPE_CHECKING:
     from grpc_backoff.calls import hedging as h
     from grpc_backoff.calls.events import CallEvent
+    from grpc_backoff.config.failed_call import FailedCall
 
 BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
 """The phases of a call between two attempts."""
@@ -219,6 +219,8 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
 
     def _failed_call(self, effect: m.CallHook) -> FailedCall:
         """Return the hook's argument for the failed attempt."""
+        from grpc_backoff.config.failed_call import FailedCall  # noqa: PLC0415 - few calls have a policy
+
         status, state, request = self._last_status(), self._state, self._request
         failed = self._failed = FailedCall(
             target=self._machine.target,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import grpc
 
@@ -11,8 +11,10 @@ from grpc_backoff.channel.forks import check_core, generation
 from grpc_backoff.channel.grpcio import register_method
 from grpc_backoff.config.arguments import Listener, check_listener, remove_listener
 from grpc_backoff.config.channel import ChannelSetup
-from grpc_backoff.config.credentials import CredentialsSource, load_files_checks
 from grpc_backoff.telemetry.log import load_slot_events
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.credentials import CredentialsSource
 
 _REFRESHED = "refresh_connection() was called"
 _ROTATED = "the files of its credentials have changed"
@@ -50,6 +52,8 @@ class BaseChannel:
         """The connect policy's values by name, each with its source (BP-3)."""
         self._source = None if credentials is None or isinstance(credentials, grpc.ChannelCredentials) else credentials
         if self._source is not None:
+            from grpc_backoff.config.credentials import load_files_checks  # noqa: PLC0415 - few channels have a source
+
             load_files_checks()
             load_slot_events()
 

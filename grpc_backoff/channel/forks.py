@@ -12,7 +12,6 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from grpc_backoff.channel.errors import ForkError
@@ -36,7 +35,6 @@ class CoreUse(NamedTuple):
     asyncio: bool = False
 
 
-@dataclass(eq=False, slots=True)
 class Generation:
     """The time from one fork to the next, in the process that was forked; equal only to itself.
 
@@ -47,10 +45,13 @@ class Generation:
         over: whether this process is the child of a later fork, as far as it has been noticed.
     """
 
-    after_use: bool = False
-    after_asyncio: bool = False
-    doubtful: bool = False
-    over: bool = False
+    def __init__(
+        self, *, after_use: bool = False, after_asyncio: bool = False, doubtful: bool = False, over: bool = False
+    ) -> None:
+        self.after_use = after_use
+        self.after_asyncio = after_asyncio
+        self.doubtful = doubtful
+        self.over = over
 
     def is_over(self, notice_fork: Callable[[], object] = notice_fork) -> bool:
         """Return whether this process is the child of a later fork.

@@ -77,6 +77,7 @@ class _Machines(dict[tuple[bool, bool, bool, bool], CallRules]):
 def load_retries() -> None:
     """Import what failures of calls with a policy need, before there is one (CH-12)."""
     from grpc_backoff.calls import account, events  # noqa: F401, PLC0415 - few programs have a policy
+    from grpc_backoff.config import failed_call  # noqa: F401, PLC0415
 
     load_hints()
 

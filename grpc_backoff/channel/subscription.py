@@ -22,7 +22,7 @@ from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.call import Status, account_for
 from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.channel.method import Arguments, Method, load_retries, replaced
-from grpc_backoff.config.hooks import FailedCall
+from grpc_backoff.config.failed_call import FailedCall
 from grpc_backoff.core.texts import Link, Report, is_oversized, was_cut
 from grpc_backoff.policy.retry import Retry
 from grpc_backoff.record import record

@@ -4,53 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from grpc_backoff.base_errors import OptionError
-from grpc_backoff.status import Reason
+from grpc_backoff.record import by_fields
 
 if TYPE_CHECKING:
-    import grpc
+    from grpc_backoff.config.failed_call import FailedCall
 
 _KEY = r"(?a)[0-9a-z_.-]+"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedCall:
-    """A failed attempt, as passed to a hook.
-
-    Attributes:
-        target: the channel's target as given.
-        method: the method's path, `/package.Service/Method`.
-        attempt: the number of the attempt, from 1.
-        code: the status code.
-        details: the status details, from the server or from grpc.
-        trailing_metadata: the server's trailing metadata, as pairs; not shown by `repr`.
-        took: the seconds since the call began.
-        reason: why there is no further attempt; None except for `on_exhausted`.
-        call_id: the call's identifier, as in its events and log lines.
-        request: the request in its serialized form, so that a hook can store it; None for a stream of requests. Not
-            shown by `repr`.
-    """
-
-    target: str
-    method: str
-    attempt: int
-    code: grpc.StatusCode
-    details: str
-    trailing_metadata: tuple[tuple[str, str | bytes], ...] = field(repr=False)
-    took: float
-    reason: Reason | None = None
-    call_id: str = ""
-    request: bytes | None = field(default=None, repr=False)
-
-
-Hook = Callable[[FailedCall], Any]
+Hook: TypeAlias = "Callable[[FailedCall], Any]"
 """A function or a coroutine function. Its exceptions are logged and do not change the call's error."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@by_fields
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RetryHooks:
     """The functions that a channel calls when its calls fail. Each runs in the call's `contextvars` context.
 

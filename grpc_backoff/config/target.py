@@ -272,8 +272,10 @@ def _split(place: str) -> tuple[str, int]:
 def _literal(host: str, port: int, family: socket.AddressFamily) -> tuple[Address, ...]:
     """Parse a literal IP address without resolving names; return an empty tuple if the host is not one."""
     with contextlib.suppress(OSError, UnicodeError):
+        # As bytes, because for a text, `getaddrinfo` imports a codec, which must not happen in an outage (CH-12).
+        name = host.encode() if host.isascii() else host
         found = socket.getaddrinfo(
-            host, port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+            name, port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
         )
         return tuple(Address(each[0], each[4]) for each in found)
     return ()

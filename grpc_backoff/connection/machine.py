@@ -34,7 +34,7 @@ from grpc_backoff.connection.events import NO_SETTINGS, ChannelKey, Failure, Sta
 from grpc_backoff.connection.schedule import BEAT, STALLED_AFTER, Health, Schedule
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-from grpc_backoff.record import record
+from grpc_backoff.record import by_fields, record
 from grpc_backoff.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
 
 _NEVER = -math.inf
@@ -316,7 +316,8 @@ Effect = (
 Step = tuple[MachineState, list[Effect]]
 
 
-@dataclass(frozen=True, slots=True)
+@by_fields
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Machine:
     """The rules for one target under one policy. The machine holds no state: `step` is a pure function."""
 

@@ -16,6 +16,7 @@ from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.jitter import Jitter, NoJitter, Window
 from grpc_backoff.policy.strategy import Decorrelated, Strategy
+from grpc_backoff.record import by_fields
 
 _KEPT = 256
 _LARGEST = 1e300  # seconds; even with jitter, a float can hold the result
@@ -29,7 +30,8 @@ class Random(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@by_fields
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BackoffPolicy:
     """A backoff policy: a strategy by which waits grow, a cap in seconds, and the jitter that spreads the waits.
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpc_backoff.policy import checks
+from grpc_backoff.record import by_fields
 
 
-@dataclass(frozen=True, slots=True)
+@by_fields
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RetryBudget:
     """The parameters of `retryThrottling` in gRFC A6.
 

@@ -10,6 +10,7 @@ from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.jitter import Window
 from grpc_backoff.policy.strategy import Decorrelated
+from grpc_backoff.record import by_fields
 
 
 class Reconnect(enum.Enum):
@@ -21,7 +22,8 @@ class Reconnect(enum.Enum):
     """At once, without waiting for an RPC."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@by_fields
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ConnectPolicy:
     """The parameters of ConnectWithBackoff (gRPC's connection-backoff protocol), and related settings.
 

@@ -9,6 +9,7 @@ from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Check, Unit
 from grpc_backoff.policy.retry import Retry, RetryPolicy
+from grpc_backoff.record import by_fields
 
 MOST_COPIES = 5
 """The most copies of one call, as in gRFC A6."""
@@ -35,7 +36,8 @@ HEDGING_CHECKS: Mapping[str, Check] = {
 """The check for each part of a hedging policy, by the part's name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@by_fields
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class HedgingPolicy:
     """How copies of a call are sent before its first answer. Times are in seconds.
 

@@ -18,6 +18,7 @@ from typing import ClassVar, NamedTuple, Protocol
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
+from grpc_backoff.record import by_fields
 
 
 class Window(NamedTuple):
@@ -51,7 +52,8 @@ class Jitter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@by_fields
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Written:
     """Formats a jitter in the syntax that `parse_jitter` accepts, such as `scaled(0.5, 1.5)`."""
 
@@ -80,7 +82,7 @@ class NoJitter(_Written):
         return Window(min(value, cap), 0.0, cap)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Proportional(_Written):
     """Adds or subtracts up to `fraction` of the capped value.
 
@@ -103,7 +105,7 @@ class Proportional(_Written):
         return Window(value - spread, 2 * spread, cap if self.then_cap else math.inf)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Scaled(_Written):
     """Multiplies the value by a random number from `low` to `high`, then caps it."""
 
@@ -124,7 +126,7 @@ class Scaled(_Written):
         return Window(low, value * (self.high - self.low), cap) if low < cap else Window(cap, 0.0, cap)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Additive(_Written):
     """Adds up to `fraction` of the value, then caps the result."""
 

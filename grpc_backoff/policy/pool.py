@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpc_backoff.policy import checks
+from grpc_backoff.record import by_fields
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@by_fields
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PoolPolicy:
     """Which connections a channel has (PO-5 to PO-8), and when it asks whether they live. Times are in seconds."""
 

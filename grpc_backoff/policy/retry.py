@@ -9,9 +9,11 @@ from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.strategy import Steps
+from grpc_backoff.record import by_fields
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@by_fields
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RetryPolicy:
     """How a call is retried: how often, when, after which status codes, and for how long. Times are in seconds.
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import ClassVar, Protocol
 
 from grpc_backoff.policy import checks
+from grpc_backoff.record import by_fields
 
 
 class Strategy(Protocol):
@@ -28,7 +29,8 @@ class Strategy(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@by_fields
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Fixed:
     """Always waits `base` seconds. Only this strategy allows a wait of 0."""
 
@@ -44,7 +46,8 @@ class Fixed:
         return self.base
 
 
-@dataclass(frozen=True, slots=True)
+@by_fields
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Linear:
     """Waits `n * base` seconds after the n-th failure."""
 
@@ -63,7 +66,8 @@ class Linear:
             return math.inf
 
 
-@dataclass(frozen=True, slots=True)
+@by_fields
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Exponential:
     """Waits `base * multiplier**(n - 1)` seconds after the n-th failure; `max_exponent` limits the exponent."""
 
@@ -84,7 +88,8 @@ class Exponential:
         return _grown(self.base, self.multiplier, exponent)
 
 
-@dataclass(frozen=True, slots=True)
+@by_fields
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Steps:
     """Takes the waits from a list; past the end of the list, multiplies the last wait by `multiplier` each time."""
 
@@ -102,7 +107,8 @@ class Steps:
         return self.waits[n - 1] if beyond <= 0 else _grown(self.waits[-1], self.multiplier, beyond)
 
 
-@dataclass(frozen=True, slots=True)
+@by_fields
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Decorrelated:
     """Draws each wait uniformly between `base` and three times the previous wait (for the first, three times `base`).
 

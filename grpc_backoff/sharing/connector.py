@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import grpc
 
-from grpc_backoff.config.credentials import CredentialsSource
 from grpc_backoff.config.target import core_target
 from grpc_backoff.core.machine import DialMachine
 from grpc_backoff.core.options import (
@@ -21,6 +20,9 @@ from grpc_backoff.core.options import (
 )
 from grpc_backoff.core.texts import MORE_THAN_THE_RETRY_BUFFER, says_too_many_pings
 from grpc_backoff.policy.connect import ConnectPolicy
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.credentials import CredentialsSource
 
 Options = Sequence[tuple[str, Any]]
 ConnectionT = TypeVar("ConnectionT")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import grpc
 
-from grpc_backoff.config.credentials import CredentialsSource
 from grpc_backoff.core.options import first_values
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.credentials import CredentialsSource
 
 _LOCAL_POOL = "grpc.use_local_subchannel_pool"
 _PEMS = ("_pem_root_certificates", "_private_key", "_certificate_chain")

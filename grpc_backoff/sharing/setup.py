@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.connection.clock import Clock
@@ -30,7 +29,6 @@ def _load_health() -> None:
     load_slot_events()
 
 
-@dataclass(frozen=True, slots=True)
 class PoolSetup:
     """What a pool dials, how, and when.
 
@@ -45,18 +43,25 @@ class PoolSetup:
         place: what the slots dial; None if they dial the whole target, as by default.
     """
 
-    target: str
-    policy: ConnectPolicy
-    pool: PoolPolicy
-    clock: Clock
-    rng: Random
-    options: Options = ()
-    key: Hashable | None = None
-    place: Place | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Find out what the slots dial."""
-        place, pool = None, self.pool
+    def __init__(
+        self,
+        target: str,
+        policy: ConnectPolicy,
+        pool: PoolPolicy,
+        clock: Clock,
+        rng: Random,
+        options: Options = (),
+        key: Hashable | None = None,
+    ) -> None:
+        """Find out what the slots dial, and import what they need."""
+        self.target = target
+        self.policy = policy
+        self.pool = pool
+        self.clock = clock
+        self.rng = rng
+        self.options = options
+        self.key = key
+        place: Place | None = None
         if pool.round_robin or pool.max_connections > 1 or pool.resolve_every or pool.quiet_after or pool.watch_network:
             load_slot_events()
         if pool.health_service is not None:
@@ -64,9 +69,9 @@ class PoolSetup:
         if pool.round_robin or pool.resolve_every or pool.health_service is not None:
             from grpc_backoff.config.pool import read_place  # noqa: PLC0415 - few channels need it
 
-            place = read_place(self.target, pool, self.options)
+            place = read_place(target, pool, options)
             "".encode("idna")  # so that `getaddrinfo` does not import the codec when it is asked
-        object.__setattr__(self, "place", place)
+        self.place = place
 
     def machine(self) -> PoolMachine:
         """Return the machine of the pool."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import sys
 import threading
 import time
@@ -13,17 +12,16 @@ from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 import grpc
 
+from grpc_backoff.chance import CHANCE
 from grpc_backoff.channel.channel import BaseChannel
 from grpc_backoff.channel.forks import refuse_inherited
 from grpc_backoff.config.channel import ChannelSettings, Options, read_channel
-from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.connection.events import ConnectionStatus
-from grpc_backoff.sharing.credentials import security_of
 from grpc_backoff.sharing.key import key_of
 from grpc_backoff.sharing.setup import PoolSetup
 from grpc_backoff.sync import forks
@@ -38,10 +36,11 @@ from grpc_backoff.sync.pending import PendingCalls
 from grpc_backoff.sync.pool import ConnectionPool
 from grpc_backoff.threads import Running
 
+if TYPE_CHECKING:
+    from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
+
 _CLOSES_WITHIN = 0.2
 """How long `close` waits for other threads, in seconds; everything else that it does takes a few milliseconds."""
-_CHANCE = random.SystemRandom()
-"""The default source of jitter, which has no state that a fork could copy (CB-11)."""
 
 
 class Channel(BaseChannel, grpc.Channel):
@@ -69,7 +68,7 @@ class Channel(BaseChannel, grpc.Channel):
         self.single_threaded = is_single_threaded(core_options)
         shares = setup.clock is None and setup.rng is None  # SH-1: one clock
         key = key_of(target, credentials, (policy, setup.pool), core_options, compression) if shares else None
-        clock, rng = setup.clock or CONDUCTOR, setup.rng or _CHANCE
+        clock, rng = setup.clock or CONDUCTOR, setup.rng or CHANCE
         hooks = Hooks(setup.hooks, target, clock.now)
         self._conductor = CONDUCTOR
         self._ending = threading.Lock()
@@ -251,4 +250,6 @@ def secure_channel(
     Raises:
         TypeError: `credentials` are none of these.
     """
+    from grpc_backoff.sharing.credentials import security_of  # noqa: PLC0415 - many channels have no credentials
+
     return Channel(target, security_of(credentials), options, compression, **settings)

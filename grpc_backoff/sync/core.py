@@ -22,7 +22,6 @@ import grpc
 
 from grpc_backoff import threads
 from grpc_backoff.channel.grpcio import exclude_service
-from grpc_backoff.config.credentials import CredentialsSource, Outcome
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.core import machine as m
@@ -40,7 +39,6 @@ from grpc_backoff.core.texts import (
     shows_life,
 )
 from grpc_backoff.sharing.connector import BaseConnector, Complaints
-from grpc_backoff.sharing.credentials import time_to_read, too_slow
 from grpc_backoff.sharing.gate import Gate, LivenessReply
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.sync.conductor import Conductor
@@ -48,6 +46,7 @@ from grpc_backoff.sync.grpcio import close_channel, core_channel, noticing_heade
 from grpc_backoff.threads import Running
 
 if TYPE_CHECKING:
+    from grpc_backoff.config.credentials import CredentialsSource, Outcome
     from grpc_backoff.pool.health import Answered, Ended
 
 exclude_service(EXPLAIN_SERVICE)
@@ -372,6 +371,8 @@ class ReadingAttempt:
         tell: Callable[[CoreConnection | Failure], None],
     ) -> None:
         """Start to read; `limit` is the time limit of the whole attempt, in seconds."""
+        from grpc_backoff.sharing.credentials import time_to_read, too_slow  # noqa: PLC0415 - few channels have a source
+
         conductor, most = owner.conductor, time_to_read(limit)
         self._owner = owner
         self._ends = conductor.now() + limit

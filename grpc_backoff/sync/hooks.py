@@ -14,11 +14,14 @@ from collections.abc import Callable
 from contextvars import Context, ContextVar
 from dataclasses import fields
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.calls.machine import Hook, Metadata
-from grpc_backoff.config.hooks import FailedCall, RetryHooks, renewed_metadata
+from grpc_backoff.config.hooks import RetryHooks, renewed_metadata
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.failed_call import FailedCall
 
 _LOG = logging.getLogger(__name__)
 

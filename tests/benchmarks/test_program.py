@@ -11,6 +11,7 @@ import math
 import multiprocessing
 import re
 from collections import Counter
+from datetime import UTC, datetime
 from multiprocessing import forkserver
 from xml.etree import ElementTree as ET
 
@@ -19,10 +20,11 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import apart, page
-from benchmarks.benchmark import CONTROL, OURS, PLAIN, THREADED, THREADED_PLAIN, Effort
+from benchmarks.benchmark import CONTROL, OURS, PLAIN, THREADED, THREADED_PLAIN, Effort, Interval, Row
 from benchmarks.cases import (
     attempt,
     calls,
+    churn,
     delays,
     fail_fast,
     fleet,
@@ -33,11 +35,14 @@ from benchmarks.cases import (
     recovery,
     retry,
     sharing,
+    start,
     streams,
     waiting,
 )
+from benchmarks.cells import cells
 from benchmarks.command import main
-from benchmarks.suite import BENCHMARKS
+from benchmarks.suite import BENCHMARKS, Result, Run
+from benchmarks.view import View
 
 EXPECTED = {
     "calls": (8, {calls.TIME: calls.SUBJECTS}),
@@ -103,6 +108,8 @@ EXPECTED = {
     ),
     "streams": (1, dict.fromkeys((streams.FAILED, streams.TIME), streams.SUBJECTS)),
     "import": (1, {importing.TIME: (PLAIN, importing.OVER)}),
+    "start": (1, dict.fromkeys((start.CPU, start.MEMORY), (*start.SUBJECTS, *start.THREADED_SUBJECTS))),
+    "churn": (1, {churn.CPU: (*churn.SUBJECTS, *churn.THREADED_SUBJECTS)}),
 }
 """For each benchmark, the number of cases, and the subjects of each measure."""
 
@@ -150,7 +157,10 @@ def _running(children):
     return [line for line in found if "resource_tracker" not in line]
 
 
-@pytest.mark.parametrize("name", ["calls", "waiting", "fail-fast", "attempt", "fleet", "recovery", "retry", "delays"])
+@pytest.mark.parametrize(
+    "name",
+    ["calls", "waiting", "fail-fast", "attempt", "fleet", "recovery", "retry", "delays", "start", "churn"],
+)
 def test_ratios_have_a_control(name):
     """CH-5: a benchmark that reports ratios measures one of its subjects twice, as a control."""
     _, measured = EXPECTED[name]
@@ -215,6 +225,22 @@ def test_a_page_without_a_place(tmp_path):
     assert done.exit_code == 2
     assert page.BEGIN in done.output
     assert other.read_text() == "nothing\n"
+
+
+@pytest.mark.parametrize("width", ["40", "400"])
+def test_whole_figures(monkeypatch, capsys, width):
+    """CH-5: every cell is printed in full, whatever the width of the terminal, or of what stands for it in a pipe."""
+    monkeypatch.setenv("COLUMNS", width)
+    benchmark = BENCHMARKS["fail-fast"]
+    case, samples = "a case with a name of its own" * 8, (1234567.0, 7654321.0)
+    row = Row(case=case, measure=fail_fast.TIME, subject=OURS, samples=samples, ratio=Interval(1.25, 1.125, 1.375))
+    result = Result(benchmark=benchmark, rows=(row,), seconds=1.0)
+
+    View().show(Run(began=datetime.now(UTC), effort=Effort.TINY, results=(result,)))
+
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    assert all(text in printed for text in cells(row, benchmark).texts)
 
 
 def test_unknown_name():
