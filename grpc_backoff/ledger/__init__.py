@@ -22,6 +22,7 @@ from grpc_backoff.ledger.events import (
     OperationDelivered,
     OperationEvent,
     OperationExhausted,
+    OperationExpired,
     OperationLost,
     OperationRetried,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "OperationDelivered",
     "OperationEvent",
     "OperationExhausted",
+    "OperationExpired",
     "OperationLost",
     "OperationRetried",
     "OperationState",

@@ -156,7 +156,7 @@ class Ledger(Preparing):
         rng: Random | None = None,
         migrate: bool = True,
     ) -> Self:
-        """Open a database and bring its tables to this library's version.
+        """Open a database, and create its tables if there are none.
 
         Args:
             url: the path of an SQLite file, which is created if necessary, or a `postgresql://` URL.
@@ -165,7 +165,8 @@ class Ledger(Preparing):
             hooks: the functions that deliverers call.
             listeners: functions that are called with every `OperationEvent`.
             rng: the source of jitter; by default the operating system's.
-            migrate: whether older tables are upgraded; if False, they are rejected.
+            migrate: whether tables are created, and upgraded if this release cannot use them; if False, those are
+                rejected. The tables of the version before are used as they are until `migrate` is called (LG-18).
 
         Raises:
             LedgerUnavailableError: the database cannot be opened.
@@ -181,11 +182,21 @@ class Ledger(Preparing):
         ledger._configured = settings is not None
         try:
             ledger._warn_of(chosen.policy)
-            await store.migrate(apply=migrate)
+            await store.migrate(apply=migrate, needed_only=True)
         except BaseException:
             await store.close()
             raise
         return ledger
+
+    async def migrate(self) -> tuple[int, int]:
+        """Bring the tables to this release's version; return the versions before and after (LG-18).
+
+        Call it when no process of an older release is left. Until then, `submit` refuses what the tables lack.
+
+        Raises:
+            LedgerBusyError: a lock was not acquired within `lock_timeout`; nothing was changed.
+        """
+        return await self.store.migrate(apply=True)
 
     async def __aenter__(self) -> Self:
         """Return the ledger."""
@@ -229,6 +240,7 @@ class Ledger(Preparing):
         policy: Retry | None = None,
         order_key: str | None = None,
         not_before: float | None = None,
+        not_after: float | None = None,
         within: Any = None,
     ) -> Submitted:
         """Store an operation; it is durable when this returns (LG-9).
@@ -250,6 +262,8 @@ class Ledger(Preparing):
                 in which their transactions commit. One that failed or is in conflict holds back those after it until
                 it is replayed, resolved or discarded. The key is locked until the transaction ends.
             not_before: the earliest time of the first attempt, in seconds since the epoch on the database's clock.
+            not_after: from when on the operation is no longer attempted, in seconds since the epoch on the database's
+                clock. If it has not been executed by then, it ends as `expired` (LG-17). Running attempts go on.
             within: a database connection; the insert becomes part of its current transaction, so if that is rolled
                 back, nothing is submitted. Pass a psycopg connection, sync or async, or a sqlite3 connection, to match
                 the ledger's database. With a sqlite3 connection, the insert blocks the event loop, and so does waiting
@@ -259,6 +273,7 @@ class Ledger(Preparing):
             OptionError: an argument has an invalid value, the settings do not allow a metadata key, gRPC could not send
                 the metadata, or a sqlite3 connection is in autocommit mode and has no transaction.
             LedgerLimitError: request and metadata are too large, or too many operations are waiting.
+            LedgerSchemaError: `not_after` was passed, but the tables have not been upgraded yet (LG-18).
             LedgerStateError: another request has the same idempotency key.
             LedgerBusyError, LedgerUnavailableError: the database did not accept the operation; the error says whether
                 anything was stored.
@@ -271,6 +286,7 @@ class Ledger(Preparing):
             policy=policy,
             order_key=order_key,
             not_before=not_before,
+            not_after=not_after,
         )
         return (await self.submit_many([prepared], within=within))[0]
 
@@ -397,13 +413,21 @@ class Ledger(Preparing):
         if not recorded.live or recorded.state is None:
             return None
         self.emit(event_of(operation, recorded))
-        its = {OperationState.FAILED: self.hooks.on_exhausted, OperationState.CONFLICT: self.hooks.on_conflict}
-        blocks = recorded.state in its and operation.order_key is not None
+        its = {
+            OperationState.FAILED: self.hooks.on_exhausted,
+            OperationState.CONFLICT: self.hooks.on_conflict,
+            OperationState.EXPIRED: self.hooks.on_expired,
+        }
+        blocks = recorded.state in its and recorded.state not in WELL and operation.order_key is not None
         hooks = [hook for hook in (its.get(recorded.state), self.hooks.on_blocked if blocks else None) if hook]
         if not hooks:
             return None
         after = dataclasses.replace(
-            operation, state=recorded.state, attempts=recorded.attempts, code=recorded.code, next_attempt_at=None
+            operation,
+            state=recorded.state,
+            attempts=recorded.attempts,
+            code=recorded.code or operation.code,
+            next_attempt_at=None,
         )
 
         async def run() -> None:
@@ -548,8 +572,12 @@ class Ledger(Preparing):
         return resumed
 
     async def replay(self, *ids: str) -> list[str]:
-        """Retry failed operations, with new attempts but the same history; return the ids of those that were reset."""
-        return self._begun_anew(await self.store.begin_anew([*map(_checked, ids)], [OperationState.FAILED], None))
+        """Retry operations that failed or expired, with new attempts but the same history; return the ids of those.
+
+        They no longer expire (LG-17).
+        """
+        states = [OperationState.FAILED, OperationState.EXPIRED]
+        return self._begun_anew(await self.store.begin_anew([*map(_checked, ids)], states, None))
 
     async def resolve(self, id: str, *, request: bytes | None = None) -> None:  # noqa: A002
         """Resolve a conflict: the operation is retried, with a new request if one is given.
@@ -604,9 +632,10 @@ class Ledger(Preparing):
         return await self.store.discard([*map(_checked, ids)])
 
     async def prune(self, older_than: float | None = None, *, failed: bool = False) -> int:
-        """Delete succeeded and discarded operations that ended more than `older_than` seconds ago; return how many.
+        """Delete operations that succeeded, expired or were discarded more than `older_than` seconds ago.
 
-        The default is the setting `keep`. Failed operations and conflicts are deleted only with `failed=True`.
+        Return how many. The default is the setting `keep`. Failed operations and conflicts are deleted only with
+        `failed=True`.
 
         Raises:
             OptionError: `older_than` is not a finite, non-negative number of seconds.

@@ -80,7 +80,9 @@ _TYPES = {
     **dict.fromkeys(("request",), "bytea"),
     **dict.fromkeys(("token",), "bigint"),
     **dict.fromkeys(("attempts", "recorded", "number", "step"), "integer"),
-    **dict.fromkeys(("started", "ended", "began", "finished", "previous", "delay", "not_before"), "double precision"),
+    **dict.fromkeys(
+        ("started", "ended", "began", "finished", "previous", "delay", "not_before", "not_after"), "double precision"
+    ),
     **dict.fromkeys(("refreshed",), "boolean"),
 }
 """The types of the columns that `_table` passes in; those of all others are text."""
@@ -171,6 +173,9 @@ class PostgresStore(Store):
             "ORDER BY h.due, h.seq LIMIT :head) AND o.lease_until <= now()"
         ),
         key_lock="pg_advisory_xact_lock(hashtextextended({} || ' ' || {}, 0))",
+        versions="grpc_backoff.schema",
+        oldest=4,
+        expiry=5,
         sizes=(
             "SELECT relname = 'operations_due', reltuples FROM pg_class c "
             "WHERE c.oid IN ('grpc_backoff.operations_due'::regclass, 'grpc_backoff.operations_finished'::regclass)"
@@ -343,8 +348,8 @@ class PostgresStore(Store):
 
     # The tables.
 
-    async def migrate(self, *, apply: bool) -> tuple[int, int]:
-        """Bring the tables to this library's version (LG-13)."""
+    async def migrate(self, *, apply: bool, needed_only: bool = False) -> tuple[int, int]:
+        """Bring the tables to this library's version (LG-13), unless they can be used as they are (LG-18)."""
         known = migrations("postgres")
         newest = known[-1].number
 
@@ -363,9 +368,10 @@ class PostgresStore(Store):
 
         before = await self._connected(_version, self._settings.timeout)
         told = before, before
-        if before != newest:
-            check_version(self._name, before, newest, apply=apply)
+        check_version(self._name, before, newest, apply=apply, oldest=self.dialect.oldest)
+        if apply and before < (self.dialect.oldest if needed_only else newest):
             told = await self._connected(migrate, _MIGRATING)
+        self._version = told[1]
         [(self._identity,)] = await self._run(lambda: one(_IDENTITY), Access.READ)
         return told
 

@@ -55,6 +55,7 @@ class Preparing:
         policy: Retry | None = None,
         order_key: str | None = None,
         not_before: float | None = None,
+        not_after: float | None = None,
     ) -> Submission:
         """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`.
 
@@ -83,7 +84,7 @@ class Preparing:
             current_trace_id(),
             idempotency_key,
             order_key,
-            None if not_before is None else checks.pause("not_before", not_before),
+            *_window(not_before, not_after),
         )
 
     def _check_size(self, request: bytes, metadata: Metadata) -> None:
@@ -141,6 +142,15 @@ class Preparing:
             return self.policy_of(text)
         except OptionError:
             return self.policy_of(self.settings.policy)
+
+
+def _window(not_before: float | None, not_after: float | None) -> tuple[float | None, float | None]:
+    """Return the times between which the attempts begin."""
+    first = None if not_before is None else checks.pause("not_before", not_before)
+    last = None if not_after is None else checks.pause("not_after", not_after)
+    if first is not None and last is not None and last <= first:
+        raise OptionError("not_after", not_after, "a time after not_before")
+    return first, last
 
 
 def _check_order_key(key: object) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from grpc_backoff.ledger.database import spellings
 from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import CLAIMABLE, WELL, Filter, Operation, OperationAttempt, Readiness
-from grpc_backoff.ledger.rows import OPERATION, READY, PolicyOf, operation_of, readiness
+from grpc_backoff.ledger.rows import READY, PolicyOf, operation_of, readiness
 from grpc_backoff.ledger.statements import Access, Row, texts
 
 _ATTEMPT = ("number", "started", "ended", "code", "delay", "source")
@@ -30,7 +30,7 @@ class Queries(OrderKeys):
         self, which: Filter, limit: int, *, after: str | None = None, newest_first: bool = False
     ) -> list[Operation]:
         """Return the operations that match a filter, oldest or newest first, from the one that follows `after`."""
-        rows = await self._select(OPERATION, which, limit, after_id=after, newest_first=newest_first)
+        rows = await self._select(self._operation, which, limit, after_id=after, newest_first=newest_first)
         return [*map(operation_of, rows)]
 
     async def ids(self, which: Filter, limit: int, after: int | None = None) -> tuple[list[str], int | None]:

@@ -37,13 +37,21 @@ class OperationState(enum.StrEnum):
     """The server answered ABORTED or ALREADY_EXISTS. The operation stays until it is resolved or discarded (LG-8)."""
     DISCARDED = "discarded"
     """The operation was discarded manually."""
+    EXPIRED = "expired"
+    """The operation was not executed before its `not_after` (LG-17). It may be replayed."""
 
 
-WELL = frozenset({OperationState.SUCCEEDED, OperationState.DISCARDED})
-"""The states of operations that nothing remains to be done for, which are pruned."""
+WELL = frozenset({OperationState.SUCCEEDED, OperationState.DISCARDED, OperationState.EXPIRED})
+"""The states of operations that nothing remains to be done for, which hold no order key and are pruned."""
 CLAIMABLE = frozenset({OperationState.PENDING, OperationState.WAITING})
 FINISHED = frozenset(
-    {OperationState.SUCCEEDED, OperationState.FAILED, OperationState.CONFLICT, OperationState.DISCARDED}
+    {
+        OperationState.SUCCEEDED,
+        OperationState.FAILED,
+        OperationState.CONFLICT,
+        OperationState.DISCARDED,
+        OperationState.EXPIRED,
+    }
 )
 
 
@@ -77,6 +85,7 @@ class Operation:
         began: when its current series began: with its first attempt or, before that, when it was submitted, replayed or
             resolved.
         finished: when it reached a final state.
+        not_after: from when on it is no longer attempted; None if there is no such time.
         problem: why its row cannot be delivered; None if it can.
     """
 
@@ -104,6 +113,7 @@ class Operation:
     began: float
     finished: float | None
     order_key: str | None = None
+    not_after: float | None = None
     problem: str | None = None
 
 
@@ -142,6 +152,7 @@ class Submission(NamedTuple):
     idempotency_key: str | None
     order_key: str | None = None
     not_before: float | None = None
+    not_after: float | None = None
 
     def __repr__(self) -> str:
         """Return all fields except the request and the metadata (RT-11)."""

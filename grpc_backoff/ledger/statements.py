@@ -68,6 +68,9 @@ class Dialect(NamedTuple):
             the time `:floor` on only.
         sizes: a query for the numbers of operations that are open and that are not, which may be estimates.
         key_lock: locks the order key `{1}` of a target `{0}` until the transaction ends, unless that is locked anyway.
+        versions: the table that contains the version of the tables.
+        oldest: the oldest version of the tables that can be used without an upgrade (LG-18).
+        expiry: the version of the tables from which operations have `not_after` (LG-17).
         disturbed: SQL that extends a query: whether stored times must be corrected.
         leased: what else is written when a lease begins or is extended.
         corrections: the statements that correct stored times after the clock was set back, with the parameter `:now`.
@@ -85,6 +88,9 @@ class Dialect(NamedTuple):
     style: ParameterStyle
     expired: str
     sizes: str
+    versions: str
+    oldest: int
+    expiry: int
     key_lock: str = ""
     disturbed: str = ""
     leased: str = ""

@@ -8,13 +8,13 @@ from typing import Any
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.ledger.database import Database
-from grpc_backoff.ledger.errors import LedgerStateError
+from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerStateError
 from grpc_backoff.ledger.metadata import encode_metadata
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.statements import PARAMETER, Access, ParameterStyle, Plan, Row, Statement, batches
 
 _MARKS: Mapping[str, str] = {"format": "%s", "qmark": "?", "numeric_dollar": "${}"}
-_GIVEN = ", ".join(name for name in Submission._fields if name != "not_before")
+_GIVEN = ", ".join(name for name in Submission._fields if name not in ("not_before", "not_after"))
 _INITIAL = "state, attempts, recorded, step, refreshed, lease_token, next_attempt_at, created, began"
 _NEW = "'pending', 0, 0, 0, false, 0, CASE WHEN {at} > {now} THEN {at} ELSE {now} END, {now}, {now}"
 
@@ -29,6 +29,9 @@ class Submitting(Database):
     def _submitting(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
         new: set[str] = set()
         stored: dict[Any, str] = {}
+        if self._version < self.dialect.expiry and any(each.not_after is not None for each in submissions):
+            [[(self._version,)]] = yield [Statement(f"SELECT version FROM {self.dialect.versions}", {})]
+            self._check_expiry(submissions)
         yield self._key_locks(submissions)
         left = list(submissions)
         while left:  # once, unless what was there is pruned before it is looked up
@@ -52,17 +55,30 @@ class Submitting(Database):
 
     def _insert(self, submissions: Sequence[Submission]) -> Statement:
         rows, given = self._table(Submission._fields, [*map(_stored, submissions)])
-        new = f"SELECT {_GIVEN}, {self._new('not_before')} FROM r WHERE true"
-        return Statement(
-            f"WITH r ({', '.join(Submission._fields)}) AS ({rows}) {self._inserting(new)} RETURNING id", given
-        )
+        ends = any(each.not_after is not None for each in submissions)
+        new = f"SELECT {_GIVEN}, {self._new('', ends=ends)} FROM r WHERE true"
+        insert = self._inserting(new, ends=ends)
+        return Statement(f"WITH r ({', '.join(Submission._fields)}) AS ({rows}) {insert} RETURNING id", given)
 
-    def _new(self, not_before: str) -> str:
-        return _NEW.format(now=self.dialect.now, at=self.dialect.at.format(not_before))
+    def _check_expiry(self, submissions: Sequence[Submission]) -> None:
+        """Refuse `not_after` while the tables have no place for it (LG-18)."""
+        if self._version < self.dialect.expiry and any(each.not_after is not None for each in submissions):
+            raise LedgerSchemaError(
+                f"{self._name}: not_after needs version {self.dialect.expiry} of the tables, which have version "
+                f"{self._version}; nothing was stored; run `grpc-backoff ledger --db URL migrate` once no process of "
+                "an older release is left"
+            )
 
-    def _inserting(self, new: str) -> str:
+    def _new(self, mark: str, *, ends: bool) -> str:
+        """Return the values of a new row; `mark` comes before each parameter's name."""
+        at = self.dialect.at
+        new = _NEW.format(now=self.dialect.now, at=at.format(f"{mark}not_before"))
+        return f"{new}, {at.format(f'{mark}not_after')}" if ends else new
+
+    def _inserting(self, new: str, *, ends: bool) -> str:
         """Return the INSERT of new rows; on a known id or key, the existing row is left unchanged."""
-        return f"INSERT INTO {self.dialect.operations} ({_GIVEN}, {_INITIAL}) {new} ON CONFLICT DO NOTHING"
+        columns = f"{_GIVEN}, {_INITIAL}{', not_after' if ends else ''}"
+        return f"INSERT INTO {self.dialect.operations} ({columns}) {new} ON CONFLICT DO NOTHING"
 
     def _known(self, submissions: Sequence[Submission]) -> Statement:
         columns = ("id", "target", "method", "request", "idempotency_key")
@@ -91,11 +107,13 @@ class Submitting(Database):
         mark = _MARKS.get(style or self.dialect.style)
         if mark is None:
             raise OptionError("style", style, f"one of: {', '.join(_MARKS)}")
-        new = f":{_GIVEN.replace(', ', ', :')}, {self._new(':not_before')}"
-        insert = self._inserting(f"VALUES ({new})")
+        self._check_expiry([submission])
+        ends = submission.not_after is not None
+        new = f":{_GIVEN.replace(', ', ', :')}, {self._new(':', ends=ends)}"
+        insert = self._inserting(f"VALUES ({new})", ends=ends)
         if submission.order_key is not None and self.dialect.key_lock:
             lock = self.dialect.key_lock.format(":target", ":order_key")
-            insert = self._inserting(f"SELECT {self._typed(new)} FROM (SELECT {lock}) locked")
+            insert = self._inserting(f"SELECT {self._typed(new)} FROM (SELECT {lock}) locked", ends=ends)
         given = {**_stored(submission)._asdict(), **self._times()}
         names = re.findall(PARAMETER, insert)
         numbers = iter(range(1, len(names) + 1))

@@ -207,6 +207,7 @@ class Ledger:
     retarget = _blocking(core.Ledger.retarget)
     discard = _blocking(core.Ledger.discard)
     prune = _blocking(core.Ledger.prune)
+    migrate = _blocking(core.Ledger.migrate)
 
 
 def _run(started: concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
