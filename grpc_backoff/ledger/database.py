@@ -61,7 +61,10 @@ class Database(abc.ABC):
         return f">= {self.dialect.at.format(':floor')}", {"floor": self._floors.get(target, -math.inf)}
 
     async def _expires(self) -> bool:
-        """Return whether operations may have a `not_after` (LG-17): another process may have migrated meanwhile."""
+        """Return whether operations may have a `not_after` and a `keep_response` (LG-18).
+
+        Another process may have migrated meanwhile.
+        """
         if self._version < self.dialect.expiry:
             [(self._version,)] = await self._rows(f"SELECT version FROM {self.dialect.versions}", {}, Access.READ, SOON)
         return self._version >= self.dialect.expiry
@@ -69,7 +72,11 @@ class Database(abc.ABC):
     @property
     def _operation(self) -> str:
         """The columns of an operation, as far as the tables have them."""
-        return OPERATION if self._version >= self.dialect.expiry else OPERATION.replace("not_after", "NULL")
+        return (
+            OPERATION
+            if self._version >= self.dialect.expiry
+            else OPERATION.replace("not_after, keep_response", "NULL, NULL")
+        )
 
     def _check_usable(self) -> None:
         """Reject a closed store, and the child of a fork."""

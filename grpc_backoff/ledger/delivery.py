@@ -384,7 +384,9 @@ class Delivery:
         hook = self._ledger.hooks.on_success
         if hook is not None:
             await run_hook(self.target, hook, operation, response)
-        self._report(operation, AttemptReport(*_lease_of(operation), policy))
+        most = operation.keep_response
+        kept = response if most is not None and len(response) <= most else None
+        self._report(operation, AttemptReport(*_lease_of(operation), policy, response=kept))
 
     async def _failed(
         self, operation: Operation, policy: RetryPolicy, error: grpc.aio.AioRpcError, *, took: float, limit: float

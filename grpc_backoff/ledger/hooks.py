@@ -24,7 +24,7 @@ class LedgerHooks:
     """
 
     on_success: Callable[[Operation, bytes], Any] | None = None
-    """Called with the operation and the serialized response before the success is recorded; the response is not stored.
+    """Called with the operation and the serialized response before the success is recorded.
 
     If the process dies before the success is recorded, the operation is delivered again and this hook is called again.
     """

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from typing import Any, Self
 
 import grpc
+import grpc.aio
 
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.base_errors import OptionError, PolicyWarning
@@ -43,12 +44,14 @@ from grpc_backoff.ledger.hooks import LedgerHooks, run_hook
 from grpc_backoff.ledger.log import log_operation
 from grpc_backoff.ledger.preparing import Preparing, check_bytes, target_of
 from grpc_backoff.ledger.records import (
+    FINISHED,
     WELL,
     AttemptReport,
     Filter,
     Operation,
     OperationAttempt,
     OperationState,
+    Outcome,
     Queue,
     Readiness,
     Recorded,
@@ -141,6 +144,7 @@ class Ledger(Preparing):
         self._process = os.getpid()
         self._to_notify: set[str] = set()
         self._notifier: asyncio.Task[None] | None = None
+        self._waiters: dict[str, list[asyncio.Event]] = {}
         self._counted_at = -_RECOUNT
         self._waiting = 0
 
@@ -241,6 +245,7 @@ class Ledger(Preparing):
         order_key: str | None = None,
         not_before: float | None = None,
         not_after: float | None = None,
+        keep_response: int | None = None,
         within: Any = None,
     ) -> Submitted:
         """Store an operation; it is durable when this returns (LG-9).
@@ -264,6 +269,8 @@ class Ledger(Preparing):
             not_before: the earliest time of the first attempt, in seconds since the epoch on the database's clock.
             not_after: from when on the operation is no longer attempted, in seconds since the epoch on the database's
                 clock. If it has not been executed by then, it ends as `expired` (LG-17). Running attempts go on.
+            keep_response: store the serialized response, if it has at most this many bytes, until the operation is
+                pruned; `wait` returns it. By default, no response is stored.
             within: a database connection; the insert becomes part of its current transaction, so if that is rolled
                 back, nothing is submitted. Pass a psycopg connection, sync or async, or a sqlite3 connection, to match
                 the ledger's database. With a sqlite3 connection, the insert blocks the event loop, and so does waiting
@@ -273,7 +280,8 @@ class Ledger(Preparing):
             OptionError: an argument has an invalid value, the settings do not allow a metadata key, gRPC could not send
                 the metadata, or a sqlite3 connection is in autocommit mode and has no transaction.
             LedgerLimitError: request and metadata are too large, or too many operations are waiting.
-            LedgerSchemaError: `not_after` was passed, but the tables have not been upgraded yet (LG-18).
+            LedgerSchemaError: `not_after` or `keep_response` was passed, but the tables have not been upgraded yet
+                (LG-18).
             LedgerStateError: another request has the same idempotency key.
             LedgerBusyError, LedgerUnavailableError: the database did not accept the operation; the error says whether
                 anything was stored.
@@ -287,6 +295,7 @@ class Ledger(Preparing):
             order_key=order_key,
             not_before=not_before,
             not_after=not_after,
+            keep_response=keep_response,
         )
         return (await self.submit_many([prepared], within=within))[0]
 
@@ -338,7 +347,12 @@ class Ledger(Preparing):
 
     # Waking (LG-12).
 
+    def _wake_waiters(self, id_: str) -> None:
+        for event in self._waiters.get(id_, ()):
+            event.set()
+
     def _wake(self, target: str) -> None:
+        self._wake_waiters(target)  # a notification may also name an operation that has ended
         for delivery in self._deliveries:
             if delivery.target == bare_target(target):
                 delivery.wake()
@@ -356,6 +370,48 @@ class Ledger(Preparing):
                 with contextlib.suppress(LedgerError):  # the others poll anyway
                     await self.store.notify(target)
             await asyncio.sleep(_COALESCE)
+
+    # Waiting for the outcome (LG-19).
+
+    async def wait(self, id: str, timeout: float | None = None) -> Outcome:  # noqa: A002, ASYNC109
+        """Wait until an operation has ended, in any process; return its outcome, or raise what its call raised.
+
+        If it is replayed or resolved later, that is another outcome.
+
+        Args:
+            id: the operation's id.
+            timeout: the longest wait, in seconds; by default, there is no limit. The operation itself goes on.
+
+        Raises:
+            grpc.aio.AioRpcError: the operation has failed or is in conflict, with the code and details of its last
+                attempt; the code is UNKNOWN if that attempt was lost.
+            LedgerStateError: there is no such operation, or it expired or was discarded.
+            LedgerUnavailableError: the database could not be used; the operation is not affected.
+            OptionError: `timeout` is not a finite, non-negative number of seconds.
+            TimeoutError: the operation has not ended within `timeout`.
+        """
+        key = _checked(id)
+        limit = None if timeout is None else checks.pause("timeout", timeout)
+        pause = min(self.settings.poll, self.store.dialect.waiting)
+        self.store.listen(self._wake)
+        event = asyncio.Event()
+        self._waiters.setdefault(key, []).append(event)
+        try:
+            async with asyncio.timeout(limit):
+                while True:
+                    event.clear()
+                    outcome = await self.store.outcome(key)
+                    if outcome is None:
+                        raise LedgerStateError(f"there is no operation {id} in this ledger")
+                    if outcome.state in FINISHED:
+                        return _returned(outcome)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(pause):
+                            await event.wait()
+        finally:
+            self._waiters[key].remove(event)
+            if not self._waiters[key]:
+                del self._waiters[key]
 
     # Delivering.
 
@@ -410,6 +466,10 @@ class Ledger(Preparing):
 
     def announce(self, operation: Operation, recorded: Recorded) -> Callable[[], Coroutine[Any, Any, None]] | None:
         """Announce the result of a report to the listeners; return the hook to call next, or None (LG-7)."""
+        if recorded.state in FINISHED:
+            self._wake_waiters(operation.id)
+            if operation.keep_response is not None:
+                self._notify(operation.id)  # those that wait in other processes
         if not recorded.live or recorded.state is None:
             return None
         self.emit(event_of(operation, recorded))
@@ -647,6 +707,17 @@ class Ledger(Preparing):
             some = await self.store.prune(keep, states, _MANY)
             pruned += some
         return pruned
+
+
+def _returned(outcome: Outcome) -> Outcome:
+    """Return the outcome of an operation that succeeded; raise what its call raised otherwise."""
+    if outcome.state is OperationState.SUCCEEDED:
+        return outcome
+    if outcome.state not in (OperationState.FAILED, OperationState.CONFLICT):
+        raise LedgerStateError(f"operation {outcome.id} is {outcome.state.value}: it has no outcome")
+    codes = grpc.StatusCode.__members__
+    code = codes.get(outcome.code or "", grpc.StatusCode.UNKNOWN)
+    raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), outcome.details)
 
 
 def _checked(id_: str) -> str:

@@ -77,9 +77,9 @@ _EPOCH = 946_684_800  # PostgreSQL counts from the year 2000; this is its distan
 _INFINITE = {b"\x7f" + 7 * b"\xff": math.inf, b"\x80" + 7 * b"\x00": -math.inf}
 _TYPES = {
     **dict.fromkeys(("id",), "uuid"),
-    **dict.fromkeys(("request",), "bytea"),
+    **dict.fromkeys(("request", "response"), "bytea"),
     **dict.fromkeys(("token",), "bigint"),
-    **dict.fromkeys(("attempts", "recorded", "number", "step"), "integer"),
+    **dict.fromkeys(("attempts", "recorded", "number", "step", "keep_response"), "integer"),
     **dict.fromkeys(
         ("started", "ended", "began", "finished", "previous", "delay", "not_before", "not_after"), "double precision"
     ),
@@ -176,6 +176,7 @@ class PostgresStore(Store):
         versions="grpc_backoff.schema",
         oldest=4,
         expiry=5,
+        waiting=1.0,  # NOTIFY wakes those that wait for a response
         sizes=(
             "SELECT relname = 'operations_due', reltuples FROM pg_class c "
             "WHERE c.oid IN ('grpc_backoff.operations_due'::regclass, 'grpc_backoff.operations_finished'::regclass)"

@@ -56,6 +56,7 @@ class Preparing:
         order_key: str | None = None,
         not_before: float | None = None,
         not_after: float | None = None,
+        keep_response: int | None = None,
     ) -> Submission:
         """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`.
 
@@ -85,7 +86,15 @@ class Preparing:
             idempotency_key,
             order_key,
             *_window(not_before, not_after),
+            None if keep_response is None else self._checked_size(keep_response),
         )
+
+    def _checked_size(self, keep_response: int) -> int:
+        """Return how many bytes of a response to keep."""
+        most = self.settings.max_request_bytes
+        if type(keep_response) is not int or not 0 < keep_response <= most:
+            raise OptionError("keep_response", keep_response, f"a number of bytes from 1 to max_request_bytes ({most})")
+        return keep_response
 
     def _check_size(self, request: bytes, metadata: Metadata) -> None:
         size, most = len(request) + metadata_bytes(metadata), self.settings.max_request_bytes

@@ -86,6 +86,7 @@ class Operation:
             resolved.
         finished: when it reached a final state.
         not_after: from when on it is no longer attempted; None if there is no such time.
+        keep_response: up to how many bytes its response is stored; None if it is not.
         problem: why its row cannot be delivered; None if it can.
     """
 
@@ -114,6 +115,7 @@ class Operation:
     finished: float | None
     order_key: str | None = None
     not_after: float | None = None
+    keep_response: int | None = None
     problem: str | None = None
 
 
@@ -153,6 +155,7 @@ class Submission(NamedTuple):
     order_key: str | None = None
     not_before: float | None = None
     not_after: float | None = None
+    keep_response: int | None = None
 
     def __repr__(self) -> str:
         """Return all fields except the request and the metadata (RT-11)."""
@@ -193,6 +196,7 @@ class AttemptReport(NamedTuple):
         details: the server's status details, truncated.
         can_refresh: whether the credentials can be renewed (RT-4).
         draw: a random number from [0, 1), which places the delay within its window (LG-3).
+        response: the serialized response to store; None if it is not stored (LG-19).
     """
 
     id: str
@@ -202,6 +206,12 @@ class AttemptReport(NamedTuple):
     details: str | None = None
     can_refresh: bool = False
     draw: float = 0.0
+    response: bytes | None = None
+
+    def __repr__(self) -> str:
+        """Return all fields except the response (RT-11)."""
+        shown = (name for name in self._fields if name != "response")
+        return f"AttemptReport({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
 @record
@@ -229,6 +239,27 @@ class Recorded(NamedTuple):
     reason: str | None = None
     live: bool = False
     order_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How an operation ended (LG-19).
+
+    Attributes:
+        id: the operation's id.
+        state: its state.
+        attempts: how many attempts there were in its last series.
+        code: the status code of the last failure; None if there was none; `OK` after a success.
+        details: the server's status details of the last failure.
+        response: the serialized response; None if it was not kept or was too large; not shown by `repr`.
+    """
+
+    id: str
+    state: OperationState
+    attempts: int
+    code: str | None
+    details: str | None
+    response: bytes | None = field(default=None, repr=False)
 
 
 @record

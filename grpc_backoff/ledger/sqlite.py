@@ -67,6 +67,7 @@ class SQLiteStore(Store):
         versions="ledger_schema",
         oldest=3,
         expiry=4,
+        waiting=0.1,
         sizes=(
             "SELECT true, count(*) FROM ledger_operations WHERE open "
             "UNION ALL SELECT false, count(*) FROM ledger_operations WHERE NOT open"

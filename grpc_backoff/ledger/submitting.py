@@ -14,7 +14,7 @@ from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.statements import PARAMETER, Access, ParameterStyle, Plan, Row, Statement, batches
 
 _MARKS: Mapping[str, str] = {"format": "%s", "qmark": "?", "numeric_dollar": "${}"}
-_GIVEN = ", ".join(name for name in Submission._fields if name not in ("not_before", "not_after"))
+_GIVEN = ", ".join(name for name in Submission._fields if name not in ("not_before", "not_after", "keep_response"))
 _INITIAL = "state, attempts, recorded, step, refreshed, lease_token, next_attempt_at, created, began"
 _NEW = "'pending', 0, 0, 0, false, 0, CASE WHEN {at} > {now} THEN {at} ELSE {now} END, {now}, {now}"
 
@@ -29,7 +29,7 @@ class Submitting(Database):
     def _submitting(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
         new: set[str] = set()
         stored: dict[Any, str] = {}
-        if self._version < self.dialect.expiry and any(each.not_after is not None for each in submissions):
+        if self._version < self.dialect.expiry and any(map(_is_new, submissions)):
             [[(self._version,)]] = yield [Statement(f"SELECT version FROM {self.dialect.versions}", {})]
             self._check_expiry(submissions)
         yield self._key_locks(submissions)
@@ -55,17 +55,17 @@ class Submitting(Database):
 
     def _insert(self, submissions: Sequence[Submission]) -> Statement:
         rows, given = self._table(Submission._fields, [*map(_stored, submissions)])
-        ends = any(each.not_after is not None for each in submissions)
+        ends = any(map(_is_new, submissions))
         new = f"SELECT {_GIVEN}, {self._new('', ends=ends)} FROM r WHERE true"
         insert = self._inserting(new, ends=ends)
         return Statement(f"WITH r ({', '.join(Submission._fields)}) AS ({rows}) {insert} RETURNING id", given)
 
     def _check_expiry(self, submissions: Sequence[Submission]) -> None:
-        """Refuse `not_after` while the tables have no place for it (LG-18)."""
-        if self._version < self.dialect.expiry and any(each.not_after is not None for each in submissions):
+        """Refuse what the tables have no place for (LG-18)."""
+        if self._version < self.dialect.expiry and any(map(_is_new, submissions)):
             raise LedgerSchemaError(
-                f"{self._name}: not_after needs version {self.dialect.expiry} of the tables, which have version "
-                f"{self._version}; nothing was stored; run `grpc-backoff ledger --db URL migrate` once no process of "
+                f"{self._name}: not_after and keep_response need version {self.dialect.expiry} of the tables, "
+                f"which have version {self._version}; nothing was stored; run `grpc-backoff ledger --db URL migrate` once no process of "
                 "an older release is left"
             )
 
@@ -73,11 +73,11 @@ class Submitting(Database):
         """Return the values of a new row; `mark` comes before each parameter's name."""
         at = self.dialect.at
         new = _NEW.format(now=self.dialect.now, at=at.format(f"{mark}not_before"))
-        return f"{new}, {at.format(f'{mark}not_after')}" if ends else new
+        return f"{new}, {at.format(f'{mark}not_after')}, {mark}keep_response" if ends else new
 
     def _inserting(self, new: str, *, ends: bool) -> str:
         """Return the INSERT of new rows; on a known id or key, the existing row is left unchanged."""
-        columns = f"{_GIVEN}, {_INITIAL}{', not_after' if ends else ''}"
+        columns = f"{_GIVEN}, {_INITIAL}{', not_after, keep_response' if ends else ''}"
         return f"INSERT INTO {self.dialect.operations} ({columns}) {new} ON CONFLICT DO NOTHING"
 
     def _known(self, submissions: Sequence[Submission]) -> Statement:
@@ -108,7 +108,7 @@ class Submitting(Database):
         if mark is None:
             raise OptionError("style", style, f"one of: {', '.join(_MARKS)}")
         self._check_expiry([submission])
-        ends = submission.not_after is not None
+        ends = _is_new(submission)
         new = f":{_GIVEN.replace(', ', ', :')}, {self._new(':', ends=ends)}"
         insert = self._inserting(f"VALUES ({new})", ends=ends)
         if submission.order_key is not None and self.dialect.key_lock:
@@ -126,6 +126,11 @@ class Submitting(Database):
     def _times(self) -> dict[str, float]:
         """Return the parameters of statements that stand for the time, if the database has no clock of its own."""
         return {}
+
+
+def _is_new(submission: Submission) -> bool:
+    """Return whether a submission has what the tables of the version before have no place for."""
+    return submission.not_after is not None or submission.keep_response is not None
 
 
 def _found(submission: Submission, stored: Mapping[Any, str]) -> str | None:

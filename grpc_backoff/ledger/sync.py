@@ -208,6 +208,7 @@ class Ledger:
     discard = _blocking(core.Ledger.discard)
     prune = _blocking(core.Ledger.prune)
     migrate = _blocking(core.Ledger.migrate)
+    wait = _blocking(core.Ledger.wait)
 
 
 def _run(started: concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:

@@ -1,6 +1,9 @@
 -- The time from which an operation is no longer attempted: it ends as `expired`.
 ALTER TABLE grpc_backoff.operations ADD COLUMN not_after timestamptz;
 
+-- How many bytes of a response are kept, if any, and the response.
+ALTER TABLE grpc_backoff.operations ADD COLUMN keep_response integer, ADD COLUMN response bytea;
+
 -- An operation that has expired is no longer open, so that it does not hold its order key.
 DROP INDEX grpc_backoff.operations_due, grpc_backoff.operations_order, grpc_backoff.operations_finished;
 ALTER TABLE grpc_backoff.operations DROP COLUMN open;

@@ -1,6 +1,10 @@
 -- The time from which an operation is no longer attempted: it ends as `expired`.
 ALTER TABLE ledger_operations ADD COLUMN not_after REAL;
 
+-- How many bytes of a response are kept, if any, and the response.
+ALTER TABLE ledger_operations ADD COLUMN keep_response INTEGER;
+ALTER TABLE ledger_operations ADD COLUMN response BLOB;
+
 -- An operation that has expired is no longer open, so that it does not hold its order key.
 DROP INDEX ledger_operations_due;
 DROP INDEX ledger_operations_order;
