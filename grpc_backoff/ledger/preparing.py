@@ -29,6 +29,8 @@ _ORDER_KEY = re.compile(rf"[^\0\ud800-\udfff]{{1,{_LONGEST_KEY}}}")
 _WIDEST_KEY = 2048
 """The most bytes of an order key in UTF-8: PostgreSQL's indexes hold 2,704 bytes of target and order key together."""
 _KEY = re.compile(rf"[!-~]{{1,{_LONGEST_KEY}}}")
+_LATEST = 253_402_300_800.0
+"""The year 10000, which every database and Python's `datetime` can still tell, in seconds since the epoch."""
 _POLICIES = 1000
 """How many policies are kept, because texts may differ for each operation."""
 
@@ -157,6 +159,8 @@ def _window(not_before: float | None, not_after: float | None) -> tuple[float | 
     """Return the times between which the attempts begin."""
     first = None if not_before is None else checks.pause("not_before", not_before)
     last = None if not_after is None else checks.pause("not_after", not_after)
+    if last is not None and last >= _LATEST:
+        raise OptionError("not_after", not_after, "a time in seconds since the epoch, before the year 10000")
     if first is not None and last is not None and last <= first:
         raise OptionError("not_after", not_after, "a time after not_before")
     return first, last

@@ -65,8 +65,8 @@ class Submitting(Database):
         if self._version < self.dialect.expiry and any(map(_is_new, submissions)):
             raise LedgerSchemaError(
                 f"{self._name}: not_after and keep_response need version {self.dialect.expiry} of the tables, "
-                f"which have version {self._version}; nothing was stored; run `grpc-backoff ledger --db URL migrate` once no process of "
-                "an older release is left"
+                f"which have version {self._version}; nothing was stored; run `grpc-backoff ledger --db URL migrate` "
+                "when no process of an older release is left"
             )
 
     def _new(self, mark: str, *, ends: bool) -> str:
