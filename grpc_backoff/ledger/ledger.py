@@ -50,8 +50,8 @@ from grpc_backoff.ledger.records import (
     Filter,
     Operation,
     OperationAttempt,
+    OperationOutcome,
     OperationState,
-    Outcome,
     Queue,
     Readiness,
     Recorded,
@@ -373,7 +373,7 @@ class Ledger(Preparing):
 
     # Waiting for the outcome (LG-19).
 
-    async def wait(self, id: str, timeout: float | None = None) -> Outcome:  # noqa: A002, ASYNC109
+    async def wait(self, id: str, timeout: float | None = None) -> OperationOutcome:  # noqa: A002, ASYNC109
         """Wait until an operation has ended, in any process; return its outcome, or raise what its call raised.
 
         If it is replayed or resolved later, that is another outcome.
@@ -709,7 +709,7 @@ class Ledger(Preparing):
         return pruned
 
 
-def _returned(outcome: Outcome) -> Outcome:
+def _returned(outcome: OperationOutcome) -> OperationOutcome:
     """Return the outcome of an operation that succeeded; raise what its call raised otherwise."""
     if outcome.state is OperationState.SUCCEEDED:
         return outcome

@@ -12,8 +12,8 @@ from grpc_backoff.ledger.records import (
     Filter,
     Operation,
     OperationAttempt,
+    OperationOutcome,
     OperationState,
-    Outcome,
     Readiness,
 )
 from grpc_backoff.ledger.rows import READY, STATES, PolicyOf, operation_of, readiness
@@ -84,7 +84,7 @@ class Queries(OrderKeys):
             Access.READ,
         )
 
-    async def outcome(self, id: str) -> Outcome | None:  # noqa: A002
+    async def outcome(self, id: str) -> OperationOutcome | None:  # noqa: A002
         """Return how an operation stands, with its response if that is stored; None if there is no such operation."""
         response = "o.response" if await self._expires() else "NULL"
         text = (
@@ -93,7 +93,9 @@ class Queries(OrderKeys):
         )
         for key, state, attempts, code, details, kept in await self._rows(text, {"id": id}, Access.READ):
             standing = STATES.get(state, OperationState.PENDING)
-            return Outcome(id=key, state=standing, attempts=attempts, code=code, details=details, response=kept)
+            return OperationOutcome(
+                id=key, state=standing, attempts=attempts, code=code, details=details, response=kept
+            )
         return None
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002

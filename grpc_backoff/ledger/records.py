@@ -242,7 +242,7 @@ class Recorded(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class OperationOutcome:
     """How an operation ended (LG-19).
 
     Attributes:

@@ -133,7 +133,12 @@ def test_threads(url):
 
 async def test_it_follows_not_before(ledger):
     """LG-17: `not_after` is a time that a database can store, and later than `not_before`."""
-    for given in ({"not_after": 5, "not_before": 5}, {"not_after": float("nan")}, {"not_after": "now"}, {"not_after": 1e18}):
+    for given in (
+        {"not_after": 5, "not_before": 5},
+        {"not_after": float("nan")},
+        {"not_after": "now"},
+        {"not_after": 1e18},
+    ):
         with pytest.raises(OptionError, match="not_after="):
             await ledger.submit(SHOP, "/shop.Orders/Place", b"x", **given)
 
