@@ -294,18 +294,20 @@ def _decoded(proto: str, request: bytes) -> str:
 @ledger.command(short_help="Retry failed operations.")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All failed operations that match the filters.")
+@click.option("--expired", is_flag=True, help="With --all: the operations that have expired instead.")
 @click.option("--target", metavar="TARGET", help="With --all: only operations for this target.")
 @click.option("--method", metavar="SERVICE/METHOD", help="With --all: only operations for this method.")
 @click.option(
     "--older-than", type=_Time(), metavar="TIME", help="With --all: only operations submitted at least this long ago."
 )
 @click.pass_context
-def replay(context: click.Context, /, ids: tuple[str, ...], every: bool, **which: Any) -> None:
-    """Retry failed operations: they get new attempts and keep their history."""
+def replay(context: click.Context, /, ids: tuple[str, ...], every: bool, expired: bool, **which: Any) -> None:
+    """Retry operations that failed or expired: they get new attempts, keep their history and no longer expire."""
     _require_choice(ids, every)
     if every:
-        failed = _filter((OperationState.FAILED.value,), **which)
-        click.echo(f"{_within(context, lambda opened: _in_batches(opened, failed, opened.replay))} replayed.")
+        state = OperationState.EXPIRED if expired else OperationState.FAILED
+        chosen = _filter((state.value,), **which)
+        click.echo(f"{_within(context, lambda opened: _in_batches(opened, chosen, opened.replay))} replayed.")
     else:
         _say(_within(context, lambda opened: opened.replay(*ids)), ids, "replayed")
 
@@ -407,7 +409,7 @@ def retarget(context: click.Context, old: str, new: str) -> None:
 @click.option("--failed", is_flag=True, help="Delete failed operations and conflicts as well.")
 @click.pass_context
 def prune(context: click.Context, older_than: float | None, failed: bool) -> None:
-    """Delete old operations that succeeded or were discarded."""
+    """Delete old operations that succeeded, were discarded or expired."""
     click.echo(f"{_within(context, lambda opened: opened.prune(older_than, failed=failed))} pruned.")
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.ledger.database import SOON
+from grpc_backoff.ledger.errors import LedgerError
 from grpc_backoff.ledger.order_keys import OrderKeys
-from grpc_backoff.ledger.records import Lease, Operation
-from grpc_backoff.ledger.rows import OPERATION, is_readable, operation_of
-from grpc_backoff.ledger.statements import NO_LEASE, Access
+from grpc_backoff.ledger.records import CLAIMABLE, Lease, Operation
+from grpc_backoff.ledger.rows import is_readable, operation_of
+from grpc_backoff.ledger.statements import NO_LEASE, Access, texts
 
 _AFTER = "CASE WHEN o.lease_token < 9223372036854775807 THEN o.lease_token + 1 ELSE 1 END"
 """The number of a claim; after the largest that a database can store, they begin anew."""
@@ -51,7 +53,7 @@ class Claiming(OrderKeys):
             f"UPDATE {d.operations} AS o SET state = 'in_progress', lease_owner = :owner, lease_began = {d.clock}, "
             f"lease_until = {d.later.format(d.clock, ':lease')}{d.leased}, lease_token = {_AFTER}, "
             f"claimed_from = o.next_attempt_at, next_attempt_at = NULL FROM ({due}) due WHERE o.seq = due.key "
-            f"RETURNING seq, {OPERATION}",
+            f"RETURNING seq, {self._operation}",
             {"owner": owner, "lease": lease, "target": target, "limit": limit, **floor, **given},
             share=SOON,
         )
@@ -69,7 +71,7 @@ class Claiming(OrderKeys):
             f"UPDATE {d.operations} AS o SET lease_until = {d.later.format(d.clock, ':lease')}{d.leased} "
             f"WHERE o.open AND o.target = :target AND o.due {since} AND o.due <= {d.now} AND o.state = 'in_progress' "
             f"AND o.lease_owner = :owner AND o.lease_until > {d.now} AND o.id NOT IN ({known}) "
-            f"RETURNING seq, {OPERATION}",
+            f"RETURNING seq, {self._operation}",
             {"owner": owner, "lease": lease, "target": target, **floor, **its},
             share=SOON,
         )
@@ -85,11 +87,42 @@ class Claiming(OrderKeys):
         return text, given
 
     def _unheld(self) -> str:
-        """Return whether an operation `o` of `:target` is neither paused nor behind another of its order key."""
+        """Return whether an operation `o` of `:target` has not expired, is not paused, and is behind no other."""
+        d = self.dialect
+        timely = f"coalesce(o.not_after > {d.now}, true) AND " if self._version >= d.expiry else ""
         return (
-            f"NOT EXISTS (SELECT 1 FROM {self.dialect.paused} WHERE target = :target) "
+            f"{timely}NOT EXISTS (SELECT 1 FROM {d.paused} WHERE target = :target) "
             f"AND (o.order_key IS NULL OR NOT {self._behind()})"
         )
+
+    async def expire(self, target: str, limit: int) -> list[Operation]:
+        """End the operations of a target that were not executed before their `not_after`; return them (LG-17).
+
+        A running attempt goes on: what is in progress expires only when that has ended, or its lease was lost.
+        """
+        d = self.dialect
+        if not await self._expires():
+            return []
+        late = (
+            f"SELECT o.seq AS key FROM {d.operations} o WHERE o.open AND o.target = :target "
+            f"AND o.not_after <= {d.now} AND o.state IN ({texts(CLAIMABLE)}) LIMIT :limit"
+        )
+        if not await self._rows(
+            f"SELECT 1 WHERE EXISTS ({late})", {"target": target, "limit": limit}, Access.READ, SOON
+        ):
+            return []
+        rows = await self._rows(
+            f"UPDATE {d.operations} AS o SET state = 'expired', finished = {d.now}, next_attempt_at = NULL, {NO_LEASE} "
+            f"FROM ({late}{d.skip}) late WHERE o.seq = late.key RETURNING seq, {self._operation}",
+            {"target": target, "limit": limit},
+            share=SOON,
+        )
+        expired = [operation_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
+        keyed = [each.id for each in expired if each.order_key is not None]
+        if keyed:
+            with contextlib.suppress(LedgerError):  # they have expired; what is behind them is taken up somewhat later
+                await self.take_up(keyed)
+        return expired
 
     async def next_due(
         self, target: str, without: Collection[str] = (), methods_without: Collection[str] = ()

@@ -15,6 +15,7 @@ from grpc_backoff.ledger.errors import (
     LedgerUnavailableError,
     first_line,
 )
+from grpc_backoff.ledger.rows import OPERATION
 from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, one
 from grpc_backoff.policy.ledger import LedgerSettings
 
@@ -37,6 +38,8 @@ class Database(abc.ABC):
         self._settings = settings
         self._closed = False
         self._process = os.getpid()
+        self._version = 0
+        """The version of the tables when they were last looked at."""
         self._floors: dict[str, float] = {}
         """For targets, a time before which nothing was due that may still be claimed; see `Store.look`."""
 
@@ -62,6 +65,24 @@ class Database(abc.ABC):
         """Return a condition for `due` that excludes no operation of a target that is open, and its parameter."""
         return f">= {self.dialect.at.format(':floor')}", {"floor": self._floors.get(target, -math.inf)}
 
+    async def _expires(self) -> bool:
+        """Return whether operations may have a `not_after` and a `keep_response` (LG-18).
+
+        Another process may have migrated meanwhile.
+        """
+        if self._version < self.dialect.expiry:
+            [(self._version,)] = await self._rows(f"SELECT version FROM {self.dialect.versions}", {}, Access.READ, SOON)
+        return self._version >= self.dialect.expiry
+
+    @property
+    def _operation(self) -> str:
+        """The columns of an operation, as far as the tables have them."""
+        return (
+            OPERATION
+            if self._version >= self.dialect.expiry
+            else OPERATION.replace("not_after, keep_response", "NULL, NULL")
+        )
+
     def _check_usable(self) -> None:
         """Reject a closed store, and the child of a fork."""
         if self._closed:
@@ -86,12 +107,15 @@ def check_process(where: str, opener: int) -> None:
         raise LedgerUnavailableError(f"{where}: the ledger was opened before a fork; open one in each process")
 
 
-def check_version(where: str, found: int, newest: int, *, apply: bool) -> None:
-    """Reject tables that are newer than this library, or older ones that must not be changed (LG-13)."""
+def check_version(where: str, found: int, newest: int, *, apply: bool, oldest: int | None = None) -> None:
+    """Reject tables that are newer than this library, or older ones that must not be changed (LG-13).
+
+    Those from the version `oldest` on can be used as they are.
+    """
     if found > newest:
         raise LedgerSchemaError(
             f"{where}: a newer grpc-backoff has upgraded the tables to version {found}; this one knows {newest}"
         )
-    if found < newest and not apply:
+    if found < (newest if oldest is None else oldest) and not apply:
         problem = f"the tables have version {found} instead of {newest}" if found else "there are no tables yet"
         raise LedgerSchemaError(f"{where}: {problem}; run `grpc-backoff ledger --db URL migrate`")

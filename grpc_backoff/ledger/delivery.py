@@ -388,7 +388,9 @@ class Delivery:
         hook = self._ledger.hooks.on_success
         if hook is not None:
             await run_hook(self.target, hook, operation, response)
-        self._report(operation, AttemptReport(*_lease_of(operation), policy))
+        most = operation.keep_response
+        kept = response if most is not None and len(response) <= most else None
+        self._report(operation, AttemptReport(*_lease_of(operation), policy, response=kept))
 
     async def _failed(
         self, operation: Operation, policy: RetryPolicy, error: grpc.aio.AioRpcError, *, took: float, limit: float
@@ -546,6 +548,7 @@ class Delivery:
                     if time.monotonic() - self._extended_at >= self._settings.lease:
                         await self._extend()  # after an outage, this process's leases have expired but are not lost
                     await self._find_lost(first=time.monotonic() < look_at)
+                await self._expire()
                 await self._store.set_aside(self.target, _MANY)
                 if time.monotonic() >= look_at:
                     if self._aside:
@@ -570,6 +573,13 @@ class Delivery:
         for recorded in lost:
             if recorded.id in by_id:
                 self._tell(by_id[recorded.id], recorded)
+
+    async def _expire(self) -> None:
+        if len(self._hooks) >= self._window.limit:
+            return
+        for operation in await self._store.expire(self.target, _MANY):
+            self._tell(operation, Recorded(operation.id, operation.state, operation.attempts, live=True))
+            self._wake.set()  # there may be a next operation of its order key
 
     async def _sweep(self) -> None:
         pause = _SWEEP_EVERY
@@ -604,6 +614,8 @@ def event_of(operation: Operation, recorded: Recorded) -> events.OperationEvent:
         return events.OperationDelivered(**common)
     if recorded.state is OperationState.CONFLICT:
         return events.OperationConflicted(**common, code=recorded.code)
+    if recorded.state is OperationState.EXPIRED:
+        return events.OperationExpired(**common)
     if recorded.state in FINISHED:
         return events.OperationExhausted(**common, code=recorded.code, reason=recorded.reason)
     kind = events.OperationLost if recorded.code == LOST else events.OperationRetried

@@ -63,5 +63,10 @@ class OperationConflicted(OperationEvent):
     code: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationExpired(OperationEvent):
+    """The operation was not executed before its `not_after` (LG-17)."""
+
+
 Listener = Callable[[OperationEvent], Any]
 """A function that takes one event. Its exceptions are logged and otherwise ignored."""

@@ -19,12 +19,12 @@ _LOG = logging.getLogger("grpc_backoff")
 class LedgerHooks:
     """Functions or coroutine functions that a deliverer calls. Their exceptions are logged and otherwise ignored.
 
-    `on_exhausted`, `on_conflict` and `on_blocked` run alongside the deliveries. They are also called by
-    `Ledger.record_failure`.
+    `on_exhausted`, `on_conflict`, `on_blocked` and `on_expired` run alongside the deliveries. All but the last are
+    also called by `Ledger.record_failure`.
     """
 
     on_success: Callable[[Operation, bytes], Any] | None = None
-    """Called with the operation and the serialized response before the success is recorded; the response is not stored.
+    """Called with the operation and the serialized response before the success is recorded.
 
     If the process dies before the success is recorded, the operation is delivered again and this hook is called again.
     """
@@ -35,6 +35,8 @@ class LedgerHooks:
     on_blocked: Callable[[Operation], Any] | None = None
     """Called after `on_exhausted` or `on_conflict` for an operation with an order key, which now holds back the later
     operations of its key until it is replayed, resolved or discarded."""
+    on_expired: Callable[[Operation], Any] | None = None
+    """Called when an operation was not executed before its `not_after`, and this has been recorded (LG-17)."""
     refresh_credentials: Callable[[Operation], Any] | None = None
     """Called on UNAUTHENTICATED (RT-4). It may return metadata pairs, which this deliverer sends with all further
     attempts and keeps only in memory."""

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from typing import Any, Self
 
 import grpc
+import grpc.aio
 
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.base_errors import OptionError, PolicyWarning
@@ -42,11 +43,13 @@ from grpc_backoff.ledger.hooks import LedgerHooks, run_hook
 from grpc_backoff.ledger.log import log_operation
 from grpc_backoff.ledger.preparing import Preparing, check_bytes, target_of
 from grpc_backoff.ledger.records import (
+    FINISHED,
     WELL,
     AttemptReport,
     Filter,
     Operation,
     OperationAttempt,
+    OperationOutcome,
     OperationState,
     Queue,
     Readiness,
@@ -140,6 +143,7 @@ class Ledger(Preparing):
         self._process = os.getpid()
         self._to_notify: set[str] = set()
         self._notifier: asyncio.Task[None] | None = None
+        self._waiters: dict[str, list[asyncio.Event]] = {}
         self._counted_at = -_RECOUNT
         self._waiting = 0
 
@@ -155,7 +159,7 @@ class Ledger(Preparing):
         rng: Random | None = None,
         migrate: bool = True,
     ) -> Self:
-        """Open a database and bring its tables to this library's version.
+        """Open a database, and create its tables if there are none.
 
         Args:
             url: the path of an SQLite file, which is created if necessary, or a `postgresql://` URL.
@@ -164,7 +168,8 @@ class Ledger(Preparing):
             hooks: the functions that deliverers call.
             listeners: functions that are called with every `OperationEvent`.
             rng: the source of jitter; by default the operating system's.
-            migrate: whether older tables are upgraded; if False, they are rejected.
+            migrate: whether tables are created, and upgraded if this release cannot use them; if False, those are
+                rejected. The tables of the version before are used as they are until `migrate` is called (LG-18).
 
         Raises:
             LedgerUnavailableError: the database cannot be opened.
@@ -180,11 +185,21 @@ class Ledger(Preparing):
         ledger._configured = settings is not None
         try:
             ledger._warn_of(chosen.policy)
-            await store.migrate(apply=migrate)
+            await store.migrate(apply=migrate, needed_only=True)
         except BaseException:
             await store.close()
             raise
         return ledger
+
+    async def migrate(self) -> tuple[int, int]:
+        """Bring the tables to this release's version; return the versions before and after (LG-18).
+
+        Call it when no process of an older release is left. Until then, `submit` refuses what the tables lack.
+
+        Raises:
+            LedgerBusyError: a lock was not acquired within `lock_timeout`; nothing was changed.
+        """
+        return await self.store.migrate(apply=True)
 
     async def __aenter__(self) -> Self:
         """Return the ledger."""
@@ -228,6 +243,8 @@ class Ledger(Preparing):
         policy: Retry | None = None,
         order_key: str | None = None,
         not_before: float | None = None,
+        not_after: float | None = None,
+        keep_response: int | None = None,
         within: Any = None,
     ) -> Submitted:
         """Store an operation; it is durable when this returns (LG-9).
@@ -249,6 +266,10 @@ class Ledger(Preparing):
                 in which their transactions commit. One that failed or is in conflict holds back those after it until
                 it is replayed, resolved or discarded. The key is locked until the transaction ends.
             not_before: the earliest time of the first attempt, in seconds since the epoch on the database's clock.
+            not_after: from when on the operation is no longer attempted, in seconds since the epoch on the database's
+                clock. If it has not been executed by then, it ends as `expired` (LG-17). Running attempts go on.
+            keep_response: store the serialized response, if it has at most this many bytes, until the operation is
+                pruned; `wait` returns it. By default, no response is stored.
             within: a database connection; the insert becomes part of its current transaction, so if that is rolled
                 back, nothing is submitted. Pass a psycopg connection, sync or async, or a sqlite3 connection, to match
                 the ledger's database. With a sqlite3 connection, the insert blocks the event loop, and so does waiting
@@ -258,6 +279,8 @@ class Ledger(Preparing):
             OptionError: an argument has an invalid value, the settings do not allow a metadata key, gRPC could not send
                 the metadata, or a sqlite3 connection is in autocommit mode and has no transaction.
             LedgerLimitError: request and metadata are too large, or too many operations are waiting.
+            LedgerSchemaError: `not_after` or `keep_response` was passed, but the tables have not been upgraded yet
+                (LG-18).
             LedgerStateError: another request has the same idempotency key.
             LedgerBusyError, LedgerUnavailableError: the database did not accept the operation; the error says whether
                 anything was stored.
@@ -270,6 +293,8 @@ class Ledger(Preparing):
             policy=policy,
             order_key=order_key,
             not_before=not_before,
+            not_after=not_after,
+            keep_response=keep_response,
         )
         return (await self.submit_many([prepared], within=within))[0]
 
@@ -323,7 +348,12 @@ class Ledger(Preparing):
 
     # Waking (LG-12).
 
+    def _wake_waiters(self, id_: str) -> None:
+        for event in self._waiters.get(id_, ()):
+            event.set()
+
     def _wake(self, target: str) -> None:
+        self._wake_waiters(target)  # a notification may also name an operation that has ended
         for delivery in self._deliveries:
             if delivery.target == bare_target(target):
                 delivery.wake()
@@ -341,6 +371,48 @@ class Ledger(Preparing):
                 with contextlib.suppress(LedgerError):  # the others poll anyway
                     await self.store.notify(target)
             await asyncio.sleep(_COALESCE)
+
+    # Waiting for the outcome (LG-19).
+
+    async def wait(self, id: str, timeout: float | None = None) -> OperationOutcome:  # noqa: A002, ASYNC109
+        """Wait until an operation has ended, in any process; return its outcome, or raise what its call raised.
+
+        If it is replayed or resolved later, that is another outcome.
+
+        Args:
+            id: the operation's id.
+            timeout: the longest wait, in seconds; by default, there is no limit. The operation itself goes on.
+
+        Raises:
+            grpc.aio.AioRpcError: the operation has failed or is in conflict, with the code and details of its last
+                attempt; the code is UNKNOWN if that attempt was lost.
+            LedgerStateError: there is no such operation, or it expired or was discarded.
+            LedgerUnavailableError: the database could not be used; the operation is not affected.
+            OptionError: `timeout` is not a finite, non-negative number of seconds.
+            TimeoutError: the operation has not ended within `timeout`.
+        """
+        key = _checked(id)
+        limit = None if timeout is None else checks.pause("timeout", timeout)
+        pause = min(self.settings.poll, self.store.dialect.waiting)
+        self.store.listen(self._wake)
+        event = asyncio.Event()
+        self._waiters.setdefault(key, []).append(event)
+        try:
+            async with asyncio.timeout(limit):
+                while True:
+                    event.clear()
+                    outcome = await self.store.outcome(key)
+                    if outcome is None:
+                        raise LedgerStateError(f"there is no operation {id} in this ledger")
+                    if outcome.state in FINISHED:
+                        return _returned(outcome)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(pause):
+                            await event.wait()
+        finally:
+            self._waiters[key].remove(event)
+            if not self._waiters[key]:
+                del self._waiters[key]
 
     # Delivering.
 
@@ -395,16 +467,28 @@ class Ledger(Preparing):
 
     def announce(self, operation: Operation, recorded: Recorded) -> Callable[[], Coroutine[Any, Any, None]] | None:
         """Announce the result of a report to the listeners; return the hook to call next, or None (LG-7)."""
+        if recorded.state in FINISHED:
+            self._wake_waiters(operation.id)
+            if operation.keep_response is not None:
+                self._notify(operation.id)  # those that wait in other processes
         if not recorded.live or recorded.state is None:
             return None
         self.emit(event_of(operation, recorded))
-        its = {OperationState.FAILED: self.hooks.on_exhausted, OperationState.CONFLICT: self.hooks.on_conflict}
-        blocks = recorded.state in its and operation.order_key is not None
+        its = {
+            OperationState.FAILED: self.hooks.on_exhausted,
+            OperationState.CONFLICT: self.hooks.on_conflict,
+            OperationState.EXPIRED: self.hooks.on_expired,
+        }
+        blocks = recorded.state in its and recorded.state not in WELL and operation.order_key is not None
         hooks = [hook for hook in (its.get(recorded.state), self.hooks.on_blocked if blocks else None) if hook]
         if not hooks:
             return None
         after = dataclasses.replace(
-            operation, state=recorded.state, attempts=recorded.attempts, code=recorded.code, next_attempt_at=None
+            operation,
+            state=recorded.state,
+            attempts=recorded.attempts,
+            code=recorded.code or operation.code,
+            next_attempt_at=None,
         )
 
         async def run() -> None:
@@ -549,8 +633,12 @@ class Ledger(Preparing):
         return resumed
 
     async def replay(self, *ids: str) -> list[str]:
-        """Retry failed operations, with new attempts but the same history; return the ids of those that were reset."""
-        return self._begun_anew(await self.store.begin_anew([*map(_checked, ids)], [OperationState.FAILED], None))
+        """Retry operations that failed or expired, with new attempts but the same history; return the ids of those.
+
+        They no longer expire (LG-17).
+        """
+        states = [OperationState.FAILED, OperationState.EXPIRED]
+        return self._begun_anew(await self.store.begin_anew([*map(_checked, ids)], states, None))
 
     async def resolve(self, id: str, *, request: bytes | None = None) -> None:  # noqa: A002
         """Resolve a conflict: the operation is retried, with a new request if one is given.
@@ -605,9 +693,10 @@ class Ledger(Preparing):
         return await self.store.discard([*map(_checked, ids)])
 
     async def prune(self, older_than: float | None = None, *, failed: bool = False) -> int:
-        """Delete succeeded and discarded operations that ended more than `older_than` seconds ago; return how many.
+        """Delete operations that succeeded, expired or were discarded more than `older_than` seconds ago.
 
-        The default is the setting `keep`. Failed operations and conflicts are deleted only with `failed=True`.
+        Return how many. The default is the setting `keep`. Failed operations and conflicts are deleted only with
+        `failed=True`.
 
         Raises:
             OptionError: `older_than` is not a finite, non-negative number of seconds.
@@ -619,6 +708,17 @@ class Ledger(Preparing):
             some = await self.store.prune(keep, states, _MANY)
             pruned += some
         return pruned
+
+
+def _returned(outcome: OperationOutcome) -> OperationOutcome:
+    """Return the outcome of an operation that succeeded; raise what its call raised otherwise."""
+    if outcome.state is OperationState.SUCCEEDED:
+        return outcome
+    if outcome.state not in (OperationState.FAILED, OperationState.CONFLICT):
+        raise LedgerStateError(f"operation {outcome.id} is {outcome.state.value}: it has no outcome")
+    codes = grpc.StatusCode.__members__
+    code = codes.get(outcome.code or "", grpc.StatusCode.UNKNOWN)
+    raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), outcome.details)
 
 
 def _checked(id_: str) -> str:

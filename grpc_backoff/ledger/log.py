@@ -26,6 +26,8 @@ def log_operation(event: events.OperationEvent) -> None:
             _log(logging.WARNING, event, "gave up after attempt %d, %s%s", event.attempt, event.code, why)
         case events.OperationConflicted():
             _log(logging.WARNING, event, "in conflict on attempt %d, %s", event.attempt, event.code)
+        case events.OperationExpired():
+            _log(logging.WARNING, event, "expired after %d attempts", event.attempt)
 
 
 def _log(level: int, event: events.OperationEvent, line: str, *said: object) -> None:

@@ -20,13 +20,18 @@ class Manual(OrderKeys):
     async def begin_anew(
         self, ids: Sequence[str], states: Iterable[OperationState], request: bytes | None
     ) -> list[str]:
-        """Make operations in these states pending again, with a new request if given; return their ids (LG-7)."""
+        """Make operations in these states pending again, with a new request if given; return their ids (LG-7).
+
+        They no longer expire.
+        """
         now = self.dialect.now
         changes = (
             "state = 'pending', attempts = 0, step = 0, previous = NULL, refreshed = false, reason = NULL, "
             f"backoff_request_seconds = NULL, next_attempt_at = {now}, began = {now}, finished = NULL, "
             "request = coalesce(:request, request)"
         )
+        if await self._expires():
+            changes += ", not_after = NULL"
         return await self._changed(ids, changes, states, request=request)
 
     async def discard(self, ids: Sequence[str]) -> list[str]:

@@ -46,6 +46,7 @@ RETRIES: Final = "grpc_backoff.ledger.retries"
 RETRY_DELAY: Final = "grpc_backoff.ledger.retry_delay"
 LOST: Final = "grpc_backoff.ledger.lost"
 EXHAUSTED: Final = "grpc_backoff.ledger.exhausted"
+EXPIRED: Final = "grpc_backoff.ledger.expired"
 CONFLICTS: Final = "grpc_backoff.ledger.conflicts"
 QUEUE_LENGTH: Final = "grpc_backoff.ledger.queue_length"
 OLDEST_AGE: Final = "grpc_backoff.ledger.oldest_age"
@@ -68,6 +69,7 @@ class LedgerMetrics:
         self._retries = meter.create_counter(RETRIES, "{retry}", "Failed attempts that are followed by a retry.")
         self._lost = meter.create_counter(LOST, "{attempt}", "Attempts whose deliverer disappeared.")
         self._exhausted = meter.create_counter(EXHAUSTED, "{operation}", "Operations whose policy gave up.")
+        self._expired = meter.create_counter(EXPIRED, "{operation}", "Operations not executed before their not_after.")
         self._conflicts = meter.create_counter(CONFLICTS, "{operation}", "Operations in conflict.")
         self._delay = delay_histogram(meter, RETRY_DELAY, "Waits before retries.")
         meter.create_observable_gauge(QUEUE_LENGTH, [self._lengths], "{operation}", "Operations, by target and state.")
@@ -90,6 +92,8 @@ class LedgerMetrics:
                 self._exhausted.add(1, labels | {STATUS: event.code, REASON: reason})
             case events.OperationConflicted():
                 self._conflicts.add(1, labels | {STATUS: event.code})
+            case events.OperationExpired():
+                self._expired.add(1, labels)
 
     def observe(self, ledger: Ledger, every: float = _EVERY) -> asyncio.Task[None]:
         """Query a ledger's queue at this interval, in seconds; cancel the returned task to stop."""

@@ -78,10 +78,12 @@ _EPOCH = 946_684_800  # PostgreSQL counts from the year 2000; this is its distan
 _INFINITE = {b"\x7f" + 7 * b"\xff": math.inf, b"\x80" + 7 * b"\x00": -math.inf}
 _TYPES = {
     **dict.fromkeys(("id",), "uuid"),
-    **dict.fromkeys(("request",), "bytea"),
+    **dict.fromkeys(("request", "response"), "bytea"),
     **dict.fromkeys(("token",), "bigint"),
-    **dict.fromkeys(("attempts", "recorded", "number", "step"), "integer"),
-    **dict.fromkeys(("started", "ended", "began", "finished", "previous", "delay", "not_before"), "double precision"),
+    **dict.fromkeys(("attempts", "recorded", "number", "step", "keep_response"), "integer"),
+    **dict.fromkeys(
+        ("started", "ended", "began", "finished", "previous", "delay", "not_before", "not_after"), "double precision"
+    ),
     **dict.fromkeys(("refreshed",), "boolean"),
 }
 """The types of the columns that `_table` passes in; those of all others are text."""
@@ -182,6 +184,10 @@ class PostgresStore(Store):
             "attempts = ('operation ' || o.id || ' already has this idempotency key, with another request')::integer"
         ),
         key_lock="pg_advisory_xact_lock(hashtextextended({} || ' ' || {}, 0))",
+        versions="grpc_backoff.schema",
+        oldest=4,
+        expiry=5,
+        waiting=1.0,  # NOTIFY wakes those that wait for a response
         sizes=(
             "SELECT relname = 'operations_due', reltuples FROM pg_class c "
             "WHERE c.oid IN ('grpc_backoff.operations_due'::regclass, 'grpc_backoff.operations_finished'::regclass)"
@@ -366,8 +372,8 @@ class PostgresStore(Store):
 
     # The tables.
 
-    async def migrate(self, *, apply: bool) -> tuple[int, int]:
-        """Bring the tables to this library's version (LG-13)."""
+    async def migrate(self, *, apply: bool, needed_only: bool = False) -> tuple[int, int]:
+        """Bring the tables to this library's version (LG-13), unless they can be used as they are (LG-18)."""
         known = migrations("postgres")
         newest = known[-1].number
 
@@ -386,9 +392,10 @@ class PostgresStore(Store):
 
         before = await self._connected(_version, self._settings.timeout)
         told = before, before
-        if before != newest:
-            check_version(self._name, before, newest, apply=apply)
+        check_version(self._name, before, newest, apply=apply, oldest=self.dialect.oldest)
+        if apply and before < (self.dialect.oldest if needed_only else newest):
             told = await self._connected(migrate, _MIGRATING)
+        self._version = told[1]
         [(self._identity,)] = await self._run(lambda: one(_IDENTITY), Access.READ)
         return told
 

@@ -29,6 +29,8 @@ _ORDER_KEY = re.compile(rf"[^\0\ud800-\udfff]{{1,{_LONGEST_KEY}}}")
 _WIDEST_KEY = 2048
 """The most bytes of an order key in UTF-8: PostgreSQL's indexes hold 2,704 bytes of target and order key together."""
 _KEY = re.compile(rf"[!-~]{{1,{_LONGEST_KEY}}}")
+_LATEST = 253_402_300_800.0
+"""The year 10000, which every database and Python's `datetime` can still tell, in seconds since the epoch."""
 _POLICIES = 1000
 """How many policies are kept, because texts may differ for each operation."""
 
@@ -55,6 +57,8 @@ class Preparing:
         policy: Retry | None = None,
         order_key: str | None = None,
         not_before: float | None = None,
+        not_after: float | None = None,
+        keep_response: int | None = None,
     ) -> Submission:
         """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`.
 
@@ -83,8 +87,16 @@ class Preparing:
             current_trace_id(),
             idempotency_key,
             order_key,
-            None if not_before is None else checks.pause("not_before", not_before),
+            *_window(not_before, not_after),
+            None if keep_response is None else self._checked_size(keep_response),
         )
+
+    def _checked_size(self, keep_response: int) -> int:
+        """Return how many bytes of a response to keep."""
+        most = self.settings.max_request_bytes
+        if type(keep_response) is not int or not 0 < keep_response <= most:
+            raise OptionError("keep_response", keep_response, f"a number of bytes from 1 to max_request_bytes ({most})")
+        return keep_response
 
     def _check_size(self, request: bytes, metadata: Metadata) -> None:
         size, most = len(request) + metadata_bytes(metadata), self.settings.max_request_bytes
@@ -141,6 +153,17 @@ class Preparing:
             return self.policy_of(text)
         except OptionError:
             return self.policy_of(self.settings.policy)
+
+
+def _window(not_before: float | None, not_after: float | None) -> tuple[float | None, float | None]:
+    """Return the times between which the attempts begin."""
+    first = None if not_before is None else checks.pause("not_before", not_before)
+    last = None if not_after is None else checks.pause("not_after", not_after)
+    if last is not None and last >= _LATEST:
+        raise OptionError("not_after", not_after, "a time in seconds since the epoch, before the year 10000")
+    if first is not None and last is not None and last <= first:
+        raise OptionError("not_after", not_after, "a time after not_before")
+    return first, last
 
 
 def _check_order_key(key: object) -> None:

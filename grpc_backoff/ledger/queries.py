@@ -6,8 +6,17 @@ from typing import Any
 
 from grpc_backoff.ledger.database import spellings
 from grpc_backoff.ledger.order_keys import OrderKeys
-from grpc_backoff.ledger.records import CLAIMABLE, WELL, Filter, Operation, OperationAttempt, Readiness
-from grpc_backoff.ledger.rows import OPERATION, READY, PolicyOf, operation_of, readiness
+from grpc_backoff.ledger.records import (
+    CLAIMABLE,
+    WELL,
+    Filter,
+    Operation,
+    OperationAttempt,
+    OperationOutcome,
+    OperationState,
+    Readiness,
+)
+from grpc_backoff.ledger.rows import READY, STATES, PolicyOf, operation_of, readiness
 from grpc_backoff.ledger.statements import Access, Row, texts
 
 _ATTEMPT = ("number", "started", "ended", "code", "delay", "source")
@@ -30,7 +39,7 @@ class Queries(OrderKeys):
         self, which: Filter, limit: int, *, after: str | None = None, newest_first: bool = False
     ) -> list[Operation]:
         """Return the operations that match a filter, oldest or newest first, from the one that follows `after`."""
-        rows = await self._select(OPERATION, which, limit, after_id=after, newest_first=newest_first)
+        rows = await self._select(self._operation, which, limit, after_id=after, newest_first=newest_first)
         return [*map(operation_of, rows)]
 
     async def ids(self, which: Filter, limit: int, after: int | None = None) -> tuple[list[str], int | None]:
@@ -74,6 +83,20 @@ class Queries(OrderKeys):
             {**given, "limit": limit},
             Access.READ,
         )
+
+    async def outcome(self, id: str) -> OperationOutcome | None:  # noqa: A002
+        """Return how an operation stands, with its response if that is stored; None if there is no such operation."""
+        response = "o.response" if await self._expires() else "NULL"
+        text = (
+            f"SELECT o.id, o.state, o.attempts, o.code, o.details, {response} FROM {self.dialect.operations} o "
+            "WHERE o.id = :id"
+        )
+        for key, state, attempts, code, details, kept in await self._rows(text, {"id": id}, Access.READ):
+            standing = STATES.get(state, OperationState.PENDING)
+            return OperationOutcome(
+                id=key, state=standing, attempts=attempts, code=code, details=details, response=kept
+            )
+        return None
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts in order."""

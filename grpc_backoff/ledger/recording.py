@@ -35,13 +35,16 @@ class _End(NamedTuple):
     details: str | None
     change: Change
     added: bool = True
+    response: bytes | None = None
 
     @classmethod
     def of(cls, row: LockedRow, report: AttemptReport) -> _End:
         """Decide what follows a report."""
         standing, token, failure = row.standing(row.now), report.token, report.failure
         if failure is None:
-            return cls(row, token, row.now, "OK", None, after_success(standing, token))
+            change = after_success(standing, token)
+            kept = report.response if change.state is OperationState.SUCCEEDED else None
+            return cls(row, token, row.now, "OK", None, change, response=kept)
         policy = ledger_policy(report.policy)
         change = after_failure(policy, standing, token, failure, draw=report.draw, can_refresh=report.can_refresh)
         return cls(row, token, row.now, failure.code, report.details, change)
@@ -230,6 +233,10 @@ class Recording(OrderKeys):
                 f"began = {d.at.format('r.began')}, finished = {d.at.format('r.finished')}, {NO_LEASE} "
                 "FROM r WHERE o.id = r.id",
                 [end.operation() for end in ends if end.moves],
+            ),
+            *self._each(
+                f"UPDATE {d.operations} AS o SET response = r.response FROM r WHERE o.id = r.id",
+                [{"id": end.row.id, "response": end.response} for end in ends if end.response is not None],
             ),
         ]
         return [end.told() for end in ends]

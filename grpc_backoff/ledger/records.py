@@ -37,13 +37,21 @@ class OperationState(enum.StrEnum):
     """The server answered ABORTED or ALREADY_EXISTS. The operation stays until it is resolved or discarded (LG-8)."""
     DISCARDED = "discarded"
     """The operation was discarded manually."""
+    EXPIRED = "expired"
+    """The operation was not executed before its `not_after` (LG-17). It may be replayed."""
 
 
-WELL = frozenset({OperationState.SUCCEEDED, OperationState.DISCARDED})
-"""The states of operations that nothing remains to be done for, which are pruned."""
+WELL = frozenset({OperationState.SUCCEEDED, OperationState.DISCARDED, OperationState.EXPIRED})
+"""The states of operations that nothing remains to be done for, which hold no order key and are pruned."""
 CLAIMABLE = frozenset({OperationState.PENDING, OperationState.WAITING})
 FINISHED = frozenset(
-    {OperationState.SUCCEEDED, OperationState.FAILED, OperationState.CONFLICT, OperationState.DISCARDED}
+    {
+        OperationState.SUCCEEDED,
+        OperationState.FAILED,
+        OperationState.CONFLICT,
+        OperationState.DISCARDED,
+        OperationState.EXPIRED,
+    }
 )
 
 
@@ -77,6 +85,8 @@ class Operation:
         began: when its current series began: with its first attempt or, before that, when it was submitted, replayed or
             resolved.
         finished: when it reached a final state.
+        not_after: from when on it is no longer attempted; None if there is no such time.
+        keep_response: up to how many bytes its response is stored; None if it is not.
         problem: why its row cannot be delivered; None if it can.
     """
 
@@ -104,6 +114,8 @@ class Operation:
     began: float
     finished: float | None
     order_key: str | None = None
+    not_after: float | None = None
+    keep_response: int | None = None
     problem: str | None = None
 
 
@@ -142,6 +154,8 @@ class Submission(NamedTuple):
     idempotency_key: str | None
     order_key: str | None = None
     not_before: float | None = None
+    not_after: float | None = None
+    keep_response: int | None = None
 
     def __repr__(self) -> str:
         """Return all fields except the request and the metadata (RT-11)."""
@@ -182,6 +196,7 @@ class AttemptReport(NamedTuple):
         details: the server's status details, truncated.
         can_refresh: whether the credentials can be renewed (RT-4).
         draw: a random number from [0, 1), which places the delay within its window (LG-3).
+        response: the serialized response to store; None if it is not stored (LG-19).
     """
 
     id: str
@@ -191,6 +206,12 @@ class AttemptReport(NamedTuple):
     details: str | None = None
     can_refresh: bool = False
     draw: float = 0.0
+    response: bytes | None = None
+
+    def __repr__(self) -> str:
+        """Return all fields except the response (RT-11)."""
+        shown = (name for name in self._fields if name != "response")
+        return f"AttemptReport({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
 @record
@@ -218,6 +239,27 @@ class Recorded(NamedTuple):
     reason: str | None = None
     live: bool = False
     order_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationOutcome:
+    """How an operation ended (LG-19).
+
+    Attributes:
+        id: the operation's id.
+        state: its state.
+        attempts: how many attempts there were in its last series.
+        code: the status code of the last failure; None if there was none; `OK` after a success.
+        details: the server's status details of the last failure.
+        response: the serialized response; None if it was not kept or was too large; not shown by `repr`.
+    """
+
+    id: str
+    state: OperationState
+    attempts: int
+    code: str | None
+    details: str | None
+    response: bytes | None = field(default=None, repr=False)
 
 
 @record

@@ -65,6 +65,10 @@ class SQLiteStore(Store):
         refuse="request = NULL",
         leased=", lease_seconds = :lease",
         expired="o.lease_until <= :now",
+        versions="ledger_schema",
+        oldest=3,
+        expiry=4,
+        waiting=0.1,
         sizes=(
             "SELECT true, count(*) FROM ledger_operations WHERE open "
             "UNION ALL SELECT false, count(*) FROM ledger_operations WHERE NOT open"
@@ -203,31 +207,32 @@ class SQLiteStore(Store):
 
     # The tables.
 
-    async def migrate(self, *, apply: bool) -> tuple[int, int]:
+    async def migrate(self, *, apply: bool, needed_only: bool = False) -> tuple[int, int]:
         """Bring the tables to this library's version (LG-13); a file that is rejected is left unchanged."""
         if not apply and self._file is not None and not await asyncio.to_thread(self._file.exists):
             raise LedgerSchemaError(
                 f"{self._name}: there is no such file; "
                 f"run `grpc-backoff ledger --db {shlex.quote(self._name)} migrate` to create it"
             )
-        return await self._on_thread(lambda connection: self._migrate(connection, apply=apply))
+        return await self._on_thread(lambda connection: self._migrate(connection, apply=apply, needed_only=needed_only))
 
     def _check_file(self) -> None:
         """Reject a file that was deleted or replaced since it was opened, because nothing written to it would last."""
         if self._file is not None and (self._identity is None or identity_of(self._file) != self._identity):
             raise LedgerUnavailableError(f"{self._name}: {_PROBLEMS['SQLITE_READONLY_DBMOVED']}")
 
-    def _migrate(self, connection: sqlite3.Connection, *, apply: bool) -> tuple[int, int]:
+    def _migrate(self, connection: sqlite3.Connection, *, apply: bool, needed_only: bool) -> tuple[int, int]:
         known = migrations("sqlite")
         before = version_of(connection, "ledger_schema")
         newest = known[-1].number
-        if before != newest:
-            check_version(self._name, before, newest, apply=apply)
+        check_version(self._name, before, newest, apply=apply, oldest=self.dialect.oldest)
         connection.execute("PRAGMA journal_mode = WAL")
-        if before == newest:
+        if not apply or before >= (self.dialect.oldest if needed_only else newest):
+            self._version = before
             return before, before
         with self._writing(connection):
             before = upgrade_file(connection, known, "ledger_schema")
+        self._version = newest
         return before, newest
 
     # Submitting.

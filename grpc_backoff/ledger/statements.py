@@ -69,6 +69,10 @@ class Dialect(NamedTuple):
         sizes: a query for the numbers of operations that are open and that are not, which may be estimates.
         refuse: the change of a row `o` that the database rejects, because another request has its idempotency key.
         key_lock: locks the order key `{1}` of a target `{0}` until the transaction ends, unless that is locked anyway.
+        versions: the table that contains the version of the tables.
+        oldest: the oldest version of the tables that can be used without an upgrade (LG-18).
+        expiry: the version of the tables from which operations have `not_after` and `keep_response`.
+        waiting: how many seconds pass at most until a waiter looks again for an outcome.
         disturbed: SQL that extends a query: whether stored times must be corrected.
         leased: what else is written when a lease begins or is extended.
         corrections: the statements that correct stored times after the clock was set back, with the parameter `:now`.
@@ -87,6 +91,10 @@ class Dialect(NamedTuple):
     expired: str
     sizes: str
     refuse: str
+    versions: str
+    oldest: int
+    expiry: int
+    waiting: float
     key_lock: str = ""
     disturbed: str = ""
     leased: str = ""

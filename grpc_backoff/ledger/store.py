@@ -27,10 +27,11 @@ class Store(Submitting, Claiming, Recording, Queries, Counting, Manual):
     """
 
     @abc.abstractmethod
-    async def migrate(self, *, apply: bool) -> tuple[int, int]:
+    async def migrate(self, *, apply: bool, needed_only: bool = False) -> tuple[int, int]:
         """Bring the tables to this library's version; return the versions before and after (LG-13).
 
-        With `apply=False` nothing is changed, and older tables raise LedgerSchemaError as well.
+        With `needed_only`, tables that can be used as they are stay so (LG-18). With `apply=False` nothing is changed,
+        and older tables than these raise LedgerSchemaError as well.
         """
 
     @abc.abstractmethod

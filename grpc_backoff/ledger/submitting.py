@@ -8,13 +8,13 @@ from typing import Any
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.ledger.database import Database
-from grpc_backoff.ledger.errors import LedgerStateError, LedgerUnavailableError
+from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerStateError, LedgerUnavailableError
 from grpc_backoff.ledger.metadata import encode_metadata
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.statements import PARAMETER, Access, ParameterStyle, Plan, Row, Statement, batches
 
 _MARKS: Mapping[str, str] = {"format": "%s", "qmark": "?", "numeric_dollar": "${}"}
-_GIVEN = ", ".join(name for name in Submission._fields if name != "not_before")
+_GIVEN = ", ".join(name for name in Submission._fields if name not in ("not_before", "not_after", "keep_response"))
 _INITIAL = "state, attempts, recorded, step, refreshed, lease_token, next_attempt_at, created, began"
 _NEW = "'pending', 0, 0, 0, false, 0, CASE WHEN {at} > {now} THEN {at} ELSE {now} END, {now}, {now}"
 
@@ -37,6 +37,9 @@ class Submitting(Database):
     def _submitting(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
         new: set[str] = set()
         stored: dict[Any, str] = {}
+        if self._version < self.dialect.expiry and any(map(_is_new, submissions)):
+            [[(self._version,)]] = yield [Statement(f"SELECT version FROM {self.dialect.versions}", {})]
+            self._check_expiry(submissions)
         yield self._key_locks(submissions)
         left = list(submissions)
         while left:  # once, unless what was there is pruned before it is looked up
@@ -60,17 +63,29 @@ class Submitting(Database):
 
     def _insert(self, submissions: Sequence[Submission]) -> Statement:
         rows, given = self._table(Submission._fields, [*map(_stored, submissions)])
-        new = f"SELECT {_GIVEN}, {self._new('not_before')} FROM r WHERE true"
-        return Statement(
-            f"WITH r ({', '.join(Submission._fields)}) AS ({rows}) {self._inserting(new)} RETURNING id", given
-        )
+        ends = any(map(_is_new, submissions))
+        new = f"SELECT {_GIVEN}, {self._new('', ends=ends)} FROM r WHERE true"
+        insert = self._inserting(new, ends=ends)
+        return Statement(f"WITH r ({', '.join(Submission._fields)}) AS ({rows}) {insert} RETURNING id", given)
 
-    def _new(self, not_before: str) -> str:
-        return _NEW.format(now=self.dialect.now, at=self.dialect.at.format(not_before))
+    def _check_expiry(self, submissions: Sequence[Submission]) -> None:
+        """Refuse what the tables have no place for (LG-18)."""
+        if self._version < self.dialect.expiry and any(map(_is_new, submissions)):
+            raise LedgerSchemaError(
+                f"{self._name}: not_after and keep_response need version {self.dialect.expiry} of the tables, "
+                f"which have version {self._version}; nothing was stored; run `grpc-backoff ledger --db URL migrate` "
+                "when no process of an older release is left"
+            )
 
-    def _inserting(self, new: str) -> str:
+    def _new(self, mark: str, *, ends: bool) -> str:
+        """Return the values of a new row; `mark` comes before each parameter's name."""
+        at = self.dialect.at
+        new = _NEW.format(now=self.dialect.now, at=at.format(f"{mark}not_before"))
+        return f"{new}, {at.format(f'{mark}not_after')}, {mark}keep_response" if ends else new
+
+    def _inserting(self, new: str, *, ends: bool) -> str:
         """Return the INSERT of new rows; on a known id or key, the existing row is left unchanged."""
-        return f"INSERT INTO {self.dialect.operations} ({_GIVEN}, {_INITIAL}) {new} ON CONFLICT DO NOTHING"
+        return f"INSERT INTO {self.dialect.operations} ({_columns(ends=ends)}) {new} ON CONFLICT DO NOTHING"
 
     def _known(self, submissions: Sequence[Submission]) -> Statement:
         columns = ("id", "target", "method", "request", "idempotency_key")
@@ -102,15 +117,16 @@ class Submitting(Database):
         mark = _MARKS.get(style or self.dialect.style)
         if mark is None:
             raise OptionError("style", style, f"one of: {', '.join(_MARKS)}")
-        new = f":{_GIVEN.replace(', ', ', :')}, {self._new(':not_before')}"
-        locked = ""
+        self._check_expiry([submission])
+        ends, locked = _is_new(submission), ""
+        new = f":{_GIVEN.replace(', ', ', :')}, {self._new(':', ends=ends)}"
         if submission.order_key is not None and self.dialect.key_lock:
             locked = f" FROM (SELECT {self.dialect.key_lock.format(':target', ':order_key')}) locked"
-        insert = self._inserting(f"SELECT {self._typed(new)}{locked}" if locked else f"VALUES ({new})")
+        insert = self._inserting(f"SELECT {self._typed(new)}{locked}" if locked else f"VALUES ({new})", ends=ends)
         if submission.idempotency_key is not None:
             stored = f"SELECT 1 FROM {self.dialect.operations} s WHERE s.id = :id"
             insert = (
-                f"INSERT INTO {self.dialect.operations} AS o ({_GIVEN}, {_INITIAL}) "
+                f"INSERT INTO {self.dialect.operations} AS o ({_columns(ends=ends)}) "
                 f"SELECT {self._typed(new)}{locked} WHERE NOT EXISTS ({stored}) "
                 "ON CONFLICT (target, method, idempotency_key) WHERE idempotency_key IS NOT NULL "
                 f"DO UPDATE SET {self.dialect.refuse} WHERE o.request <> excluded.request"
@@ -136,6 +152,16 @@ def remedy(submissions: Sequence[Submission]) -> str:
         return "submit again with the same idempotency key"
     more = f" and {len(without) - 1} more" if len(without) > 1 else ""
     return f"with an idempotency key, submit it again; without one, look for operation {without[0]}{more} first"
+
+
+def _is_new(submission: Submission) -> bool:
+    """Return whether a submission has what the tables of the version before have no place for."""
+    return submission.not_after is not None or submission.keep_response is not None
+
+
+def _columns(*, ends: bool) -> str:
+    """Return the columns of a new row."""
+    return f"{_GIVEN}, {_INITIAL}{', not_after, keep_response' if ends else ''}"
 
 
 def _found(submission: Submission, stored: Mapping[Any, str]) -> str | None:

@@ -211,6 +211,8 @@ class Ledger:
     retarget = _blocking(core.Ledger.retarget)
     discard = _blocking(core.Ledger.discard)
     prune = _blocking(core.Ledger.prune)
+    migrate = _blocking(core.Ledger.migrate)
+    wait = _blocking(core.Ledger.wait)
 
 
 def _run(started: concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:

@@ -92,7 +92,7 @@ class LedgerSettings:
         lease: how long a claimed operation belongs to its deliverer, unless the lease is extended (LG-6).
         attempt_timeout: the time limit of an attempt if the policy has no `timeout`.
         poll: how often the database is polled when nothing wakes a deliverer (LG-12).
-        keep: how long succeeded and discarded operations are kept (LG-11).
+        keep: how long succeeded, discarded and expired operations are kept (LG-11).
         grace: how long running attempts may continue when a delivery stops (LG-10).
         concurrency: how many attempts one delivery makes at a time.
         method_concurrency: how many of them may be of one method, for each method that has a limit of its own.

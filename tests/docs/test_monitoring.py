@@ -16,6 +16,7 @@ from grpc_backoff.ledger import (
     OperationConflicted,
     OperationDelivered,
     OperationExhausted,
+    OperationExpired,
     OperationLost,
     OperationRetried,
     OperationState,
@@ -85,6 +86,7 @@ LEDGER_EVENTS = [
     OperationLost(**LEDGER, code="LOST", delay=1.0, source="schedule"),
     OperationExhausted(**LEDGER, code="UNAVAILABLE", reason="no attempts are left"),
     OperationConflicted(**LEDGER, code="ABORTED"),
+    OperationExpired(**LEDGER),
 ]
 
 

@@ -27,6 +27,7 @@ LINES = [
         "gave up after attempt 2, UNAVAILABLE: no attempts are left",
     ),
     (events.OperationConflicted(**WHAT, code="ABORTED"), "WARNING", "in conflict on attempt 2, ABORTED"),
+    (events.OperationExpired(**WHAT), "WARNING", "expired after 2 attempts"),
 ]
 
 

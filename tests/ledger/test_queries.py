@@ -90,6 +90,6 @@ def test_an_unknown_state():
     """LG-5: a state may be given as text, and one that does not exist is an error that lists the states."""
     assert Filter(states=("failed",)) == Filter(states=(OperationState.FAILED,))
     with pytest.raises(
-        OptionError, match=r"^Filter\.states='dead': expected 'pending', 'in_progress', .* or 'discarded'$"
+        OptionError, match=r"^Filter\.states='dead': expected 'pending', 'in_progress', .* or 'expired'$"
     ):
         Filter(states=("dead",))

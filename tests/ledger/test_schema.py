@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+
 import pytest
 
 from grpc_backoff.ledger.schema import migrations
@@ -14,3 +17,30 @@ def test_they_are_numbered(database):
 
     assert [migration.number for migration in found] == list(range(1, len(found) + 1))
     assert all(migration.sql.strip() for migration in found)
+
+
+RELEASED = {
+    "postgres/0001_operations": "e6946068d3bf64e1",
+    "postgres/0002_functions": "e2df4f225129bfdf",
+    "postgres/0003_finished": "f13d546f7f17792b",
+    "sqlite/0001_operations": "55149a4e25d3fdd2",
+    "sqlite/0002_finished": "b3d0bfb15672516a",
+}
+"""The migrations of the releases, by what their code hashes to; a release adds its own."""
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_released_ones_stay_as_they_are(database):
+    """LG-18: a migration that was released is never changed, except for its comments."""
+    hashes = {
+        f"{database}/{migration.name}": hashlib.sha256(_code(migration.sql).encode()).hexdigest()[:16]
+        for migration in migrations(database)
+    }
+
+    released = {name: digest for name, digest in RELEASED.items() if name.startswith(database)}
+    assert {name: hashes.get(name) for name in released} == released
+
+
+def _code(sql):
+    """Return SQL without comments, and with one space between words."""
+    return " ".join(re.sub(r"--.*", "", sql).split())

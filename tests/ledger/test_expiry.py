@@ -1,0 +1,198 @@
+"""`not_after`: operations that are not executed in time expire."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from grpc_backoff import OptionError
+from grpc_backoff.ledger import Filter, Ledger, LedgerHooks, LedgerSchemaError, OperationExpired, OperationState, sync
+from grpc_backoff.ledger.records import AttemptReport
+from tests.echo import Message
+from tests.ledger import previous
+from tests.ledger.conftest import SETTINGS, connected, open_store
+from tests.ledger.steps import QUICK, SHOP, UNAVAILABLE, claimed, expired, failed, one, submitted
+from tests.ledger.test_delivery import FAST, at_work, until
+
+PAST = 1.0
+FAR = 4e9
+BEFORE = {"postgres": 4, "sqlite": 3}
+"""The versions of the tables before `not_after`."""
+
+
+async def test_it_expires(store):
+    """LG-17: after `not_after`, an operation is neither claimed nor due; it ends as expired, and others do not."""
+    late, far, plain = [
+        (await submitted(store, number, not_after=when))[0] for number, when in enumerate((PAST, FAR, None), 1)
+    ]
+
+    taken = await claimed(store, 10)
+    ended = await store.expire(SHOP, 10)
+
+    assert [each.id for each in taken] == [far, plain]
+    assert [(each.id, each.state, each.not_after) for each in ended] == [(late, OperationState.EXPIRED, PAST)]
+    assert ended[0].finished is not None
+    assert await store.expire(SHOP, 10) == []
+    assert (await store.queue(SHOP)).counts[OperationState.EXPIRED] == 1
+    assert (await store.queue(SHOP)).length == 2
+    assert await store.next_due(SHOP) is None
+    assert [each.why for each in await store.ready(Filter(ids=(late,)), 1, lambda _: QUICK)] == ["expired"]
+
+
+async def test_its_order_key_goes_on(store):
+    """LG-15, LG-17: the successors of an expired operation go on, also if they were set aside."""
+    first, second = await submitted(store, 1, 2, order_key="k")
+    [held] = await claimed(store)
+    await store.set_aside(SHOP, 10)
+    await failed(store, held)
+    await _let_expire(store, first)
+
+    assert [each.id for each in await store.expire(SHOP, 10)] == [first]
+    assert [each.id for each in await claimed(store, 10)] == [second]
+
+
+async def _let_expire(store, id_):
+    d = store.dialect
+    text = f"UPDATE {d.operations} SET not_after = {d.at.format('1')} WHERE id = :id RETURNING id"
+    await store._rows(text, {"id": id_})
+
+
+async def test_a_running_attempt_goes_on(store):
+    """LG-17: what is in progress does not expire; its success counts, and after its failure it expires."""
+    good, bad = await submitted(store, 1, 2)
+    first, second = await claimed(store, 2)
+    for id_ in (good, bad):
+        await _let_expire(store, id_)
+
+    assert await store.expire(SHOP, 10) == []
+    [told] = await store.record([AttemptReport(first.id, first.lease_token, QUICK)])
+    await failed(store, second, QUICK)
+    ended = await store.expire(SHOP, 10)
+
+    assert told.state is OperationState.SUCCEEDED
+    assert [(each.id, each.attempts) for each in ended] == [(bad, 1)]
+
+
+async def test_a_late_success_counts(url, store):
+    """LG-6, LG-17: an attempt that was lost, and then succeeds after all, makes an expired operation a success."""
+    [id_] = await submitted(store, 1)
+    [operation] = await claimed(store)
+    await _let_expire(store, id_)
+    await expired(url, 60)
+    await store.lost(None, lambda _: QUICK, 10)
+    assert [each.state for each in await store.expire(SHOP, 10)] == [OperationState.EXPIRED]
+
+    late = AttemptReport(id_, operation.lease_token, QUICK)
+    await store.record([late._replace(failure=UNAVAILABLE)])
+    assert (await one(store, id_)).state is OperationState.EXPIRED
+    await store.record([late])
+    assert (await one(store, id_)).state is OperationState.SUCCEEDED
+
+
+async def test_replay_and_prune(url):
+    """LG-17: an expired operation can be replayed, without an end; it is pruned like others that ended."""
+    async with await Ledger.open(url, settings=SETTINGS) as ledger:
+        ids = [
+            (await ledger.submit(SHOP, "/shop.Orders/Place", b"x", not_after=PAST)).id,
+            (await ledger.submit(SHOP, "/shop.Orders/Place", b"y", not_after=PAST)).id,
+        ]
+        await ledger.pause(SHOP)  # which does not keep them from expiring
+        assert len(await ledger.store.expire(SHOP, 10)) == 2
+        assert await ledger.replay(ids[0]) == ids[:1]
+        assert await ledger.store.expire(SHOP, 10) == []
+        replayed = await ledger.get(ids[0])
+        assert (replayed.state, replayed.not_after, replayed.attempts) == (OperationState.PENDING, None, 0)
+        assert await ledger.prune(0) == 1
+        assert [each.id for each in await ledger.find()] == ids[:1]
+
+
+async def test_delivery(url, shop):
+    """LG-17: deliverers let operations expire: an event and a hook tell, and those behind it are delivered."""
+    heard, events = [], []
+    hooks = LedgerHooks(on_expired=heard.append, on_blocked=heard.append)
+    async with at_work(url, shop, hooks=hooks, listeners=[events.append]) as (ledger, unary):
+        end = time.time() - 60
+        late = await ledger.submit(unary, Message(text="late"), not_after=end, order_key="k")
+        after = await ledger.submit(unary, Message(text="after"), order_key="k")
+        await until(ledger, late.id, OperationState.EXPIRED)
+        await until(ledger, after.id, OperationState.SUCCEEDED)
+
+    assert shop.executed["late"] == 0
+    assert [(each.id, each.state) for each in heard] == [(late.id, OperationState.EXPIRED)]
+    assert [each.operation_id for each in events if isinstance(each, OperationExpired)] == [late.id]
+
+
+def test_threads(url):
+    """LG-17: the threaded ledger takes `not_after` too."""
+    with sync.Ledger.open(url, settings=SETTINGS) as ledger:
+        told = ledger.submit(SHOP, "/shop.Orders/Place", b"x", not_after=FAR)
+        assert ledger.get(told.id).not_after == FAR
+
+
+async def test_it_follows_not_before(ledger):
+    """LG-17: `not_after` is a time that a database can store, and later than `not_before`."""
+    for given in (
+        {"not_after": 5, "not_before": 5},
+        {"not_after": float("nan")},
+        {"not_after": "now"},
+        {"not_after": 1e18},
+    ):
+        with pytest.raises(OptionError, match="not_after="):
+            await ledger.submit(SHOP, "/shop.Orders/Place", b"x", **given)
+
+
+async def test_in_a_statement(url, ledger):
+    """LG-9, LG-17: `statement` stores `not_after` as well."""
+    prepared = ledger.prepared(SHOP, "/shop.Orders/Place", b"x", not_after=FAR, order_key="k")
+    text, given = ledger.statement(prepared)
+    with connected(url) as connection:
+        connection.execute(text, given)
+
+    assert (await ledger.get(prepared.id)).not_after == FAR
+
+
+@pytest.fixture
+def older(url):
+    """The URL of a ledger with the tables of the version before `not_after`."""
+    kind = "postgres" if "://" in url else "sqlite"
+    previous.create_tables(url, kind, BEFORE[kind])
+    return url
+
+
+async def test_tables_of_the_version_before(older, shop):
+    """LG-18: the tables of the version before are used as they are; `not_after` is refused until `migrate`."""
+    async with at_work(older, shop, replace(FAST, policy="max_attempts: 1")) as (ledger, unary):
+        plain = await ledger.submit(unary, Message(text="plain"), order_key="k")
+        done = await until(ledger, plain.id, OperationState.SUCCEEDED)
+        with pytest.raises(LedgerSchemaError, match=r"not_after and keep_response need version .* nothing was stored"):
+            await ledger.submit(unary, Message(text="late"), not_after=PAST)
+        with pytest.raises(LedgerSchemaError, match="keep_response need version"):
+            await ledger.submit(unary, Message(text="late"), keep_response=9)
+        assert (await ledger.wait(plain.id, 5)).response is None
+        with pytest.raises(LedgerSchemaError, match="not_after and keep_response need version"):
+            ledger.statement(ledger.prepared(unary, Message(text="late"), not_after=PAST))
+        assert len(await ledger.find()) == 1
+
+        async with await Ledger.open(older, settings=FAST) as other:
+            before, after = await other.migrate()
+        late = await ledger.submit(unary, Message(text="late"), not_after=PAST)
+        await until(ledger, late.id, OperationState.EXPIRED)
+
+    assert done.not_after is None
+    assert after == before + 1
+    assert shop.executed == {"plain": 1}
+
+
+async def test_opening_does_not_upgrade(older):
+    """LG-18: `open` leaves tables that it can use as they are, also with `migrate=False`."""
+    for migrate in (True, False):
+        async with await Ledger.open(older, settings=SETTINGS, migrate=migrate) as ledger:
+            assert await ledger.submit(SHOP, "/shop.Orders/Place", b"x")
+    store = open_store(older)
+    try:
+        before, after = await store.migrate(apply=True)
+    finally:
+        await store.close()
+    assert after == before + 1

@@ -1,0 +1,97 @@
+"""Processes of the last release and of this one share a ledger, each with its own code."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from grpc_backoff.ledger import Filter, OperationState
+from tests.echo import Message
+from tests.ledger.steps import eventually
+from tests.ledger.test_delivery import FAST, at_work
+
+RELEASE = "0.2.0"
+NUMBER = 20
+UNARY = "/echo.v1.Echo/Unary"
+ROOT = Path(__file__).parents[2]
+OLD = """
+import asyncio, sys
+from grpc_backoff import __version__, aio
+from grpc_backoff.ledger import Ledger
+
+async def main(url, target, method):
+    print(__version__, flush=True)
+    async with await Ledger.open(url) as ledger, aio.insecure_channel(target) as channel:
+        print("open", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)  # the other release opens the ledger, and may upgrade it
+        for each in sys.argv[4:]:
+            await ledger.submit(target, method, bytes.fromhex(each))
+        delivering = asyncio.ensure_future(ledger.deliver(channel))
+        print("delivers", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        delivering.cancel()
+        await asyncio.wait({delivering})
+
+asyncio.run(main(*sys.argv[1:4]))
+"""
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    """The folder with the package of the last release, as its commit has it."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        find = [*git, "log", "-1", "--format=%H", f"--grep=^Release {RELEASE}$"]
+        commit = subprocess.run(find, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        commit = ""
+    if not commit:
+        pytest.skip("needs the repository with its history")
+    folder = tmp_path_factory.mktemp("release")
+    packed = subprocess.run([*git, "archive", commit, "grpc_backoff"], capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+async def test_side_by_side(url, shop, release):
+    """LG-18: a running deliverer of the last release goes on while this one upgrades; each operation is executed."""
+    theirs = [Message(text=f"old-{n}").SerializeToString().hex() for n in range(NUMBER)]
+    old = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", OLD, url, shop.target, UNARY, *theirs),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={"PYTHONPATH": str(release)},
+        cwd=release,
+    )
+
+    async def said():
+        async with asyncio.timeout(60):
+            return (await old.stdout.readline()).decode().strip()
+
+    try:
+        assert (await said(), await said()) == (RELEASE, "open")
+        async with at_work(url, shop, FAST) as (ledger, unary):
+            old.stdin.write(b"\n")
+            assert await said() == "delivers"
+            await ledger.submit_many([ledger.prepared(unary, Message(text=f"new-{n}")) for n in range(NUMBER)])
+
+            async def all_delivered():
+                return len(await ledger.find(Filter(states=(OperationState.SUCCEEDED,)))) == 2 * NUMBER
+
+            await eventually(all_delivered)
+            old.stdin.write(b"\n")
+            async with asyncio.timeout(60):
+                assert await old.wait() == 0
+    finally:
+        if old.returncode is None:
+            old.kill()
+            await old.wait()
+
+    assert dict(shop.executed) == {f"{who}-{n}": 1 for who in ("old", "new") for n in range(NUMBER)}
