@@ -1,6 +1,6 @@
 # The commands that contributors and CI run. Each target creates the environment it needs; only Python 3.11 or newer must be installed.
 PYTHON ?= python3
-PYTHONS ?= 3.12 3.13 3.14
+PYTHONS ?= 3.12 3.13 3.14 3.15
 OLDEST_GRPCIO ?= 1.63.0
 ACTIONLINT = v1.7.12
 BIN = .venv/bin

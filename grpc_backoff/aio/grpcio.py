@@ -69,6 +69,14 @@ def is_cancelled_here(call: Any) -> bool:
     return bool(core_call(call).is_locally_cancelled())
 
 
+def wake_writers(call: Any) -> None:
+    """Let what waits until one of grpcio's own calls has been sent, such as a write, go on once that call has ended.
+
+    grpcio leaves it waiting if the call is cancelled before then.
+    """
+    core_call(call).add_done_callback(call._metadata_sent.set)  # noqa: SLF001
+
+
 def code_of(call: Any) -> str:
     """Return the name of the code of one of grpcio's own finished calls; its whole status costs ten times as much."""
     return _CODES[core_call(call)._status.code()].name  # noqa: SLF001

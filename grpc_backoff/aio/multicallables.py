@@ -30,7 +30,7 @@ from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.finished import make_failable
-from grpc_backoff.aio.grpcio import READY_NUMBER, core_call
+from grpc_backoff.aio.grpcio import READY_NUMBER, core_call, wake_writers
 from grpc_backoff.aio.interceptor_channel import LISTS, InterceptorChannel, channel_to_nowhere
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.requests import EndingRequests
@@ -277,11 +277,11 @@ def _failable(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Ca
 
 def _ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
     def call(requests: Any, **how: Any) -> grpc.aio.Call:
-        if not isinstance(requests, AsyncIterable):
-            return method(requests, **how)
-        ending = EndingRequests(requests)
-        made = method(ending, **how)
-        ending.end_with(made)
+        ending = EndingRequests(requests) if isinstance(requests, AsyncIterable) else None
+        made = method(requests if ending is None else ending, **how)
+        wake_writers(made)
+        if ending is not None:
+            ending.end_with(made)
         return made
 
     return call

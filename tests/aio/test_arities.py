@@ -84,6 +84,22 @@ async def test_cancel(method, style, phase, how):
         assert seen == [(True, True, True)]
 
 
+@REQUEST_STREAMS
+@pytest.mark.parametrize("waits", ["write", "wait_for_connection"])
+@pytest.mark.parametrize("retry", [RETRY, None])
+async def test_cancel_before_the_call_is_sent(method, waits, retry):
+    """CH-1: cancelling a call ends a task that waits until the call has been sent; with plain grpc.aio, it hangs."""
+    async with trying(hangs, retry=retry) as service:
+        await service.channel.channel_ready()
+        call = getattr(service.stub, method)()
+        waiting = asyncio.create_task(call.write(Message(text="a")) if waits == "write" else call.wait_for_connection())
+        await asyncio.sleep(0)
+        assert call.cancel()
+        await asyncio.wait([waiting], timeout=20)
+        assert waiting.cancelled()
+        await is_cancelled(call)
+
+
 @IN_EACH_PHASE
 @pytest.mark.parametrize("who", ["reader", "writer"])
 async def test_cancel_one_of_two_tasks(phase, who):
