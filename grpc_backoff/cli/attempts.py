@@ -247,7 +247,7 @@ def _slot_fields(slot: SlotStatus, origin: float) -> dict[str, object]:
         "role": slot.role.value,
         "state": slot.state.name,
         "calls": slot.calls,
-        "since": round(slot.since - origin, 6),
+        "since": max(0.0, round(slot.since - origin, 6)),
         **failure_fields(slot.last_error),
     }
 
@@ -261,7 +261,7 @@ def _slot_rows(slots: Sequence[SlotStatus], origin: float) -> list[Cells]:
         error = slot.last_error
         why = f"{error.stage.value}: {reason(error)}" if error else ""
         known = slot.endpoint or "whole target", slot.role.value, slot.state.name, str(slot.calls)
-        texts.append((*known, f"{slot.since - origin:.3f} s", why))
+        texts.append((*known, f"{max(0.0, slot.since - origin):.3f} s", why))
     widths = [2 + max(map(len, column)) for column in zip(*texts, strict=True)][:-1]
     return [Cells(widths, [[(text, "" if row else "dim")] for text in cells]) for row, cells in enumerate(texts)]
 

@@ -176,7 +176,8 @@ def test_held_back(opened, log, requests, callers):
         starts = len(log.of(AttemptStarted))
         # With several callers, the core may redial for a call, which then survives the connection.
         assert starts in ((1, 2) if callers > 1 or requests.closes == 0.6 else (1,))
-        assert len(made.visits) <= starts + callers  # the core's own redials (CB-16)
+        # The core's own redials (CB-16): for each call, and two before the calls that it repeats are ended.
+        assert len(made.visits) <= starts + callers + 2
 
 
 @pytest.mark.parametrize(
