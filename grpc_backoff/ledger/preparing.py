@@ -16,7 +16,7 @@ from grpc_backoff.config.target import bare_target, read_target
 from grpc_backoff.ledger.errors import LedgerLimitError, wrong_type
 from grpc_backoff.ledger.metadata import metadata_bytes, unsendable
 from grpc_backoff.ledger.parameters import policy_text
-from grpc_backoff.ledger.records import Metadata, Submission
+from grpc_backoff.ledger.records import Metadata, Submission, is_storable
 from grpc_backoff.ledger.transitions import ledger_policy
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.hedging import HedgingPolicy, Repeats
@@ -25,6 +25,7 @@ from grpc_backoff.policy.retry import Retry, RetryPolicy
 from grpc_backoff.telemetry.trace import current_trace_id
 
 _LONGEST_KEY = 1024  # characters
+_LATEST = 253_402_300_799.0
 _ORDER_KEY = re.compile(rf"[^\0\ud800-\udfff]{{1,{_LONGEST_KEY}}}")
 _WIDEST_KEY = 2048
 """The most bytes of an order key in UTF-8: PostgreSQL's indexes hold 2,704 bytes of target and order key together."""
@@ -51,7 +52,7 @@ class Preparing:
         call: Any,
         *request: Any,
         idempotency_key: str | None = None,
-        metadata: Iterable[tuple[str, str | bytes]] = (),
+        metadata: Iterable[tuple[str, str | bytes]] | None = (),
         policy: Retry | None = None,
         order_key: str | None = None,
         not_before: float | None = None,
@@ -83,7 +84,7 @@ class Preparing:
             current_trace_id(),
             idempotency_key,
             order_key,
-            None if not_before is None else checks.pause("not_before", not_before),
+            None if not_before is None else _time("not_before", not_before),
         )
 
     def _check_size(self, request: bytes, metadata: Metadata) -> None:
@@ -92,8 +93,8 @@ class Preparing:
             what = "request and metadata" if metadata else "request"
             raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
 
-    def _allowed(self, metadata: Iterable[tuple[str, str | bytes]]) -> Metadata:
-        pairs = tuple((key, value) for key, value in metadata)
+    def _allowed(self, metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
+        pairs = read_pairs("metadata", metadata)
         for key, value in pairs:
             if key not in self.settings.metadata:
                 allowed = ", ".join(self.settings.metadata) or "none"
@@ -150,6 +151,22 @@ def _check_order_key(key: object) -> None:
         raise OptionError("order_key", key, allowed)
 
 
+def _time(name: str, value: object) -> float:
+    """Check a time in seconds since the epoch; databases have a latest one, and milliseconds are beyond it."""
+    seconds = checks.pause(name, value)
+    if seconds > _LATEST:
+        raise OptionError(name, value, "seconds since the epoch, at most those of the year 9999")
+    return seconds
+
+
+def read_pairs(name: str, metadata: Any) -> Metadata:
+    """Return metadata as pairs; OptionError, which does not show the values, if it is anything else."""
+    try:
+        return tuple((key, value) for key, value in metadata or ())
+    except (TypeError, ValueError):
+        raise OptionError(name, type(metadata).__name__, "an iterable of pairs of key and value") from None
+
+
 def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
     """Return the target, the method and the serialized request."""
     if isinstance(call, Method):
@@ -161,7 +178,7 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
         target, method = call.channel.target, call.method
     elif isinstance(call, str) and len(request) == 2:  # noqa: PLR2004 - method and request
         target, (method, content) = target_of(call), request
-        if not isinstance(method, str) or not method.startswith("/"):
+        if not isinstance(method, str) or not method.startswith("/") or not is_storable(method):
             raise OptionError("method", method, "a path such as '/package.Service/Method'")
     else:
         allowed = "a unary-unary method of a stub on a channel of this library and a request"
@@ -178,6 +195,6 @@ def check_bytes(request: object) -> None:
 
 def target_of(given: str) -> str:
     """Return a target to store; unlike a channel's, it must name something, because no channel would deliver to it."""
-    if not given:
+    if not given or not is_storable(given):
         raise OptionError("target", given, "the target of a channel that delivers, such as 'localhost:50051'")
     return read_target(given)
