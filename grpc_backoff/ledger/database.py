@@ -15,6 +15,7 @@ from grpc_backoff.ledger.errors import (
     LedgerUnavailableError,
     first_line,
 )
+from grpc_backoff.ledger.records import is_storable
 from grpc_backoff.ledger.rows import OPERATION
 from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, one
 from grpc_backoff.policy.ledger import LedgerSettings
@@ -22,6 +23,8 @@ from grpc_backoff.policy.ledger import LedgerSettings
 ResultT = TypeVar("ResultT")
 SOON = 0.5
 """The share of the setting `timeout` that is allowed for requests that deliverers repeat anyway."""
+LONG_AGO = 1e10
+"""An age in seconds that no operation has, and that every database can subtract from the time."""
 POSTGRES_URL = ("postgresql://", "postgres://")
 SQLITE_URL = "sqlite:///"
 URLS = "a path, sqlite:///path or postgresql://..."
@@ -43,9 +46,17 @@ class Database(abc.ABC):
         self._floors: dict[str, float] = {}
         """For targets, a time before which nothing was due that may still be claimed; see `Store.look`."""
 
-    @abc.abstractmethod
     async def _run(self, plan: Callable[[], Plan[ResultT]], access: Access, share: float = 1.0) -> ResultT:
         """Run a plan in one transaction; `share` is the part of the setting `timeout` that it may take."""
+        try:
+            return await self._transact(plan, access, share)
+        except LedgerUnavailableError as error:
+            error.reading = access is Access.READ
+            raise
+
+    @abc.abstractmethod
+    async def _transact(self, plan: Callable[[], Plan[ResultT]], access: Access, share: float) -> ResultT:
+        """Do what `_run` does; the error of a read need not say so."""
 
     @abc.abstractmethod
     def _table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
@@ -60,6 +71,10 @@ class Database(abc.ABC):
     def _column(self, values: Collection[str], name: str = "id") -> tuple[str, dict[str, Any]]:
         """Return a query that returns these values in one column, and its parameters."""
         return self._table((name,), [(value,) for value in values])
+
+    def _possible(self, ids: Sequence[str]) -> Sequence[str]:
+        """Return those of some ids that an operation can have."""
+        return [id_ for id_ in ids if is_storable(id_)]
 
     def _from(self, target: str) -> tuple[str, dict[str, Any]]:
         """Return a condition for `due` that excludes no operation of a target that is open, and its parameter."""

@@ -628,7 +628,7 @@ def _lease_of(operation: Operation) -> Lease:
 
 def cut(details: str) -> str:
     """Truncate a server's status details to the 1 KiB that is kept (LG-1)."""
-    return details.encode()[:_DETAILS].decode(errors="ignore").replace("\x00", "")
+    return details.encode(errors="replace")[:_DETAILS].decode(errors="ignore").replace("\x00", "")
 
 
 def _core_report(error: grpc.aio.AioRpcError, link: Link) -> Report:

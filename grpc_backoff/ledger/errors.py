@@ -22,7 +22,10 @@ class LedgerUnavailableError(LedgerError):
     Attributes:
         stored: False if it is certain that nothing was stored; None if that is unknown, because the answer to COMMIT
             was lost.
+        reading: whether the request was only to read, so that there was nothing to store.
     """
+
+    reading = False
 
     def __init__(self, message: str, *, stored: bool | None = False) -> None:
         """Store the message and what is known about the data."""
@@ -31,6 +34,8 @@ class LedgerUnavailableError(LedgerError):
 
     def __str__(self) -> str:
         """Return the message, followed by what is known about the data."""
+        if self.reading:
+            return str(self.args[0])
         fate = "nothing was stored" if self.stored is False else "it is not known whether it was stored"
         return f"{self.args[0]}; {fate}"
 

@@ -41,7 +41,7 @@ from grpc_backoff.ledger.errors import (
 from grpc_backoff.ledger.events import Listener, OperationEvent
 from grpc_backoff.ledger.hooks import LedgerHooks, run_hook
 from grpc_backoff.ledger.log import log_operation
-from grpc_backoff.ledger.preparing import Preparing, check_bytes, target_of
+from grpc_backoff.ledger.preparing import Preparing, check_bytes, read_pairs, target_of
 from grpc_backoff.ledger.records import (
     FINISHED,
     WELL,
@@ -56,6 +56,7 @@ from grpc_backoff.ledger.records import (
     Recorded,
     Submission,
     Submitted,
+    is_storable,
 )
 from grpc_backoff.ledger.sqlite import SQLiteStore
 from grpc_backoff.ledger.statements import ParameterStyle
@@ -239,7 +240,7 @@ class Ledger(Preparing):
         call: Any,
         *request: Any,
         idempotency_key: str | None = None,
-        metadata: Iterable[tuple[str, str | bytes]] = (),
+        metadata: Iterable[tuple[str, str | bytes]] | None = (),
         policy: Retry | None = None,
         order_key: str | None = None,
         not_before: float | None = None,
@@ -340,7 +341,11 @@ class Ledger(Preparing):
         now = asyncio.get_running_loop().time()
         most = self.settings.max_rows
         if now >= self._counted_at + _RECOUNT or self._waiting + number > most:
-            self._waiting, self._counted_at = await self.store.waiting(most + 1), now
+            try:
+                self._waiting, self._counted_at = await self.store.waiting(most + 1), now
+            except LedgerUnavailableError as error:
+                error.reading = False  # the caller was about to write
+                raise
         if self._waiting + number > most:
             raise LedgerLimitError(
                 f"no room for {number} more: {self._waiting} of at most {most} operations (max_rows) are waiting"
@@ -511,10 +516,10 @@ class Ledger(Preparing):
         self,
         id: str,  # noqa: A002
         code: str | grpc.StatusCode,
-        details: str = "",
+        details: str | None = "",
         *,
         hint: float | None = None,
-        trailing_metadata: Iterable[tuple[str, str | bytes]] = (),
+        trailing_metadata: Iterable[tuple[str, str | bytes]] | None = (),
     ) -> Recorded:
         """Record that an attempt of an operation has failed, under the lock of its row (LG-2).
 
@@ -534,7 +539,10 @@ class Ledger(Preparing):
             OptionError: the code or the hint has an invalid value.
         """
         [name] = checks.codes("code", [code.name if isinstance(code, grpc.StatusCode) else code])
-        pairs = tuple(trailing_metadata)
+        pairs = read_pairs("trailing_metadata", trailing_metadata)
+        if details is not None and not isinstance(details, str):
+            raise TypeError(wrong_type("details", details, "text"))
+        details = details or ""
         said = read_hint(pairs, (), time.time)
         if hint is not None:
             said = ServerHint(checks.pause("hint", hint), WaitSource.RETRY_AFTER)
@@ -597,7 +605,7 @@ class Ledger(Preparing):
             after: the id of the last operation of the previous page.
         """
         after = None if after is None else (await self.get(after)).id
-        return await self.store.find(which or Filter(), limit, after=after, newest_first=newest_first)
+        return await self.store.find(which or Filter(), _limit(limit), after=after, newest_first=newest_first)
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts in order, over all its series; LedgerStateError if `id` is not a UUID."""
@@ -605,10 +613,16 @@ class Ledger(Preparing):
 
     async def ready(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Readiness]:
         """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
-        return await self.store.ready(which or Filter(), limit, self.policy_of_any)
+        return await self.store.ready(which or Filter(), _limit(limit), self.policy_of_any)
 
     async def queue(self, target: str | None = None) -> Queue:
-        """Return how many operations there are in each state, how many are waiting, and the age of the oldest."""
+        """Return how many operations there are in each state, how many are waiting, and the age of the oldest.
+
+        Raises:
+            OptionError: the target is not text, or contains NUL or a surrogate.
+        """
+        if target is not None and not is_storable(target):
+            raise OptionError("target", target, "text without NUL and surrogates")
         return await self.store.queue(target)
 
     async def queues(self) -> dict[str, Queue]:
@@ -719,6 +733,13 @@ def _returned(outcome: OperationOutcome) -> OperationOutcome:
     codes = grpc.StatusCode.__members__
     code = codes.get(outcome.code or "", grpc.StatusCode.UNKNOWN)
     raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), outcome.details)
+
+
+def _limit(limit: object) -> int:
+    """Check how many operations are wanted; more than any database has are as good as all."""
+    if not isinstance(limit, int) or limit < 0:
+        raise OptionError("limit", limit, "a whole number of at least 0")
+    return min(limit, 2**31 - 1)
 
 
 def _checked(id_: str) -> str:

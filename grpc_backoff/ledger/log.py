@@ -16,7 +16,7 @@ def log_operation(event: events.OperationEvent) -> None:
         case events.OperationDelivered():
             _log(logging.DEBUG, event, "delivered on attempt %d", event.attempt)
         case events.OperationLost():
-            line = "attempt %d was lost: its deliverer disappeared; next in %.3g s"
+            line = "attempt %d was lost: its lease expired before its end was recorded; next in %.3g s"
             _log(logging.WARNING, event, line, event.attempt, event.delay)
         case events.OperationRetried():
             line = "failed on attempt %d, %s; next in %.3g s (%s)"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from grpc_backoff.config.target import bare_target
-from grpc_backoff.ledger.database import spellings
+from grpc_backoff.ledger.database import LONG_AGO, spellings
 from grpc_backoff.ledger.errors import LedgerError
 from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import CLAIMABLE, WELL, OperationState
@@ -96,4 +96,4 @@ class Manual(OrderKeys):
             f"LIMIT :limit{d.skip}"
         )
         text = f"DELETE FROM {d.operations} WHERE seq IN ({old}) RETURNING seq"
-        return len(await self._rows(text, {"keep": keep, "limit": limit}))
+        return len(await self._rows(text, {"keep": min(keep, LONG_AGO), "limit": limit}))

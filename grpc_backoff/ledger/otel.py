@@ -67,7 +67,9 @@ class LedgerMetrics:
         self._queues: Mapping[str, Queue] = {}
         self._delivered = meter.create_counter(DELIVERED, "{operation}", "Operations delivered, by attempt.")
         self._retries = meter.create_counter(RETRIES, "{retry}", "Failed attempts that are followed by a retry.")
-        self._lost = meter.create_counter(LOST, "{attempt}", "Attempts whose deliverer disappeared.")
+        self._lost = meter.create_counter(
+            LOST, "{attempt}", "Attempts whose lease expired before their end was recorded."
+        )
         self._exhausted = meter.create_counter(EXHAUSTED, "{operation}", "Operations whose policy gave up.")
         self._expired = meter.create_counter(EXPIRED, "{operation}", "Operations not executed before their not_after.")
         self._conflicts = meter.create_counter(CONFLICTS, "{operation}", "Operations in conflict.")

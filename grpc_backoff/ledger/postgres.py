@@ -229,7 +229,7 @@ class PostgresStore(Store):
         _load_like_sqlite(session.adapters)
         return session
 
-    async def _run(self, plan: Callable[[], Plan[ResultT]], access: Access, share: float = 1.0) -> ResultT:
+    async def _transact(self, plan: Callable[[], Plan[ResultT]], access: Access, share: float) -> ResultT:
         seconds = self._settings.timeout * share
         return await self._connected(lambda session: self._follow(session, plan(), access), seconds)
 
@@ -257,6 +257,9 @@ class PostgresStore(Store):
 
     def _typed(self, new: str) -> str:
         return re.sub(PARAMETER, lambda match: f"{match[0]}::{_TYPES.get(match[1], 'text')}", new)
+
+    def _possible(self, ids: Sequence[str]) -> Sequence[str]:
+        return [id_ for id_ in super()._possible(ids) if _is_uuid(id_)]
 
     def _table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
         arrays = ", ".join(f":{column}_s::{_TYPES.get(column, 'text')}[]" for column in columns)
@@ -507,6 +510,13 @@ class PostgresStore(Store):
                     await connection.execute("SELECT 1")
         finally:
             await connection.close()
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return bool(uuid.UUID(text))
+    except ValueError:
+        return False
 
 
 async def _execute(connection: Any, statements: list[Statement]) -> list[list[Row]]:

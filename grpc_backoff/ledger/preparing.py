@@ -16,7 +16,7 @@ from grpc_backoff.config.target import bare_target, read_target
 from grpc_backoff.ledger.errors import LedgerLimitError, wrong_type
 from grpc_backoff.ledger.metadata import metadata_bytes, unsendable
 from grpc_backoff.ledger.parameters import policy_text
-from grpc_backoff.ledger.records import Metadata, Submission
+from grpc_backoff.ledger.records import Metadata, Submission, is_storable
 from grpc_backoff.ledger.transitions import ledger_policy
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.hedging import HedgingPolicy, Repeats
@@ -25,12 +25,11 @@ from grpc_backoff.policy.retry import Retry, RetryPolicy
 from grpc_backoff.telemetry.trace import current_trace_id
 
 _LONGEST_KEY = 1024  # characters
+_LATEST = 253_402_300_799.0
 _ORDER_KEY = re.compile(rf"[^\0\ud800-\udfff]{{1,{_LONGEST_KEY}}}")
 _WIDEST_KEY = 2048
 """The most bytes of an order key in UTF-8: PostgreSQL's indexes hold 2,704 bytes of target and order key together."""
 _KEY = re.compile(rf"[!-~]{{1,{_LONGEST_KEY}}}")
-_LATEST = 253_402_300_800.0
-"""The year 10000, which every database and Python's `datetime` can still tell, in seconds since the epoch."""
 _POLICIES = 1000
 """How many policies are kept, because texts may differ for each operation."""
 
@@ -53,7 +52,7 @@ class Preparing:
         call: Any,
         *request: Any,
         idempotency_key: str | None = None,
-        metadata: Iterable[tuple[str, str | bytes]] = (),
+        metadata: Iterable[tuple[str, str | bytes]] | None = (),
         policy: Retry | None = None,
         order_key: str | None = None,
         not_before: float | None = None,
@@ -104,8 +103,8 @@ class Preparing:
             what = "request and metadata" if metadata else "request"
             raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
 
-    def _allowed(self, metadata: Iterable[tuple[str, str | bytes]]) -> Metadata:
-        pairs = tuple((key, value) for key, value in metadata)
+    def _allowed(self, metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
+        pairs = read_pairs("metadata", metadata)
         for key, value in pairs:
             if key not in self.settings.metadata:
                 allowed = ", ".join(self.settings.metadata) or "none"
@@ -157,10 +156,8 @@ class Preparing:
 
 def _window(not_before: float | None, not_after: float | None) -> tuple[float | None, float | None]:
     """Return the times between which the attempts begin."""
-    first = None if not_before is None else checks.pause("not_before", not_before)
-    last = None if not_after is None else checks.pause("not_after", not_after)
-    if last is not None and last >= _LATEST:
-        raise OptionError("not_after", not_after, "a time in seconds since the epoch, before the year 10000")
+    first = None if not_before is None else _time("not_before", not_before)
+    last = None if not_after is None else _time("not_after", not_after)
     if first is not None and last is not None and last <= first:
         raise OptionError("not_after", not_after, "a time after not_before")
     return first, last
@@ -171,6 +168,22 @@ def _check_order_key(key: object) -> None:
     if not isinstance(key, str) or not _ORDER_KEY.fullmatch(key) or len(key.encode()) > _WIDEST_KEY:
         allowed = f"text of 1 to {_LONGEST_KEY} characters, at most {_WIDEST_KEY} bytes in UTF-8, without NUL"
         raise OptionError("order_key", key, allowed)
+
+
+def _time(name: str, value: object) -> float:
+    """Check a time in seconds since the epoch; databases have a latest one, and milliseconds are beyond it."""
+    seconds = checks.pause(name, value)
+    if seconds > _LATEST:
+        raise OptionError(name, value, "seconds since the epoch, at most those of the year 9999")
+    return seconds
+
+
+def read_pairs(name: str, metadata: Any) -> Metadata:
+    """Return metadata as pairs; OptionError, which does not show the values, if it is anything else."""
+    try:
+        return tuple((key, value) for key, value in metadata or ())
+    except (TypeError, ValueError):
+        raise OptionError(name, type(metadata).__name__, "an iterable of pairs of key and value") from None
 
 
 def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
@@ -184,7 +197,7 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
         target, method = call.channel.target, call.method
     elif isinstance(call, str) and len(request) == 2:  # noqa: PLR2004 - method and request
         target, (method, content) = target_of(call), request
-        if not isinstance(method, str) or not method.startswith("/"):
+        if not isinstance(method, str) or not method.startswith("/") or not is_storable(method):
             raise OptionError("method", method, "a path such as '/package.Service/Method'")
     else:
         allowed = "a unary-unary method of a stub on a channel of this library and a request"
@@ -201,6 +214,6 @@ def check_bytes(request: object) -> None:
 
 def target_of(given: str) -> str:
     """Return a target to store; unlike a channel's, it must name something, because no channel would deliver to it."""
-    if not given:
+    if not given or not is_storable(given):
         raise OptionError("target", given, "the target of a channel that delivers, such as 'localhost:50051'")
     return read_target(given)

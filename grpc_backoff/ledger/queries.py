@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpc_backoff.ledger.database import spellings
+from grpc_backoff.ledger.database import LONG_AGO, spellings
 from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import (
     CLAIMABLE,
@@ -68,12 +68,14 @@ class Queries(OrderKeys):
             "older_than": f"o.created <= {d.later.format(d.now, '-:older_than')}",
         }
         given = {name: value for name, value in given.items() if value is not None}
+        if which.older_than is not None:
+            given["older_than"] = min(which.older_than, LONG_AGO)
         terms = ["true", *(conditions[name] for name in given)]
         if which.states:
             terms.append(f"o.state IN ({texts(which.states)})")
             terms += ["o.open"] if WELL.isdisjoint(which.states) else []  # which an index knows
         targets = None if which.target is None else spellings(which.target)
-        for name, values in (("id", which.ids), ("target", targets)):
+        for name, values in (("id", None if which.ids is None else self._possible(which.ids)), ("target", targets)):
             if values is not None:
                 rows, its = self._column(values, name)
                 terms.append(f"o.{name} IN ({rows})")

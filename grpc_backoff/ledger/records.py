@@ -6,16 +6,20 @@ All times are seconds since the epoch on the database's clock (LG-12); all durat
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.calls.decision import FailedAttempt
-from grpc_backoff.policy.checks import choice
+from grpc_backoff.policy.checks import choice, pause
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
+_UNSTORABLE = re.compile(r"[\0\ud800-\udfff]")
+"""Matches what PostgreSQL, or UTF-8, cannot contain."""
 LOST = "LOST"
 """The code of an attempt whose deliverer was gone when the lease expired: its outcome is unknown (LG-6)."""
 
@@ -279,6 +283,11 @@ class Readiness(NamedTuple):
     why: str
 
 
+def is_storable(value: object) -> bool:
+    """Return whether a value is text that every database can store."""
+    return isinstance(value, str) and _UNSTORABLE.search(value) is None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
     """Selects operations; every part is optional.
@@ -304,7 +313,13 @@ class Filter:
     code: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the states; OptionError if one is unknown."""
+        """Check the parts; OptionError if a state is unknown, or a part cannot be that of any operation."""
+        for name in ("target", "method", "idempotency_key", "order_key", "code"):
+            value = getattr(self, name)
+            if value is not None and not is_storable(value):
+                raise OptionError(f"Filter.{name}", value, "text without NUL and surrogates")
+        if self.older_than is not None:
+            object.__setattr__(self, "older_than", pause("Filter.older_than", self.older_than))
         for state in self.states:
             choice("Filter.states", state, [known.value for known in OperationState])
 

@@ -96,7 +96,7 @@ class SQLiteStore(Store):
 
     # Execution.
 
-    async def _run(self, plan: Callable[[], Plan[ResultT]], access: Access, _share: float = 1.0) -> ResultT:
+    async def _transact(self, plan: Callable[[], Plan[ResultT]], access: Access, share: float) -> ResultT:  # noqa: ARG002 - SQLite's only limit is `lock_timeout`
         def run(connection: sqlite3.Connection) -> ResultT:
             with contextlib.nullcontext() if access is Access.READ else self._writing(connection):
                 return follow(plan(), self._executor(connection.cursor()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import subprocess
 import sys
 import tracemalloc
@@ -26,7 +27,7 @@ from grpc_backoff.ledger import (
     OperationRetried,
     OperationState,
 )
-from tests.ledger.conftest import SETTINGS, locking
+from tests.ledger.conftest import SETTINGS, locking, submission
 from tests.ledger.steps import fail_many
 
 
@@ -386,3 +387,73 @@ async def test_a_caller_that_was_cancelled_before_an_error(url, settings):
     await asyncio.sleep(0)
 
     assert told == []
+
+
+ONE = submission(1).id
+NUL, SURROGATE = "a\0", "a\ud800"
+
+
+@pytest.mark.parametrize(
+    ("named", "refused"),
+    [
+        *(("target", lambda ledger, it=it: ledger.submit(it, "/m/m", b"")) for it in (NUL, SURROGATE)),
+        *(("method", lambda ledger, it=it: ledger.submit("t", f"/m/{it}", b"")) for it in (NUL, SURROGATE)),
+        *(
+            ("order_key", lambda ledger, it=it: ledger.submit("t", "/m/m", b"", order_key=it))
+            for it in (NUL, SURROGATE)
+        ),
+        *(
+            ("not_before", lambda ledger, it=it: ledger.submit("t", "/m/m", b"", not_before=it))
+            for it in (1e18, 9e15, 1.8e12, 10**400)
+        ),
+        *(
+            ("metadata", lambda ledger, it=it: ledger.submit("t", "/m/m", b"", metadata=it))
+            for it in ({"x-a": "b"}, [("x-a",)], 5, [None], "ab")
+        ),
+        *(
+            ("trailing_metadata", lambda ledger, it=it: ledger.record_failure(ONE, "UNAVAILABLE", trailing_metadata=it))
+            for it in ({"retry-after": "b"}, 5, [None])
+        ),
+        *(
+            (f"Filter.{name}", lambda ledger, name=name, it=it: ledger.find(Filter(**{name: it})))
+            for name in ("target", "method", "idempotency_key", "order_key", "code")
+            for it in (NUL, SURROGATE, 5)
+        ),
+        *(
+            ("Filter.older_than", lambda ledger, it=it: ledger.find(Filter(older_than=it)))
+            for it in (math.inf, math.nan, -1, "a")
+        ),
+        *(("limit", lambda ledger, it=it: ledger.find(limit=it)) for it in (-1, "a", 1.5, None)),
+        *(("target", lambda ledger, it=it: ledger.pause(it)) for it in (NUL, SURROGATE)),
+        *(("target", lambda ledger, it=it: ledger.queue(it)) for it in (NUL, SURROGATE, 5)),
+        *(("target", lambda ledger, it=it: ledger.retarget("t", it)) for it in (NUL, SURROGATE)),
+    ],
+)
+async def test_inputs_that_no_database_can_store(ledger, named, refused):
+    """LG-9, LG-11: what cannot be stored or found is refused by name, with the same error on every database."""
+    with pytest.raises(OptionError, match=rf"^{named}=.*: expected"):
+        await refused(ledger)
+
+
+async def test_inputs_at_the_edge(ledger):
+    """LG-9: values that only look wrong are accepted on every database."""
+    id_ = (await ledger.submit("t", "/m/m", b"", metadata={}, not_before=253_402_300_799)).id
+    await ledger.submit("t", "/m/m", b"", metadata=None)
+    for details in (None, SURROGATE, NUL):
+        await ledger.record_failure(id_, "UNAVAILABLE", details, trailing_metadata=None)
+    with pytest.raises(TypeError, match=r"details=builtins\.bytes: expected text"):
+        await ledger.record_failure(id_, "UNAVAILABLE", b"x")
+
+    assert await ledger.find(Filter(ids=("x", NUL, SURROGATE))) == []
+    assert await ledger.find(Filter(older_than=1e18)) == []
+    assert len(await ledger.find(limit=2**70)) == 2
+    assert await ledger.prune(1e18) == 0
+
+
+async def test_the_error_of_a_read(ledger):
+    """LG-9: only the error of a write says what was stored."""
+    await ledger.close()
+    with pytest.raises(LedgerUnavailableError, match=r"the ledger is closed$"):
+        await ledger.find()
+    with pytest.raises(LedgerUnavailableError, match=r"the ledger is closed; nothing was stored$"):
+        await ledger.prune()

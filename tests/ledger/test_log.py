@@ -20,7 +20,11 @@ FAILED = {"code": "UNAVAILABLE", "delay": 1.5, "source": "schedule"}
 LINES = [
     (events.OperationDelivered(**WHAT), "DEBUG", "delivered on attempt 2"),
     (events.OperationRetried(**WHAT, **FAILED), "INFO", "failed on attempt 2, UNAVAILABLE; next in 1.5 s (schedule)"),
-    (events.OperationLost(**WHAT, **FAILED), "WARNING", "attempt 2 was lost: its deliverer disappeared; next in 1.5 s"),
+    (
+        events.OperationLost(**WHAT, **FAILED),
+        "WARNING",
+        "attempt 2 was lost: its lease expired before its end was recorded; next in 1.5 s",
+    ),
     (
         events.OperationExhausted(**WHAT, code="UNAVAILABLE", reason="no attempts are left"),
         "WARNING",
