@@ -44,6 +44,9 @@ CALLS_ARE_REFUSED_WITHIN = 0.1
 YOUNG = 1.0
 """The lifetime in seconds below which a connection without an answer has accepted no calls, if the core redials for
 them again (CB-16)."""
+UNPROVEN_LOOK = 0.005
+"""How often such a connection is looked at while calls run on it, where the core cannot notify. For calls that the peer
+refuses, the core redials within milliseconds, and is READY again soon after (CB-16)."""
 STRAYS_FOR = 5.0
 """For how long after the end of a connection the calls that are left are looked at often, where the core cannot notify,
 in seconds: such a call may make the core redial every few milliseconds (CB-16)."""

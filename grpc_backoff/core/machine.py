@@ -323,7 +323,8 @@ class DialMachine(NamedTuple):
     def _look_at_observed(self, state: DialState, given: Looked, now: float) -> Step:
         if given.shown == READY and not given.left and now < state.until:
             return state, [self._until(state, now)]
-        return self._made(state)
+        state, effects = self._made(state)
+        return state, effects if self.notifies else [*effects, LookAt(now + limits.UNPROVEN_LOOK)]
 
     def _until(self, state: DialState, now: float) -> LookAt:
         return LookAt(state.until if self.notifies else min(state.until, now + limits.RAREST_LOOK))
@@ -345,7 +346,10 @@ class DialMachine(NamedTuple):
             if given.served and state.guarded:  # a graceful end would fail calls, which the core repeats elsewhere
                 loss = Loss(_TRIAL, graceful=True, served=True)
                 return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss, served=True), [Lost(loss)]
-            return _note_answer(state, given)
+            state, answered = _note_answer(state, given)
+            if given.running and not (self.notifies or state.served) and now - state.since < limits.YOUNG:
+                return state, [*answered, LookAt(now + limits.UNPROVEN_LOOK)]
+            return state, answered
         graceful = min(given.unused, now - state.since) >= limits.IDLE_SHARE * self.idle_timeout
         loss = Loss(IDLED, graceful=True) if graceful else Loss(_BROKEN)  # CB-14: the core closes it then
         return self._look_at_ending(state._replace(phase=DialPhase.ENDING, ended=now, loss=loss), given, now)

@@ -243,7 +243,7 @@ def test_observed(last_life, limit, seconds):
             (look, *_) = dial.look(READY, look.at - dial.now) if isinstance(look, m.LookAt) else [None]
         settle = limits.SETTLE if notifies else limits.SETTLE_UNNOTIFIED
         assert dial.now - START - 0.001 == pytest.approx(settle if seconds is None else seconds, abs=1e-6)
-        assert dial.effects == [m.Made(), m.NotifyOn(READY)]
+        assert dial.effects[:2] == [m.Made(), m.NotifyOn(READY)]
 
 
 @pytest.mark.parametrize(("shown", "left"), [(IDLE, False), (CONNECTING, True), (READY, True)])
@@ -442,6 +442,23 @@ def test_refused_while_ready():
     assert m.Redialled not in kinds([*dial.look(READY), *dial.look(IDLE, left=True)])
     dial.feed(m.Retire())
     assert dial.look(IDLE) == [m.Close()]
+
+
+@pytest.mark.parametrize(
+    ("notifies", "running", "served", "age", "again"),
+    [
+        (False, 1, False, 0.5, True),
+        (False, 0, False, 0.5, False),
+        (False, 1, True, 0.5, False),
+        (False, 1, False, 1.5, False),
+        (True, 1, False, 0.5, False),
+    ],
+)
+def test_a_young_connection_without_an_answer(notifies, running, served, age, again):
+    """CB-16: where the core cannot notify, a young connection without an answer is looked at often while calls run."""
+    dial = reach(DialPhase.OPEN, notifies=notifies)
+    assert (m.LookAt in kinds(dial.effects)) is not notifies
+    assert (m.LookAt in kinds(dial.look(READY, age, running=running, served=served))) is again
 
 
 @pytest.mark.parametrize(
