@@ -536,7 +536,8 @@ class Ledger(Preparing):
         Raises:
             LedgerBusyError: the lock was not acquired within `lock_timeout`; nothing was written.
             LedgerStateError: there is no such operation.
-            OptionError: the code or the hint has an invalid value.
+            OptionError: the code, the hint or the metadata has an invalid value.
+            TypeError: `details` is neither text nor None.
         """
         [name] = checks.codes("code", [code.name if isinstance(code, grpc.StatusCode) else code])
         pairs = read_pairs("trailing_metadata", trailing_metadata)
