@@ -73,10 +73,10 @@ def test_it_is_short():
 def test_its_figures_are_measured():
     """The figures for a flood in the README and on Home match the table in benchmarks.md."""
     prose = README.replace("\n ", "")
-    ((plain, ours),) = re.findall(r"plain grpcio connects (\d+) times, and this channel connects (\d+) times", prose)
+    ((plain, ours),) = re.findall(r"plain grpcio connects ([\d,]+) times, and this channel connects ([\d,]+) times", prose)
 
     assert f"plain grpcio connects {plain} times, and this channel connects {ours} times" in HOME.replace("\n ", "")
-    assert [figure for figure in (plain, ours) if f"| {int(figure):,} |" not in PERFORMANCE] == []
+    assert [figure for figure in (plain, ours) if f"| {figure} |" not in PERFORMANCE] == []
 
 
 def test_its_cost_is_measured():
