@@ -73,7 +73,8 @@ def test_it_is_short():
 def test_its_figures_are_measured():
     """The figures for a flood in the README and on Home match the table in benchmarks.md."""
     prose = README.replace("\n ", "")
-    ((plain, ours),) = re.findall(r"plain grpcio connects ([\d,]+) times, and this channel connects ([\d,]+) times", prose)
+    figures = r"plain grpcio connects ([\d,]+) times, and this channel connects ([\d,]+) times"
+    ((plain, ours),) = re.findall(figures, prose)
 
     assert f"plain grpcio connects {plain} times, and this channel connects {ours} times" in HOME.replace("\n ", "")
     assert [figure for figure in (plain, ours) if f"| {figure} |" not in PERFORMANCE] == []
