@@ -37,14 +37,16 @@ def _derived(target: str, options: Options) -> tuple[bool, str, bool, bytes, boo
     """Return what a connector derives from its target and options.
 
     It is the result of `resolver_configures`, the target for the core, the result of `spreads_calls`, `question`,
-    whether connections ping, and whether the core repeats calls by itself. These are cached, because a program may
-    create a channel with the same target and options for each request.
+    whether connections ping, and whether the core repeats calls that were not sent, and no others. These are cached,
+    because a program may create a channel with the same target and options for each request.
     """
     named = first_values(options)
     configures = resolver_configures(target, named)
     dialled = target if configures else core_target(target)
     question = MORE_THAN_THE_RETRY_BUFFER if "grpc.service_config" in named else b""
-    pings, repeats = keepalive_options(options, 1) != (), bool(named.get(_ENABLE_RETRIES, True))
+    pings, config = keepalive_options(options, 1) != (), named.get("grpc.service_config", "")
+    policies = configures or b"retryPolicy" in (config if isinstance(config, bytes) else str(config).encode())
+    repeats = bool(named.get(_ENABLE_RETRIES, True)) and not policies  # its retries by policy must stay
     return configures, dialled, spreads_calls(target, named), question, pings, repeats
 
 
@@ -118,7 +120,7 @@ class BaseConnector(Generic[ConnectionT]):
     def guard_next(self) -> None:
         """Let the core repeat no calls on the next connection: it would redial for them, often without showing it.
 
-        Where the core never repeats calls, or makes several connections by itself, nothing changes.
+        Where the core repeats no calls, or by a policy, or makes several connections by itself, nothing changes.
         """
         self.guards = self._repeats and not self.spreads
 
