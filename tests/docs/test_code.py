@@ -37,7 +37,6 @@ async def execute(url, statement):
 async def test_the_ledger(port, monkeypatch, tmp_path):
     """LG-10: the page's program delivers what is submitted, until it is cancelled."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "backoff.toml").write_text("")
     names = {
         "target": f"localhost:{port}",
         "OrdersStub": importlib.import_module("shop_pb2_grpc").OrdersStub,
