@@ -54,7 +54,6 @@ WITHOUT = {
     "status.py": "records without behaviour; the tests of events and errors make and read them all",
     "threads.py": "sync/test_endings.py and sync/test_shortage.py run programs whose threads cannot start or never run",
     "version.py": "test_package.py compares the version with the changelog",
-    "sharing/connector.py": "the part of a connector of both APIs; test_core.py of each makes attempts with it",
     "sharing/finder.py": "test_resolver.py and test_credentials.py ask it, the first also in the child of a fork",
     "sharing/setup.py": "what pools dial; test_pool.py and both_apis/test_pool.py make pools of every kind",
     "sharing/watches.py": "both_apis/test_health.py runs every test on both APIs",

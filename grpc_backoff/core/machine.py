@@ -213,7 +213,7 @@ class Redialled(NamedTuple):
 
 @record
 class GuardNext(NamedTuple):
-    """Guard the next dial, because calls have used the connection, and the peer has answered none (CB-16)."""
+    """Guard the next dial, because the connection was lost with its calls, and the peer had answered none (CB-16)."""
 
 
 @record
@@ -367,7 +367,8 @@ class DialMachine(NamedTuple):
             loss = loss._replace(graceful=loss.graceful or (given.running > 0 and given.shown == IDLE))
         if loss.reason == _BROKEN and (loss.graceful or given.refused):
             loss = loss._replace(reason=_GRACEFUL)
-        guard: list[Effect] = [GuardNext()] if not given.served and given.unused < math.inf else []
+        dropped = given.unused < math.inf and not (given.served or loss.graceful)
+        guard: list[Effect] = [GuardNext()] if dropped else []
         return state._replace(phase=DialPhase.ENDED, loss=loss, served=given.served), [Lost(loss), *guard, *effects]
 
     def _look_at_ended(self, state: DialState, given: Looked, now: float) -> Step:

@@ -472,6 +472,14 @@ def test_a_loss_without_an_answer(unused, served, guards):
     assert (m.GuardNext() in effects) is guards
 
 
+def test_a_graceful_end_without_an_answer():
+    """CB-16: if calls survive the end, the peer has dropped none, and the next dial is as usual."""
+    dial = reach(DialPhase.ENDING)
+    effects = dial.look(IDLE, 2 * limits.CALLS_BREAK_WITHIN, running=2, unused=0.0)
+    assert effects[0] == m.Lost(DRAINED)
+    assert m.GuardNext() not in effects
+
+
 def test_a_trial_that_is_answered():
     """CB-16: the first answer on a guarded connection ends it gracefully, while its calls go on."""
     dial = reach(DialPhase.OPEN, guarded=True)
