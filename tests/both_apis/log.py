@@ -30,6 +30,11 @@ class Log(list):
         until(lambda: len(self.of(kind)) >= count)
         return self.of(kind)[count - 1]
 
+    def exactly(self, kind, count):
+        """Check that there are so many events of one type; wait for those that a listener's thread has yet to hear."""
+        self.until(kind, count)
+        assert len(self.of(kind)) == count
+
     async def arrived(self, kind, count=1):
         """Do the same on an event loop."""
         async with asyncio.timeout(30):

@@ -314,7 +314,7 @@ def test_an_unused_channel_goes_idle(ready, log, config):
         made = len(log.of(AttemptStarted))  # more than one if this machine stalls before the call
         until(lambda: server.health.running == 0)
         until(lambda: dialled() == [])
-        assert len(log.of(AttemptStarted)) == made
+        log.exactly(AttemptStarted, made)
         assert channel.unary(timeout=20) == "a"
         until(lambda: server.health.running == 1)
 

@@ -87,7 +87,7 @@ def test_a_frozen_server_under_an_open_stream(ready, log, nowhere):
         assert outcome.code is CODE.UNAVAILABLE
         assert "no answer for 0.5 s" in outcome.details
         assert time.monotonic() - frozen < 15
-        assert len(log.of(SlotCondemned)) == 1
+        log.exactly(SlotCondemned, 1)
         process.kill()
         process.wait()
         nowhere.start()
@@ -119,7 +119,7 @@ def test_a_pause_with_a_peer_that_lives(ready, log):
             until(lambda number=number: len(log.of(LivenessAnswered)) == number + 1)
         (slot,) = channel.own.connection_status().connections
         assert (slot.suspected, slot.answered) == ("no call has used it for 0.5 s", True)
-        assert len(log.of(AttemptStarted)) == 1
+        log.exactly(AttemptStarted, 1)
 
 
 def test_the_own_deadline_of_a_call_that_waits(ready):
@@ -187,7 +187,7 @@ def test_a_slow_server(ready, log):
         assert {event.why for event in log.of(LivenessAsked)} == {"two calls in a row have ended without an answer"}
         assert len(log.of(LivenessAsked)) <= 3
         assert channel.unary(timeout=20) == "a"
-        assert len(log.of(AttemptStarted)) == 1
+        log.exactly(AttemptStarted, 1)
 
 
 def test_a_loop_that_is_blocked_while_the_peer_is_asked(ours):
@@ -300,7 +300,7 @@ def test_a_question_behind_the_limit_of_streams(ready, log):
         server.servicer.end()
         assert [call.outcome().code for call in working] == [CODE.OK] * 2
         assert channel.unary(timeout=20) == "a"
-        assert len(log.of(AttemptStarted)) == 1
+        log.exactly(AttemptStarted, 1)
 
 
 def test_messages_are_life(ready, log):
@@ -438,7 +438,7 @@ def test_another_channel_reaches_the_server(ours, log, nowhere, policy, other):
                 grpc.channel_ready_future(another).result(20)
                 assert call.outcome().code is CODE.OK
         assert time.monotonic() - reached < 8, "0.2 s for the attempt"
-        assert len(log.of(AttemptStarted)) == 3
+        log.exactly(AttemptStarted, 3)
 
 
 def test_another_channel_reaches_a_server_that_this_one_cannot_use(ours, log):
@@ -474,4 +474,4 @@ def test_a_name_whose_addresses_are_back(ours, log, nowhere, monkeypatch, policy
         found[0] = there
         assert call.outcome().code is CODE.OK
         assert time.monotonic() - back < 8, "1 s for the name and 0.2 s for the attempt"
-        assert len(log.of(AttemptStarted)) == tried + 1
+        log.exactly(AttemptStarted, tried + 1)

@@ -188,8 +188,8 @@ def test_a_request_during_an_attempt_in_backoff(ours, log):
             assert log.until(SlotOpened).why == "refresh_connection() was called"
             log.until(SlotRetiring)
             until(lambda: roles(channel) == ["serving"])
-            assert len(log.of(Connected)) == 2
-            assert len(log.of(SlotOpened)) == 1
+            log.exactly(Connected, 2)
+            log.exactly(SlotOpened, 1)
 
 
 # round_robin (PO-6).
@@ -234,10 +234,10 @@ def test_round_robin_becomes_idle(ready, log, used):
             assert channel.unary(timeout=20, wait_for_ready=True) == "a"
             time.sleep(0.2)
         until(lambda: channel.own._pool.state is State.IDLE)
-        assert len(log.of(AttemptStarted)) == 3
+        log.exactly(AttemptStarted, 3)
         assert channel.unary(timeout=20) == "a"
         until(lambda: roles(channel) == ["serving"] * 3)
-        assert len(log.of(AttemptStarted)) == 6
+        log.exactly(AttemptStarted, 6)
 
 
 def test_a_slot_that_dozes(ready, log):
@@ -251,10 +251,10 @@ def test_a_slot_that_dozes(ready, log):
         assert stream.read() == "a"
         until(lambda: sorted(roles(channel)) == ["coming", "serving"])
         time.sleep(0.3)
-        assert len(log.of(AttemptStarted)) == 2
+        log.exactly(AttemptStarted, 2)
         assert channel.unary(timeout=20) == "a"
         until(lambda: roles(channel) == ["serving"] * 2)
-        assert len(log.of(AttemptStarted)) == 3
+        log.exactly(AttemptStarted, 3)
         stream.cancel()
 
 
@@ -386,7 +386,7 @@ def test_close_leaves_nothing(ready, log, options):
         assert len(log) == heard
         assert len(bad.visits) <= visits + 1, "an attempt may have been on its way"
         assert type(log[-1]) is Closed
-        assert len(log.of(Closed)) == 1
+        log.exactly(Closed, 1)
     until(lambda: dialled() == [])
 
 

@@ -97,6 +97,7 @@ def test_a_trial(ours, options, connections):
         assert not log.of(CoreRedial)
         done.set()
         assert stream.outcome().code is grpc.StatusCode.OK, "it goes on after the trial"
+        log.exactly(Disconnected, connections - 1)
         trials = [event for event in log.of(Disconnected) if "trial" in event.failure.reason]
         assert len(trials) == connections - 2
         assert not any(event.counted_as_failure for event in trials)
