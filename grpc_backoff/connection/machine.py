@@ -140,8 +140,9 @@ class MachineState(NamedTuple):
 
     @property
     def is_paid(self) -> bool:
-        """Whether an answer, or credit, has paid for the latest connection, or for the next (CB-7)."""
-        return self.connections > 1 and (self.paid or self.last_life is None)
+        """Whether an answer, or credit, has paid for the latest connection, or for the next, and it has not failed."""
+        failing = self.phase in (Phase.BACKOFF, Phase.RETRYING)
+        return self.connections > 1 and not failing and (self.paid or self.last_life is None)
 
     @property
     def dials_in_turn(self) -> bool:

@@ -248,8 +248,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     @property
     def is_paid(self) -> bool:
-        """Whether an answer has paid for a slot's latest connection, or for the next. Any thread may read this."""
-        return any(held.manager.is_paid for held in tuple(self._held.values()))
+        """Whether an answer has paid for a live slot's latest connection, or for the next. Any thread may read this."""
+        return any(held.manager.is_paid for held in self._live())
 
     @property
     def is_closed(self) -> bool:

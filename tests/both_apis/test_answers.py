@@ -13,13 +13,14 @@ import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived
-from hyperframe.frame import GoAwayFrame
+from hyperframe.frame import GoAwayFrame, SettingsFrame
 
 from grpc_backoff import AttemptStarted
 from tests.both_apis.api import backoff_ms
+from tests.both_apis.test_pool import roles
 from tests.both_apis.test_retries import CODE
 from tests.echo import Message
-from tests.sync.service import front
+from tests.sync.service import front, until
 
 HELD = backoff_ms(60_000, 60_000)
 ALL = 2**31 - 1
@@ -141,6 +142,29 @@ def test_a_message_is_an_answer(opened):
             if len(made.visits) < 3:  # a call that enters as a connection ends makes none
                 assert channel.begin("Down", timeout=20).outcome().code is CODE.UNAVAILABLE
         assert len(made.visits) == 3
+
+
+def test_what_a_retired_connection_has_earned(opened):
+    """CB-17: an answered connection that is replaced, and still has a call, keeps no fail-fast call waiting."""
+    answers = [Requests(1), Requests(9, status=None)]  # the first ends with its answer, the second has a stream
+
+    async def serve(visit):
+        if answers:
+            await answers.pop(0)(visit)
+        else:
+            visit.writer.write(SettingsFrame(0).serialize())
+            await asyncio.sleep(0.02)
+
+    with opened(serve, backoff_ms(200, 200)) as (channel, _):
+        assert channel.unary(timeout=20) == "a"
+        stream = channel.begin("Down", wait_for_ready=True, timeout=60)
+        assert stream.read() == "a"
+        channel.own.refresh_connection()
+        until(lambda: roles(channel)[0] == "retiring")
+        for _ in range(3):
+            outcome = channel.begin("Unary", timeout=20).outcome(30)
+            assert outcome.code is CODE.UNAVAILABLE
+        assert not stream.done()
 
 
 @pytest.mark.parametrize("callers", [1, 4])

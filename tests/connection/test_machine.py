@@ -313,6 +313,10 @@ STORIES = {
     "CB-7, SH-5: an answer does not shorten the wait after a failure": story(
         "want fail:0.1 answer:0.1 wake", starts=[100.0, 101.0]
     ),
+    "CB-7, CB-17: what an answer has paid for": story("want connect end:0.1 want connect", is_paid=True),
+    "CB-17: which is spent once an attempt has failed": story(
+        "want connect end:0.1 want connect end:0.1 want fail", is_paid=False
+    ),
     "CB-7: an answer that comes late ends the wait": story(
         "want connect lose:0.1 want answer:0.1", gap=pytest.approx(0.2)
     ),
