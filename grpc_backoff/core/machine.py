@@ -392,7 +392,7 @@ class DialMachine(NamedTuple):
             effects.append(NotifyOn(shown))
         if shown == TRANSIENT_FAILURE and (changed or state.redials != before.redials):
             effects.append(LookAt(state.redials))
-        elif not self.notifies and given.running and now - state.ended < limits.STRAYS_FOR:
+        elif not self.notifies and given.running and has_ended(state) and now - state.ended < limits.STRAYS_FOR:
             effects.append(LookAt(_aligned(now, limits.RAREST_LOOK)))
         return state._replace(shown=shown), effects
 
@@ -415,6 +415,8 @@ class DialMachine(NamedTuple):
 
     def _look_at_draining(self, state: DialState, given: Looked, now: float) -> Step:
         """Close the channel once its last call has ended, as a graceful GOAWAY allows (CH-6)."""
+        if not has_ended(state) and (given.left or given.shown != READY):  # it was retired while it was up
+            state = state._replace(ended=now)
         state, effects = self._look_at_ended(state, given, now)
         if given.running:
             return state, effects

@@ -421,6 +421,17 @@ def test_calls_that_are_left_are_looked_at_often():
     assert m.LookAt not in kinds(dial.look(IDLE, limits.STRAYS_FOR, running=1))
 
 
+def test_a_connection_that_was_retired_while_it_was_up_is_left_alone():
+    """CB-16: its calls may go on for hours, and only its end makes the core redial for them."""
+    dial = reach(DialPhase.OPEN, notifies=False)
+    dial.feed(m.Retire())
+    assert dial.look(READY, 0.0, running=1) == []
+    assert dial.look(READY, 1.0, running=1) == []
+    assert m.LookAt in kinds(dial.look(IDLE, 1.0, running=1))
+    assert m.LookAt in kinds(dial.look(IDLE, 0.02, running=1))
+    assert m.LookAt not in kinds(dial.look(IDLE, limits.STRAYS_FOR, running=1))
+
+
 @pytest.mark.parametrize(("lived", "served", "ends"), [(0.05, False, 1), (0.05, True, 0), (2.0, False, 0)])
 def test_calls_that_are_refused_again_and_again(lived, served, ends):
     """CB-16: at the second redial for the calls of a connection that was young and answered none, the calls end."""
