@@ -186,6 +186,8 @@ class LivenessWatches:
         watch = self.watched.pop(number, None)
         if watch is not None:
             watch.feed(m.Left())
+            if hasattr(watch.connection, "unanswered"):  # otherwise, the two would keep each other alive (CB-10)
+                watch.connection.unanswered = _ignore
 
     def call_waits(self, connection: Any = None) -> None:
         """Ask the peer of a connection that a call has picked, but may not use yet; by default, ask all such peers."""
@@ -197,3 +199,7 @@ class LivenessWatches:
         """Return what is known about the peer of a slot's connection. Any thread may call this."""
         watch = self.watched.get(number)
         return m.LivenessState() if watch is None else watch.state
+
+
+def _ignore(_began: float, _heard: float) -> None:
+    pass

@@ -60,12 +60,18 @@ async def watching(channel, _target):
     await watcher
 
 
-USES = {use.__name__: use for use in (idle, ready, streaming, waiting, outlasting, failing, watching)}
+async def suspecting(channel, target):
+    await ready(channel, target)
+
+
+USES = {use.__name__: use for use in (idle, ready, streaming, waiting, outlasting, failing, watching, suspecting)}
 
 
 async def use_once(use, target, refs):
     # SH-5: otherwise the next loop's channel to this target would wait for INITIAL_BACKOFF.
     options = [("grpc.initial_reconnect_backoff_ms", 1)]
+    if use is suspecting:
+        options.append(("grpc_backoff.quiet_after", 30))
     channel = aio.insecure_channel(REFUSED if use is failing else target, options)
     refs[:] = [
         weakref.ref(channel),
