@@ -96,6 +96,10 @@ async def test_dropped_channel_stops_where_warnings_are_errors(front, monkeypatc
     assert manager.state is events.State.SHUTDOWN
 
 
+@pytest.mark.skipif(
+    tuple(map(int, grpc.__version__.split(".")[:2])) < (1, 70),
+    reason="grpcio 1.63 keeps the callbacks of a finished call, which refer to the call, until the collector runs",
+)
 async def test_a_closed_channel_is_freed():
     """CB-10: what a closed channel had in the core is freed at once, not when the garbage collector runs."""
     gc.collect()
