@@ -71,7 +71,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         """Called when this side has ended a call, with the times when it began and when anything last arrived."""
         self.answered: Callable[[], None] | None = None
         """Called when the server has first answered a call (CB-7)."""
-        self._refused = False
+        self._refused = self._dropped = False
         self._complaints = Complaints(owner.keepalive)
         if owner.pings:
             self.core.watch_ends(self._look_for_complaint)
@@ -147,6 +147,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         code, details = status.code().name, status.details() or ""
         if pays(code, details) and not grpcio.is_stand_in(status):
             return True
+        self._dropped = self._dropped or shows_life(code)
         self._refused = self._refused or says_goaway(code, details)
         return False
 
@@ -207,7 +208,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         if self._owner.loop.is_closed():
             return  # garbage-collected calls may end that late
         unused = self._owner.clock.now() - self.last_used()
-        self.feed(m.Looked(core.shown(), core.running, unused, core.served, self._refused, left))
+        self.feed(m.Looked(core.shown(), core.running, unused, core.served, self._refused, self._dropped, left))
 
     def _left(self) -> None:
         self.look(left=True)

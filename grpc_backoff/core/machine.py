@@ -129,6 +129,7 @@ class Looked(NamedTuple):
         unused: for how many seconds no call has used the channel; infinity if none has.
         served: whether the server has answered a call.
         refused: whether a GOAWAY has ended a call.
+        dropped: whether a call is known to have ended without an answer, and not by this side.
         left: whether the core is known to have left the state of the latest `NotifyOn`, even if it shows it again.
     """
 
@@ -137,6 +138,7 @@ class Looked(NamedTuple):
     unused: float = math.inf
     served: bool = False
     refused: bool = False
+    dropped: bool = False
     left: bool = False
 
 
@@ -367,8 +369,7 @@ class DialMachine(NamedTuple):
             loss = loss._replace(graceful=loss.graceful or (given.running > 0 and given.shown == IDLE))
         if loss.reason == _BROKEN and (loss.graceful or given.refused):
             loss = loss._replace(reason=_GRACEFUL)
-        dropped = given.unused < math.inf and not (given.served or loss.graceful)
-        guard: list[Effect] = [GuardNext()] if dropped else []
+        guard: list[Effect] = [GuardNext()] if given.dropped and not (given.served or loss.graceful) else []
         return state._replace(phase=DialPhase.ENDED, loss=loss, served=given.served), [Lost(loss), *guard, *effects]
 
     def _look_at_ended(self, state: DialState, given: Looked, now: float) -> Step:

@@ -109,7 +109,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         self.answered: Callable[[], None] = _ignore
         """Called on the conductor when the server has first answered a call (CB-7)."""
         self._condemned = ""
-        self._refused = False
+        self._refused = self._dropped = False
         self.used = -math.inf
         self.retired = False
         self.served = False
@@ -201,6 +201,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         if name and pays(name, text):
             self.served = True
             return
+        self._dropped = self._dropped or (name != "" and shows_life(name))
         self._refused = self._refused or says_goaway(name, text)
         if self.retired:
             return
@@ -303,7 +304,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
     def look(self) -> None:
         """Step the machine with what the core shows. Called on the conductor."""
         now = self.now()
-        self.feed(m.Looked(self.shown(), self.running, now - self.last_used(), self.served, self._refused))
+        unused = now - self.last_used()
+        self.feed(m.Looked(self.shown(), self.running, unused, self.served, self._refused, self._dropped))
 
     def _step(self, given: m.Input) -> Sequence[m.Effect]:
         self._state, effects = self._owner.machine.step(self._state, given, self.now())

@@ -473,12 +473,12 @@ def test_a_young_connection_without_an_answer(notifies, running, served, age, ag
 
 
 @pytest.mark.parametrize(
-    ("unused", "served", "guards"), [(0.1, False, True), (0.1, True, False), (math.inf, False, False)]
+    ("dropped", "served", "guards"), [(True, False, True), (True, True, False), (False, False, False)]
 )
-def test_a_loss_without_an_answer(unused, served, guards):
+def test_a_loss_without_an_answer(dropped, served, guards):
     """CB-16: after a connection whose calls got no answer, the next dial is guarded."""
     dial = reach(DialPhase.OPEN, stable_after=0.0)
-    effects = dial.look(IDLE, 5.0, unused=unused, served=served)
+    effects = dial.look(IDLE, 5.0, dropped=dropped, served=served)
     assert kinds(effects)[0] is m.Lost
     assert (m.GuardNext() in effects) is guards
 
@@ -486,7 +486,7 @@ def test_a_loss_without_an_answer(unused, served, guards):
 def test_a_graceful_end_without_an_answer():
     """CB-16: if calls survive the end, the peer has dropped none, and the next dial is as usual."""
     dial = reach(DialPhase.ENDING)
-    effects = dial.look(IDLE, 2 * limits.CALLS_BREAK_WITHIN, running=2, unused=0.0)
+    effects = dial.look(IDLE, 2 * limits.CALLS_BREAK_WITHIN, running=2, dropped=True)
     assert effects[0] == m.Lost(DRAINED)
     assert m.GuardNext() not in effects
 
