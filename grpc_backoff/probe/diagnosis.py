@@ -66,7 +66,8 @@ def _of_a_socket(diagnosis: Diagnosis) -> Diagnosis:
 async def _diagnose(error: ConnectError, tried: Circumstances) -> Diagnosis:
     cause = error.__cause__
     if error.failure.stage is Stage.RESOLVE:
-        return _resolve(cause)
+        meaning, advice = _resolve(cause)
+        return Diagnosis(meaning, f"{advice} This is the name of the HTTP proxy." if tried.proxied else advice)
     if error.failure.stage is Stage.TCP or (tried.address is None and not tried.proxied):
         if isinstance(cause, NoTunnel):
             return _TUNNEL.get(cause.status, _NO_TUNNEL)

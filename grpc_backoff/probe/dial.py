@@ -158,11 +158,10 @@ def read_proxy(url: str) -> HttpProxy:
     Raises:
         OptionError: it names no host. The error does not contain the URL, which may have a password.
     """
-    parts = urlsplit(url)
-    credentials, _, place = parts.netloc.rpartition("@")
     try:
+        credentials, _, place = urlsplit(url).netloc.rpartition("@")
         return HttpProxy(parse_target(place), unquote(credentials))
-    except OptionError:
+    except ValueError:  # an OptionError, or urlsplit's own for brackets that are not closed
         raise OptionError("proxy", "...", "a URL such as http://proxy.example.com:3128") from None
 
 
@@ -194,7 +193,7 @@ async def tunnel(sock: socket.socket, target: Target, credentials: str) -> str:
         raise
     answer = head.partition(b"\r\n")[0].decode(errors="replace")
     found = re.fullmatch(r"HTTP/1\.[01] ([1-5][0-9][0-9])(?: .*)?", answer)
-    if found is None or found[1][0] != "2":
+    if found is None or found[1][0] != "2" or not head.endswith(b"\r\n\r\n"):
         sock.close()
         said = f"answered {answer!r}" if found else "did not answer in HTTP"
         raise ConnectError(Failure(Stage.TCP, f"the HTTP proxy {said}")) from NoTunnel(int(found[1]) if found else 0)

@@ -121,7 +121,7 @@ def test_replaced_at_once(opened, requests, callers):
         channel.start([calls(each, codes) for _ in range(callers)])()
         answered = {CODE.OK, CODE.NOT_FOUND} if requests.last else {CODE.OK, CODE.NOT_FOUND, CODE.UNAVAILABLE}
         assert len(codes) == 12
-        # On a busy machine, one of several callers may miss a connection twice before its end is noticed (CB-17).
+        # On a busy machine, a call of several callers in threads was seen to find no connection; not found out why.
         missed = [code for code in codes if code not in answered]
         assert len(missed) <= (2 if callers > 1 else 0)
         assert set(missed) <= {CODE.UNAVAILABLE}

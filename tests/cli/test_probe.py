@@ -268,6 +268,7 @@ async def test_through_a_proxy(tmp_path, secure):
         ([b"HTTP/1.1 502 Bad Gateway\r\n\r\n"], "The HTTP proxy could not connect to the server."),
         ([b"HTTP/1.1 418 I'm a teapot\r\n\r\n"], "The HTTP proxy does not make the tunnel."),
         ([b"SSH-2.0-x\r\n"], "The HTTP proxy does not make the tunnel."),
+        ([b"HTTP/1.1 200 OK\r\n"], "The HTTP proxy does not make the tunnel."),
         ([], "The HTTP proxy does not make the tunnel."),
     ],
 )
@@ -294,6 +295,21 @@ async def test_a_proxy_that_is_down():
     lines = await through(f"http://127.0.0.1:{unused_port()}", "shop.example.com", status=1)
     assert "Nothing is listening at this address." in lines
     assert any(line.endswith("This is the address of the HTTP proxy.") for line in lines)
+
+
+async def test_a_proxy_that_is_not_known():
+    """CH-8: if the proxy's name cannot be resolved, the probe says whose name it is."""
+    lines = await through("http://no.such.host.invalid:3128", "shop.example.com", status=1)
+    assert any(line.endswith("This is the name of the HTTP proxy.") for line in lines)
+
+
+def test_a_proxy_with_a_wrong_url(monkeypatch):
+    """CH-8, CH-10: a URL that names no host is an error without the URL, which may have a password."""
+    monkeypatch.setenv("http_proxy", "http://user:secret@[::1")
+    monkeypatch.setenv("no_proxy", "")
+    done = invoke("connect", "shop.example.com", "--probe")
+    check_refused(done, "expected a URL such as")
+    assert "secret" not in done.output
 
 
 @pytest.mark.parametrize(("tls", "stage"), [(False, "settings"), (True, "tls")])
