@@ -26,10 +26,11 @@ class PendingCalls(pending.PendingCalls):
 
         If the key is in backoff, its last failure also applies to calls that ask for a connection now (SH-3).
         """
-        if not self.manager.want():
-            return NotConnected(paid=self.manager.is_paid)
-        self._note_resolved()
-        return NotConnected(failing=True, resolved=self._resolved, paid=self.manager.is_paid)
+        manager = self.manager
+        failing = manager.want()
+        if failing:
+            self._note_resolved()
+        return NotConnected(failing, self._resolved if failing else True, manager.made, manager.is_paid)
 
     def discard(self, call: AnyCall) -> None:
         """Remove a call that has a connection or has ended."""
@@ -44,8 +45,9 @@ class PendingCalls(pending.PendingCalls):
         for turn, call in enumerate(waiting):
             self._feed(call, READY)
             if call in self._waiting:  # the connection was lost before the call could use it
+                missed = Missed(self.manager.made, self.manager.is_paid)
                 for other in waiting[turn + 1 :]:
-                    self._feed(other, Missed(paid=self.manager.is_paid))
+                    self._feed(other, missed)
                 return
 
     async def emptied(self, within: float) -> None:

@@ -107,6 +107,11 @@ class Share:
         return state_shown(self._pool.state, asked=self._asked, closed=self._closed)
 
     @property
+    def made(self) -> int:
+        """How many connections the live slots have made."""
+        return self._pool.made
+
+    @property
     def is_paid(self) -> bool:
         """Whether an answer has paid for the latest connection, or for the next (CB-7)."""
         return self._pool.is_paid

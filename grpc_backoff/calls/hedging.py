@@ -210,7 +210,7 @@ class HedgingMachine:
             progress=Progress(attempt=copies.sent + 1),
             metadata=header,
             waited=False,
-            missed=False,
+            missed=None,
         )
         copies = copies._replace(sent=copies.sent + 1, starting=True, due=None)
         return HedgedState(call, copies), [m.Begin(seconds, header)]

@@ -112,7 +112,7 @@ class CallState(NamedTuple):
         progress: the progress through the schedule.
         own_timeout: whether the attempt has less time than the call, so that its timeout need not end the call.
         waited: whether the attempt has waited for a connection.
-        missed: whether a connection that it waited for was lost before the attempt could use it.
+        missed: which connection that it waited for was lost before the attempt could use it, as in `Missed`.
         committed: whether part of the attempt's response has reached the caller (RT-8).
         metadata: the pairs that replace the caller's metadata with the same keys.
         following: the decision that is still to be carried out, in DECIDING and SLEEPING.
@@ -131,7 +131,7 @@ class CallState(NamedTuple):
     progress: Progress = _FIRST
     own_timeout: bool = False
     waited: bool = False
-    missed: bool = False
+    missed: int | None = None
     committed: bool = False
     metadata: Metadata = ()
     following: Retry | GiveUp | None = None
@@ -151,11 +151,12 @@ _AT_FIRST = CallState(_RUNNING, "", None, 0.0, None, 0.0)[CallState._fields.inde
 class NotConnected(NamedTuple):
     """There was no connection for the attempt that was about to begin.
 
-    `failing` is whether the last dial failed; `resolved` is as in `NoConnection`, and `paid` as in `Missed`.
+    `failing` is whether the last dial failed; `resolved` is as in `NoConnection`, and `made` and `paid` as in `Missed`.
     """
 
     failing: bool = False
     resolved: bool = True
+    made: int = 0
     paid: bool = False
 
 
@@ -173,9 +174,11 @@ class ConnectionReady(NamedTuple):
 class Missed(NamedTuple):
     """There was a connection, but it was lost before this attempt could use it.
 
-    `paid` says whether the connection before it has answered calls, so that this is no peer that hangs up each time.
+    `made` is how many connections have been made, so that one that a call misses twice counts once. `paid` says whether
+    the connection before it has answered calls, so that this is no peer that hangs up each time.
     """
 
+    made: int = 0
     paid: bool = False
 
 
@@ -453,7 +456,7 @@ class CallMachine(NamedTuple):
             attempt_end=end,
             own_timeout=own_timeout,
             waited=False,
-            missed=False,
+            missed=None,
             unconnected=False,
         )
         return state, [Begin(seconds, state.metadata)]
@@ -472,7 +475,7 @@ class CallMachine(NamedTuple):
         """Wait for a connection, or fail with the last dial's error (CH-3, SH-3)."""
         effects: list[Effect] = []
         if state.waited:
-            state, effects = self._missed(state, Missed(paid=given.paid), now, _around)
+            state, effects = self._missed(state, Missed(given.made, given.paid), now, _around)
         if not effects and given.failing and not self._outlasts_failures(resolved=given.resolved):
             effects = [FailSoon()]
         at: list[Effect] = [] if state.attempt_end is None else [_new(ArmTimer, (_not_nan(state.attempt_end, now),))]
@@ -486,9 +489,9 @@ class CallMachine(NamedTuple):
 
     def _missed(self, state: CallState, given: Missed, _now: float, _around: Surroundings) -> Step:
         """Keep waiting; a fail-fast call does so only once, because the peer may hang up each time (CB-17)."""
-        if given.paid or self.wait_for_ready:
+        if given.paid or self.wait_for_ready or given.made == state.missed:
             return state, []
-        return state._replace(missed=True), [FailSoon()] if state.missed else []
+        return state._replace(missed=given.made), [] if state.missed is None else [FailSoon()]
 
     def _no_connection(self, state: CallState, given: NoConnection, now: float, around: Surroundings) -> Step:
         if self._outlasts_failures(resolved=given.resolved):

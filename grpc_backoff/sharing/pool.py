@@ -252,6 +252,11 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         return any(held.manager.is_paid for held in self._live())
 
     @property
+    def made(self) -> int:
+        """How many connections the live slots have made. Any thread may read this."""
+        return sum(held.manager.made for held in self._live())
+
+    @property
     def is_closed(self) -> bool:
         """Whether the pool is closed."""
         return self._state.phase is _CLOSED

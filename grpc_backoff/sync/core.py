@@ -109,7 +109,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         self.answered: Callable[[], None] = _ignore
         """Called on the conductor when the server has first answered a call (CB-7)."""
         self._condemned = ""
-        self._refused = self._dropped = False
+        self._refused = self._dropped = self._left = False
         self.used = -math.inf
         self.retired = False
         self.served = False
@@ -160,8 +160,10 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         calls = self.calls
         calls.add(token)  # before the check, because a thread that retires the connection checks afterwards
         try:
-            if not self.retired and self.check(False) == m.READY:
-                return True
+            if not self.retired:
+                if self.check(False) == m.READY:
+                    return True
+                self._left = True  # the core may be READY again, for a call of its own, when the conductor looks
         except ValueError:  # the channel was closed
             pass
         self.ended(token)
@@ -303,9 +305,9 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
 
     def look(self) -> None:
         """Step the machine with what the core shows. Called on the conductor."""
-        now = self.now()
-        unused = now - self.last_used()
-        self.feed(m.Looked(self.shown(), self.running, unused, self.served, self._refused, self._dropped))
+        now, left = self.now(), self._left
+        unused, self._left = now - self.last_used(), False
+        self.feed(m.Looked(self.shown(), self.running, unused, self.served, self._refused, self._dropped, left))
 
     def _step(self, given: m.Input) -> Sequence[m.Effect]:
         self._state, effects = self._owner.machine.step(self._state, given, self.now())

@@ -37,7 +37,7 @@ class PendingCalls(pending.PendingCalls):
         """Return the machine's input for an attempt that finds no connection."""
         manager = self.manager
         failing = manager.state is State.TRANSIENT_FAILURE
-        return NotConnected(failing=failing, resolved=self._resolved, paid=manager.is_paid)
+        return NotConnected(failing=failing, resolved=self._resolved, made=manager.made, paid=manager.is_paid)
 
     def add(self, call: AnyCall) -> None:
         """Ask for a connection and keep the call until it is removed."""
@@ -78,8 +78,9 @@ class PendingCalls(pending.PendingCalls):
     def release(self) -> None:
         """Start all pending calls, as long as the connection stays up."""
         self._resolved = True
+        manager = self.manager
         for call in tuple(self._waiting):
-            self._feed(call, READY if self.manager.state is State.READY else Missed(paid=self.manager.is_paid))
+            self._feed(call, READY if manager.state is State.READY else Missed(manager.made, manager.is_paid))
 
     def abandon(self) -> None:
         """End the calls in the child of a fork."""

@@ -69,9 +69,9 @@ async def test_callback_that_raises(front, raised):
 async def test_a_connection_that_is_lost_while_calls_are_told():
     """CH-3: if a call could not use the connection, those behind it have missed it, and are not told to begin."""
     pending = PendingCalls("target", asyncio.get_running_loop())
-    pending.manager = Mock(is_paid=False)
+    pending.manager = Mock(made=1, is_paid=False)
     told = [[], [], []]
     for given in told:
         pending.add(Mock(feed=given.append, is_early=False, is_answered=False))
     pending.release()
-    assert told == [[ConnectionReady()], [Missed()], [Missed()]]
+    assert told == [[ConnectionReady()], [Missed(1)], [Missed(1)]]

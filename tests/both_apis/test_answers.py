@@ -121,7 +121,7 @@ def test_replaced_at_once(opened, requests, callers):
         channel.start([calls(each, codes) for _ in range(callers)])()
         answered = {CODE.OK, CODE.NOT_FOUND} if requests.last else {CODE.OK, CODE.NOT_FOUND, CODE.UNAVAILABLE}
         assert len(codes) == 12
-        # On a busy machine, a call of several callers in threads was seen to find no connection; not found out why.
+        # On a busy machine, the core may redial twice before the answer is heard, which ends the calls (CB-16).
         missed = [code for code in codes if code not in answered]
         assert len(missed) <= (2 if callers > 1 else 0)
         assert set(missed) <= {CODE.UNAVAILABLE}

@@ -25,6 +25,7 @@ policies = st.none() | st.builds(
     server_delay_jitter=st.just(1.0),
 )
 sources = st.sampled_from([WaitSource.PUSHBACK, WaitSource.RETRY_INFO, WaitSource.RETRY_AFTER])
+MADE = st.integers(1, 3)
 hints = st.none() | st.builds(ServerHint, st.none() | st.sampled_from([0.0, 0.125, 3.0]), sources)
 codes = st.sampled_from([*["UNAVAILABLE"] * 5, "UNAUTHENTICATED", "ABORTED", "CANCELLED", "INTERNAL"])
 ROUNDING = 1e-9
@@ -54,7 +55,7 @@ class Lives(RuleBasedStateMachine):
         self.prompt = prompt
         self.late = False
         self.steps = 0
-        self.misses = 0
+        self.missed = set()
         self.fresh = True  # the attempt has begun, but may still be told that there is no connection
 
     # How the shell handles every input.
@@ -66,8 +67,8 @@ class Lives(RuleBasedStateMachine):
             return  # the end is final; inputs that arrive later are ignored
         waited, before = run.phase is CallPhase.WAITING, len(run.begun)
         run.feed(given)
-        if isinstance(given, m.Missed) or (isinstance(given, m.NotConnected) and run.state.missed):
-            self.misses += 1
+        if isinstance(given, m.Missed | m.NotConnected) and run.state.missed is not None:
+            self.missed.add(run.state.missed)
         self.fresh = len(run.begun) > before
         if self.fresh:
             self.begins()
@@ -83,7 +84,7 @@ class Lives(RuleBasedStateMachine):
         run = self.run
         now, seconds, metadata = run.begun[-1]
         if not run.state.waited:
-            self.misses = 0
+            self.missed = set()
         assert run.state.end is None or now < run.state.end, "an attempt began when the time was up"
         assert (seconds is None) == (run.state.attempt_end is None)
         assert seconds is None or 0 < seconds <= run.state.attempt_end - now
@@ -139,11 +140,11 @@ class Lives(RuleBasedStateMachine):
 
     # Connections.
 
-    @rule(there=st.booleans(), failing=st.booleans(), resolved=st.booleans())
+    @rule(there=st.booleans(), failing=st.booleans(), resolved=st.booleans(), made=MADE)
     @precondition(lambda self: self.run.phase is CallPhase.RUNNING and self.fresh)
-    def connects(self, there, failing=False, resolved=True):
+    def connects(self, there, failing=False, resolved=True, made=1):
         if not there:
-            self.feed(m.NotConnected(failing, resolved))
+            self.feed(m.NotConnected(failing, resolved, made))
         elif self.run.machine.handed_over:
             self.feed(m.Begun())
         self.fresh = False
@@ -153,10 +154,10 @@ class Lives(RuleBasedStateMachine):
     def connected(self):
         self.feed(m.ConnectionReady())
 
-    @rule()
+    @rule(made=MADE)
     @precondition(lambda self: self.run.phase is CallPhase.WAITING)
-    def missed(self):
-        self.feed(m.Missed())
+    def misses(self, made):
+        self.feed(m.Missed(made))
 
     @rule(resolved=st.booleans())
     @precondition(lambda self: self.run.phase is CallPhase.WAITING)
@@ -248,7 +249,7 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def fail_fast_calls_do_not_wait_through_two_failures(self):
         run = self.run
-        if run.phase is CallPhase.WAITING and not run.machine.wait_for_ready and self.misses > 1:
+        if run.phase is CallPhase.WAITING and not run.machine.wait_for_ready and len(self.missed) > 1:
             assert run.soon
 
     def teardown(self):

@@ -215,17 +215,32 @@ STORIES = {
         partial(waiting, None), m.Missed(), *3 * [m.Missed(paid=True)], effects=[], phase=WAITING
     ),
     "CB-17: but not another one": story(
-        partial(waiting, None), m.Missed(), m.Missed(paid=True), m.Missed(), effects=[m.FailSoon()], phase=WAITING
+        partial(waiting, None), m.Missed(1), m.Missed(2, paid=True), m.Missed(3), effects=[m.FailSoon()], phase=WAITING
     ),
-    "CH-3: but not two": story(partial(waiting, None), m.Missed(), m.Missed(), effects=[m.FailSoon()], phase=WAITING),
+    "CH-3: but not two": story(partial(waiting, None), m.Missed(1), m.Missed(2), effects=[m.FailSoon()], phase=WAITING),
+    "CB-17: which one connection is, however often": story(
+        partial(waiting, None),
+        *2 * [m.Missed(1)],
+        m.ConnectionReady(),
+        m.NotConnected(made=1),
+        effects=[m.Enqueue()],
+        phase=WAITING,
+    ),
     "CH-3: a wait-for-ready call may": story(
-        partial(waiting, None, wait_for_ready=True), m.Missed(), m.Missed(), effects=[], phase=WAITING
+        partial(waiting, None, wait_for_ready=True), m.Missed(1), m.Missed(2), effects=[], phase=WAITING
     ),
     "CH-3: the next attempt may miss one too": story(
         waiting, m.Missed(), m.NoConnection(), "wake", m.NotConnected(), m.Missed(), effects=[], soon=0
     ),
     "CH-3: and not two either": story(
-        waiting, m.Missed(), m.NoConnection(), "wake", m.NotConnected(), m.Missed(), m.Missed(), effects=[m.FailSoon()]
+        waiting,
+        m.Missed(1),
+        m.NoConnection(),
+        "wake",
+        m.NotConnected(),
+        m.Missed(2),
+        m.Missed(3),
+        effects=[m.FailSoon()],
     ),
     "RT-7: the wait is part of the attempt": story(
         partial(waiting, OWN_TIME, **UNHURRIED), 0.25, m.ConnectionReady(), effects=[m.CancelTimer(), m.Begin(0.75, ())]
@@ -418,9 +433,9 @@ def test_a_connection_that_is_gone_as_the_call_enters(failing, again):
     """CH-3, SH-3: if a connection is lost before the call can begin on it, the call waits; it misses only one."""
     run = waiting(None, timeout=5.0)
     run.feed(m.ConnectionReady(), 1.0)
-    assert run.feed(m.NotConnected(failing)) == [m.ArmTimer(BEGAN + 5.0), *again]
+    assert run.feed(m.NotConnected(failing, made=1)) == [m.ArmTimer(BEGAN + 5.0), *again]
     run.feed(m.ConnectionReady(), 1.0)
-    assert run.feed(m.NotConnected()) == [m.ArmTimer(BEGAN + 5.0), m.Enqueue(), m.FailSoon()]
+    assert run.feed(m.NotConnected(made=2)) == [m.ArmTimer(BEGAN + 5.0), m.Enqueue(), m.FailSoon()]
 
 
 # Wait-for-ready calls that are assigned to a connection as it breaks (CH-3).

@@ -18,6 +18,7 @@ class Manager:
 
     takes_calls = True
     is_paid = False
+    made = 1
 
     def __init__(self, state=State.TRANSIENT_FAILURE, becomes=None, failure=None):
         self.state = state

@@ -118,6 +118,19 @@ def test_a_redial_takes_no_new_call(conductor):
         close(conductor, made)
 
 
+def test_a_call_that_saw_the_end(conductor):
+    """CB-16, CB-17: a call that finds that the core has left READY ends the connection, even if it is READY again."""
+    with place() as server:
+        made = connector(conductor, server.target)
+        connection = outcome(conductor, made)
+        shows, connection.check = connection.check, lambda _connect: IDLE
+        assert not connection.entered(object())
+        connection.check = shows
+        assert connection.shown() == READY
+        until(lambda: run(conductor, connection.loss) is not None)
+        close(conductor, made)
+
+
 def test_stable_after(conductor):
     """CB-8: soon after a young connection ends, it is known how it ended and whether a call was answered on it."""
     with place() as server, front(healthy, server.port) as peer:

@@ -83,5 +83,5 @@ def test_all_are_told():
     waiting.release()
     waiting.fail()
     waiting.cancel()
-    told = [ConnectionReady(), Missed(), NoConnection(resolved=True), CancelRequested()]
+    told = [ConnectionReady(), Missed(1), NoConnection(resolved=True), CancelRequested()]
     assert [call.told for call in calls] == [told, told]
