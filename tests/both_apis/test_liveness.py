@@ -67,7 +67,7 @@ def test_a_dead_peer_under_an_open_stream(ready, log, directions):
         log.until(LivenessAnswered)  # LV-3: the new connection serves after an answer
         asked = log.of(LivenessAsked)
         assert any(event.why == "nothing has arrived on it for 0.2 s" for event in asked)
-        assert asked[-1].why == "it replaces a connection whose peer may be dead", "LV-3"
+        assert any(event.why == "it replaces a connection whose peer may be dead" for event in asked), "LV-3"
         assert "no answer for 0.5 s" in str(log.of(Disconnected)[0].failure)
         until(lambda: [slot.role.value for slot in channel.own.connection_status().connections] == ["serving"])
 
@@ -317,7 +317,7 @@ def test_messages_are_life(ready, log):
         streams = [channel.begin("Down", timeout=20) for _ in range(2)]
         outcomes = [stream.outcome() for stream in streams]
         assert [outcome.code for outcome in outcomes] == [CODE.OK] * 2
-        assert min(len(outcome.texts) for outcome in outcomes) > 10
+        assert min(len(outcome.texts) for outcome in outcomes) > 3, "they outlasted several times that an idle one has"
         assert not log.of(LivenessAsked)
 
 
