@@ -64,8 +64,10 @@ def take(queue: SimpleQueue[T], timeout: float) -> T:
     Raises:
         Empty: no item arrived within that time.
     """
-    with contextlib.suppress(Empty):
+    try:
         return queue.get_nowait()
+    except Empty:
+        pass
     return queue.get(timeout=timeout)
 
 
