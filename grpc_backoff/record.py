@@ -21,11 +21,31 @@ RecordT = TypeVar("RecordT", bound=type[tuple[Any, ...]])
 
 
 def record(kind: RecordT) -> RecordT:
-    """Make the tuples of this class unequal to tuples of other classes."""
+    """Make the tuples of this class unequal to tuples of other classes, and cheaper to change."""
     kind.__eq__ = _equal  # type: ignore[method-assign]
     kind.__ne__ = _unequal  # type: ignore[method-assign, assignment]
     kind.__hash__ = _hash  # type: ignore[method-assign]
+    kind._replace = _replace  # type: ignore[attr-defined]
     return kind
+
+
+_places: dict[type[Any], dict[str, int]] = {}
+"""By class, the places of the fields."""
+
+
+def _replace(self: Any, /, **changes: Any) -> Any:
+    """Return a copy with these fields changed; the one of `namedtuple` takes twice as long, or more with many fields.
+
+    Raises:
+        KeyError: the class has no such field.
+    """
+    kind, values = type(self), list(self)
+    places = _places.get(kind)
+    if places is None:
+        places = _places[kind] = {name: place for place, name in enumerate(self._fields)}
+    for name, value in changes.items():
+        values[places[name]] = value
+    return tuple.__new__(kind, values)
 
 
 def _equal(self: tuple[Any, ...], other: object) -> bool:

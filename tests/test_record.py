@@ -45,8 +45,11 @@ def test_records_are_copied_and_pickled(copied):
 
 
 def test_replaced_records_keep_their_type():
-    """`_replace` returns a record of the same type."""
+    """`_replace` returns a record of the same type, and accepts only fields of it."""
     assert One(1)._replace(other=2) == One(1, 2)
+    assert Nothing()._replace() == Nothing()
+    with pytest.raises(KeyError, match="another"):
+        One(1)._replace(another=2)
 
 
 @by_fields

@@ -89,7 +89,12 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self.core.check(True)
         guarded, owner.guards = owner.guards, False
         self._state, effects = owner.machine.begin(
-            loop.time(), limit, last_life=owner.last_life, after_failure=owner.after_failure, guarded=guarded
+            loop.time(),
+            limit,
+            last_life=owner.last_life,
+            familiar=owner.familiar,
+            after_failure=owner.after_failure,
+            guarded=guarded,
         )
         for effect in effects:
             self._carry_out(effect)

@@ -74,6 +74,7 @@ class Proving:
 
     def __init__(self, connector: Connector[CallConnection], seat: Seat) -> None:
         self.last_life: float | None = math.inf
+        self.familiar = False
         self._connector = connector
         self._seat = seat
         self.decided = connector.decided
@@ -83,9 +84,10 @@ class Proving:
         """Make one attempt, which fails if the server of a replacement is not serving; see `Connector.connect`."""
         pool, number = self._seat.pool, self._seat.number
         began = 0.0 if pool is None else pool.now()
-        if hasattr(self._connector, "last_life"):
-            self._connector.last_life = self.last_life
-        connection = await self._connector.connect(limit)
+        connector: Any = self._connector
+        if hasattr(connector, "last_life"):  # a user's connector has not
+            connector.last_life, connector.familiar = self.last_life, self.familiar
+        connection: CallConnection = await connector.connect(limit)
         if pool is None or not pool.must_prove(number):
             return connection
         told: asyncio.Future[str] = asyncio.get_running_loop().create_future()

@@ -280,11 +280,13 @@ class StartAttempt(NamedTuple):
         limit: how many seconds the attempt may take; the machine's own timer ends it then.
         last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or
             credit pays for this attempt (CB-15).
+        familiar: whether this side has just closed a connection on which the peer had answered (CB-15).
     """
 
     number: int
     limit: float
     last_life: float | None = math.inf
+    familiar: bool = False
 
 
 @record
@@ -404,7 +406,8 @@ class Machine:
         # manager.
         wake = min(limit, planned) if key.shared and key.failing else limit
         told = _tell_others(state, event) if key.failing else []
-        return state, [StartAttempt(number, limit - now, state.last_life), Emit(event), ArmTimer(wake), *told]
+        start = StartAttempt(number, limit - now, state.last_life, now < key.familiar)
+        return state, [start, Emit(event), ArmTimer(wake), *told]
 
     def _sleep(self, state: MachineState, phase: Phase, now: float) -> Step:
         """Sleep until the next start, or until the channel becomes idle if that comes first (CB-14)."""
@@ -682,6 +685,8 @@ class Machine:
         if state.in_flight:
             effects.append(AbandonAttempt())
             state = state._replace(key=key.given_up(state.member))
+        elif state.phase is Phase.READY and state.last_life is None and not key.failing:
+            state = state._replace(key=key._replace(familiar=now + self.policy.initial_backoff))
         lived = None if state.ready_since is None else now - state.ready_since
         closed = events.Closed(
             target=self.target,
@@ -691,7 +696,7 @@ class Machine:
             attempt_id=state.attempt_id,
             lived=lived,
         )
-        told = [] if state.key is key else _tell_others(state)
+        told = _tell_others(state) if state.in_flight and state.key is not key else []
         return state._replace(phase=Phase.CLOSED, ready_since=None), [*effects, Emit(closed), *told]
 
     def _ignored(self, state: MachineState, _given: Input, _now: float, _rng: Random) -> Step:

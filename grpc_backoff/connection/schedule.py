@@ -73,6 +73,8 @@ class Schedule(NamedTuple):
         redialled: whether a redial by grpc's core has delayed the next start already (CB-16).
         young: whether the peer ended the last connection within INITIAL_BACKOFF of the start of its attempt, and
             nothing had paid for the next one (CB-7).
+        familiar: until when a new connection needs no observation, because this side has just closed one on which the
+            peer had answered (CB-15).
         debt: the start that was allowed without credit, if an attempt was made on credit and the target has not
             answered a call since (CB-7); otherwise minus infinity.
         members: how many managers the key has.
@@ -95,6 +97,7 @@ class Schedule(NamedTuple):
     reset_dial: float = _NEVER
     redialled: bool = False
     young: bool = False
+    familiar: float = _NEVER
     debt: float = _NEVER
     members: int = 1
     ready: frozenset[int] = frozenset()
@@ -142,6 +145,7 @@ class Schedule(NamedTuple):
             lease=self.lease,
             reset=self.reset,
             reset_dial=self.reset_dial,
+            familiar=self.familiar,
             debt=self.debt,
             members=self.members,
             ready=self.ready,
@@ -149,7 +153,7 @@ class Schedule(NamedTuple):
 
     def remembers_until(self, initial_backoff: float) -> float:
         """Return the time until which the schedule of a key without managers still differs from a new one."""
-        return max(self.free, self.reset_dial + initial_backoff, self.debt + initial_backoff)
+        return max(self.free, self.familiar, self.reset_dial + initial_backoff, self.debt + initial_backoff)
 
     def begun(self, member: int, attempt: int, now: float, deadline: float, lease: float) -> Schedule:
         """Record a start. In backoff, the manager takes the turn; while nothing is known, it gets a head start."""
@@ -199,6 +203,7 @@ class Schedule(NamedTuple):
             failure=failure,
             turn=None,
             reset=False,
+            familiar=_NEVER,
             ready=ready,
         )
 
@@ -241,7 +246,8 @@ class Schedule(NamedTuple):
 
         Unless something pays for it, no attempt starts before `free`, or before an answer comes.
         """
-        schedule = (self.earned() if served else self)._replace(reset=False, ready=self.ready - {member})
+        schedule = self.earned() if served else self
+        schedule = schedule._replace(reset=False, familiar=_NEVER, ready=self.ready - {member})
         paid, young = self.pays(served=served, graceful=graceful), now < free
         if young and graceful and not served:
             schedule = schedule._replace(debt=free)

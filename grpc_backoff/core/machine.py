@@ -256,6 +256,7 @@ class DialMachine(NamedTuple):
         limit: float,
         *,
         last_life: float | None = math.inf,
+        familiar: bool = False,
         after_failure: bool = False,
         guarded: bool = False,
     ) -> Step:
@@ -266,6 +267,8 @@ class DialMachine(NamedTuple):
             limit: how many seconds the dial may take.
             last_life: how many seconds the connector's last connection lasted; infinity if there was none, and None if
                 an answer or credit pays for this dial (CB-15).
+            familiar: whether this side has just closed a connection on which the peer had answered. Then this one is
+                not observed, and if it comes and goes before the first look, that is noticed late.
             after_failure: whether the connector's last dial failed. Then a connection that comes and goes before the
                 first look is noticed late, to save a notification for each dial in backoff.
             guarded: whether the core's channel was made to repeat no calls by itself.
@@ -273,8 +276,10 @@ class DialMachine(NamedTuple):
         paid = last_life is None
         observe = limits.SETTLE if self.notifies or paid else limits.SETTLE_UNNOTIFIED
         if last_life is not None and last_life < limits.SHORT_LIFE:
-            observe = limits.SHORT_LIFE
-        watches = self.notifies and not after_failure
+            observe, familiar = limits.SHORT_LIFE, False
+        elif familiar:
+            observe = 0.0
+        watches = self.notifies and not (after_failure or familiar)
         state = self._dialled(DialState(DialPhase.DIALLING, now, limit, observe, paid, guarded), now)
         look = LookAt(now + self._shortest_pause(state, now))
         return state, [NotifyOn(IDLE), look] if watches else [look]
@@ -302,6 +307,8 @@ class DialMachine(NamedTuple):
             # Give the connection a moment to end, but not so long that a success would miss the limit (CB-15).
             until = now + min(state.observe, max(0.0, state.started + state.limit - now) / 2)
             state = state._replace(phase=DialPhase.OBSERVING, since=now, until=until)
+            if not state.observe:
+                return self._look_at_observed(state, given, now)
             return state, [*([NotifyOn(READY)] if self.notifies else []), self._until(state, now)]
         if given.shown == IDLE and begun:  # it connected and lost the connection again between two looks
             return self._made(state._replace(since=now))

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from grpc_backoff.base_errors import IllegalTransition
@@ -162,7 +162,7 @@ class PoolState(NamedTuple):
     @property
     def live(self) -> tuple[Slot, ...]:
         """The slots that have a connection for new calls, or may get one."""
-        return tuple(slot for slot in self.slots if slot.role in _LIVE)
+        return tuple([slot for slot in self.slots if slot.role in _LIVE])
 
     @property
     def serving(self) -> tuple[tuple[int, ...], ...]:
@@ -176,11 +176,14 @@ class PoolState(NamedTuple):
     @property
     def state(self) -> State:
         """The channel's state (PO-4)."""
-        return aggregate(slot.shown for slot in self.live)
+        return aggregate([slot.shown for slot in self.slots if slot.role in _LIVE])
 
     def slot(self, number: int) -> Slot | None:
         """Return a slot; None if it is gone."""
-        return next((slot for slot in self.slots if slot.number == number), None)
+        for slot in self.slots:
+            if slot.number == number:
+                return slot
+        return None
 
     def replacement(self, number: int) -> Slot | None:
         """Return the slot that is to replace a slot; None if there is none."""
@@ -192,7 +195,7 @@ class PoolState(NamedTuple):
 
     def put(self, slot: Slot) -> PoolState:
         """Replace the slot that has the same number."""
-        return self._replace(slots=tuple(slot if each.number == slot.number else each for each in self.slots))
+        return self._replace(slots=tuple([slot if each.number == slot.number else each for each in self.slots]))
 
 
 @record
@@ -207,7 +210,8 @@ class SlotChanged(NamedTuple):
     Attributes:
         slot: the slot's number.
         state: the new state.
-        busy: whether a call is pending, or one has used the slot within the idle timeout (CB-14).
+        busy: whether a call is pending, or one has used the slot within the idle timeout (CB-14); it only counts if the
+            new state is IDLE.
     """
 
     slot: int
@@ -615,11 +619,13 @@ class PoolMachine(NamedTuple):
                 state = state.put(slot._replace(due=given.why, asked=now))
         return self._look_up(state, now, at_once=True), []
 
-    def _replaceable(self, state: PoolState) -> Iterable[tuple[float, Slot]]:
-        """Yield each slot that is to be replaced, with the earliest start of its replacement."""
-        for slot in state.slots:
-            if slot.cause and slot.role in _CONNECTED and state.replacement(slot.number) is None:
-                yield slot.started + self.initial_backoff, slot
+    def _replaceable(self, state: PoolState) -> list[tuple[float, Slot]]:
+        """Return each slot that is to be replaced, with the earliest start of its replacement."""
+        return [
+            (slot.started + self.initial_backoff, slot)
+            for slot in state.slots
+            if (slot.due or slot.problem) and slot.role in _CONNECTED and state.replacement(slot.number) is None
+        ]
 
     # Names (PO-7).
 
@@ -742,7 +748,8 @@ class PoolMachine(NamedTuple):
     def _plan(self, state: PoolState, now: float) -> PoolStep:
         """Do what is due, and arm the timer for what is to follow."""
         effects: list[PoolEffect] = []
-        for at, slot in tuple(self._replaceable(state)):
+        replaceable = self._replaceable(state)
+        for at, slot in replaceable:
             if at <= now:
                 state = state.put(slot._replace(due="", problem=""))
                 state, more = self._open(state, now, slot.endpoint, slot.cause, slot.number)
@@ -752,7 +759,7 @@ class PoolMachine(NamedTuple):
             state = state._replace(resolving=True, resolved=now, resolve_at=math.inf)
             effects.append(Resolve())
         next_look = math.inf if state.resolving else state.resolve_at
-        due = min([state.look_at, state.rest_at, next_look, *(at for at, _ in self._replaceable(state))])
+        due = min(state.look_at, state.rest_at, next_look, *[at for at, _ in replaceable if at > now])
         if due != state.armed:
             state = state._replace(armed=due)
             effects.append(CancelTimer() if due == math.inf else ArmTimer(due))
@@ -802,10 +809,11 @@ def _news(before: PoolState, after: PoolState) -> list[PoolEffect]:
     if before.slots is after.slots:
         return []
     news: list[PoolEffect] = []
-    if before.serving != after.serving:
-        news.append(Serving(after.serving))
-    if before.state is not after.state:
-        news.append(Show(after.state))
+    serving, state = after.serving, after.state
+    if before.serving != serving:
+        news.append(Serving(serving))
+    if before.state is not state:
+        news.append(Show(state))
     return news
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from grpc_backoff.connection.events import State
@@ -30,7 +30,9 @@ def elsewhere(groups: Sequence[Sequence[T]], is_avoided: Callable[[T], bool]) ->
     return [group for group in kept if group] or groups
 
 
-def aggregate(states: Iterable[State]) -> State:
+def aggregate(states: Sequence[State]) -> State:
     """Return the state of a channel whose connections have these states, as gRPC's policies do (PO-4)."""
-    shown = frozenset(states)
-    return next((state for state in _ORDER if state in shown), State.IDLE)
+    for state in _ORDER:
+        if state in states:
+            return state
+    return State.IDLE

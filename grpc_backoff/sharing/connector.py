@@ -75,6 +75,7 @@ class BaseConnector(Generic[ConnectionT]):
         question: the request with which the core is asked why a dial failed.
         last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or
             credit pays for the next attempt (CB-15).
+        familiar: whether this side has just closed a connection on which the peer had answered (CB-15).
         guards: whether the core's next channel is to repeat no calls by itself (CB-16).
         open: the connections that calls may use.
         keepalive: how often its connections ping.
@@ -105,6 +106,7 @@ class BaseConnector(Generic[ConnectionT]):
             derived = _derived.__wrapped__(target, self._options)
         self._resolver_configures, self._core_target, self.spreads, self.question, self.pings, self._repeats = derived
         self.last_life: float | None = math.inf
+        self.familiar = False
         self.guards = False
         self.open: set[ConnectionT] = set()
         self.keepalive = Keepalive()

@@ -214,7 +214,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
                 self._receiver.fail()
             case m.StartAttempt():
                 if hasattr(self._connector, "last_life"):  # a user's connector has not
-                    self._connector.last_life = effect.last_life
+                    self._connector.last_life, self._connector.familiar = effect.last_life, effect.familiar
                 self._start(effect.limit)
             case stepping.AbandonAttempt():
                 self._abandon()

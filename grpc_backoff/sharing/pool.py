@@ -453,9 +453,12 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             self.liveness.drop(number)
         if state is not State.READY:
             self.healths.drop(number)
-        used = max(self._asked, self._held[number].manager.last_used())
-        recently = self._clock.now() - used < IDLE_SHARE * self._policy.idle_timeout  # CB-14
-        self.feed(p.SlotChanged(number, state, busy=len(self.pending) > 0 or recently))
+        busy = False
+        if state is State.IDLE:  # only then does it matter
+            used = max(self._asked, self._held[number].manager.last_used())
+            recently = self._clock.now() - used < IDLE_SHARE * self._policy.idle_timeout  # CB-14
+            busy = len(self.pending) > 0 or recently
+        self.feed(p.SlotChanged(number, state, busy=busy))
 
     def hear(self, seat: Seat, event: ConnectionEvent) -> None:
         """Pass on an event of a slot; only the end of the last one is the channel's."""

@@ -10,7 +10,8 @@ something run the work themselves meanwhile, one at a time (`Conductor.take`).
 
 grpcio's core shuts down when its last channel is closed, and a channel that waits for its next attempt has none.
 Starting the core again takes longer than many attempts, and aborts the process if it gets no file descriptor or thread.
-So as long as there are users, a channel of the core that never connects stays open (`pump.Standby`).
+So as long as there are users, and as long as the thread stays after them, a channel of the core that never connects is
+open (`pump.Standby`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _LOG = logging.getLogger(__name__)
 LOOK_EVERY = 0.2
 """How often open connections are polled, in seconds. They are polled together, at the cost of one wake-up."""
 _LINGERS = 0.1
-"""How long the thread stays without channels, in seconds, because a program may create a channel for each request."""
+"""How long the thread, and grpcio's core, stay without channels, in seconds, because a program may create a channel for
+each request."""
 _LONGEST_WAIT = 3600.0
 """The longest single wait, in seconds. The operating system has a limit far above it, which a deadline may exceed."""
 _TURN = 0.05
@@ -62,8 +64,10 @@ def take(queue: SimpleQueue[T], timeout: float) -> T:
     Raises:
         Empty: no item arrived within that time.
     """
-    with contextlib.suppress(Empty):
+    try:
         return queue.get_nowait()
+    except Empty:
+        pass
     return queue.get(timeout=timeout)
 
 
@@ -150,9 +154,9 @@ class Conductor:
     def leave(self, user: object) -> None:
         """Stop keeping the thread running for `user`; the thread ends when it has no users."""
         self._users.pop(user, None)
-        if not self._users:
-            self._standby.close()
         self.post(lambda: None)  # so that the thread checks again how long to stay
+        if not self._users and self._thread is None:  # none can be started, so none will close it when it ends
+            self._standby.close()
 
     def post(self, work: Work) -> None:
         """Make the thread run `work` soon, and in order. Thread-safe, and safe in a finalizer.
@@ -228,6 +232,8 @@ class Conductor:
                 with contextlib.suppress(RuntimeError):  # too many threads: each turn waits for the core
                     self._pump = Pump()
             self._go_on()
+            if not self._users:
+                self._standby.close()
             pump, self._pump = self._pump, None
             if pump is not None:
                 pump.stop()

@@ -124,7 +124,9 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         self.check = state_check(self.channel)
         self.check(True)
         guarded, owner.guards = owner.guards, False
-        self._state, effects = owner.machine.begin(self.now(), limit, last_life=owner.last_life, guarded=guarded)
+        self._state, effects = owner.machine.begin(
+            self.now(), limit, last_life=owner.last_life, familiar=owner.familiar, guarded=guarded
+        )
         for effect in effects:
             self._carry_out(effect)
 

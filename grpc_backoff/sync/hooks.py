@@ -44,10 +44,10 @@ class Hooks:
         Raises:
             OptionError: a hook is a coroutine function, which would never be awaited.
         """
-        for name in (part.name for part in fields(hooks)):
-            given = getattr(hooks, name)
-            if inspect.iscoroutinefunction(given):
-                raise OptionError(f"RetryHooks.{name}", given, "a function, not a coroutine function")
+        for part in fields(hooks):
+            given = getattr(hooks, part.name)
+            if given is not None and inspect.iscoroutinefunction(given):
+                raise OptionError(f"RetryHooks.{part.name}", given, "a function, not a coroutine function")
         self._hooks = hooks
         self._target = target
         self._now = now

@@ -121,6 +121,9 @@ class ConnectionManager(SteppedManager[ConnectionT]):
 
     def close(self) -> None:
         """Stop for good (CB-10): no timers, attempts or events remain. Running calls continue."""
+        connection = self.connection
+        if connection is not None and connection.alive():
+            connection.loss()  # has it look for an answer, which the next attempt of the key is told of (CB-15)
         self.feed(m.CloseRequested())
         self._leave()
         self._conductor.leave(self)

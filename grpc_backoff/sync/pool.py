@@ -134,12 +134,13 @@ class Proving:
 
     def __init__(self, connector: CoreConnector, seat: Seat) -> None:
         self.last_life: float | None = math.inf
+        self.familiar = False
         self._connector = connector
         self._seat = seat
 
     def connect(self, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> ProvingAttempt:
         """Start one attempt; see `CoreConnector.connect`."""
-        self._connector.last_life = self.last_life
+        self._connector.last_life, self._connector.familiar = self.last_life, self.familiar
         return ProvingAttempt(self._connector, self._seat, limit, tell)
 
 

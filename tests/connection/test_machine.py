@@ -128,6 +128,13 @@ class Driver:
     def close(self, after=0.0):
         return self.feed(m.CloseRequested(), self.now + after)
 
+    def follow(self, after):
+        """Let a channel of the same key follow this one, which has been closed; return how it starts its attempt."""
+        second = Driver()
+        second.state = second.state._replace(key=self.state.key.left(self.state.member)._replace(members=1))
+        effects = second.feed(m.ConnectionWanted(), self.now + after)
+        return second, next(effect for effect in effects if isinstance(effect, m.StartAttempt))
+
     def kinds(self):
         return [type(event).__name__ for event in self.events]
 
@@ -413,6 +420,33 @@ def test_story(steps, policy, seen):
     driver = Driver(**policy).play(*steps)
 
     assert {name: driver.see(name) for name in seen} == seen
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "familiar"),
+    [
+        ("want connect answer close", 0.9, True),
+        ("want connect answer close", 1.1, False),
+        ("want connect close", 0.1, False),
+        ("want close", 0.1, False),
+        ("want connect answer lose:9 close", 0.1, False),
+    ],
+)
+def test_what_follows_a_connection_that_was_closed_here(before, after, familiar):
+    """CB-15, SH-8: that it has just answered is known to the next channel of the key, for one INITIAL_BACKOFF."""
+    first = Driver().play(before)
+    assert first.follow(after)[1].familiar is familiar
+    assert (first.state.key.left(0).remembers_until(1.0) > first.now + after) is familiar
+
+
+def test_a_familiar_peer_that_fails():
+    """CB-15: a failed attempt, or a connection that the peer ends, makes the peer unfamiliar."""
+    first = Driver().play("want connect answer close")
+    second, start = first.follow(0.1)
+    assert start.familiar
+    assert second.play("fail:0.1").state.key.familiar == -math.inf
+    third, _ = first.follow(0.1)
+    assert third.play("connect lose:0.1").state.key.familiar == -math.inf
 
 
 def test_first_gap_has_jitter_if_asked():

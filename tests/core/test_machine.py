@@ -25,10 +25,20 @@ IDLED = Loss("it reached the idle timeout", graceful=True)
 class Dial:
     """Steps a machine and records its effects."""
 
-    def __init__(self, *, notifies=True, limit=LIMIT, last_life=math.inf, after_failure=False, guarded=False, **rules):
+    def __init__(
+        self,
+        *,
+        notifies=True,
+        limit=LIMIT,
+        last_life=math.inf,
+        familiar=False,
+        after_failure=False,
+        guarded=False,
+        **rules,
+    ):
         self.machine = m.DialMachine(notifies=notifies, **rules)
         self.now = START
-        how = {"last_life": last_life, "after_failure": after_failure, "guarded": guarded}
+        how = {"last_life": last_life, "familiar": familiar, "after_failure": after_failure, "guarded": guarded}
         self.state, self.effects = self.machine.begin(START, limit, **how)
         self.all = list(self.effects)
 
@@ -244,6 +254,26 @@ def test_observed(last_life, limit, seconds):
         settle = limits.SETTLE if notifies else limits.SETTLE_UNNOTIFIED
         assert dial.now - START - 0.001 == pytest.approx(settle if seconds is None else seconds, abs=1e-6)
         assert dial.effects[:2] == [m.Made(), m.NotifyOn(READY)]
+
+
+@pytest.mark.parametrize("notifies", [True, False])
+def test_a_familiar_peer(notifies):
+    """CB-15: a connection that follows one which answered and was closed here is not observed.
+
+    It is if this connector's own last connection was short-lived.
+    """
+    dial = Dial(notifies=notifies, familiar=True)
+    assert dial.effects == [m.LookAt(START + limits.FIRST_LOOK)]
+    assert dial.look(READY, 0.001)[:2] == [m.Made(), m.NotifyOn(READY)]
+    assert dial.state.phase is DialPhase.OPEN
+    assert m.Made() not in Dial(notifies=notifies, familiar=True, last_life=0.05).look(READY, 0.001)
+
+
+def test_a_familiar_peer_that_hangs_up_at_once():
+    """CB-15: if the connection comes and goes before the first look, it counts as made and lost, a little later."""
+    dial = Dial(familiar=True)
+    assert dial.look(IDLE, 0.001) == [m.NotifyOn(IDLE), m.LookAt(START + limits.BEGINS_WITHIN)]
+    assert m.Made() in dial.look(IDLE, limits.BEGINS_WITHIN)
 
 
 @pytest.mark.parametrize(("shown", "left"), [(IDLE, False), (CONNECTING, True), (READY, True)])
@@ -553,11 +583,12 @@ PAUSES = st.sampled_from([0.0, 0.0005, 0.001, 0.019, 0.02, 0.3, 10.0])
     notifies=st.booleans(),
     stable_after=st.sampled_from([0.0, 1.0]),
     last_life=st.sampled_from([0.0, math.inf, None]),
+    familiar=st.booleans(),
     run=st.lists(st.tuples(INPUTS, PAUSES), max_size=40),
 )
-def test_invariants(notifies, stable_after, last_life, run):
+def test_invariants(notifies, stable_after, last_life, familiar, run):
     """CB-1, CB-10: whatever the core shows, each outcome comes once and in order, and a look always follows."""
-    dial = Dial(notifies=notifies, stable_after=stable_after, last_life=last_life)
+    dial = Dial(notifies=notifies, stable_after=stable_after, last_life=last_life, familiar=familiar)
     order = list(DialPhase)
     for input_, pause in run:
         before, known = dial.state, dial.all.copy()

@@ -10,6 +10,8 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff.sync import channel as channel_module
+from grpc_backoff.sync import conductor as conductor_module
+from grpc_backoff.sync import pump as pump_module
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.grpcio import open_channels
 from grpc_backoff.sync.pump import Pump, Standby, needs_pump
@@ -71,3 +73,19 @@ def test_the_core_stays_running_while_a_channel_is_open(monkeypatch, ending):
         gc.collect()
         until(lambda: not is_open())
     conductor.stop()
+
+
+def test_the_core_stays_running_between_channels(monkeypatch):
+    """TH-5: the standby outlives a channel for a moment, because a program may create one for each request."""
+    conductor, opened = Conductor(), []
+    monkeypatch.setattr(channel_module, "CONDUCTOR", conductor)
+    monkeypatch.setattr(conductor_module, "_LINGERS", 60.0)
+    make = pump_module._channel_to_nowhere
+    monkeypatch.setattr(pump_module, "_channel_to_nowhere", lambda: opened.append(1) or make())
+    with place() as server:
+        for _ in range(3):
+            with grpc_backoff.insecure_channel(server.target) as channel:
+                EchoStub(channel).Unary(Message(text="a"), timeout=20)
+    assert len(opened) == (2 if needs_pump() else 1)
+    conductor.stop()
+    until(lambda: conductor._standby._channel is None)
