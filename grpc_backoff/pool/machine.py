@@ -279,7 +279,7 @@ class HealthChanged(NamedTuple):
 
 
 @record
-class SeekAnother(NamedTuple):
+class TurnedAway(NamedTuple):
     """A slot's connection has turned away a call that is retried: the next attempt prefers another one (RT-15).
 
     Attributes:
@@ -346,7 +346,7 @@ PoolInput = (
     | Refresh
     | Condemned
     | HealthChanged
-    | SeekAnother
+    | TurnedAway
     | PoolBusy
     | PoolTimerFired
     | PoolCloseRequested
@@ -650,7 +650,7 @@ class PoolMachine(NamedTuple):
             if slot.cause and slot.role in _CONNECTED and state.replacement(slot.number) is None:
                 yield slot.started + max(self.connect.initial_backoff, slot.gap), slot
 
-    def _seek_another(self, state: PoolState, given: SeekAnother, now: float) -> PoolStep:
+    def _turned_away(self, state: PoolState, given: TurnedAway, now: float) -> PoolStep:
         """Mark a connection for replacement; one on which no call was answered, after a gap that grows (RT-15)."""
         slot = state.slot(given.slot)
         if slot is None or slot.role is not Role.SERVING or state.replacement(slot.number) is not None:
@@ -872,7 +872,7 @@ _OPEN: Mapping[type[PoolInput], _Handler] = {
     Refresh: PoolMachine._refresh,
     Condemned: PoolMachine._condemned,
     HealthChanged: PoolMachine._health_changed,
-    SeekAnother: PoolMachine._seek_another,
+    TurnedAway: PoolMachine._turned_away,
     PoolBusy: PoolMachine._busy,
     PoolTimerFired: PoolMachine._timer_fired,
     PoolCloseRequested: PoolMachine._close,

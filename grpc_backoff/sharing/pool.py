@@ -233,7 +233,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             current = held.manager.connection
             if current is not None and (current is connection or (connection is None and len(serving) == 1)):
                 draw = self.setup.rng.random()
-                self.feed(p.SeekAnother(held.seat.number, status, current.core.served, draw))
+                self.feed(p.TurnedAway(held.seat.number, status, current.core.served, draw))
 
     def tell_news(self, why: str, spot: Hashable = None) -> None:
         """Handle news, which concerns only one spot if one is given; any thread may call this."""

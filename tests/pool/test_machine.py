@@ -576,7 +576,7 @@ def test_eager_with_several(eager, wanted):
 
 def turned_away(driver, slot, after=0.0, *, served=False, status=503, draw=0.5):
     """Report a call on a slot's connection that was turned away; without jitter, as this is the middle of a window."""
-    return driver.feed(p.SeekAnother(slot, status, served, draw), after)
+    return driver.feed(p.TurnedAway(slot, status, served, draw), after)
 
 
 def test_a_draining_server():
@@ -862,7 +862,7 @@ class Slots(RuleBasedStateMachine):
     def turn_away(self, data, served, draw):
         slot = self.some(data, *CONNECTED, Role.RETIRING)
         if slot is not None:
-            self.feed(p.SeekAnother(slot, 502, served, draw))
+            self.feed(p.TurnedAway(slot, 502, served, draw))
 
     @rule(data=st.data())
     def condemn(self, data):
