@@ -175,10 +175,9 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
         trailing, initial = tuple(error.trailing_metadata() or ()), tuple(error.initial_metadata() or ())
         report = Report(code=code, details=details, link=Link.NONE, metadata=bool(initial or trailing))
         hint = read_hint(trailing, initial, self._calls.wall_clock)
-        over = s.StreamOver(code, hint, is_oversized(report), self._calls.hooks.can_refresh(self._context))
-        self.feed(
-            over._replace(cut=was_cut(report), headers=bool(initial), turned_away=turned_away(report)),
-        )
+        renewable = self._calls.hooks.can_refresh(self._context)
+        cut, status = was_cut(report), turned_away(report)
+        self.feed(s.StreamOver(code, hint, is_oversized(report), renewable, cut, bool(initial), status))
 
     def _failed_call(self, hook: CallHook) -> FailedCall:
         error, state = self._error, self._state
