@@ -89,3 +89,20 @@ def test_outage_of_a_plain_channel(kind):
     done = subprocess.run([sys.executable, "-c", ALONE, kind], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("module", ["grpc_backoff", "grpc_backoff.aio"])
+def test_what_a_policy_imports(module):
+    """CH-12, RT-15: the events of a connection that is made for a retry are there before a call is made."""
+    program = f"""
+import asyncio, sys, {module} as api
+async def main():
+    channel = api.insecure_channel("127.0.0.1:1", retry="retry: 1")
+    assert "grpc_backoff.pool.events" not in sys.modules
+    channel.unary_unary("/echo.v1.Echo/Unary")
+    assert "grpc_backoff.pool.events" in sys.modules
+    await (channel.close() or asyncio.sleep(0))
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -139,6 +139,8 @@ class Call(CallShell, grpc.aio.Call):
                 self._settle(self._attempt or self._error or CANCELLED)
             case stepping.Emit(event):
                 self._emit(event)
+            case m.SeekAnother(status):
+                self._calls.pending.manager.seek_another(self._connection, status)
             case m.CallHook():
                 failed, began = self._failed_call(effect), self._state.attempt_began
                 self._calls.hooks.ask(effect.hook, failed, began, self._context, self._hook_done)

@@ -60,7 +60,7 @@ class _HedgedCall(Call):
 
     def _copy_failed(self, number: int, error: grpc.aio.AioRpcError) -> None:
         if not self._has_outcome():
-            self._error = error
+            self._error, self._connection = error, self._places[number - 1]
             self._inputs.append(h.CopyFailed(number, self._failure(error)))
             self._drain()
 

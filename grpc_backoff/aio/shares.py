@@ -160,6 +160,11 @@ class Share:
         if not self._closed:
             self._pool.refresh(why)
 
+    def seek_another(self, connection: CallConnection | None, status: int) -> None:
+        """Seek another connection for a retry (RT-15); see `SteppedPool.seek_another`."""
+        if not self._closed:
+            self._pool.seek_another(connection, status)
+
     def reset(self) -> None:
         """Reset the backoff of every slot (CB-9, PO-4)."""
         if not self._closed:

@@ -210,6 +210,7 @@ class NonOkStatus(NamedTuple):
         can_refresh: whether the credentials can be renewed (RT-4).
         cut: whether the text is the core's own for a stream that ended without the server's status, or for a deadline.
         never_ran: whether no server is said to have executed the call (RT-14).
+        turned_away: the HTTP status 502, 503 or 504 that came instead of an answer; 0 if none did (RT-15).
     """
 
     code: str
@@ -221,6 +222,7 @@ class NonOkStatus(NamedTuple):
     can_refresh: bool = False
     cut: bool = False
     never_ran: bool = False
+    turned_away: int = 0
 
 
 @record
@@ -298,6 +300,13 @@ class FailSoon(NamedTuple):
 
 
 @record
+class SeekAnother(NamedTuple):
+    """Seek another connection for the retry, because this one has answered with this HTTP status (RT-15)."""
+
+    status: int
+
+
+@record
 class FailAttempt(NamedTuple):
     """Fail the waiting attempt with this code, for lack of a connection (CH-4)."""
 
@@ -331,6 +340,7 @@ Effect = (
     Begin
     | Enqueue
     | FailSoon
+    | SeekAnother
     | FailAttempt
     | AbandonAttempt
     | ArmTimer
@@ -566,7 +576,8 @@ class CallMachine(NamedTuple):
         if isinstance(following, Retry):
             if following.refresh and not following.delay:
                 return self._ask(state._replace(following=following), CallHook(Hook.REFRESH, now - state.began))
-            return self._retry(state, following, now)
+            state, effects = self._retry(state, following, now)
+            return state, [SeekAnother(given.turned_away), *effects] if given.turned_away else effects
         if following.reason is not None:
             return self._give_up(state, following, now, around)
         if is_conflict(self.policy, failure) and not state.committed:  # RT-5

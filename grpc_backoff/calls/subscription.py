@@ -35,6 +35,7 @@ from grpc_backoff.calls.machine import (
     Hook,
     HookDone,
     Metadata,
+    SeekAnother,
     Surroundings,
 )
 from grpc_backoff.calls.server_hint import ServerHint
@@ -137,6 +138,7 @@ class StreamOver(NamedTuple):
         can_refresh: whether the credentials can be renewed (RT-4).
         cut: whether the core says that the stream ended without a status from the server.
         headers: whether response headers with metadata had arrived.
+        turned_away: as in `NonOkStatus` (RT-15).
     """
 
     code: str
@@ -145,6 +147,7 @@ class StreamOver(NamedTuple):
     can_refresh: bool = False
     cut: bool = False
     headers: bool = False
+    turned_away: int = 0
 
 
 @record
@@ -185,7 +188,17 @@ class FinishSubscription(NamedTuple):
     gave_up: GiveUp | None = None
 
 
-Effect = Open | Deliver | CallHook | ArmTimer | CancelTimer | AbandonAttempt | Emit[CallEvent] | FinishSubscription
+Effect = (
+    Open
+    | Deliver
+    | CallHook
+    | SeekAnother
+    | ArmTimer
+    | CancelTimer
+    | AbandonAttempt
+    | Emit[CallEvent]
+    | FinishSubscription
+)
 Step = tuple[SubscriptionState, list[Effect]]
 _P = SubscriptionPhase
 
@@ -292,7 +305,8 @@ class SubscriptionMachine(NamedTuple):
         if following.refresh and not following.delay:
             hook = CallHook(Hook.REFRESH, now - state.gap_began)
             return state._replace(phase=_P.HOOKED), [Emit(ended), hook]
-        return state._replace(phase=_P.SLEEPING), [Emit(ended), ArmTimer(wake)]
+        seek: list[Effect] = [SeekAnother(given.turned_away)] if given.turned_away else []
+        return state._replace(phase=_P.SLEEPING), [*seek, Emit(ended), ArmTimer(wake)]
 
     def _woken(self, state: SubscriptionState, given: Woken, now: float, around: Surroundings) -> Step:
         if now < state.wake:

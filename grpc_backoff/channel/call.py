@@ -25,6 +25,7 @@ from grpc_backoff.core.texts import (
     never_left,
     never_ran,
     says_refused,
+    turned_away,
     was_cut,
     was_refused,
 )
@@ -205,6 +206,7 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
             can_refresh=calls.hooks.can_refresh(self._context),
             cut=was_cut(report) or has_expired(report),
             never_ran=never_ran(report, (*initial, *trailing)),
+            turned_away=turned_away(report),
         )
 
     def _timed_out(self) -> Status:

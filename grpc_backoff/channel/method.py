@@ -20,6 +20,7 @@ from grpc_backoff.calls.server_hint import load_hints
 from grpc_backoff.channel.call import CallRules
 from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
 from grpc_backoff.record import record
+from grpc_backoff.telemetry.log import load_slot_events
 
 NOWHERE, UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
 """The target and the options of a channel that never connects, and that channelz should not show."""
@@ -80,6 +81,7 @@ def load_retries() -> None:
     from grpc_backoff.config import failed_call  # noqa: F401, PLC0415
 
     load_hints()
+    load_slot_events()
 
 
 class Method:

@@ -17,13 +17,13 @@ import grpc
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.calls import subscription as s
-from grpc_backoff.calls.machine import CallHook, CancelRequested, ChannelClosing, HookDone
+from grpc_backoff.calls.machine import CallHook, CancelRequested, ChannelClosing, HookDone, SeekAnother
 from grpc_backoff.calls.server_hint import read_hint
 from grpc_backoff.channel.call import Status, account_for
 from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.channel.method import Arguments, Method, load_retries, replaced
 from grpc_backoff.config.failed_call import FailedCall
-from grpc_backoff.core.texts import Link, Report, is_oversized, was_cut
+from grpc_backoff.core.texts import Link, Report, is_oversized, turned_away, was_cut
 from grpc_backoff.policy.retry import Retry
 from grpc_backoff.record import record
 from grpc_backoff.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Stepper
@@ -118,6 +118,8 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
                 self._disarm()
             case Emit(event):
                 self._calls.emit(event)
+            case SeekAnother(status):
+                self._calls.pending.manager.seek_another(None, status)  # which one, grpc's own call does not say
             case AbandonAttempt():
                 self._ready.clear()
                 if self._call is not None:
@@ -173,8 +175,9 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
         trailing, initial = tuple(error.trailing_metadata() or ()), tuple(error.initial_metadata() or ())
         report = Report(code=code, details=details, link=Link.NONE, metadata=bool(initial or trailing))
         hint = read_hint(trailing, initial, self._calls.wall_clock)
-        over = s.StreamOver(code, hint, is_oversized(report), self._calls.hooks.can_refresh(self._context))
-        self.feed(over._replace(cut=was_cut(report), headers=bool(initial)))
+        renewable = self._calls.hooks.can_refresh(self._context)
+        cut, status = was_cut(report), turned_away(report)
+        self.feed(s.StreamOver(code, hint, is_oversized(report), renewable, cut, bool(initial), status))
 
     def _failed_call(self, hook: CallHook) -> FailedCall:
         error, state = self._error, self._state

@@ -154,6 +154,9 @@ _OVERSIZED = (
 """Matches the texts for a message that exceeds a limit, from the client's core or from servers of other stacks."""
 _TOO_LARGE_FOR_HTTP = r"Received http2 header with status: 413"
 """Matches the core's text for a proxy's refusal of a request that is too large."""
+_TURNED_AWAY = r"(Stream removed \()?Received http2 header with status: (50[234])\)?"
+"""Matches the core's text for a call that a proxy or a draining server answered with an HTTP status, without gRPC's
+trailers."""
 _PROXYS = (
     r"upstream connect error or disconnect/reset before headers\. reset reason: (?P<reason>remote connection failure"
     r"|connection timeout|overflow)(, transport failure reason: .*)?"
@@ -263,6 +266,16 @@ def was_cut(report: Report) -> bool:
     its attempt's time limit, where it would anyway (RT-7).
     """
     return re.fullmatch(_CUT, report.details) is not None
+
+
+def turned_away(report: Report) -> int:
+    """Return the HTTP status 502, 503 or 504 that came instead of an answer; 0 if none did (RT-15).
+
+    A server that sends this text looks the same. So it may decide which connection a retry takes, but never whether
+    there is one.
+    """
+    said = re.fullmatch(_TURNED_AWAY, report.details) if report.code == _UNAVAILABLE else None
+    return 0 if said is None else int(said[2])
 
 
 def has_expired(report: Report) -> bool:

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.connection.events import ChannelKey, Role, State
 from grpc_backoff.connection.machine import FailCalls, ReleaseCalls
+from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool.pick import aggregate
 from grpc_backoff.record import record
@@ -59,6 +60,7 @@ _UNNEEDED = "it is no longer needed"
 _MOVED = "the name no longer has an address that it had when the connection was made"
 _DEAD = "another connection was condemned"
 _HEALTHY = "its server is serving again"
+_TURNED_AWAY = "a call was answered with HTTP status {}"
 
 
 class PoolPhase(enum.Enum):
@@ -90,6 +92,8 @@ class Slot(NamedTuple):
         due: why it is to be replaced as soon as that is allowed; empty if it is not.
         asked: when that was decided.
         problem: why its server is not serving, until that has led to a replacement; empty if the server is serving.
+        row: how many connections in a row, up to this one, have turned calls away without an answer to any (RT-15).
+        gap: the gap from the start of its connection's attempt to that of its replacement, if that series set it.
     """
 
     number: int
@@ -103,6 +107,8 @@ class Slot(NamedTuple):
     due: str = ""
     asked: float = _NEVER
     problem: str = ""
+    row: int = 0
+    gap: float = 0.0
 
     @property
     def live(self) -> bool:
@@ -277,12 +283,37 @@ class HealthChanged(NamedTuple):
 
 
 @record
+class TurnedAway(NamedTuple):
+    """A slot's connection has turned away a call that is retried: the next attempt prefers another one (RT-15).
+
+    Attributes:
+        slot: the slot's number.
+        status: the HTTP status that came instead of an answer.
+        served: whether a call on the connection was ever answered.
+        draw: a random number in [0, 1), for jitter.
+    """
+
+    slot: int
+    status: int
+    served: bool
+    draw: float
+
+
+@record
 class Load(NamedTuple):
-    """How much a slot's connection is used: the number of its calls, and when the last of them ended."""
+    """How much a slot's connection is used.
+
+    Attributes:
+        slot: the slot's number.
+        calls: the number of its calls.
+        used: when the last of them ended.
+        served: whether a call on the connection was ever answered.
+    """
 
     slot: int
     calls: int
     used: float = _NEVER
+    served: bool = False
 
 
 @record
@@ -319,6 +350,7 @@ PoolInput = (
     | Refresh
     | Condemned
     | HealthChanged
+    | TurnedAway
     | PoolBusy
     | PoolTimerFired
     | PoolCloseRequested
@@ -425,20 +457,16 @@ class PoolMachine(NamedTuple):
     Attributes:
         target: the channel's target.
         policy: which connections there are.
-        initial_backoff: the shortest time between the starts of a connection and of its replacement, in seconds.
+        connect: when connections are made.
         channel: identifies the channel in events.
-        eager: whether a lost connection is replaced before the next call (CB-7).
         addresses: the addresses of a target that names them; None if there is a name to resolve.
-        idle_timeout: after how many seconds without calls a channel is idle (CB-14).
     """
 
     target: str
     policy: PoolPolicy
-    initial_backoff: float
+    connect: ConnectPolicy
     channel: ChannelKey
-    eager: bool = False
     addresses: tuple[str, ...] | None = None
-    idle_timeout: float = math.inf
 
     def begin(self, now: float) -> PoolStep:
         """Return the first state, and the effects that make the first slots."""
@@ -515,7 +543,8 @@ class PoolMachine(NamedTuple):
         One that no call has used within the idle timeout waits for the next call of the channel. If another slot that
         was used a little later woke it, the channel would never become idle (CB-14).
         """
-        seeks = self.policy.round_robin or slot.replaces is not None or (self.policy.max_connections > 1 and self.eager)
+        eager = self.policy.max_connections > 1 and self.connect.reconnect is Reconnect.EAGER
+        seeks = self.policy.round_robin or slot.replaces is not None or eager
         if not (seeks and busy and slot.state is State.IDLE):
             return state, []
         return self._begins(state, slot, now), [WantSlot(slot.number)]
@@ -529,7 +558,7 @@ class PoolMachine(NamedTuple):
         slot = slot._replace(role=Role.SERVING, since=now, replaces=None, started=given.started, made=now, due=due)
         state = state.put(slot)
         if self.policy.round_robin:
-            state = state._replace(rest_at=min(state.rest_at, now + self.idle_timeout))
+            state = state._replace(rest_at=min(state.rest_at, now + self.connect.idle_timeout))
         effects: list[PoolEffect] = []
         if before is not Role.SERVING:
             effects += self._announce("SlotServing", slot, now, "it has a connection")
@@ -580,7 +609,7 @@ class PoolMachine(NamedTuple):
             return state, []
         if given.problem:
             problem = given.problem if state.replacement(slot.number) is None else ""
-            slot = slot._replace(role=Role.UNHEALTHY, since=now, problem=problem)
+            slot = slot._replace(role=Role.UNHEALTHY, since=now, problem=problem, row=0, gap=0.0)
             state = self._look_up(state.put(slot), now, at_once=True)
             failed: list[PoolEffect] = [FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
             return state, [Emit(self._event("SlotUnhealthy", slot, now, given.problem)), *failed]
@@ -616,16 +645,36 @@ class PoolMachine(NamedTuple):
         """Mark every connection for replacement, even one whose attempt began before this, in backoff as well."""
         for slot in state.live:
             if slot.state is not State.IDLE:
-                state = state.put(slot._replace(due=given.why, asked=now))
+                state = state.put(slot._replace(due=given.why, asked=now, row=0, gap=0.0))
         return self._look_up(state, now, at_once=True), []
 
     def _replaceable(self, state: PoolState) -> list[tuple[float, Slot]]:
         """Return each slot that is to be replaced, with the earliest start of its replacement."""
         return [
-            (slot.started + self.initial_backoff, slot)
+            (slot.started + max(self.connect.initial_backoff, slot.gap), slot)
             for slot in state.slots
             if (slot.due or slot.problem) and slot.role in _CONNECTED and state.replacement(slot.number) is None
         ]
+
+    def _turned_away(self, state: PoolState, given: TurnedAway, now: float) -> PoolStep:
+        """Mark a connection for replacement; one on which no call was answered, after a gap that grows (RT-15)."""
+        slot = state.slot(given.slot)
+        if slot is None or slot.role is not Role.SERVING or state.replacement(slot.number) is not None:
+            return state, []
+        if slot.due and not (slot.gap and given.served):
+            return state, []
+        row, gap = (0, 0.0) if given.served else (slot.row + 1, slot.gap)
+        if row:
+            gap = self.connect.window(row, gap or None).at(given.draw)
+        return state.put(slot._replace(due=_TURNED_AWAY.format(given.status), asked=now, row=row, gap=gap)), []
+
+    def _answered(self, state: PoolState, loads: Sequence[Load]) -> PoolState:
+        """End the series of connections that turn calls away where one has answered a call (RT-15)."""
+        for load in loads:
+            slot = state.slot(load.slot)
+            if load.served and slot is not None and slot.gap:
+                state = state.put(slot._replace(due="", row=0, gap=0.0))
+        return state
 
     # Names (PO-7).
 
@@ -705,7 +754,7 @@ class PoolMachine(NamedTuple):
         return state._replace(look_at=min(state.look_at, now + UNUSED_FOR)), effects
 
     def _timer_fired(self, state: PoolState, given: PoolTimerFired, now: float) -> PoolStep:
-        state, effects = self._rest(state._replace(armed=math.inf), given.used, now)
+        state, effects = self._rest(self._answered(state._replace(armed=math.inf), given.loads), given.used, now)
         if now < state.look_at:
             return state, effects
         state, more = self._shrink(state, given.loads, now)
@@ -715,8 +764,8 @@ class PoolMachine(NamedTuple):
         """Close all connections of a channel that is idle: the core never closes one that no call has used (CB-14)."""
         if now < state.rest_at:
             return state, []
-        if now < used + self.idle_timeout:
-            return state._replace(rest_at=min(used, now) + self.idle_timeout), []
+        if now < used + self.connect.idle_timeout:
+            return state._replace(rest_at=min(used, now) + self.connect.idle_timeout), []
         resting: list[PoolEffect] = [RestSlot(slot.number) for slot in state.live if slot.role in _CONNECTED]
         return state._replace(rest_at=math.inf), resting
 
@@ -753,6 +802,7 @@ class PoolMachine(NamedTuple):
             if at <= now:
                 state = state.put(slot._replace(due="", problem=""))
                 state, more = self._open(state, now, slot.endpoint, slot.cause, slot.number)
+                state = state.put(state.slots[-1]._replace(row=slot.row, gap=slot.gap))
                 effects += more
         state = self._resolve_regularly(state, now)
         if state.resolve_at <= now and not state.resolving:
@@ -830,6 +880,7 @@ _OPEN: Mapping[type[PoolInput], _Handler] = {
     Refresh: PoolMachine._refresh,
     Condemned: PoolMachine._condemned,
     HealthChanged: PoolMachine._health_changed,
+    TurnedAway: PoolMachine._turned_away,
     PoolBusy: PoolMachine._busy,
     PoolTimerFired: PoolMachine._timer_fired,
     PoolCloseRequested: PoolMachine._close,

@@ -34,10 +34,12 @@ class Gate(ABC):
         check: returns the channel's state, as the integer that grpcio's core uses; given True, it makes the core dial.
             Calls use the channel only if it returns READY, so a gate that is not shut costs them nothing more.
         held: what really checks the state while the gate is shut; None if calls may enter.
+        served: whether the server has answered a call (CB-7).
     """
 
     check: Callable[[bool], int]
     held: Callable[[bool], int] | None = None
+    served: bool
 
     @property
     @abstractmethod

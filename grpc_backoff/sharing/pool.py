@@ -220,6 +220,21 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Replace every connection (PO-9). May be called from any thread, in any state."""
         self._at_home(partial(self.feed, p.Refresh(why)))
 
+    def seek_another(self, connection: Any, status: int) -> None:
+        """Seek another connection for a retry, as one has answered with this HTTP status (RT-15).
+
+        If that connection is not known, it is the only one that serves. May be called from any thread.
+        """
+        self._at_home(partial(self._seek_another, connection, status))
+
+    def _seek_another(self, connection: Any, status: int) -> None:
+        serving = [held for group in self._serving for held in group]
+        for held in serving:
+            current = held.manager.connection
+            if current is not None and (current is connection or (connection is None and len(serving) == 1)):
+                draw = self.setup.rng.random()
+                self.feed(p.TurnedAway(held.seat.number, status, current.core.served, draw))
+
     def tell_news(self, why: str, spot: Hashable = None) -> None:
         """Handle news, which concerns only one spot if one is given; any thread may call this."""
         self._at_home(partial(self.hear_news, why, spot))
@@ -343,7 +358,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def _loads(self) -> tuple[p.Load, ...]:
         return tuple(
-            p.Load(held.seat.number, connection.core.running, connection.last_used())
+            p.Load(held.seat.number, connection.core.running, connection.last_used(), connection.core.served)
             for group in self._serving
             for held in group
             if (connection := held.manager.connection) is not None

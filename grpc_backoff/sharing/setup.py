@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.events import ChannelKey
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
+from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool.machine import PoolMachine
 from grpc_backoff.sharing.resolver import Tell, resolve
@@ -75,12 +75,9 @@ class PoolSetup:
 
     def machine(self) -> PoolMachine:
         """Return the machine of the pool."""
-        policy, place = self.policy, self.place
+        place = self.place
         pool, addresses = (self.pool, None) if place is None else (place.policy, place.addresses)
-        eager = policy.reconnect is Reconnect.EAGER
-        return PoolMachine(
-            self.target, pool, policy.initial_backoff, ChannelKey(), eager, addresses, policy.idle_timeout
-        )
+        return PoolMachine(self.target, pool, self.policy, ChannelKey(), addresses)
 
     def dialled(self, endpoint: str) -> tuple[str, Options]:
         """Return the target with which the core dials an endpoint, and the options for it."""

@@ -110,6 +110,8 @@ class _SteppedCall(CallShell):
                 self._calls.pending.add(self)
             case stepping.Emit(event):
                 self._emit(event)
+            case m.SeekAnother(status):
+                self._calls.pending.manager.seek_another(self._connection, status)
             case m.FailAttempt(code):
                 self._error = self._calls.no_connection(self._machine.method, code)
                 self._connection = None

@@ -67,7 +67,7 @@ class _HedgedCall(FutureCall):
         elif status.cancelled:
             self._inputs.append(m.CancelRequested())  # for example, because the channel was closed
         else:
-            self._error = attempt
+            self._error, self._connection = attempt, self._places[number - 1]
             self._inputs.append(h.CopyFailed(number, self._failure(attempt)))
         self._drain()
 

@@ -67,8 +67,11 @@ class Streams:
                 elif isinstance(event, DataReceived):
                     bodies[event.stream_id] += event.data
                 elif isinstance(event, StreamEnded):
-                    self._answer(wire, event.stream_id, bodies.pop(event.stream_id))
+                    self._serve(visit, number, wire, event.stream_id, bodies.pop(event.stream_id))
             visit.writer.write(wire.data_to_send())
+
+    def _serve(self, _visit, _number, wire, stream, body):
+        self._answer(wire, stream, body)
 
     def _answer(self, wire, stream, body):
         answer = self.answers.pop(0) if self.answers else None

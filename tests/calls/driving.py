@@ -113,7 +113,7 @@ class Run:
             case m.Finish():
                 self.ended, self.finish = self.now, effect
             case _:
-                assert isinstance(effect, m.Enqueue | m.FailAttempt)
+                assert isinstance(effect, m.Enqueue | m.FailAttempt | m.SeekAnother)
 
     # Shorthands.
 

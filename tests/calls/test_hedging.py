@@ -327,3 +327,12 @@ def test_any_life_ends_as_one_copy(rng: random.Random, most, limited):
     assert sent <= most
     if run.finish is not None:
         assert len(run.chosen) == 1
+
+
+def test_a_copy_that_is_turned_away():
+    """RT-15: a copy that gets an HTTP status seeks another connection, unless no further copy may follow."""
+    run = hedged()
+    assert run.feed(failed(1, turned_away=503))[0] == m.SeekAnother(503)
+    run.connect()
+    assert run.feed(failed(2, turned_away=502, hint=STOP))[0] == Choose(2)
+    assert m.SeekAnother(503) not in hedged(non_fatal_codes=frozenset()).feed(failed(1, turned_away=503))

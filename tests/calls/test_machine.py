@@ -951,3 +951,29 @@ def test_a_step_changes_nothing_but_its_result():
     for given in (m.NotConnected(), m.NonOkStatus("UNAVAILABLE"), m.OkStatus(observed=True)):
         one, other = (run.machine.step(run.state, given, 101.0, run.around) for _ in range(2))
         assert one == other
+
+
+# Connections that turn calls away (RT-15).
+
+
+def test_a_retry_that_was_turned_away():
+    """RT-15: a retry after an HTTP status seeks another connection, when the wait begins; the last failure does not."""
+    run = running(policy_of(max_attempts=2))
+    run.fail("UNAVAILABLE", turned_away=503)
+    assert run.effects[0] == m.SeekAnother(503)
+    assert run.phase is CallPhase.SLEEPING
+    run.wake()
+    run.fail("UNAVAILABLE", turned_away=503)
+    assert not [effect for effect in run.effects if isinstance(effect, m.SeekAnother)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "committed"), [(None, False), (policy_of(codes={"ABORTED"}), False), (policy_of(), True)]
+)
+def test_turned_away_without_a_retry(policy, committed):
+    """RT-15: a call that is not retried seeks no other connection."""
+    run = running(policy)
+    if committed:
+        run.feed(m.Committed())
+    run.feed(m.NonOkStatus("UNAVAILABLE", turned_away=503))
+    assert not [effect for effect in run.effects if isinstance(effect, m.SeekAnother)]

@@ -13,7 +13,7 @@ from grpc_backoff import Gap, Reason, StreamEnded, StreamResumed
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.calls import subscription as s
 from grpc_backoff.calls.events import CallExhausted, WaitSource
-from grpc_backoff.calls.machine import CallHook, CancelRequested, ChannelClosing, Hook, HookDone
+from grpc_backoff.calls.machine import CallHook, CancelRequested, ChannelClosing, Hook, HookDone, SeekAnother
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.calls.subscription import SubscriptionEnding as Ending
 from grpc_backoff.calls.subscription import SubscriptionPhase as Phase
@@ -290,6 +290,12 @@ def test_renewal():
     run.feed(s.MessageCame())
     assert run.over("UNAUTHENTICATED", can_refresh=True).phase is Phase.HOOKED, "at once again, after a message"
     assert run.feed(HookDone(None)).effects[-1] == s.FinishSubscription(Ending.FAILED)
+
+
+def test_turned_away():
+    """RT-15: before a stream is opened again after an HTTP status, another connection is sought."""
+    assert Run(s.Asked()).over(turned_away=503).effects[0] == SeekAnother(503)
+    assert SeekAnother(503) not in Run(s.Asked(), max_attempts=1).over(turned_away=503).effects
 
 
 def test_gap():

@@ -12,6 +12,7 @@ from grpc_backoff.core.texts import (
     never_left,
     never_ran,
     says_refused,
+    turned_away,
     was_cut,
     was_refused,
 )
@@ -226,3 +227,21 @@ def test_never_ran(change, metadata, expected):
     """RT-14: which failures count as calls that no server executed."""
     report = REFUSED._replace(**{"link": Link.OPEN, "metadata": bool(metadata)} | change)
     assert never_ran(report, metadata) is expected
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"details": "Received http2 header with status: 502"}, 502),
+        ({"details": "Received http2 header with status: 503", "metadata": True}, 503),  # proxies send headers
+        ({"details": "Stream removed (Received http2 header with status: 504)"}, 504),
+        ({"details": "Received http2 header with status: 500"}, 0),
+        ({"details": "Received http2 header with status: 429"}, 0),
+        ({"details": "Received http2 header with status: 5030"}, 0),
+        ({"details": "shop: Received http2 header with status: 503"}, 0),
+        ({"details": "Received http2 header with status: 503", "code": "INTERNAL"}, 0),
+    ],
+)
+def test_turned_away(change, status):
+    """RT-15: which HTTP statuses came instead of an answer."""
+    assert turned_away(REFUSED._replace(**{"link": Link.OPEN} | change)) == status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,7 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from grpc_backoff import ChannelKey, State
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.connection.machine import FailCalls, ReleaseCalls
+from grpc_backoff.policy.connect import Reconnect
 from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.pool import events
 from grpc_backoff.pool import machine as p
 from grpc_backoff.pool.machine import Load, PoolMachine, PoolPhase, Role
@@ -27,7 +30,8 @@ class Driver:
     """Steps a machine and keeps the effects of the latest step."""
 
     def __init__(self, addresses=None, eager=False, **policy):
-        self.machine = PoolMachine("target", PoolPolicy(**policy), INITIAL, ChannelKey(), eager, addresses)
+        connect = replace(CONNECT, reconnect=Reconnect.EAGER if eager else Reconnect.LAZY)
+        self.machine = PoolMachine("target", PoolPolicy(**policy), connect, ChannelKey(), addresses)
         self.now = 100.0
         self.state, self.effects = self.machine.begin(self.now)
         self.told = []
@@ -567,6 +571,106 @@ def test_eager_with_several(eager, wanted):
     assert driver.lose(0, busy=True).done(p.WantSlot) == wanted
 
 
+# Connections that turn calls away (RT-15).
+
+
+def turned_away(driver, slot, after=0.0, *, served=False, status=503, draw=0.5):
+    """Report a call on a slot's connection that was turned away; without jitter, as this is the middle of a window."""
+    return driver.feed(p.TurnedAway(slot, status, served, draw), after)
+
+
+def test_a_draining_server():
+    """RT-15: a connection that turns a retried call away is replaced beside the calls that run on it, once."""
+    driver = turned_away(serving(), 0, 10, served=True)
+    assert driver.done(p.OpenSlot, p.RetireSlot) == [p.OpenSlot(1, "", 0)]
+    assert driver.done(Emit)[0].event.why == "a call was answered with HTTP status 503"
+    assert turned_away(driver, 0, 0.1, served=True).effects == [], "one replacement at a time"
+    assert driver.serve(1).done(p.RetireSlot) == [p.RetireSlot(0)]
+    assert turned_away(driver, 0, 0.1, served=True).effects == [], "of a call that was late"
+    assert driver.timer == math.inf
+
+
+def test_a_dial_that_fails_for_a_draining_server():
+    """RT-15: if the replacement cannot be made, the old connection goes on serving."""
+    driver = turned_away(serving(), 0, 10, served=True).feed(p.SlotChanged(1, FAILING)).feed(p.SlotFailed(1))
+    assert (driver.roles(), driver.state.serving) == ({0: Role.SERVING, 1: Role.COMING}, ((0,),))
+    assert turned_away(driver, 0, 10, served=True).effects == [], "it backs off"
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_a_young_connection_is_turned_from(served):
+    """RT-15, PO-3: INITIAL_BACKOFF lies between the starts of a connection and of its replacement."""
+    driver = turned_away(serving(), 0, 0.3, served=served)
+    assert (driver.done(p.OpenSlot), driver.timer) == ([], 101.0)
+    assert turned_away(driver, 0, 0.3, served=served).done(p.OpenSlot) == []
+    assert driver.wake(Load(0, 0, served=served)).done(p.OpenSlot) == [p.OpenSlot(1, "", 0)]
+
+
+def starts(driver, count):
+    """Turn every call away, ten times a second; return the gaps between the starts of this many connections."""
+    begun, slot = [driver.now], driver.state.serving[0][0]
+    while len(begun) < count:
+        turned_away(driver, slot)
+        if driver.timer <= driver.now + 0.1:
+            driver.wake(Load(slot, 1))
+        else:
+            driver.now += 0.1
+        if driver.done(p.OpenSlot):
+            begun.append(driver.now)
+            slot = driver.done(p.OpenSlot)[0].slot
+            driver.serve(slot)
+    return [later - earlier for earlier, later in pairwise(begun)]
+
+
+def test_a_proxy_without_a_server():
+    """RT-15: connections on which no call is answered follow each other as failing attempts do: 1 s, 1.6 s, ... 120 s.
+
+    Once a call is answered, the series begins anew.
+    """
+    driver = serving()
+    gaps = starts(driver, 15)
+    assert gaps == pytest.approx([min(120.0, 1.6**n) for n in range(14)])
+    last = driver.state.slots[-1].number
+    turned_away(driver, last, 1)
+    assert driver.done(p.OpenSlot) == []
+    assert turned_away(driver, last, 1, served=True).done(p.OpenSlot) == [p.OpenSlot(last + 1, "", last)]
+    driver.serve(last + 1)
+    assert starts(driver, 4) == pytest.approx([1.0, 1.6, 2.56])
+
+
+def test_jitter_between_those_that_turn_calls_away():
+    """RT-15, CB-5: each gap after the first has jitter, so that a proxy's clients do not come together."""
+    for draw, gap in ((0.0, 1.28), (0.999999, 1.92)):
+        driver = turned_away(serving(), 0, 1).serve(1)
+        turned_away(driver, 1, draw=draw)
+        assert driver.timer == pytest.approx(driver.now + gap, abs=1e-3)
+
+
+def test_a_connection_that_answers_after_all_stays():
+    """RT-15: a connection that has answered a call before its replacement is due is not replaced."""
+    driver = turned_away(serving(), 0, 1).serve(1)
+    turned_away(driver, 1)
+    assert driver.wake(Load(1, 0, served=True)).done(p.OpenSlot) == []
+    assert driver.timer == math.inf
+    assert turned_away(driver, 1, 10).done(p.OpenSlot) == [p.OpenSlot(2, "", 1)], "the series begins anew"
+
+
+@pytest.mark.parametrize("given", [p.Refresh("moved"), p.HealthChanged(4, "NOT_SERVING")])
+def test_other_reasons_do_not_wait_for_the_series(given):
+    """RT-15, PO-3: a replacement for another reason starts INITIAL_BACKOFF after the connection."""
+    driver = serving()
+    starts(driver, 5)
+    assert turned_away(driver, 4, 2).done(p.OpenSlot) == []
+    assert driver.feed(given).done(p.OpenSlot) == [p.OpenSlot(5, "", 4)]
+
+
+def test_a_lost_connection_that_had_turned_calls_away():
+    """RT-15: if the connection ends before its replacement is due, nothing but its own successor is made."""
+    driver = turned_away(serving(), 0, 0.3).lose(0, busy=True)
+    assert driver.timer == math.inf
+    assert turned_away(driver, 0).effects == []
+
+
 # The end, and the table.
 
 
@@ -585,7 +689,7 @@ def test_what_is_not_in_the_table():
     """PO-1: every input is in the table, in every phase; nothing else is one."""
     with pytest.raises(IllegalTransition, match="str in phase UNWANTED"):
         Driver().feed("a")
-    assert len(p.pool_transitions()) == 3 * 13
+    assert len(p.pool_transitions()) == 3 * 14
 
 
 # Idleness (CB-14).
@@ -594,7 +698,7 @@ def test_what_is_not_in_the_table():
 def test_an_idle_channel_rests():
     """CB-14: all connections are closed once no call has used any for the idle timeout."""
     driver = round_robin("a", "b")
-    driver.machine = driver.machine._replace(idle_timeout=10.0)
+    driver.machine = driver.machine._replace(connect=replace(CONNECT, idle_timeout=10.0))
     driver.serve(1).serve(2, 3)
     began = driver.now - 3
     assert driver.timer == began + 10
@@ -670,7 +774,7 @@ class Slots(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.machine = PoolMachine("target", self.POLICY, INITIAL, ChannelKey())
+        self.machine = PoolMachine("target", self.POLICY, CONNECT, ChannelKey())
         self.now, self.timer, self.serving, self.shown = 0.0, math.inf, (), IDLE
         self.open, self.wanted, self.replaced = set(), set(), {}
         self.state, effects = self.machine.begin(self.now)
@@ -753,6 +857,12 @@ class Slots(RuleBasedStateMachine):
         slot = self.some(data, Role.RETIRING, Role.CONDEMNED)
         if slot is not None:
             self.feed(p.SlotEnded(slot))
+
+    @rule(data=st.data(), served=st.booleans(), draw=st.floats(0, 0.999))
+    def turn_away(self, data, served, draw):
+        slot = self.some(data, *CONNECTED, Role.RETIRING)
+        if slot is not None:
+            self.feed(p.TurnedAway(slot, 502, served, draw))
 
     @rule(data=st.data())
     def condemn(self, data):
