@@ -644,12 +644,6 @@ class PoolMachine(NamedTuple):
                 state = state.put(slot._replace(due=given.why, asked=now, row=0, gap=0.0))
         return self._look_up(state, now, at_once=True), []
 
-    def _replaceable(self, state: PoolState) -> Iterable[tuple[float, Slot]]:
-        """Yield each slot that is to be replaced, with the earliest start of its replacement."""
-        for slot in state.slots:
-            if slot.cause and slot.role in _CONNECTED and state.replacement(slot.number) is None:
-                yield slot.started + max(self.connect.initial_backoff, slot.gap), slot
-
     def _turned_away(self, state: PoolState, given: TurnedAway, now: float) -> PoolStep:
         """Mark a connection for replacement; one on which no call was answered, after a gap that grows (RT-15)."""
         slot = state.slot(given.slot)
@@ -669,6 +663,12 @@ class PoolMachine(NamedTuple):
             if load.served and slot is not None and slot.gap:
                 state = state.put(slot._replace(due="", row=0, gap=0.0))
         return state
+
+    def _replaceable(self, state: PoolState) -> Iterable[tuple[float, Slot]]:
+        """Yield each slot that is to be replaced, with the earliest start of its replacement."""
+        for slot in state.slots:
+            if slot.cause and slot.role in _CONNECTED and state.replacement(slot.number) is None:
+                yield slot.started + max(self.connect.initial_backoff, slot.gap), slot
 
     # Names (PO-7).
 
