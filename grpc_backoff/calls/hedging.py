@@ -233,14 +233,14 @@ class HedgingMachine:
         left = state.copies.more and state.copies.sent < self.hedging.max_attempts
         return left and not (spent or around.closing or expired)
 
-    def _copy_failed(self, state: HedgedState, given: CopyFailed, now: float, around: m.Surroundings) -> Step:
-        state, effects = self._failed(state, given, now, around)
+    def _failed(self, state: HedgedState, given: CopyFailed, now: float, around: m.Surroundings) -> Step:
+        state, effects = self._after(state, given, now, around)
         status = given.failure.turned_away
         if status and state.phase is not m.CallPhase.DONE and state.copies.more:  # RT-15
             effects = [m.SeekAnother(status), *effects]
         return state, effects
 
-    def _failed(self, state: HedgedState, given: CopyFailed, now: float, around: m.Surroundings) -> Step:
+    def _after(self, state: HedgedState, given: CopyFailed, now: float, around: m.Surroundings) -> Step:
         copies, failure = state.copies, given.failure
         hint = failure.hint if failure.hint and failure.hint.source is WaitSource.PUSHBACK else None
         late = m.ran_out(failure, state.end, now)  # RT-7
@@ -313,7 +313,7 @@ _TABLE: Mapping[tuple[m.CallPhase, type], _Handler] = {
     (_RUNNING, m.NotConnected): HedgingMachine._not_connected,
     (_RUNNING, CopyBegun): HedgingMachine._begun,
     (_RUNNING, CopyAnswered): HedgingMachine._answered,
-    (_RUNNING, CopyFailed): HedgingMachine._copy_failed,
+    (_RUNNING, CopyFailed): HedgingMachine._failed,
     (_RUNNING, m.AttemptBroken): HedgingMachine._broken,
     (_RUNNING, m.CallTimerFired): HedgingMachine._timer_fired,
     (_RUNNING, m.CancelRequested): HedgingMachine._cancel,

@@ -648,14 +648,6 @@ class PoolMachine(NamedTuple):
                 state = state.put(slot._replace(due=given.why, asked=now, row=0, gap=0.0))
         return self._look_up(state, now, at_once=True), []
 
-    def _replaceable(self, state: PoolState) -> list[tuple[float, Slot]]:
-        """Return each slot that is to be replaced, with the earliest start of its replacement."""
-        return [
-            (slot.started + max(self.connect.initial_backoff, slot.gap), slot)
-            for slot in state.slots
-            if (slot.due or slot.problem) and slot.role in _CONNECTED and state.replacement(slot.number) is None
-        ]
-
     def _turned_away(self, state: PoolState, given: TurnedAway, now: float) -> PoolStep:
         """Mark a connection for replacement; one on which no call was answered, after a gap that grows (RT-15)."""
         slot = state.slot(given.slot)
@@ -675,6 +667,14 @@ class PoolMachine(NamedTuple):
             if load.served and slot is not None and slot.gap:
                 state = state.put(slot._replace(due="", row=0, gap=0.0))
         return state
+
+    def _replaceable(self, state: PoolState) -> list[tuple[float, Slot]]:
+        """Return each slot that is to be replaced, with the earliest start of its replacement."""
+        return [
+            (slot.started + max(self.connect.initial_backoff, slot.gap), slot)
+            for slot in state.slots
+            if (slot.due or slot.problem) and slot.role in _CONNECTED and state.replacement(slot.number) is None
+        ]
 
     # Names (PO-7).
 
