@@ -19,7 +19,7 @@ from typing import Final
 from grpc_judge.conformance.evidence import Absent, Evidence
 from grpc_judge.conformance.fit import fit
 from grpc_judge.conformance.gaps import AT_ONCE, LATE, resets_at_settings, series_of
-from grpc_judge.conformance.scenario import Scenario
+from grpc_judge.conformance.scenario import SCHEDULE, Scenario
 from grpc_judge.conformance.verdict import Measure, Outcome, Unit, Verdict
 
 
@@ -57,6 +57,7 @@ class Clause:
         name: its name in tables and on the command line.
         rule: the rule that it tests.
         scenario: the scenario whose evidence it judges.
+        needs: the scenarios that show what it takes for granted of the client, such as its own schedule.
         says: what it requires, in one sentence.
         measure: yields figures with their allowed ranges. If there is too little evidence, it yields the amount and the
             required minimum, which is then missed: a lack of evidence is not conformance.
@@ -69,6 +70,12 @@ class Clause:
     says: str
     measure: Callable[[Evidence], Iterable[Measure]]
     level: Level = Level.PROTOCOL
+    needs: tuple[Scenario, ...] = ()
+
+    @property
+    def scenarios(self) -> set[Scenario]:
+        """The scenarios without which its verdict may be another one."""
+        return {self.scenario, *self.needs}
 
     @property
     def source(self) -> str:
@@ -92,7 +99,7 @@ class Clause:
 
 
 def clause(
-    rule: str, scenario: Scenario, level: Level = Level.PROTOCOL
+    rule: str, scenario: Scenario, level: Level = Level.PROTOCOL, needs: tuple[Scenario, ...] = SCHEDULE
 ) -> Callable[[Callable[[Evidence], Iterable[Measure]]], Clause]:
     """Return a decorator that makes a clause of a function, which `Clause.measure` describes.
 
@@ -102,7 +109,7 @@ def clause(
     def made(measure: Callable[[Evidence], Iterable[Measure]]) -> Clause:
         says = (measure.__doc__ or "").partition("\n")[0]
         name = measure.__name__.replace("_", "-")
-        return Clause(name=name, rule=rule, scenario=scenario, says=says, measure=measure, level=level)
+        return Clause(name=name, rule=rule, scenario=scenario, says=says, measure=measure, level=level, needs=needs)
 
     return made
 
@@ -130,7 +137,7 @@ def _explained(measure: Measure, evidence: Evidence) -> bool:
 def with_own(evidence: Mapping[Scenario, Evidence | Absent]) -> dict[Scenario, Evidence | Absent]:
     """Add what all scenarios together show: the client's schedule and limit, and whether SETTINGS reset its backoff."""
     seen = {scenario: each for scenario, each in evidence.items() if isinstance(each, Evidence)}
-    timed = [seen[scenario] for scenario in (Scenario.HANG_UP, Scenario.STEADY) if scenario in seen]
+    timed = [seen[scenario] for scenario in SCHEDULE if scenario in seen]
     own = fit(tuple(series for each in timed for series in series_of(each)), timed[0].terms) if timed else None
     found = {scenario: replace(each, own=own) for scenario, each in seen.items()}
     resets = Scenario.RESET not in found or resets_at_settings(found[Scenario.RESET])

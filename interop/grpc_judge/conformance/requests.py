@@ -87,7 +87,7 @@ def _came_back(evidence: Evidence) -> Iterator[Measure]:
         raise NotApplicableError("the client did not reconnect after the outage")
 
 
-@clause("CH-6", Scenario.RESTART)
+@clause("CH-6", Scenario.RESTART, needs=())
 def rolling_restart(evidence: Evidence) -> Iterator[Measure]:
     """No call is lost when a server sends GOAWAY and is replaced gracefully.
 
@@ -113,7 +113,7 @@ def rolling_restart(evidence: Evidence) -> Iterator[Measure]:
     yield count_calls("calls lost", len(lost) + calls.never_seen(), Range(0, 0))
 
 
-@clause("CH-7", Scenario.RESTART)
+@clause("CH-7", Scenario.RESTART, needs=())
 def refused_is_repeated(evidence: Evidence) -> Iterator[Measure]:
     """A call that the server did not process, according to its GOAWAY, is sent again."""
     yield _connections(evidence)
@@ -127,7 +127,7 @@ def refused_is_repeated(evidence: Evidence) -> Iterator[Measure]:
     yield count_calls("of these, calls that were not sent again", dropped, Range(0, 0))
 
 
-@clause("CH-7", Scenario.OUTAGE)
+@clause("CH-7", Scenario.OUTAGE, needs=())
 def lost_is_not_repeated(evidence: Evidence) -> Iterator[Measure]:
     """A call that the server may have processed is not sent again."""
     yield from _came_back(evidence)
@@ -138,7 +138,7 @@ def lost_is_not_repeated(evidence: Evidence) -> Iterator[Measure]:
     yield count_calls("calls sent again although a server had processed them", sum(n > 1 for n in taken), Range(0, 0))
 
 
-@clause("CH-3", Scenario.OUTAGE)
+@clause("CH-3", Scenario.OUTAGE, needs=())
 def waits_for_ready(evidence: Evidence) -> Iterator[Measure]:
     """A wait-for-ready call survives failed attempts to connect.
 
@@ -149,7 +149,7 @@ def waits_for_ready(evidence: Evidence) -> Iterator[Measure]:
     yield count_calls("calls that should have waited but never arrived", never, Range(0, _WAITING))
 
 
-@clause("CH-7", Scenario.OUTAGE)
+@clause("CH-7", Scenario.OUTAGE, needs=())
 def accounts_for_calls(evidence: Evidence) -> Iterator[Measure]:
     """Every call ends with an answer or an error, and the client reports every call."""
     yield from _came_back(evidence)

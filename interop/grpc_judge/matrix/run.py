@@ -76,7 +76,7 @@ def _in_a_checkout(_context: click.Context, _option: click.Parameter, folder: Pa
     "--rules", multiple=True, metavar="RULE", help="Judge only this rule (CB-5) or clause (growth); may be repeated."
 )
 @click.option("--allow", "allowed", multiple=True, metavar="CLAUSE", help="A known failure; may be repeated.")
-@click.option("--short", is_flag=True, help="Run only two scenarios: a server that hangs up, and an outage.")
+@click.option("--short", is_flag=True, help="Judge only two behaviours: a server that hangs up, and an outage.")
 @click.option(
     "--full",
     is_flag=True,
@@ -178,7 +178,7 @@ async def run_all(
     loud: bool = True,
     wanted: Mapping[str, Collection[Scenario]] | None = None,
 ) -> Results:
-    """Build the peers, run each in the scenarios of these clauses, and judge them.
+    """Build the peers, run each in the scenarios that these clauses need, and judge them.
 
     If clients are not `loud`, the scenarios with flapping servers also run concurrently. `wanted` limits the scenarios
     of each peer, by name; None means no limit.
@@ -190,7 +190,7 @@ async def run_all(
     findings = {peer.name: read_findings(peer.folder) for peer in peers}
     built = list(zip(peers, await build_all(peers, view.built), strict=True))
     there = [peer for peer, each in built if not each.missing]
-    scenarios = sorted({clause.scenario for clause in clauses}, key=list(Scenario).index)
+    scenarios = sorted(set().union(*(clause.scenarios for clause in clauses)), key=list(Scenario).index)
     found: defaultdict[str, Found] = defaultdict(dict)
     versions: dict[str, Mapping[str, str]] = {}
 

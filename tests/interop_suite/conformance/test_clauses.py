@@ -300,6 +300,40 @@ def test_one_mistake_fails_one_clause(clauses, evidence):
     assert failing(evidence) == clauses.split()
 
 
+def late_timer(by):
+    """Return the evidence of a client whose timer is this late each time."""
+    gaps = [gap + by for gap in made.GAPS]
+    steady = [0.2 + by, 0.32 + by, *(0.4 * (1 + jitter) + by for jitter in made.JITTER)]
+    return made.right_client() | {
+        Scenario.HANG_UP: made.series(gaps, seconds=sum(gaps) + 0.3),
+        Scenario.STEADY: made.series(steady, seconds=sum(steady) + 0.3, terms=made.STEADY),
+        Scenario.OUTAGE: made.outage(refused=tuple(2.005 + at for at in (0.0, 0.33, 0.8, 1.4))),
+    }
+
+
+WHOLE = [
+    made.right_client(),
+    late_timer(0.09),
+    *(made.right_client() | {SCENARIOS[clause]: evidence} for clause, evidence in FAULTS),
+    *(made.right_client() | evidence for _, evidence in ONE_MISTAKE),
+]
+
+
+@pytest.mark.parametrize("evidence", WHOLE, ids=[str(number) for number in range(len(WHOLE))])
+def test_one_clause_alone_says_what_it_says_in_a_whole_run(evidence):
+    """IO-4: a clause has the same verdict with the evidence that it needs as with everything."""
+    for clause, verdict in zip(CLAUSES, judge(evidence, CLAUSES), strict=True):
+        alone = {scenario: each for scenario, each in evidence.items() if scenario in clause.scenarios}
+        assert judge(alone, [clause]) == (verdict,)
+
+
+def test_a_timer_that_is_late_does_not_fail_a_clause_alone():
+    """IO-4: a clause that is judged alone knows that the client's timer is late, which is allowed."""
+    (clause,) = (each for each in CLAUSES if each.name == "refused-backs-off")
+    evidence = {scenario: each for scenario, each in late_timer(0.09).items() if scenario in clause.scenarios}
+    assert [str(verdict) for verdict in judge(evidence, [clause])] == ["holds, 4 measured"]
+
+
 FLOODS = {
     "constant": lambda rng, n: 0.037,
     "any": lambda rng, n: rng.expovariate(25),
