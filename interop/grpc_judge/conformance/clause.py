@@ -11,6 +11,7 @@ To add one, write a function and decorate it with `clause`. Its docstring says w
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +19,7 @@ from typing import Final
 
 from grpc_judge.conformance.evidence import Absent, Evidence
 from grpc_judge.conformance.fit import fit
-from grpc_judge.conformance.gaps import AT_ONCE, LATE, resets_at_settings, series_of
+from grpc_judge.conformance.gaps import AT_ONCE, LATE, NO_SCHEDULE, resets_at_settings, series_of
 from grpc_judge.conformance.scenario import SCHEDULE, Scenario
 from grpc_judge.conformance.verdict import Measure, Outcome, Unit, Verdict
 
@@ -93,9 +94,12 @@ class Clause:
             return verdict(outcome=Outcome.NOT_APPLICABLE, reason=str(error))
         except TooLateError as error:
             return verdict(outcome=Outcome.INCONCLUSIVE, reason=str(error))
-        holds = len(measures) > 0 and not any(each.missed_by for each in measures)
-        found = verdict(outcome=Outcome.PASS if holds else Outcome.FAIL, measures=measures)
-        return _inconclusive(found, evidence) or found
+        if measures and not any(each.missed_by for each in measures):
+            if all(each.asked for each in measures):
+                return verdict(outcome=Outcome.PASS, measures=measures)
+            return verdict(outcome=Outcome.NOT_APPLICABLE, measures=measures, reason=NO_SCHEDULE)
+        found = verdict(outcome=Outcome.FAIL, measures=measures)
+        return _inconclusive(found, evidence) or _close(found, evidence) or found
 
 
 def clause(
@@ -124,6 +128,19 @@ def _inconclusive(verdict: Verdict, evidence: Evidence) -> Verdict | None:
     return replace(
         verdict, outcome=Outcome.INCONCLUSIVE, reason=f"the judge was {1000 * late:.0f} ms late; {verdict.missed[0]}"
     )
+
+
+def _close(verdict: Verdict, evidence: Evidence) -> Verdict | None:
+    """Return an inconclusive verdict if times miss their ranges, but by less than the tolerance; otherwise None.
+
+    Counts that miss theirs follow from these times. If the same clause was as close in an earlier trial, it has failed.
+    """
+    spans = [each for each in verdict.missed if not math.isinf(each.hangs_on)]
+    far = any(each.missed_by >= evidence.terms.tolerance for each in spans)
+    if not spans or far or verdict.clause in evidence.doubted:
+        return None
+    reason = f"too close to tell from one trial; {spans[0]}"
+    return replace(verdict, outcome=Outcome.INCONCLUSIVE, reason=reason, close=True)
 
 
 def _explained(measure: Measure, evidence: Evidence) -> bool:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +21,7 @@ import click
 from grpc_judge.clients.findings import read_findings
 from grpc_judge.clients.peer import Peer, find_peers, read_peer
 from grpc_judge.clients.plain import plain_peer
-from grpc_judge.conformance import CLAUSES, Absent, Clause, Evidence, Outcome, Scenario, judge
+from grpc_judge.conformance import CLAUSES, Absent, Clause, Evidence, Outcome, Scenario, Verdict, judge
 from grpc_judge.matrix.export import export
 from grpc_judge.matrix.lag import LagWatch
 from grpc_judge.matrix.results import PeerResult, Results, to_json
@@ -43,7 +44,7 @@ _OVERHEAD = 300.0
 """How many seconds a trial may take beyond the time for calls: its wave must get ready, and it may end slowly."""
 
 _AGAIN = 2
-"""How many times a trial is repeated if a clause is inconclusive because the judge was late."""
+"""How many times a trial is repeated if a clause is inconclusive, because the judge was late or the miss is small."""
 
 Found = dict[Scenario, Evidence | Absent]
 _Record = Callable[[Trial, Evidence | Absent, Mapping[str, str]], None]
@@ -192,9 +193,13 @@ async def run_all(
     there = [peer for peer, each in built if not each.missing]
     scenarios = sorted(set().union(*(clause.scenarios for clause in clauses)), key=list(Scenario).index)
     found: defaultdict[str, Found] = defaultdict(dict)
+    doubted: defaultdict[str, set[str]] = defaultdict(set)
     versions: dict[str, Mapping[str, str]] = {}
+    scenario_of = {clause.name: clause.scenario for clause in clauses}
 
     def record(trial: Trial, evidence: Evidence | Absent, used: Mapping[str, str]) -> None:
+        if isinstance(evidence, Evidence):
+            evidence = replace(evidence, doubted=tuple(sorted(doubted[trial.peer.name])))
         found[trial.peer.name][trial.staging.scenario] = evidence
         if used:
             versions[trial.peer.name] = used
@@ -203,11 +208,14 @@ async def run_all(
     trials = [trial for trial in every if wanted is None or trial.staging.scenario in wanted[trial.peer.name]]
     await _perform_all(list(waves(trials, at_once, loud=loud)), view, record)
     for _ in range(_AGAIN):
-        again = {name: _inconclusive(evidence, clauses) for name, evidence in found.items()}
-        late = [trial for trial in trials if trial.staging.scenario in again[trial.peer.name]]
-        if not late:
+        open_ones = {name: _inconclusive(evidence, clauses) for name, evidence in found.items()}
+        for name, verdicts in open_ones.items():
+            doubted[name] |= {verdict.clause for verdict in verdicts if verdict.close}
+        again = {(name, scenario_of[verdict.clause]) for name, each in open_ones.items() for verdict in each}
+        repeated = [trial for trial in trials if (trial.peer.name, trial.staging.scenario) in again]
+        if not repeated:
             break
-        await _perform_all(list(waves(late, at_once, loud=loud)), view, record)
+        await _perform_all(list(waves(repeated, at_once, loud=loud)), view, record)
     results = [
         PeerResult(
             name=peer.name,
@@ -241,10 +249,9 @@ def _trials(
                 found[peer.name][scenario] = Absent(f"the client does not have this option ({option})")
 
 
-def _inconclusive(found: Found, clauses: Iterable[Clause]) -> set[Scenario]:
-    """Return the scenarios with a clause that is inconclusive for this client."""
-    names = {verdict.clause for verdict in judge(found, clauses) if verdict.outcome is Outcome.INCONCLUSIVE}
-    return {clause.scenario for clause in clauses if clause.name in names}
+def _inconclusive(found: Found, clauses: Iterable[Clause]) -> list[Verdict]:
+    """Return the verdicts on this client that are inconclusive."""
+    return [verdict for verdict in judge(found, clauses) if verdict.outcome is Outcome.INCONCLUSIVE]
 
 
 async def _perform_all(schedule: Sequence[Wave], view: MatrixView, record: _Record) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpc_judge.conformance import CLAUSES, Absent, Calls, Outcome, Scenario, judge
+from grpc_judge.conformance import CLAUSES, PROTOCOL, Absent, Calls, Outcome, Scenario, judge
 from grpc_judge.conformance import fit as fit_module
 from grpc_judge.conformance.fit import Trait
 from grpc_judge.conformance.gaps import series_of
@@ -187,8 +187,18 @@ FAULTS = [
 ]
 
 
+def judged_again(evidence):
+    """Return the verdicts of a run, in which every trial is repeated with the same result."""
+    doubted = tuple(verdict.clause for verdict in judge(evidence, CLAUSES) if verdict.close)
+    again = {
+        scenario: each if isinstance(each, Absent) else replace(each, doubted=doubted)
+        for scenario, each in evidence.items()
+    }
+    return judge(again, CLAUSES)
+
+
 def outcomes(evidence):
-    return {verdict.clause: verdict.outcome for verdict in judge(evidence, CLAUSES)}
+    return {verdict.clause: verdict.outcome for verdict in judged_again(evidence)}
 
 
 def failing(evidence):
@@ -289,7 +299,7 @@ VERDICTS = [
 @pytest.mark.parametrize(("clause", "evidence", "outcome", "said"), VERDICTS, ids=[each[0] for each in VERDICTS])
 def test_the_verdict_on_one_scenario(clause, evidence, outcome, said):
     """IO-4: each clause judges its scenario alone, and says why it does not judge."""
-    verdicts = {verdict.clause: verdict for verdict in judge({SCENARIOS[clause]: evidence}, CLAUSES)}
+    verdicts = {verdict.clause: verdict for verdict in judged_again({SCENARIOS[clause]: evidence})}
     assert verdicts[clause].outcome is outcome
     assert str(verdicts[clause]).startswith(said)
 
@@ -332,6 +342,90 @@ def test_a_timer_that_is_late_does_not_fail_a_clause_alone():
     (clause,) = (each for each in CLAUSES if each.name == "refused-backs-off")
     evidence = {scenario: each for scenario, each in late_timer(0.09).items() if scenario in clause.scenarios}
     assert [str(verdict) for verdict in judge(evidence, [clause])] == ["holds, 4 measured"]
+
+
+CLOSE = [
+    ("settings-reset", made.reset((0.1096, 0.33, 0.5))),  # the shortest first gap is 0.110 s
+    ("goaway-backs-off", made.flapping((*(0.2,) * 5, 0.004, 0.105, *(0.2,) * 13))),
+    ("lost-is-replaced", made.restart(pause=0.5004)),
+]
+
+
+@pytest.mark.parametrize(("clause", "evidence"), CLOSE, ids=[each[0] for each in CLOSE])
+def test_no_verdict_rests_on_less_than_the_tolerance(clause, evidence):
+    """IO-4: a time that misses its range by less than the tolerance fails only if it does so in the next trial too."""
+    (verdict,) = (each for each in judge({SCENARIOS[clause]: evidence}, CLAUSES) if each.clause == clause)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.close
+    assert str(verdict).startswith("too close to tell from one trial; ")
+    assert outcomes({SCENARIOS[clause]: evidence})[clause] is Outcome.FAIL
+    doubted = replace(evidence, doubted=("another-clause",))
+    (verdict,) = (each for each in judge({SCENARIOS[clause]: doubted}, CLAUSES) if each.clause == clause)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+
+
+SCHEDULES = {
+    *("first-gap", "growth", "cap", "jitter", "jitter-does-not-compound", "start-to-start", "settings-reset"),
+    *("refused-backs-off", "reset-backs-off", "garbage-backs-off", "tls-failure-backs-off", "accept-does-not-reset"),
+    *("stable-after", "clients-disperse"),
+}
+"""The clauses about a client's schedule; `keeps-trying`, `limit` and others also hold without one."""
+
+
+def flooding(*first, gap, terms=made.TERMS):
+    """Return what servers see of a client that dials for every call, except for its first gaps."""
+    gaps = (*first, *(gap,) * (299 - len(first)))
+    seconds = sum(gaps) + 0.02
+    flood = made.series(gaps, seconds=seconds, terms=terms)
+    kinds = ["accept_reset", "tls_garbage", "accept_reset", "http1_answer"]
+    visits = [replace(each, behaviour=kind) for each, kind in zip(flood.visits, kinds * 75, strict=True)]
+    refused = tuple(2.005 + n * gap / 10 for n in range(20_000) if n * gap / 10 < 1.9)
+    lost = made.served(0.51, 2.0)
+    after = [made.failing(at) for at in made.starts((gap,) * 299, 2.02)]
+    return {
+        **dict.fromkeys((Scenario.HANG_UP, Scenario.HANDSHAKE, Scenario.TLS_FAILURE, Scenario.SLOW_FAILURE), flood),
+        Scenario.STEADY: replace(flood, terms=made.STEADY if terms is made.TERMS else terms),
+        Scenario.FAILURES: made.evidence(visits, seconds=seconds, terms=terms),
+        Scenario.RESET: made.evidence([lost, *after], seconds=seconds, terms=terms),
+        Scenario.UNSTABLE: made.evidence([made.served(at, at + 0.01) for at in made.starts(gaps)], terms=terms),
+        Scenario.HERD: replace(made.herd(first=gaps, second=gaps), terms=terms),
+        Scenario.OUTAGE: replace(made.outage(refused=refused), terms=terms),
+    }
+
+
+@pytest.mark.parametrize(
+    ("evidence", "failed"),
+    [
+        (flooding(gap=0.012), {"first-gap", "growth"}),
+        (flooding(gap=0.043), {"growth"}),
+        (flooding(0.2, gap=0.043), {"growth"}),
+        (flooding(0.2, 0.32, gap=0.043), {"growth"}),
+        (flooding(0.88, gap=0.012, terms=PROTOCOL), {"growth"}),
+        (flooding(gap=0.027, terms=PROTOCOL), {"first-gap", "growth"}),
+    ],
+    ids=["12 ms", "43 ms", "43 ms after a backoff", "43 ms after two", "slow at first", "protocol"],
+)
+def test_a_client_without_a_schedule_passes_no_clause_about_one(evidence, failed):
+    """IO-4: a flood fails the clauses that it shows, and no other clause asks about the schedule that it lacks."""
+    found = {name: outcome for name, outcome in outcomes(evidence).items() if name in SCHEDULES}
+    assert found.keys() == SCHEDULES
+    assert {name for name, outcome in found.items() if outcome is Outcome.PASS} == set()
+    assert {name for name, outcome in found.items() if outcome is Outcome.FAIL} == failed
+
+
+def test_a_flood_has_no_multiplier():
+    """IO-4: a client without a schedule is told what it dialled too soon, not a MULTIPLIER that it does not have."""
+    verdicts = {verdict.clause: str(verdict) for verdict in judge(flooding(0.2, gap=0.043), CLAUSES)}
+    assert re.match(r"gap 2, and no schedule explains the gaps: 0\.043 s, allowed ", verdicts["growth"])
+    assert verdicts["cap"] == verdicts["refused-backs-off"] == "its attempts follow no schedule, as `growth` says"
+
+
+def test_what_is_too_late_fails_also_without_a_schedule():
+    """IO-4: a client without a schedule that stops dialling after garbage fails for that."""
+    stuck = made.failures((0.02, 0.02), (0.02, 60.0))
+    stuck = replace(stuck, seconds=60.0, timeline=replace(stuck.timeline, visits=stuck.visits[:4]))
+    found = outcomes(flooding(gap=0.012) | {Scenario.FAILURES: stuck})
+    assert (found["garbage-backs-off"], found["reset-backs-off"]) == (Outcome.FAIL, Outcome.NOT_APPLICABLE)
 
 
 FLOODS = {

@@ -20,6 +20,7 @@ from grpc_judge.matrix.run import SHORT, choose_clauses, run_all
 from grpc_judge.matrix.scenarios import COMPRESSED, STAGINGS, Pace
 from grpc_judge.matrix.view import MatrixView
 from grpc_judge.runner.program import ROOT, choose
+from tests.interop_suite.conformance import made
 
 OURS = find_peers()[0]
 QUICK = ["waits-for-ready"]
@@ -158,6 +159,30 @@ async def test_a_clause_alone_is_played_with_what_it_needs(monkeypatch, clause, 
     results = await run_all([MADE_UP], choose_clauses((clause,)), view())
     assert set(seen) == played
     assert [each.name for each in results.clauses] == [clause]
+
+
+@pytest.mark.parametrize(
+    ("lasting", "outcome"),
+    [
+        ([0.5004, 0.1], Outcome.PASS),
+        ([0.5004, 0.5004], Outcome.FAIL),
+        ([0.1], Outcome.PASS),
+        ([0.9], Outcome.FAIL),
+    ],
+    ids=["once too close", "twice too close", "right", "wrong"],
+)
+async def test_what_is_too_close_to_tell_is_tried_again(monkeypatch, lasting, outcome):
+    """IO-4: a clause that is missed by less than the tolerance fails only if another trial misses it, too."""
+    left = [made.restart(first=made.WANTED + each) for each in lasting]
+
+    async def perform(schedule, _view, record):
+        for trial in (trial for wave in schedule for trial in wave.trials):
+            record(trial, left.pop(0), {})
+
+    monkeypatch.setattr(run_module, "_perform_all", perform)
+    results = await run_all([MADE_UP], choose_clauses(("first-attempt",)), view())
+    assert [verdict.outcome for verdict in results.peers[0].verdicts] == [outcome]
+    assert left == []
 
 
 async def test_what_a_client_has_no_option_for_is_said():
