@@ -24,7 +24,7 @@ from grpc_judge.clients.plain import plain_peer
 from grpc_judge.conformance import CLAUSES, Absent, Clause, Evidence, Outcome, Scenario, Verdict, judge
 from grpc_judge.matrix.export import export
 from grpc_judge.matrix.lag import LagWatch
-from grpc_judge.matrix.results import PeerResult, Results, to_json
+from grpc_judge.matrix.results import Demands, PeerResult, Results, Status, to_json
 from grpc_judge.matrix.scenarios import STAGINGS
 from grpc_judge.matrix.schedule import AT_ONCE, Wave, waves
 from grpc_judge.matrix.trial import Start, Trial, Trust
@@ -77,6 +77,13 @@ def _in_a_checkout(_context: click.Context, _option: click.Parameter, folder: Pa
     "--rules", multiple=True, metavar="RULE", help="Judge only this rule (CB-5) or clause (growth); may be repeated."
 )
 @click.option("--allow", "allowed", multiple=True, metavar="CLAUSE", help="A known failure; may be repeated.")
+@click.option(
+    "--require",
+    "required",
+    multiple=True,
+    metavar="CLAUSE",
+    help="A recommended clause or rule (CB-7) whose failure counts as well; may be repeated.",
+)
 @click.option("--short", is_flag=True, help="Judge only two behaviours: a server that hangs up, and an outage.")
 @click.option(
     "--full",
@@ -107,6 +114,7 @@ def run(
     backoff_args: str,
     rules: tuple[str, ...],
     allowed: tuple[str, ...],
+    required: tuple[str, ...],
     short: bool,
     full: bool,
     file: Path | None,
@@ -122,7 +130,8 @@ def run(
     of this suite are run.
 
     Time is compressed for clients whose backoff can be configured. The exit status is 1 if a client that was chosen, or
-    one of this project's own, fails a clause of the protocol that is not allowed to fail. Clients that are missing on
+    one of this project's own, fails a clause of the protocol, or of --require, that is not allowed to fail. It is 3 if
+    nothing failed, but none of the clauses could be judged of such a client. Clients that are missing on
     this machine are left out; with GRPC_BACKOFF_REQUIRE_PEERS=1 in the environment, these and clients that crash are
     errors.
     """
@@ -138,12 +147,14 @@ def run(
         named = bool(names or peers)
         if names or not named:
             peers += choose(find_peers(), "--peers", names)
-        choose_clauses(known := split(allowed), "--allow")
+        demands = Demands(allowed=split(allowed), required=split(required))
+        choose_clauses(demands.allowed, "--allow")
         clauses = SHORT if short else choose_clauses(split(rules))
+        choose_clauses(demands.required, "--require", among=clauses)
         view = MatrixView()
         results = run_to_the_end(run_all(peers, clauses, view, full=full, at_once=at_once))
     if named:
-        view.show_each(results, known)
+        view.show_each(results, demands)
     else:
         view.show(results)
     if file is not None:
@@ -152,21 +163,24 @@ def run(
         from grpc_judge.matrix.report import write_report  # noqa: PLC0415 - the distribution does not have it
 
         write_report(results, folder)
-    export(results, known, junit=junit, html=html)
-    context.exit(0 if results.passed(require_peers=peers_required(), named=named, allowed=known) else 1)
+    export(results, demands, junit=junit, html=html)
+    status = results.status(require_peers=peers_required(), named=named, demands=demands)
+    if status is Status.NOT_JUDGED:
+        click.echo("Nothing failed, but no clause could be judged of one client or more.")
+    context.exit(status)
 
 
-def choose_clauses(wanted: Collection[str], flag: str = "--rules") -> list[Clause]:
+def choose_clauses(wanted: Collection[str], flag: str = "--rules", among: Sequence[Clause] = CLAUSES) -> list[Clause]:
     """Return the clauses with these rules or names; all clauses if none are given. `flag` is for the error message.
 
     Raises:
         ValueError: a rule or clause does not exist.
     """
     for rule in wanted:
-        if not any(rule in (clause.name, clause.rule) for clause in CLAUSES):
-            known = sorted({clause.rule for clause in CLAUSES}) + [clause.name for clause in CLAUSES]
+        if not any(rule in (clause.name, clause.rule) for clause in among):
+            known = sorted({clause.rule for clause in among}) + [clause.name for clause in among]
             raise ValueError(f"{flag}={rule}: expected one of {', '.join(known)}")
-    return [clause for clause in CLAUSES if not wanted or {clause.name, clause.rule} & set(wanted)]
+    return [clause for clause in among if not wanted or {clause.name, clause.rule} & set(wanted)]
 
 
 async def run_all(

@@ -105,6 +105,27 @@ def test_a_client_that_was_chosen_must_pass(monkeypatch):
     assert "acknowledges-settings:\n  read https://github.com/grpc/grpc/" in result.output
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--short", "--require", "CB-7"], "--require=CB-7: expected one of CB-2, "),
+        (["--require", "CB-99"], "--require=CB-99: expected one of CB-1, "),
+    ],
+)
+def test_what_is_required_has_to_be_judged(monkeypatch, options, said):
+    """IO-4: a clause that this run does not judge cannot be required."""
+    result = command(monkeypatch, *options)
+    assert (result.exit_code, result.output.count("\n")) == (1, 1)
+    assert result.output.startswith(f"Error: {said}")
+
+
+def test_nothing_judged_has_its_own_status(monkeypatch):
+    """IO-4: the exit status is 3 if no clause could be judged, and a line says so."""
+    result = command(monkeypatch, "--rules", "stable-after", "--peers", "made up", peers=[MADE_UP])
+    assert result.exit_code == 3, result.output
+    assert result.output.endswith("Nothing failed, but no clause could be judged of one client or more.\n")
+
+
 @pytest.mark.parametrize(("required", "status"), [("", 0), ("0", 0), ("1", 1)])
 def test_missing_peers(monkeypatch, required, status):
     """IO-4: a missing peer is named and left out; it is an error if peers are required."""
