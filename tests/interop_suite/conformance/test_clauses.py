@@ -85,6 +85,13 @@ def ends_after(lasted):
     return made.evidence([made.failing(0.51, lasted, behaviour="silent"), made.failing(1.51, 1.0, behaviour="silent")])
 
 
+def plain_outage(ids, lost=20):
+    """Return the evidence of four workers of a client without a manifest, which lose this many calls each."""
+    calls = [(n, n / 100) for n in range(5)] + [(5 + lost + n, 4.4 + n / 100) for n in range(5)]
+    requests = [made.request(0.6 + at, ids.format(worker, n)) for n, at in calls for worker in range(4)]
+    return made.outage(requests=requests, calls=None)
+
+
 def unnumbered(ok):
     """Return the evidence of a client whose calls have no numbers, and which reports 100 calls, `ok` of them good."""
     bare = [made.request(1.0 + n / 10) for n in range(5)]
@@ -273,6 +280,11 @@ VERDICTS = [
     ("stable-after", unstable(0.2, 0.33, 0.6, 0.95, 1.5, 1.9, seconds=8.0), FAIL, "attempts seen: 7"),
     ("stable-after", unstable(0.005, 0.001, 0.001, 0.388, 0.34, 0.545, 0.8, 1.3, 1.6, 1.6), FAIL, ""),
     ("stable-after", unstable(0.2, 0.006, 0.33, 0.006, 0.5, 0.8, 1.3, 1.6, 1.6, 1.7), FAIL, ""),
+    # CH-3: a client without a manifest says which of its calls wait for a connection. It is asked of no others.
+    ("waits-for-ready", plain_outage("{}-{}"), NOT_APPLICABLE, "no call is a wait-for-ready call, as far as "),
+    ("waits-for-ready", plain_outage("{}-{}-wait"), FAIL, "calls that should have waited but never arrived: 80 calls"),
+    ("waits-for-ready", plain_outage("{}-{}-wait", lost=0), PASS, ""),
+    ("waits-for-ready", made.outage(requests=[made.request(0.6, "0-0"), made.request(5, "0-9")]), NOT_APPLICABLE, ""),
     # CH-6: if calls have no numbers, lost calls are counted by the client's own account.
     ("rolling-restart", unnumbered(100), PASS, ""),
     ("rolling-restart", unnumbered(99), FAIL, ""),
