@@ -64,6 +64,7 @@ def _after(evidence: Evidence, *behaviours: str) -> Iterator[Measure]:
     starts = accepted(evidence.visits)
     found = list(measured(starts, evidence))
     treated = [place for place, visit in enumerate(evidence.visits) if visit.behaviour in behaviours]
+    told = not treated
     yield attempts(treated, 1)
     for place in treated:
         visit = evidence.visits[place]
@@ -71,10 +72,15 @@ def _after(evidence: Evidence, *behaviours: str) -> Iterator[Measure]:
             gap = found[place]
             high = max(gap.allowed.high, evidence.end_of(visit) - visit.accepted + evidence.terms.tolerance)
             yield replace(gap, allowed=Range(gap.allowed.low, high))
-        else:
-            longest = evidence.band(place + 1).high + evidence.terms.min_connect_timeout
+            told = True
+        elif evidence.over - visit.accepted > (
+            longest := evidence.band(place + 1).high + evidence.terms.min_connect_timeout
+        ):
             what = f"from attempt {place + 1}, which was the last, to the end of the trial"
             yield span(what, visit.accepted, evidence.over, Range(0.0, longest))
+            told = True
+    if not told:
+        raise NotApplicableError("the trial ended before another attempt had to follow")
 
 
 def _longest_gap_after(seconds: float, evidence: Evidence) -> float:

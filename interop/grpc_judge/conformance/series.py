@@ -153,9 +153,11 @@ def _bound(series: Series, own: Fit) -> Measure:
     most = series.terms.most_starts(lasted)
     if own.scheduled and own.wrong:
         most = max(most, own.most_starts(series))
-    return Measure(
-        what=f"attempts in {lasted:.1f} s", seen=len(series.known) + 1, allowed=Range(0, most), unit=Unit.ATTEMPTS
-    )
+    return _count(len(series.known) + 1, lasted, most)
+
+
+def _count(seen: int, lasted: float, most: int) -> Measure:
+    return Measure(what=f"attempts in {lasted:.1f} s", seen=seen, allowed=Range(0, most), unit=Unit.ATTEMPTS)
 
 
 def _cap(own: Fit, terms: Terms) -> Iterator[Measure]:
@@ -206,9 +208,16 @@ def first_gap(evidence: Evidence) -> Iterable[Measure]:
 
 
 @clause("CB-5", Scenario.HANG_UP)
-def growth(evidence: Evidence) -> Iterable[Measure]:
-    """Each gap below MAX_BACKOFF is MULTIPLIER times the previous one, apart from jitter."""
-    return _trait(evidence, Trait.GROWTH, _growth)
+def growth(evidence: Evidence) -> Iterator[Measure]:
+    """Each gap below MAX_BACKOFF is MULTIPLIER times the previous one, apart from jitter.
+
+    Of a client without a schedule, count the attempts.
+    """
+    if not evidence.scheduled:
+        for visits in by_client(evidence.visits):
+            lasted = visits[-1].accepted - visits[0].accepted
+            yield _count(len(visits), lasted, evidence.terms.most_starts(lasted))
+    yield from _trait(evidence, Trait.GROWTH, _growth)
 
 
 @clause("CB-5", Scenario.HANG_UP)

@@ -85,6 +85,15 @@ def ends_after(lasted):
     return made.evidence([made.failing(0.51, lasted, behaviour="silent"), made.failing(1.51, 1.0, behaviour="silent")])
 
 
+def waiting(seconds):
+    """Return the evidence of a client that makes no attempt in these seconds after an answer in another protocol."""
+    seen = made.failures()
+    visits = seen.timeline.visits[:2]
+    return replace(
+        seen, seconds=visits[1].accepted - made.WANTED + seconds, timeline=replace(seen.timeline, visits=visits)
+    )
+
+
 def plain_outage(ids, lost=20):
     """Return the evidence of four workers of a client without a manifest, which lose this many calls each."""
     calls = [(n, n / 100) for n in range(5)] + [(5 + lost + n, 4.4 + n / 100) for n in range(5)]
@@ -280,6 +289,9 @@ VERDICTS = [
     ("stable-after", unstable(0.2, 0.33, 0.6, 0.95, 1.5, 1.9, seconds=8.0), FAIL, "attempts seen: 7"),
     ("stable-after", unstable(0.005, 0.001, 0.001, 0.388, 0.34, 0.545, 0.8, 1.3, 1.6, 1.6), FAIL, ""),
     ("stable-after", unstable(0.2, 0.006, 0.33, 0.006, 0.5, 0.8, 1.3, 1.6, 1.6, 1.7), FAIL, ""),
+    # CB-4: a client that still waits when the trial ends has shown nothing, and one that waits too long has failed.
+    ("garbage-backs-off", waiting(1.0), NOT_APPLICABLE, "the trial ended before another attempt had to follow"),
+    ("garbage-backs-off", waiting(3.0), FAIL, "from attempt 2, which was the last, to the end of the trial: 3.000 s"),
     # CH-3: a client without a manifest says which of its calls wait for a connection. It is asked of no others.
     ("waits-for-ready", plain_outage("{}-{}"), NOT_APPLICABLE, "no call is a wait-for-ready call, as far as "),
     ("waits-for-ready", plain_outage("{}-{}-wait"), FAIL, "calls that should have waited but never arrived: 80 calls"),
@@ -428,7 +440,7 @@ def test_a_client_without_a_schedule_passes_no_clause_about_one(evidence, failed
 def test_a_flood_has_no_multiplier():
     """IO-4: a client without a schedule is told what it dialled too soon, not a MULTIPLIER that it does not have."""
     verdicts = {verdict.clause: str(verdict) for verdict in judge(flooding(0.2, gap=0.043), CLAUSES)}
-    assert re.match(r"gap 2, and no schedule explains the gaps: 0\.043 s, allowed ", verdicts["growth"])
+    assert re.match(r"attempts in 13\.0 s: 300 attempts, allowed at most \d+, missed by ", verdicts["growth"])
     assert verdicts["cap"] == verdicts["refused-backs-off"] == "its attempts follow no schedule, as `growth` says"
 
 
@@ -474,7 +486,9 @@ def test_gaps_that_no_schedule_explains(monkeypatch):
     monkeypatch.setattr(fit_module, "_explanations", lambda *given: list(explanations(*given)))
     verdicts = {each.clause: each for each in judge({Scenario.HANG_UP: made.series(gaps, seconds=8.64)}, CLAUSES)}
     assert [name for name, each in verdicts.items() if each.outcome is Outcome.FAIL] == ["growth"]
-    assert "gap 1, and no schedule explains the gaps: 0.036 s" in str(verdicts["growth"])
+    flood, gap, *_ = map(str, verdicts["growth"].missed)
+    assert flood == "attempts in 8.6 s: 240 attempts, allowed at most 11, missed by 229 attempts"
+    assert gap.startswith("gap 1, and no schedule explains the gaps: 0.036 s")
     assert (
         str(verdicts["growth"].missed[-1]) == "attempts in 1.2 s: 34 attempts, allowed at most 4, missed by 30 attempts"
     )
