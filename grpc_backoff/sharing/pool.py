@@ -53,12 +53,15 @@ _FULL = 2**62
 
 
 class Seat:
-    """What a slot's manager knows of its pool: a queue of pending calls, and a receiver of events and states."""
+    """What a slot's manager knows of its pool: a queue of pending calls, and a receiver of events and states.
+
+    Without a pool, it is an empty queue, and what it receives is lost.
+    """
 
     __slots__ = ("endpoint", "number", "pool")
 
-    def __init__(self, pool: SteppedPool[Any], number: int, endpoint: str) -> None:
-        self.pool: SteppedPool[Any] | None = pool
+    def __init__(self, pool: SteppedPool[Any] | None = None, number: int = 0, endpoint: str = "") -> None:
+        self.pool = pool
         self.number = number
         self.endpoint = endpoint
 
@@ -282,6 +285,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         if self._sleeper is not None:
             self._sleeper.leave(self)
         self.feed(p.PoolCloseRequested())
+        self.pending = Seat()  # the queue may refer to the pool, and nothing is to be left to the collector (CB-10)
 
     def status(self) -> ConnectionStatus:
         """Return the channel's status, without its slots (CH-11). Any thread may call this."""

@@ -252,3 +252,8 @@ class ConnectionPool(SteppedPool[Manager]):
 
     def _discard(self, held: Held[Manager]) -> None:
         held.manager.close()
+        held.connector.lost = held.connector.redialled = _ignore  # they refer to the manager (CB-10)
+
+
+def _ignore(*_: object, **__: object) -> None:
+    pass

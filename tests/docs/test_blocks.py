@@ -10,6 +10,7 @@ import click
 import pytest
 
 from grpc_backoff.cli.commands import cli
+from grpc_judge.commands import cli as judge
 from tests.docs.pages import DOCS
 from tests.docs.test_pages import PAGES
 
@@ -108,6 +109,8 @@ def test_every_command_is_one(page, command):
         assert [word for word in arguments if "=" not in word and word not in targets] == []
     elif program == "grpc-backoff":
         understood(cli, arguments)
+    elif program == "grpc-judge":
+        understood(judge, arguments)
     elif program == "python":
         assert (ROOT / arguments[0]).is_file()
     else:

@@ -11,6 +11,7 @@ To add one, write a function and decorate it with `clause`. Its docstring says w
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,8 +19,8 @@ from typing import Final
 
 from grpc_judge.conformance.evidence import Absent, Evidence
 from grpc_judge.conformance.fit import fit
-from grpc_judge.conformance.gaps import AT_ONCE, LATE, resets_at_settings, series_of
-from grpc_judge.conformance.scenario import Scenario
+from grpc_judge.conformance.gaps import AT_ONCE, LATE, NO_SCHEDULE, resets_at_settings, series_of
+from grpc_judge.conformance.scenario import SCHEDULE, Scenario
 from grpc_judge.conformance.verdict import Measure, Outcome, Unit, Verdict
 
 
@@ -57,6 +58,7 @@ class Clause:
         name: its name in tables and on the command line.
         rule: the rule that it tests.
         scenario: the scenario whose evidence it judges.
+        needs: the scenarios that show what it takes for granted of the client, such as its own schedule.
         says: what it requires, in one sentence.
         measure: yields figures with their allowed ranges. If there is too little evidence, it yields the amount and the
             required minimum, which is then missed: a lack of evidence is not conformance.
@@ -69,6 +71,12 @@ class Clause:
     says: str
     measure: Callable[[Evidence], Iterable[Measure]]
     level: Level = Level.PROTOCOL
+    needs: tuple[Scenario, ...] = ()
+
+    @property
+    def scenarios(self) -> set[Scenario]:
+        """The scenarios without which its verdict may be another one."""
+        return {self.scenario, *self.needs}
 
     @property
     def source(self) -> str:
@@ -86,13 +94,16 @@ class Clause:
             return verdict(outcome=Outcome.NOT_APPLICABLE, reason=str(error))
         except TooLateError as error:
             return verdict(outcome=Outcome.INCONCLUSIVE, reason=str(error))
-        holds = len(measures) > 0 and not any(each.missed_by for each in measures)
-        found = verdict(outcome=Outcome.PASS if holds else Outcome.FAIL, measures=measures)
-        return _inconclusive(found, evidence) or found
+        if measures and not any(each.missed_by for each in measures):
+            if all(each.asked for each in measures):
+                return verdict(outcome=Outcome.PASS, measures=measures)
+            return verdict(outcome=Outcome.NOT_APPLICABLE, measures=measures, reason=NO_SCHEDULE)
+        found = verdict(outcome=Outcome.FAIL, measures=measures)
+        return _inconclusive(found, evidence) or _close(found, evidence) or found
 
 
 def clause(
-    rule: str, scenario: Scenario, level: Level = Level.PROTOCOL
+    rule: str, scenario: Scenario, level: Level = Level.PROTOCOL, needs: tuple[Scenario, ...] = SCHEDULE
 ) -> Callable[[Callable[[Evidence], Iterable[Measure]]], Clause]:
     """Return a decorator that makes a clause of a function, which `Clause.measure` describes.
 
@@ -102,7 +113,7 @@ def clause(
     def made(measure: Callable[[Evidence], Iterable[Measure]]) -> Clause:
         says = (measure.__doc__ or "").partition("\n")[0]
         name = measure.__name__.replace("_", "-")
-        return Clause(name=name, rule=rule, scenario=scenario, says=says, measure=measure, level=level)
+        return Clause(name=name, rule=rule, scenario=scenario, says=says, measure=measure, level=level, needs=needs)
 
     return made
 
@@ -119,6 +130,19 @@ def _inconclusive(verdict: Verdict, evidence: Evidence) -> Verdict | None:
     )
 
 
+def _close(verdict: Verdict, evidence: Evidence) -> Verdict | None:
+    """Return an inconclusive verdict if times miss their ranges, but by less than the tolerance; otherwise None.
+
+    Counts that miss theirs follow from these times. If the same clause was as close in an earlier trial, it has failed.
+    """
+    spans = [each for each in verdict.missed if not math.isinf(each.hangs_on)]
+    far = any(each.missed_by >= evidence.terms.tolerance for each in spans)
+    if not spans or far or verdict.clause in evidence.doubted:
+        return None
+    reason = f"too close to tell from one trial; {spans[0]}"
+    return replace(verdict, outcome=Outcome.INCONCLUSIVE, reason=reason, close=True)
+
+
 def _explained(measure: Measure, evidence: Evidence) -> bool:
     """Return whether lateness of the judge may explain a miss."""
     late = evidence.late(measure.since, measure.seen)
@@ -130,7 +154,7 @@ def _explained(measure: Measure, evidence: Evidence) -> bool:
 def with_own(evidence: Mapping[Scenario, Evidence | Absent]) -> dict[Scenario, Evidence | Absent]:
     """Add what all scenarios together show: the client's schedule and limit, and whether SETTINGS reset its backoff."""
     seen = {scenario: each for scenario, each in evidence.items() if isinstance(each, Evidence)}
-    timed = [seen[scenario] for scenario in (Scenario.HANG_UP, Scenario.STEADY) if scenario in seen]
+    timed = [seen[scenario] for scenario in SCHEDULE if scenario in seen]
     own = fit(tuple(series for each in timed for series in series_of(each)), timed[0].terms) if timed else None
     found = {scenario: replace(each, own=own) for scenario, each in seen.items()}
     resets = Scenario.RESET not in found or resets_at_settings(found[Scenario.RESET])

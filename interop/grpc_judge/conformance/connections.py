@@ -22,11 +22,13 @@ from grpc_judge.conformance.gaps import (
     span,
     without_early,
 )
-from grpc_judge.conformance.scenario import Scenario
+from grpc_judge.conformance.scenario import SCHEDULE, Scenario
 from grpc_judge.conformance.terms import Range
 from grpc_judge.conformance.verdict import Measure
 
 _TWO_GAPS = 3
+_RESET = (*SCHEDULE, Scenario.RESET)
+"""What shows whether SETTINGS reset the backoff."""
 _MANY = 1000
 _SLOWEST = 4
 """The longest wait between connections to a flapping server, in INITIAL_BACKOFFs, that still counts as trying."""
@@ -62,6 +64,7 @@ def _after(evidence: Evidence, *behaviours: str) -> Iterator[Measure]:
     starts = accepted(evidence.visits)
     found = list(measured(starts, evidence))
     treated = [place for place, visit in enumerate(evidence.visits) if visit.behaviour in behaviours]
+    told = not treated
     yield attempts(treated, 1)
     for place in treated:
         visit = evidence.visits[place]
@@ -69,10 +72,15 @@ def _after(evidence: Evidence, *behaviours: str) -> Iterator[Measure]:
             gap = found[place]
             high = max(gap.allowed.high, evidence.end_of(visit) - visit.accepted + evidence.terms.tolerance)
             yield replace(gap, allowed=Range(gap.allowed.low, high))
-        else:
-            longest = evidence.band(place + 1).high + evidence.terms.min_connect_timeout
+            told = True
+        elif evidence.over - visit.accepted > (
+            longest := evidence.band(place + 1).high + evidence.terms.min_connect_timeout
+        ):
             what = f"from attempt {place + 1}, which was the last, to the end of the trial"
             yield span(what, visit.accepted, evidence.over, Range(0.0, longest))
+            told = True
+    if not told:
+        raise NotApplicableError("the trial ended before another attempt had to follow")
 
 
 def _longest_gap_after(seconds: float, evidence: Evidence) -> float:
@@ -155,7 +163,7 @@ def recovery(evidence: Evidence) -> Iterator[Measure]:
     yield from bounds(evidence)
 
 
-@clause("CB-1", Scenario.RESTART)
+@clause("CB-1", Scenario.RESTART, needs=())
 def first_attempt(evidence: Evidence) -> Iterator[Measure]:
     """The first attempt starts as soon as a call needs a connection."""
     yield attempts(evidence.visits, 1)
@@ -169,7 +177,7 @@ def first_attempt(evidence: Evidence) -> Iterator[Measure]:
         yield span("from the first call to the first attempt", evidence.wanted, visit.accepted, allowed)
 
 
-@clause("CB-7", Scenario.RESTART, Level.RECOMMENDED)
+@clause("CB-7", Scenario.RESTART, Level.RECOMMENDED, needs=_RESET)
 def lost_is_replaced(evidence: Evidence) -> Iterator[Measure]:
     """A lost connection that lasted longer than INITIAL_BACKOFF is replaced at once if calls are made.
 
@@ -194,7 +202,7 @@ def lost_is_replaced(evidence: Evidence) -> Iterator[Measure]:
     yield from bounds(evidence)
 
 
-@clause("CB-4", Scenario.OUTAGE)
+@clause("CB-4", Scenario.OUTAGE, needs=_RESET)
 def refused_backs_off(evidence: Evidence) -> Iterator[Measure]:
     """A refused dial counts as a failed attempt, so the backoff grows.
 
@@ -240,7 +248,7 @@ def drained_backs_off(evidence: Evidence) -> Iterator[Measure]:
     yield from _spaced(evidence, "settings_then_goaway", spare=1)  # a call may enter a connection as it is drained
 
 
-@clause("CB-7", Scenario.LIMITED, Level.RECOMMENDED)
+@clause("CB-7", Scenario.LIMITED, Level.RECOMMENDED, needs=())
 def served_is_replaced(evidence: Evidence) -> Iterator[Measure]:
     """A connection that has answered a call is replaced at once if calls are made, however soon it ended.
 

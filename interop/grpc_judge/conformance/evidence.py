@@ -52,6 +52,7 @@ class Evidence:
         resets: whether SETTINGS reset its backoff, as far as was observed.
         own_limit: how long it lets an attempt last, in units of MIN_CONNECT_TIMEOUT: infinity if it was never seen to
             abandon an attempt, and 1 if no scenario tested this.
+        doubted: the clauses that an earlier trial missed by too little to tell.
     """
 
     terms: Terms
@@ -64,24 +65,30 @@ class Evidence:
     own: Fit | None = None
     resets: bool = True
     own_limit: float = 1.0
+    doubted: tuple[str, ...] = ()
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether the client has a schedule, as far as was observed."""
+        return self.own is None or self.own.scheduled
 
     @property
     def schedule(self) -> Schedule:
-        """The client's own schedule or, if that is unknown, the schedule that its settings give.
+        """The client's own schedule or, if it has none or that is unknown, the schedule that its settings give.
 
         Clauses about other things compare gaps with this schedule, because separate clauses judge the schedule itself.
         """
-        return Schedule.told(self.terms) if self.own is None else self.own.schedule
+        return Schedule.told(self.terms) if self.own is None or not self.scheduled else self.own.schedule
 
     @property
     def schedules(self) -> Sequence[Schedule]:
         """`schedule`, and all others that explain the client's gaps almost as well."""
-        return (self.schedule,) if self.own is None else (self.own.schedule, *self.own.likely)
+        return (self.schedule, *(self.own.likely if self.own is not None and self.scheduled else ()))
 
     @property
     def slack(self) -> float:
         """How far a gap may deviate from `schedule`, as a fraction, beyond jitter and tolerance."""
-        return 0.0 if self.own is None else self.own.slack
+        return 0.0 if self.own is None or not self.scheduled else self.own.slack
 
     def band(self, n: int, before: float | None = None) -> Range:
         """Return the allowed range of the client's n-th gap in a series; `before` is the length of the previous gap.

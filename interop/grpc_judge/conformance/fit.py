@@ -89,6 +89,7 @@ class Fit:
         likely: other schedules that explain the gaps almost as well, each different in one trait.
         series: the gaps.
         explained: whether any schedule explains the gaps. If none does, `schedule` is the one that the settings give.
+        scheduled: whether the client has a schedule at all: it does not flood, and its gaps are explained.
     """
 
     schedule: Schedule
@@ -96,6 +97,7 @@ class Fit:
     wrong: frozenset[Trait] = frozenset()
     likely: tuple[Schedule, ...] = ()
     series: tuple[Series, ...] = ()
+    scheduled: bool = True
 
     @property
     def slack(self) -> float:
@@ -124,6 +126,14 @@ class Fit:
                     low = schedules[best].band(length, each.terms, self.slack).low
                     yield n, gap, Range(low, late[best].band(length, each.terms, self.slack).high)
 
+    def most_starts(self, series: Series) -> int:
+        """Return the most attempts that the schedule has in the time of this series, but no more than one too many."""
+        schedules, known = [self.schedule, *self.likely], series.known
+        shortest = sorted(
+            min(each.gap(n, None, series.terms, self.slack).low for each in schedules) for n in range(1, len(known) + 1)
+        )
+        return 1 + sum(total <= sum(known) for total in itertools.accumulate(shortest))
+
     def estimate(self, name: str) -> Estimate:
         """Return the estimate of one parameter of the schedule."""
         found = getattr(self.schedule, name)
@@ -138,6 +148,22 @@ class Fit:
 @functools.cache
 def fit(series: tuple[Series, ...], terms: Terms) -> Fit:
     """Return the simplest schedule that explains all of a client's series of gaps."""
+    found = _simplest(series, terms)
+    lost = not found.explained and any(True for _ in found.unexplained())
+    return replace(found, series=series, scheduled=not (lost or _floods(series)))
+
+
+def _floods(series: Iterable[Series]) -> bool:
+    """Return whether a client makes more attempts than any schedule does, and has no backoff to speak of.
+
+    Half of its later gaps or more are shorter than even the first one may be, which no schedule's are, however wrong.
+    """
+    later = [gap < each.terms.band(1).low for each in series for gap in each.known[len(each.known) // 2 :]]
+    most = sum(each.terms.most_starts(sum(each.known)) for each in series)
+    return sum(len(each.known) + 1 for each in series) > most and 2 * sum(later) >= len(later)
+
+
+def _simplest(series: tuple[Series, ...], terms: Terms) -> Fit:
     gaps, told = Gaps(series), Schedule.told(terms)
     if not len(gaps):
         return Fit(schedule=told)

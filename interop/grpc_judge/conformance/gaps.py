@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from grpc_judge.conformance.evidence import Evidence
@@ -21,13 +22,20 @@ AT_ONCE = 0.5
 LATE = 0.1
 """If the judge was late by more than this fraction of a time span, the span counts as unknown."""
 
+NO_SCHEDULE = "its attempts follow no schedule, as `growth` says"
+"""Why a clause about the backoff cannot be asked."""
+
 
 def measured(starts: Sequence[float], evidence: Evidence) -> Iterator[Measure]:
-    """Yield each gap in a series of attempts, with its allowed range."""
+    """Yield each gap in a series of attempts, with its allowed range.
+
+    A client without a schedule is not asked for the gaps that are too short, because it has none that were longer.
+    """
     before = None
     for number, (start, after) in enumerate(pairwise(starts), 1):
-        yield span(f"gap {number}", start, after, evidence.band(number, before))
+        gap = span(f"gap {number}", start, after, evidence.band(number, before))
         before = after - start
+        yield replace(gap, asked=evidence.scheduled or before >= gap.allowed.low)
 
 
 def span(what: str, since: float, until: float, allowed: Range) -> Measure:
@@ -79,8 +87,10 @@ def without_early(starts: Sequence[float], evidence: Evidence, in_a_row: int = 1
 def bounds(evidence: Evidence) -> Iterator[Measure]:
     """Compare each client's number of connections with the most that any conforming schedule makes in the same time.
 
-    One connection more may be early (CB-16).
+    One connection more may be early (CB-16). The flood of a client without a schedule is judged by `growth` alone.
     """
+    if not evidence.scheduled:
+        return
     for visits in by_client(evidence.visits):
         place, shortest = 0, []
         for visit in visits[:-1]:

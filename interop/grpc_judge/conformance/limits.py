@@ -109,7 +109,7 @@ def no_pause_after_the_limit(evidence: Evidence) -> Iterator[Measure]:
         )
 
 
-@clause("CB-3", Scenario.SLOW_SETTINGS)
+@clause("CB-3", Scenario.SLOW_SETTINGS, needs=(Scenario.SILENT,))
 def waits_for_settings(evidence: Evidence) -> Iterator[Measure]:
     """The client waits for SETTINGS that come late but within the limit."""
     _refuse_short_limit(evidence)
@@ -146,7 +146,7 @@ def tls_limit(evidence: Evidence) -> Iterator[Measure]:
     yield from bounds(evidence)
 
 
-@clause("CB-6", Scenario.SLOW_SETTINGS)
+@clause("CB-6", Scenario.SLOW_SETTINGS, needs=(Scenario.SILENT,))
 def acknowledges_settings(evidence: Evidence) -> Iterator[Measure]:
     """The client acknowledges the server's SETTINGS, as HTTP/2 requires."""
     _refuse_short_limit(evidence)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from grpc_judge.conformance.clause import NotApplicableError, clause
@@ -20,23 +20,24 @@ from grpc_judge.timeline import Request
 
 _REFUSING = "settings_then_goaway"
 """The behaviour under which the server does not accept calls."""
-_WAITING = 2
-"""How many workers make wait-for-ready calls."""
+_WAITS = "wait"
+"""What the id of a wait-for-ready call ends in, if the client has no manifest."""
 _ENOUGH = 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """The requests that the server saw, by worker and call number."""
+    """The requests that the server saw, by worker and call number, and the workers that make wait-for-ready calls."""
 
     by_worker: Mapping[int, Mapping[int, Sequence[tuple[str, Request]]]]
+    waiting: Collection[int]
 
-    def never_seen(self, *, wait_for_ready: bool | None = None) -> int:
-        """Return the number of calls that never arrived: all, or only those with this `wait_for_ready`."""
+    def never_seen(self, workers: Collection[int] | None = None) -> int:
+        """Return the number of calls that never arrived: all, or only those of these workers."""
         return sum(
             max(calls) + 1 - len(calls)
             for worker, calls in self.by_worker.items()
-            if wait_for_ready is None or (worker % 2 == 1) is wait_for_ready
+            if workers is None or worker in workers
         )
 
     def last_ones(self) -> set[tuple[int, int]]:
@@ -53,19 +54,25 @@ class _Calls:
 def _calls(evidence: Evidence) -> _Calls:
     """Group the requests by the ids of their calls.
 
+    With a manifest, the workers with odd numbers make wait-for-ready calls; other clients mark the ids of these calls.
+
     Raises:
         NotApplicableError: the client does not number its calls.
     """
     found: defaultdict[int, defaultdict[int, list[tuple[str, Request]]]]
     found = defaultdict(lambda: defaultdict(list))
     requests = [(visit.behaviour, request) for visit in evidence.timeline.visits for request in visit.requests]
+    marked = set()
     for behaviour, request in requests:
-        worker, _, number = request.call.partition("-")
+        worker, _, rest = request.call.partition("-")
+        number, _, mark = rest.partition("-")
         if worker.isdecimal() and number.isdecimal():
             found[int(worker)][int(number)].append((behaviour, request))
+            if mark == _WAITS:
+                marked.add(int(worker))
     if requests and not found:
         raise NotApplicableError("the client does not number its calls")
-    return _Calls(found)
+    return _Calls(found, marked if evidence.calls is None else {worker for worker in found if worker % 2})
 
 
 def _connections(evidence: Evidence, fewest: int = _ENOUGH) -> Measure:
@@ -87,7 +94,7 @@ def _came_back(evidence: Evidence) -> Iterator[Measure]:
         raise NotApplicableError("the client did not reconnect after the outage")
 
 
-@clause("CH-6", Scenario.RESTART)
+@clause("CH-6", Scenario.RESTART, needs=())
 def rolling_restart(evidence: Evidence) -> Iterator[Measure]:
     """No call is lost when a server sends GOAWAY and is replaced gracefully.
 
@@ -113,7 +120,7 @@ def rolling_restart(evidence: Evidence) -> Iterator[Measure]:
     yield count_calls("calls lost", len(lost) + calls.never_seen(), Range(0, 0))
 
 
-@clause("CH-7", Scenario.RESTART)
+@clause("CH-7", Scenario.RESTART, needs=())
 def refused_is_repeated(evidence: Evidence) -> Iterator[Measure]:
     """A call that the server did not process, according to its GOAWAY, is sent again."""
     yield _connections(evidence)
@@ -127,7 +134,7 @@ def refused_is_repeated(evidence: Evidence) -> Iterator[Measure]:
     yield count_calls("of these, calls that were not sent again", dropped, Range(0, 0))
 
 
-@clause("CH-7", Scenario.OUTAGE)
+@clause("CH-7", Scenario.OUTAGE, needs=())
 def lost_is_not_repeated(evidence: Evidence) -> Iterator[Measure]:
     """A call that the server may have processed is not sent again."""
     yield from _came_back(evidence)
@@ -138,18 +145,21 @@ def lost_is_not_repeated(evidence: Evidence) -> Iterator[Measure]:
     yield count_calls("calls sent again although a server had processed them", sum(n > 1 for n in taken), Range(0, 0))
 
 
-@clause("CH-3", Scenario.OUTAGE)
+@clause("CH-3", Scenario.OUTAGE, needs=())
 def waits_for_ready(evidence: Evidence) -> Iterator[Measure]:
     """A wait-for-ready call survives failed attempts to connect.
 
     Allow each wait-for-ready worker one call that was lost with the broken connection before the server read it.
     """
     yield from _came_back(evidence)
-    never = _calls(evidence).never_seen(wait_for_ready=True)
-    yield count_calls("calls that should have waited but never arrived", never, Range(0, _WAITING))
+    calls = _calls(evidence)
+    if evidence.visits and not calls.waiting:
+        raise NotApplicableError("no call is a wait-for-ready call, as far as the ids of its calls tell")
+    never = calls.never_seen(calls.waiting)
+    yield count_calls("calls that should have waited but never arrived", never, Range(0, len(calls.waiting)))
 
 
-@clause("CH-7", Scenario.OUTAGE)
+@clause("CH-7", Scenario.OUTAGE, needs=())
 def accounts_for_calls(evidence: Evidence) -> Iterator[Measure]:
     """Every call ends with an answer or an error, and the client reports every call."""
     yield from _came_back(evidence)

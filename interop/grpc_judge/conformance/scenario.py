@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 
 class Scenario(enum.Enum):
@@ -33,3 +34,7 @@ class Scenario(enum.Enum):
     def label(self) -> str:
         """The name in file names, in JSON and on the command line."""
         return self.name.lower()
+
+
+SCHEDULE: Final = (Scenario.HANG_UP, Scenario.STEADY)
+"""The scenarios from which a client's own schedule is fitted."""

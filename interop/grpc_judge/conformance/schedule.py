@@ -50,6 +50,11 @@ class Series:
     gaps: tuple[float, ...]
     terms: Terms
 
+    @property
+    def known(self) -> tuple[float, ...]:
+        """The gaps that were recorded on time."""
+        return tuple(gap for gap in self.gaps if not math.isnan(gap))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:

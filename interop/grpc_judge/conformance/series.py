@@ -16,7 +16,16 @@ import numpy as np
 from grpc_judge.conformance.clause import NotApplicableError, TooLateError, clause
 from grpc_judge.conformance.evidence import Evidence
 from grpc_judge.conformance.fit import LATEST, Fit, Trait
-from grpc_judge.conformance.gaps import accepted, after_service, attempts, bounds, by_client, measured, series_of
+from grpc_judge.conformance.gaps import (
+    NO_SCHEDULE,
+    accepted,
+    after_service,
+    attempts,
+    bounds,
+    by_client,
+    measured,
+    series_of,
+)
 from grpc_judge.conformance.scenario import Scenario
 from grpc_judge.conformance.schedule import INTERVAL, Gaps, Schedule, Series
 from grpc_judge.conformance.terms import Range, Terms
@@ -41,6 +50,8 @@ def _trait(
     yield attempts(evidence.visits, fewest)
     if evidence.own is not None and len(evidence.visits) >= fewest:
         _refuse_late(evidence.own, fewest - 1)
+        if not evidence.scheduled and trait not in {Trait.GROWTH, *(evidence.own.wrong & {Trait.INITIAL})}:
+            raise NotApplicableError(NO_SCHEDULE)
         if trait not in evidence.own.wrong:
             _refuse_unseen(trait, evidence.own, evidence)
         yield from numbers(evidence.own, evidence.terms)
@@ -52,7 +63,7 @@ def _refuse_late(own: Fit, fewest: int) -> None:
     Raises:
         TooLateError: fewer than `fewest` gaps are left.
     """
-    known = sum(not math.isnan(gap) for each in own.series for gap in each.gaps)
+    known = sum(len(each.known) for each in own.series)
     if known < fewest:
         raise TooLateError(f"the judge recorded all but {known} gaps late")
 
@@ -127,24 +138,26 @@ def _growth(own: Fit, terms: Terms) -> Iterator[Measure]:
     if own.schedule.fibonacci:
         yield Measure(what="clients whose gaps are Fibonacci numbers", seen=1, allowed=Range(0, 0), unit=Unit.CLIENTS)
         return
-    number = _ADDED if own.schedule.added else _MULTIPLIER
-    yield number.measure(own, terms, wrong=Trait.GROWTH in own.wrong)
+    if own.scheduled:
+        number = _ADDED if own.schedule.added else _MULTIPLIER
+        yield number.measure(own, terms, wrong=Trait.GROWTH in own.wrong)
     why = "which does not fit the others" if own.explained else "and no schedule explains the gaps"
     for n, gap, band in own.unexplained():
         yield Measure(what=f"gap {n}, {why}", seen=gap, allowed=band)
-    if not own.wrong:
-        yield from (_bound(each) for each in own.series if not any(map(math.isnan, each.gaps)))
+    yield from (_bound(each, own) for each in own.series if each.known)
 
 
-def _bound(series: Series) -> Measure:
-    """Compare the number of gaps with the most that any conforming schedule has in the same time."""
-    lasted = sum(series.gaps)
-    return Measure(
-        what=f"attempts in {lasted:.1f} s",
-        seen=len(series.gaps) + 1,
-        allowed=Range(0, series.terms.most_starts(lasted)),
-        unit=Unit.ATTEMPTS,
-    )
+def _bound(series: Series, own: Fit) -> Measure:
+    """Compare the number of gaps with the most that any conforming schedule has in the same time, or a wrong one."""
+    lasted = sum(series.known)
+    most = series.terms.most_starts(lasted)
+    if own.scheduled and own.wrong:
+        most = max(most, own.most_starts(series))
+    return _count(len(series.known) + 1, lasted, most)
+
+
+def _count(seen: int, lasted: float, most: int) -> Measure:
+    return Measure(what=f"attempts in {lasted:.1f} s", seen=seen, allowed=Range(0, most), unit=Unit.ATTEMPTS)
 
 
 def _cap(own: Fit, terms: Terms) -> Iterator[Measure]:
@@ -195,9 +208,16 @@ def first_gap(evidence: Evidence) -> Iterable[Measure]:
 
 
 @clause("CB-5", Scenario.HANG_UP)
-def growth(evidence: Evidence) -> Iterable[Measure]:
-    """Each gap below MAX_BACKOFF is MULTIPLIER times the previous one, apart from jitter."""
-    return _trait(evidence, Trait.GROWTH, _growth)
+def growth(evidence: Evidence) -> Iterator[Measure]:
+    """Each gap below MAX_BACKOFF is MULTIPLIER times the previous one, apart from jitter.
+
+    Of a client without a schedule, count the attempts.
+    """
+    if not evidence.scheduled:
+        for visits in by_client(evidence.visits):
+            lasted = visits[-1].accepted - visits[0].accepted
+            yield _count(len(visits), lasted, evidence.terms.most_starts(lasted))
+    yield from _trait(evidence, Trait.GROWTH, _growth)
 
 
 @clause("CB-5", Scenario.HANG_UP)
@@ -227,6 +247,8 @@ def start_to_start(evidence: Evidence) -> Iterator[Measure]:
     yield attempts(evidence.visits, _TWO_GAPS)
     if len(evidence.visits) < _TWO_GAPS:
         return
+    if not evidence.scheduled:
+        raise NotApplicableError(NO_SCHEDULE)
     (series,) = series_of(evidence)
     ends = [(visit.ended or evidence.over) - visit.accepted for visit in evidence.visits]
     known = [
@@ -288,4 +310,5 @@ def clients_disperse(evidence: Evidence) -> Iterator[Measure]:
         seen=apart / evidence.terms.tolerance,  # not a time: lateness of the judge does not make gaps more alike
         allowed=Range(1.0, math.inf),
         unit=Unit.TIMES,
+        asked=evidence.scheduled or apart >= evidence.terms.tolerance,
     )

@@ -42,6 +42,7 @@ class Measure:
         since: for a time span, its start on the timeline's clock; otherwise None.
         interval: the confidence interval of an estimate; None for a direct measurement.
         convicts: whether a figure outside the allowed range counts as a miss; an uncertain estimate may not.
+        asked: whether the figure can be asked of this client; if not, it neither misses nor holds.
     """
 
     what: str
@@ -51,6 +52,7 @@ class Measure:
     since: float | None = None
     interval: Range | None = None
     convicts: bool = True
+    asked: bool = True
 
     @property
     def hangs_on(self) -> float:
@@ -63,7 +65,7 @@ class Measure:
     @property
     def missed_by(self) -> float:
         """How far outside the allowed range the figure is; 0 if it is inside."""
-        if self.seen in self.allowed or not self.convicts:
+        if self.seen in self.allowed or not self.convicts or not self.asked:
             return 0.0
         return max(self.allowed.low - self.seen, self.seen - self.allowed.high)
 
@@ -114,6 +116,7 @@ class Verdict:
         outcome: whether the clause holds.
         measures: everything that was measured for it.
         reason: why the measures did not decide the verdict; empty if they did.
+        close: whether the verdict is inconclusive because the clause was missed by less than its own tolerance.
     """
 
     clause: str
@@ -121,6 +124,7 @@ class Verdict:
     outcome: Outcome
     measures: tuple[Measure, ...] = ()
     reason: str = ""
+    close: bool = False
 
     @property
     def missed(self) -> tuple[Measure, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from grpc_judge.matrix.results import PeerResult, Results
+from grpc_judge.matrix.results import Demands, PeerResult, Results
 from grpc_judge.matrix.rows import HEADINGS, Row, rows
 from grpc_judge.runner.written import machine
 
@@ -20,19 +20,19 @@ th, td { border-bottom: 1px solid #8886; padding: .3rem .6rem; text-align: left;
 """
 
 
-def export(results: Results, allowed: Collection[str], *, junit: Path | None, html: Path | None) -> None:
-    """Write the requested files, in which failures of the `allowed` clauses or rules count as known."""
+def export(results: Results, demands: Demands, *, junit: Path | None, html: Path | None) -> None:
+    """Write the requested files; `demands` tells which failures count."""
     if junit is not None:
-        _write_junit(results, allowed, junit)
+        _write_junit(results, demands, junit)
     if html is not None:
-        _write_html(results, allowed, html)
+        _write_html(results, demands, html)
 
 
-def _write_junit(results: Results, allowed: Collection[str], path: Path) -> None:
+def _write_junit(results: Results, demands: Demands, path: Path) -> None:
     """Write one test suite for each client and one test case for each clause; only a "FAIL" is a failure."""
     root = ET.Element("testsuites", name="grpc-judge")
     for peer in results.judged:
-        cases = list(rows(peer, results, allowed))
+        cases = list(rows(peer, results, demands))
         failures = [row for row in cases if row.verdict == "FAIL"]
         passes = [row for row in cases if row.verdict == "pass"]
         counts = {"tests": len(cases), "failures": len(failures), "skipped": len(cases) - len(failures) - len(passes)}
@@ -59,7 +59,7 @@ def _said(row: Row) -> str:
     return f"{said}, missed by {row.missed_by}" if row.missed_by else said
 
 
-def _write_html(results: Results, allowed: Collection[str], path: Path) -> None:
+def _write_html(results: Results, demands: Demands, path: Path) -> None:
     """Write a page with a table for each client; it needs no other file."""
     root = ET.Element("html", lang="en")
     head, body = ET.SubElement(root, "head"), ET.SubElement(root, "body")
@@ -72,7 +72,7 @@ def _write_html(results: Results, allowed: Collection[str], path: Path) -> None:
         "`grpc-judge explain CLAUSE` says how a clause is seen."
     )
     for peer in results.judged:
-        _section(body, peer, rows(peer, results, allowed))
+        _section(body, peer, rows(peer, results, demands))
     for peer in results.missing:
         ET.SubElement(body, "h2").text = peer.name
         ET.SubElement(body, "p").text = f"left out, since {peer.missing}"

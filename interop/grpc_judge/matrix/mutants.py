@@ -11,6 +11,7 @@ import click
 from grpc_judge.clients.peer import Peer, find_peers
 from grpc_judge.clients.reference.defects import DEFECTS
 from grpc_judge.conformance import CLAUSES, Scenario, Verdict
+from grpc_judge.conformance.scenario import SCHEDULE
 from grpc_judge.matrix.judged import RIGHT, Judged, has_place, insert, judged, table
 from grpc_judge.matrix.run import run_all
 from grpc_judge.matrix.view import MatrixView
@@ -36,8 +37,6 @@ _SHORT = (
 )
 """The defects of `--short`: one for each method by which the judge detects a fault."""
 _AT_ONCE = 16
-_TIMED = (Scenario.HANG_UP, Scenario.STEADY)
-"""The scenarios from which a client's own schedule is fitted."""
 
 
 @click.command()
@@ -117,13 +116,13 @@ def _chosen(given: Iterable[str]) -> list[str]:
 
 
 def _own_scenarios(names: Iterable[str]) -> dict[str, set[Scenario]]:
-    """Return the scenarios of each defect's own clauses; for the correct client, the scenarios of all these clauses."""
+    """Return what each defect's own clauses need; for the correct client, what all these clauses need."""
     own = {
-        name: {clause.scenario for clause in CLAUSES if clause.name in DEFECTS[name].clauses} | set(_TIMED)
+        name: set(SCHEDULE).union(*(each.scenarios for each in CLAUSES if each.name in DEFECTS[name].clauses))
         for name in names
         if name in DEFECTS
     }
-    return {RIGHT: set(_TIMED).union(*own.values()), **own}
+    return {RIGHT: set(SCHEDULE).union(*own.values()), **own}
 
 
 def _peer(name: str, number: int) -> Peer:

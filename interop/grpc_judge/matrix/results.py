@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -15,6 +16,36 @@ from grpc_judge.runner.written import machine, plain, summary, whole
 
 _FAILING = (Scenario.HANG_UP, Scenario.STEADY, Scenario.FAILURES, Scenario.HANDSHAKE)
 """The scenarios of one client each, in which every attempt fails."""
+
+
+class Status(enum.IntEnum):
+    """The exit statuses of a run. Click has 2, for wrong options."""
+
+    PASSED = 0
+    FAILED = 1
+    NOT_JUDGED = 3
+    """Nothing failed, but no clause could be judged of a client either."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demands:
+    """What counts as a failure: the protocol's clauses, except those that are allowed, and those that are required.
+
+    Attributes:
+        allowed: names of clauses and rules whose failures are known.
+        required: names of clauses and rules whose failures count, even if they are recommendations.
+    """
+
+    allowed: Collection[str] = ()
+    required: Collection[str] = ()
+
+    def allow(self, clause: Clause) -> bool:
+        """Return whether the clause may fail."""
+        return not {clause.name, clause.rule}.isdisjoint(self.allowed)
+
+    def require(self, clause: Clause) -> bool:
+        """Return whether the clause counts of any client."""
+        return clause.level is Level.PROTOCOL or not {clause.name, clause.rule}.isdisjoint(self.required)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +104,12 @@ class PeerResult:
         explained = {clause for finding in self.findings for clause in finding.clauses}
         return tuple(clause for clause in self.failed if clause not in explained)
 
-    def passes(self, clauses: Iterable[Clause]) -> bool:
-        """Return whether none of these clauses fails, and any clause could be judged at all."""
-        judged = any(verdict.outcome is not Outcome.NOT_APPLICABLE for verdict in self.verdicts)
-        return judged and all(self.verdict_on(clause).outcome is not Outcome.FAIL for clause in clauses)
+    def status(self, clauses: Iterable[Clause]) -> Status:
+        """Return whether any of these clauses fails, and whether any clause could be judged at all."""
+        if self.verdicts and any(self.verdict_on(clause).outcome is Outcome.FAIL for clause in clauses):
+            return Status.FAILED
+        judged = any(verdict.outcome in {Outcome.PASS, Outcome.FAIL} for verdict in self.verdicts)
+        return Status.PASSED if judged else Status.NOT_JUDGED
 
     @property
     def headline(self) -> str:
@@ -124,21 +157,22 @@ class Results:
         """Return the clauses that were judged in this scenario."""
         return tuple(clause for clause in self.clauses if clause.scenario is scenario)
 
-    def passed(self, *, require_peers: bool, named: bool = False, allowed: Collection[str] = ()) -> bool:
+    def status(self, *, require_peers: bool, named: bool = False, demands: Demands = Demands()) -> Status:
         """Return whether the run is a success.
 
         Failures of peers that need not pass are results, not errors.
 
         Args:
             require_peers: whether it is an error if a peer is missing or its program breaks down.
-            named: whether the peers were chosen by name; then all of them must pass the clauses of the protocol.
-            allowed: names of clauses and rules whose failures are known.
+            named: whether the peers were chosen by name; then all of them must pass the clauses that are required.
+            demands: what counts as a failure.
         """
         if require_peers and (self.missing or any(peer.broken for peer in self.peers)):
-            return False
-        asked = [clause for clause in self.clauses if not {clause.name, clause.rule} & set(allowed)]
-        protocol = [clause for clause in asked if clause.level is Level.PROTOCOL]
-        return all(peer.passes(asked if peer.must_pass else protocol) for peer in self.peers if named or peer.must_pass)
+            return Status.FAILED
+        asked = [clause for clause in self.clauses if not demands.allow(clause)]
+        required = [clause for clause in asked if demands.require(clause)]
+        found = {peer.status(asked if peer.must_pass else required) for peer in self.peers if named or peer.must_pass}
+        return Status.FAILED if Status.FAILED in found else max(found, default=Status.PASSED)
 
 
 def to_json(results: Results) -> dict[str, Any]:

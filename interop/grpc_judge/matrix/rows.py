@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from grpc_judge.conformance import Clause, Level, Outcome, Verdict
-from grpc_judge.matrix.results import PeerResult, Results
+from grpc_judge.conformance import Clause, Outcome, Verdict
+from grpc_judge.matrix.results import Demands, PeerResult, Results
 
 HEADINGS = ("rule", "clause", "level", "verdict", "seen", "allowed", "missed by")
 """The headings of the fields of a row, except for its reading."""
@@ -31,8 +31,8 @@ class Row(NamedTuple):
     read: str
 
 
-def rows(peer: PeerResult, results: Results, allowed: Collection[str] = ()) -> Iterator[Row]:
-    """Yield a row for each clause that was judged; failures of the `allowed` clauses or rules count as known."""
+def rows(peer: PeerResult, results: Results, demands: Demands) -> Iterator[Row]:
+    """Yield a row for each clause that was judged; `demands` tells which failures count."""
     for clause in results.clauses:
         verdict = peer.verdict_on(clause)
         figure = None if verdict.reason else next(iter([*verdict.missed, *verdict.measures[::-1]]), None)
@@ -40,7 +40,7 @@ def rows(peer: PeerResult, results: Results, allowed: Collection[str] = ()) -> I
             rule=clause.rule,
             clause=clause.name,
             level=clause.level.value,
-            verdict=_word(clause, verdict, allowed),
+            verdict=_word(clause, verdict, demands),
             seen=verdict.reason if figure is None else figure.shown,
             allowed="" if figure is None else figure.allowance,
             missed_by="" if figure is None or not figure.missed_by else figure.unit.count(figure.missed_by),
@@ -48,9 +48,9 @@ def rows(peer: PeerResult, results: Results, allowed: Collection[str] = ()) -> I
         )
 
 
-def _word(clause: Clause, verdict: Verdict, allowed: Collection[str]) -> str:
+def _word(clause: Clause, verdict: Verdict, demands: Demands) -> str:
     if verdict.outcome is Outcome.FAIL:
-        if clause.name in allowed or clause.rule in allowed:
+        if demands.allow(clause):
             return "known"
-        return "FAIL" if clause.level is Level.PROTOCOL else "advice"
+        return "FAIL" if demands.require(clause) else "advice"
     return {Outcome.PASS: "pass", Outcome.NOT_APPLICABLE: "not asked", Outcome.INCONCLUSIVE: "late"}[verdict.outcome]

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,10 +21,10 @@ import click
 from grpc_judge.clients.findings import read_findings
 from grpc_judge.clients.peer import Peer, find_peers, read_peer
 from grpc_judge.clients.plain import plain_peer
-from grpc_judge.conformance import CLAUSES, Absent, Clause, Evidence, Outcome, Scenario, judge
+from grpc_judge.conformance import CLAUSES, Absent, Clause, Evidence, Outcome, Scenario, Verdict, judge
 from grpc_judge.matrix.export import export
 from grpc_judge.matrix.lag import LagWatch
-from grpc_judge.matrix.results import PeerResult, Results, to_json
+from grpc_judge.matrix.results import Demands, PeerResult, Results, Status, to_json
 from grpc_judge.matrix.scenarios import STAGINGS
 from grpc_judge.matrix.schedule import AT_ONCE, Wave, waves
 from grpc_judge.matrix.trial import Start, Trial, Trust
@@ -43,7 +44,7 @@ _OVERHEAD = 300.0
 """How many seconds a trial may take beyond the time for calls: its wave must get ready, and it may end slowly."""
 
 _AGAIN = 2
-"""How many times a trial is repeated if a clause is inconclusive because the judge was late."""
+"""How many times a trial is repeated if a clause is inconclusive, because the judge was late or the miss is small."""
 
 Found = dict[Scenario, Evidence | Absent]
 _Record = Callable[[Trial, Evidence | Absent, Mapping[str, str]], None]
@@ -76,7 +77,14 @@ def _in_a_checkout(_context: click.Context, _option: click.Parameter, folder: Pa
     "--rules", multiple=True, metavar="RULE", help="Judge only this rule (CB-5) or clause (growth); may be repeated."
 )
 @click.option("--allow", "allowed", multiple=True, metavar="CLAUSE", help="A known failure; may be repeated.")
-@click.option("--short", is_flag=True, help="Run only two scenarios: a server that hangs up, and an outage.")
+@click.option(
+    "--require",
+    "required",
+    multiple=True,
+    metavar="CLAUSE",
+    help="A recommended clause or rule (CB-7) whose failure counts as well; may be repeated.",
+)
+@click.option("--short", is_flag=True, help="Judge only two behaviours: a server that hangs up, and an outage.")
 @click.option(
     "--full",
     is_flag=True,
@@ -106,6 +114,7 @@ def run(
     backoff_args: str,
     rules: tuple[str, ...],
     allowed: tuple[str, ...],
+    required: tuple[str, ...],
     short: bool,
     full: bool,
     file: Path | None,
@@ -121,7 +130,8 @@ def run(
     of this suite are run.
 
     Time is compressed for clients whose backoff can be configured. The exit status is 1 if a client that was chosen, or
-    one of this project's own, fails a clause of the protocol that is not allowed to fail. Clients that are missing on
+    one of this project's own, fails a clause of the protocol, or of --require, that is not allowed to fail. It is 3 if
+    nothing failed, but none of the clauses could be judged of such a client. Clients that are missing on
     this machine are left out; with GRPC_BACKOFF_REQUIRE_PEERS=1 in the environment, these and clients that crash are
     errors.
     """
@@ -137,12 +147,14 @@ def run(
         named = bool(names or peers)
         if names or not named:
             peers += choose(find_peers(), "--peers", names)
-        choose_clauses(known := split(allowed), "--allow")
+        demands = Demands(allowed=split(allowed), required=split(required))
+        choose_clauses(demands.allowed, "--allow")
         clauses = SHORT if short else choose_clauses(split(rules))
+        choose_clauses(demands.required, "--require", among=clauses)
         view = MatrixView()
         results = run_to_the_end(run_all(peers, clauses, view, full=full, at_once=at_once))
     if named:
-        view.show_each(results, known)
+        view.show_each(results, demands)
     else:
         view.show(results)
     if file is not None:
@@ -151,21 +163,24 @@ def run(
         from grpc_judge.matrix.report import write_report  # noqa: PLC0415 - the distribution does not have it
 
         write_report(results, folder)
-    export(results, known, junit=junit, html=html)
-    context.exit(0 if results.passed(require_peers=peers_required(), named=named, allowed=known) else 1)
+    export(results, demands, junit=junit, html=html)
+    status = results.status(require_peers=peers_required(), named=named, demands=demands)
+    if status is Status.NOT_JUDGED:
+        click.echo("Nothing failed, but no clause could be judged of one client or more.")
+    context.exit(status)
 
 
-def choose_clauses(wanted: Collection[str], flag: str = "--rules") -> list[Clause]:
+def choose_clauses(wanted: Collection[str], flag: str = "--rules", among: Sequence[Clause] = CLAUSES) -> list[Clause]:
     """Return the clauses with these rules or names; all clauses if none are given. `flag` is for the error message.
 
     Raises:
         ValueError: a rule or clause does not exist.
     """
     for rule in wanted:
-        if not any(rule in (clause.name, clause.rule) for clause in CLAUSES):
-            known = sorted({clause.rule for clause in CLAUSES}) + [clause.name for clause in CLAUSES]
+        if not any(rule in (clause.name, clause.rule) for clause in among):
+            known = sorted({clause.rule for clause in among}) + [clause.name for clause in among]
             raise ValueError(f"{flag}={rule}: expected one of {', '.join(known)}")
-    return [clause for clause in CLAUSES if not wanted or {clause.name, clause.rule} & set(wanted)]
+    return [clause for clause in among if not wanted or {clause.name, clause.rule} & set(wanted)]
 
 
 async def run_all(
@@ -178,7 +193,7 @@ async def run_all(
     loud: bool = True,
     wanted: Mapping[str, Collection[Scenario]] | None = None,
 ) -> Results:
-    """Build the peers, run each in the scenarios of these clauses, and judge them.
+    """Build the peers, run each in the scenarios that these clauses need, and judge them.
 
     If clients are not `loud`, the scenarios with flapping servers also run concurrently. `wanted` limits the scenarios
     of each peer, by name; None means no limit.
@@ -190,11 +205,15 @@ async def run_all(
     findings = {peer.name: read_findings(peer.folder) for peer in peers}
     built = list(zip(peers, await build_all(peers, view.built), strict=True))
     there = [peer for peer, each in built if not each.missing]
-    scenarios = sorted({clause.scenario for clause in clauses}, key=list(Scenario).index)
+    scenarios = sorted(set().union(*(clause.scenarios for clause in clauses)), key=list(Scenario).index)
     found: defaultdict[str, Found] = defaultdict(dict)
+    doubted: defaultdict[str, set[str]] = defaultdict(set)
     versions: dict[str, Mapping[str, str]] = {}
+    scenario_of = {clause.name: clause.scenario for clause in clauses}
 
     def record(trial: Trial, evidence: Evidence | Absent, used: Mapping[str, str]) -> None:
+        if isinstance(evidence, Evidence):
+            evidence = replace(evidence, doubted=tuple(sorted(doubted[trial.peer.name])))
         found[trial.peer.name][trial.staging.scenario] = evidence
         if used:
             versions[trial.peer.name] = used
@@ -203,11 +222,14 @@ async def run_all(
     trials = [trial for trial in every if wanted is None or trial.staging.scenario in wanted[trial.peer.name]]
     await _perform_all(list(waves(trials, at_once, loud=loud)), view, record)
     for _ in range(_AGAIN):
-        again = {name: _inconclusive(evidence, clauses) for name, evidence in found.items()}
-        late = [trial for trial in trials if trial.staging.scenario in again[trial.peer.name]]
-        if not late:
+        open_ones = {name: _inconclusive(evidence, clauses) for name, evidence in found.items()}
+        for name, verdicts in open_ones.items():
+            doubted[name] |= {verdict.clause for verdict in verdicts if verdict.close}
+        again = {(name, scenario_of[verdict.clause]) for name, each in open_ones.items() for verdict in each}
+        repeated = [trial for trial in trials if (trial.peer.name, trial.staging.scenario) in again]
+        if not repeated:
             break
-        await _perform_all(list(waves(late, at_once, loud=loud)), view, record)
+        await _perform_all(list(waves(repeated, at_once, loud=loud)), view, record)
     results = [
         PeerResult(
             name=peer.name,
@@ -241,10 +263,9 @@ def _trials(
                 found[peer.name][scenario] = Absent(f"the client does not have this option ({option})")
 
 
-def _inconclusive(found: Found, clauses: Iterable[Clause]) -> set[Scenario]:
-    """Return the scenarios with a clause that is inconclusive for this client."""
-    names = {verdict.clause for verdict in judge(found, clauses) if verdict.outcome is Outcome.INCONCLUSIVE}
-    return {clause.scenario for clause in clauses if clause.name in names}
+def _inconclusive(found: Found, clauses: Iterable[Clause]) -> list[Verdict]:
+    """Return the verdicts on this client that are inconclusive."""
+    return [verdict for verdict in judge(found, clauses) if verdict.outcome is Outcome.INCONCLUSIVE]
 
 
 async def _perform_all(schedule: Sequence[Wave], view: MatrixView, record: _Record) -> None:

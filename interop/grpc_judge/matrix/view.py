@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich import box
 from rich.console import Console
@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grpc_judge.conformance import Outcome, Verdict
-from grpc_judge.matrix.results import PeerResult, Results
+from grpc_judge.matrix.results import Demands, PeerResult, Results
 from grpc_judge.matrix.rows import Row, rows
 from grpc_judge.matrix.schedule import Wave
 from grpc_judge.runner.build import Built
@@ -82,10 +82,10 @@ class MatrixView:
             task = bar.add_task("", total=len(waves))
             yield lambda wave: bar.update(task, description=line(wave), advance=1)
 
-    def show_each(self, results: Results, allowed: Collection[str] = ()) -> None:
+    def show_each(self, results: Results, demands: Demands) -> None:
         """Print every verdict on each client, with what to read about those that do not hold."""
         for peer in results.judged:
-            found = list(rows(peer, results, allowed))
+            found = list(rows(peer, results, demands))
             self._head(peer, found)
             table = _plain_table("rule", "clause", "verdict")
             table.padding = (0, 1, 0, 0)
@@ -119,7 +119,7 @@ class MatrixView:
 
     def _show_peer(self, peer: PeerResult, results: Results) -> None:
         notable = [verdict for verdict in peer.verdicts if verdict.outcome is not Outcome.PASS]
-        self._head(peer, list(rows(peer, results)))
+        self._head(peer, list(rows(peer, results, Demands())))
         for verdict in notable:
             self.console.print(_line(verdict))
 

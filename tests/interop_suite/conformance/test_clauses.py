@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpc_judge.conformance import CLAUSES, Absent, Calls, Outcome, Scenario, judge
+from grpc_judge.conformance import CLAUSES, PROTOCOL, Absent, Calls, Outcome, Scenario, judge
 from grpc_judge.conformance import fit as fit_module
 from grpc_judge.conformance.fit import Trait
 from grpc_judge.conformance.gaps import series_of
@@ -83,6 +83,22 @@ def late(evidence, *lags):
 def ends_after(lasted):
     """Return the evidence of an attempt in TLS that ends after these seconds, and of another one."""
     return made.evidence([made.failing(0.51, lasted, behaviour="silent"), made.failing(1.51, 1.0, behaviour="silent")])
+
+
+def waiting(seconds):
+    """Return the evidence of a client that makes no attempt in these seconds after an answer in another protocol."""
+    seen = made.failures()
+    visits = seen.timeline.visits[:2]
+    return replace(
+        seen, seconds=visits[1].accepted - made.WANTED + seconds, timeline=replace(seen.timeline, visits=visits)
+    )
+
+
+def plain_outage(ids, lost=20):
+    """Return the evidence of four workers of a client without a manifest, which lose this many calls each."""
+    calls = [(n, n / 100) for n in range(5)] + [(5 + lost + n, 4.4 + n / 100) for n in range(5)]
+    requests = [made.request(0.6 + at, ids.format(worker, n)) for n, at in calls for worker in range(4)]
+    return made.outage(requests=requests, calls=None)
 
 
 def unnumbered(ok):
@@ -187,8 +203,18 @@ FAULTS = [
 ]
 
 
+def judged_again(evidence):
+    """Return the verdicts of a run, in which every trial is repeated with the same result."""
+    doubted = tuple(verdict.clause for verdict in judge(evidence, CLAUSES) if verdict.close)
+    again = {
+        scenario: each if isinstance(each, Absent) else replace(each, doubted=doubted)
+        for scenario, each in evidence.items()
+    }
+    return judge(again, CLAUSES)
+
+
 def outcomes(evidence):
-    return {verdict.clause: verdict.outcome for verdict in judge(evidence, CLAUSES)}
+    return {verdict.clause: verdict.outcome for verdict in judged_again(evidence)}
 
 
 def failing(evidence):
@@ -263,6 +289,14 @@ VERDICTS = [
     ("stable-after", unstable(0.2, 0.33, 0.6, 0.95, 1.5, 1.9, seconds=8.0), FAIL, "attempts seen: 7"),
     ("stable-after", unstable(0.005, 0.001, 0.001, 0.388, 0.34, 0.545, 0.8, 1.3, 1.6, 1.6), FAIL, ""),
     ("stable-after", unstable(0.2, 0.006, 0.33, 0.006, 0.5, 0.8, 1.3, 1.6, 1.6, 1.7), FAIL, ""),
+    # CB-4: a client that still waits when the trial ends has shown nothing, and one that waits too long has failed.
+    ("garbage-backs-off", waiting(1.0), NOT_APPLICABLE, "the trial ended before another attempt had to follow"),
+    ("garbage-backs-off", waiting(3.0), FAIL, "from attempt 2, which was the last, to the end of the trial: 3.000 s"),
+    # CH-3: a client without a manifest says which of its calls wait for a connection. It is asked of no others.
+    ("waits-for-ready", plain_outage("{}-{}"), NOT_APPLICABLE, "no call is a wait-for-ready call, as far as "),
+    ("waits-for-ready", plain_outage("{}-{}-wait"), FAIL, "calls that should have waited but never arrived: 80 calls"),
+    ("waits-for-ready", plain_outage("{}-{}-wait", lost=0), PASS, ""),
+    ("waits-for-ready", made.outage(requests=[made.request(0.6, "0-0"), made.request(5, "0-9")]), NOT_APPLICABLE, ""),
     # CH-6: if calls have no numbers, lost calls are counted by the client's own account.
     ("rolling-restart", unnumbered(100), PASS, ""),
     ("rolling-restart", unnumbered(99), FAIL, ""),
@@ -289,7 +323,7 @@ VERDICTS = [
 @pytest.mark.parametrize(("clause", "evidence", "outcome", "said"), VERDICTS, ids=[each[0] for each in VERDICTS])
 def test_the_verdict_on_one_scenario(clause, evidence, outcome, said):
     """IO-4: each clause judges its scenario alone, and says why it does not judge."""
-    verdicts = {verdict.clause: verdict for verdict in judge({SCENARIOS[clause]: evidence}, CLAUSES)}
+    verdicts = {verdict.clause: verdict for verdict in judged_again({SCENARIOS[clause]: evidence})}
     assert verdicts[clause].outcome is outcome
     assert str(verdicts[clause]).startswith(said)
 
@@ -298,6 +332,124 @@ def test_the_verdict_on_one_scenario(clause, evidence, outcome, said):
 def test_one_mistake_fails_one_clause(clauses, evidence):
     """CB-2, CB-3, CB-4, CB-5, CB-6: if one thing is wrong, only the clause for it fails."""
     assert failing(evidence) == clauses.split()
+
+
+def late_timer(by):
+    """Return the evidence of a client whose timer is this late each time."""
+    gaps = [gap + by for gap in made.GAPS]
+    steady = [0.2 + by, 0.32 + by, *(0.4 * (1 + jitter) + by for jitter in made.JITTER)]
+    return made.right_client() | {
+        Scenario.HANG_UP: made.series(gaps, seconds=sum(gaps) + 0.3),
+        Scenario.STEADY: made.series(steady, seconds=sum(steady) + 0.3, terms=made.STEADY),
+        Scenario.OUTAGE: made.outage(refused=tuple(2.005 + at for at in (0.0, 0.33, 0.8, 1.4))),
+    }
+
+
+WHOLE = [
+    made.right_client(),
+    late_timer(0.09),
+    *(made.right_client() | {SCENARIOS[clause]: evidence} for clause, evidence in FAULTS),
+    *(made.right_client() | evidence for _, evidence in ONE_MISTAKE),
+]
+
+
+@pytest.mark.parametrize("evidence", WHOLE, ids=[str(number) for number in range(len(WHOLE))])
+def test_one_clause_alone_says_what_it_says_in_a_whole_run(evidence):
+    """IO-4: a clause has the same verdict with the evidence that it needs as with everything."""
+    for clause, verdict in zip(CLAUSES, judge(evidence, CLAUSES), strict=True):
+        alone = {scenario: each for scenario, each in evidence.items() if scenario in clause.scenarios}
+        assert judge(alone, [clause]) == (verdict,)
+
+
+def test_a_timer_that_is_late_does_not_fail_a_clause_alone():
+    """IO-4: a clause that is judged alone knows that the client's timer is late, which is allowed."""
+    (clause,) = (each for each in CLAUSES if each.name == "refused-backs-off")
+    evidence = {scenario: each for scenario, each in late_timer(0.09).items() if scenario in clause.scenarios}
+    assert [str(verdict) for verdict in judge(evidence, [clause])] == ["holds, 4 measured"]
+
+
+CLOSE = [
+    ("settings-reset", made.reset((0.1096, 0.33, 0.5))),  # the shortest first gap is 0.110 s
+    ("goaway-backs-off", made.flapping((*(0.2,) * 5, 0.004, 0.105, *(0.2,) * 13))),
+    ("lost-is-replaced", made.restart(pause=0.5004)),
+]
+
+
+@pytest.mark.parametrize(("clause", "evidence"), CLOSE, ids=[each[0] for each in CLOSE])
+def test_no_verdict_rests_on_less_than_the_tolerance(clause, evidence):
+    """IO-4: a time that misses its range by less than the tolerance fails only if it does so in the next trial too."""
+    (verdict,) = (each for each in judge({SCENARIOS[clause]: evidence}, CLAUSES) if each.clause == clause)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.close
+    assert str(verdict).startswith("too close to tell from one trial; ")
+    assert outcomes({SCENARIOS[clause]: evidence})[clause] is Outcome.FAIL
+    doubted = replace(evidence, doubted=("another-clause",))
+    (verdict,) = (each for each in judge({SCENARIOS[clause]: doubted}, CLAUSES) if each.clause == clause)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+
+
+SCHEDULES = {
+    *("first-gap", "growth", "cap", "jitter", "jitter-does-not-compound", "start-to-start", "settings-reset"),
+    *("refused-backs-off", "reset-backs-off", "garbage-backs-off", "tls-failure-backs-off", "accept-does-not-reset"),
+    *("stable-after", "clients-disperse"),
+}
+"""The clauses about a client's schedule; `keeps-trying`, `limit` and others also hold without one."""
+
+
+def flooding(*first, gap, terms=made.TERMS):
+    """Return what servers see of a client that dials for every call, except for its first gaps."""
+    gaps = (*first, *(gap,) * (299 - len(first)))
+    seconds = sum(gaps) + 0.02
+    flood = made.series(gaps, seconds=seconds, terms=terms)
+    kinds = ["accept_reset", "tls_garbage", "accept_reset", "http1_answer"]
+    visits = [replace(each, behaviour=kind) for each, kind in zip(flood.visits, kinds * 75, strict=True)]
+    refused = tuple(2.005 + n * gap / 10 for n in range(20_000) if n * gap / 10 < 1.9)
+    lost = made.served(0.51, 2.0)
+    after = [made.failing(at) for at in made.starts((gap,) * 299, 2.02)]
+    return {
+        **dict.fromkeys((Scenario.HANG_UP, Scenario.HANDSHAKE, Scenario.TLS_FAILURE, Scenario.SLOW_FAILURE), flood),
+        Scenario.STEADY: replace(flood, terms=made.STEADY if terms is made.TERMS else terms),
+        Scenario.FAILURES: made.evidence(visits, seconds=seconds, terms=terms),
+        Scenario.RESET: made.evidence([lost, *after], seconds=seconds, terms=terms),
+        Scenario.UNSTABLE: made.evidence([made.served(at, at + 0.01) for at in made.starts(gaps)], terms=terms),
+        Scenario.HERD: replace(made.herd(first=gaps, second=gaps), terms=terms),
+        Scenario.OUTAGE: replace(made.outage(refused=refused), terms=terms),
+    }
+
+
+@pytest.mark.parametrize(
+    ("evidence", "failed"),
+    [
+        (flooding(gap=0.012), {"first-gap", "growth"}),
+        (flooding(gap=0.043), {"growth"}),
+        (flooding(0.2, gap=0.043), {"growth"}),
+        (flooding(0.2, 0.32, gap=0.043), {"growth"}),
+        (flooding(0.88, gap=0.012, terms=PROTOCOL), {"growth"}),
+        (flooding(gap=0.027, terms=PROTOCOL), {"first-gap", "growth"}),
+    ],
+    ids=["12 ms", "43 ms", "43 ms after a backoff", "43 ms after two", "slow at first", "protocol"],
+)
+def test_a_client_without_a_schedule_passes_no_clause_about_one(evidence, failed):
+    """IO-4: a flood fails the clauses that it shows, and no other clause asks about the schedule that it lacks."""
+    found = {name: outcome for name, outcome in outcomes(evidence).items() if name in SCHEDULES}
+    assert found.keys() == SCHEDULES
+    assert {name for name, outcome in found.items() if outcome is Outcome.PASS} == set()
+    assert {name for name, outcome in found.items() if outcome is Outcome.FAIL} == failed
+
+
+def test_a_flood_has_no_multiplier():
+    """IO-4: a client without a schedule is told what it dialled too soon, not a MULTIPLIER that it does not have."""
+    verdicts = {verdict.clause: str(verdict) for verdict in judge(flooding(0.2, gap=0.043), CLAUSES)}
+    assert re.match(r"attempts in 13\.0 s: 300 attempts, allowed at most \d+, missed by ", verdicts["growth"])
+    assert verdicts["cap"] == verdicts["refused-backs-off"] == "its attempts follow no schedule, as `growth` says"
+
+
+def test_what_is_too_late_fails_also_without_a_schedule():
+    """IO-4: a client without a schedule that stops dialling after garbage fails for that."""
+    stuck = made.failures((0.02, 0.02), (0.02, 60.0))
+    stuck = replace(stuck, seconds=60.0, timeline=replace(stuck.timeline, visits=stuck.visits[:4]))
+    found = outcomes(flooding(gap=0.012) | {Scenario.FAILURES: stuck})
+    assert (found["garbage-backs-off"], found["reset-backs-off"]) == (Outcome.FAIL, Outcome.NOT_APPLICABLE)
 
 
 FLOODS = {
@@ -334,7 +486,9 @@ def test_gaps_that_no_schedule_explains(monkeypatch):
     monkeypatch.setattr(fit_module, "_explanations", lambda *given: list(explanations(*given)))
     verdicts = {each.clause: each for each in judge({Scenario.HANG_UP: made.series(gaps, seconds=8.64)}, CLAUSES)}
     assert [name for name, each in verdicts.items() if each.outcome is Outcome.FAIL] == ["growth"]
-    assert "gap 1, and no schedule explains the gaps: 0.036 s" in str(verdicts["growth"])
+    flood, gap, *_ = map(str, verdicts["growth"].missed)
+    assert flood == "attempts in 8.6 s: 240 attempts, allowed at most 11, missed by 229 attempts"
+    assert gap.startswith("gap 1, and no schedule explains the gaps: 0.036 s")
     assert (
         str(verdicts["growth"].missed[-1]) == "attempts in 1.2 s: 34 attempts, allowed at most 4, missed by 30 attempts"
     )

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from grpc_judge.checkout import cli
 from grpc_judge.conformance import CLAUSES, Level
 from grpc_judge.matrix.export import export
+from grpc_judge.matrix.results import Demands
 from grpc_judge.matrix.rows import rows
 from tests.interop_suite.matrix.results import MISSING, flooding_peer, results, right_peer
 
@@ -16,7 +17,7 @@ from tests.interop_suite.matrix.results import MISSING, flooding_peer, results, 
 def test_junit(tmp_path):
     """IO-4: one suite for each client and one case for each clause; only a failure of the protocol is a failure."""
     path = tmp_path / "junit.xml"
-    export(results(right_peer(), flooding_peer(), MISSING), {"cap"}, junit=path, html=None)
+    export(results(right_peer(), flooding_peer(), MISSING), Demands(allowed={"cap"}), junit=path, html=None)
     right, flooding, missing = ET.parse(path).getroot()
     assert (right.get("tests"), right.get("failures")) == (str(len(CLAUSES)), "0")
     assert (missing.get("errors"), missing[0][0].get("message")) == ("1", "the program far is missing")
@@ -30,20 +31,27 @@ def test_junit(tmp_path):
     assert cases["no-flood"].find("skipped").get("message").startswith("advice: ")
 
 
-def test_known_failures_are_known(tmp_path):
+def shown(word, **demands):
+    found = rows(flooding_peer(), results(flooding_peer()), Demands(**demands))
+    return {row.clause for row in found if row.verdict == word}
+
+
+def test_known_failures_are_known():
     """IO-4: a failure that is allowed, by its clause or its rule, is shown as known."""
-    known = {
-        row.clause
-        for row in rows(flooding_peer(), results(flooding_peer()), {"first-gap", "CB-6"})
-        if row.verdict == "known"
-    }
-    assert known == {"first-gap", "accept-does-not-reset"}
+    assert shown("known", allowed={"first-gap", "CB-6"}) == {"first-gap", "accept-does-not-reset"}
+
+
+def test_required_recommendations_are_failures():
+    """IO-4: a recommendation that is required, by its clause or its rule, is shown as a failure, not as advice."""
+    assert shown("advice") == {"no-flood", "goaway-backs-off"}
+    assert shown("advice", required={"CB-7"}) == set()
+    assert shown("FAIL", required={"no-flood"}) - shown("FAIL") == {"no-flood"}
 
 
 def test_the_page_stands_alone(tmp_path):
     """IO-4: the page needs no other file and has a line for each clause and client."""
     path = tmp_path / "page.html"
-    export(results(right_peer(), flooding_peer(), MISSING), (), junit=None, html=path)
+    export(results(right_peer(), flooding_peer(), MISSING), Demands(), junit=None, html=path)
     page = path.read_text("utf-8")
     assert page.startswith("<!doctype html>\n<html")
     assert page.count("<tr") == 2 * (len(CLAUSES) + 1)

@@ -8,48 +8,76 @@ from dataclasses import replace
 import pytest
 
 from grpc_judge.conformance import CLAUSES, Absent, Outcome, Scenario
-from grpc_judge.matrix.results import to_json, to_summary
+from grpc_judge.matrix.results import Demands, Status, to_json, to_summary
 from tests.interop_suite.conformance import made
 from tests.interop_suite.matrix.results import MISSING, flooding_peer, peer, results, right_peer
 
 
 @pytest.mark.parametrize(
-    ("peers", "require_peers", "passed"),
+    ("peers", "require_peers", "status"),
     [
-        (lambda: (right_peer(), flooding_peer(), MISSING), False, True),
-        (lambda: (right_peer(), flooding_peer(), MISSING), True, False),
-        (lambda: (right_peer(), flooding_peer()), False, True),
-        (lambda: (right_peer(), flooding_peer()), True, False),
-        (lambda: (right_peer(), peer("calm", made.right_client())), True, True),
-        (lambda: (replace(flooding_peer(), must_pass=True), right_peer()), False, False),
-        (lambda: (replace(MISSING, must_pass=True), right_peer()), False, False),
-        (lambda: (flooding_peer(),), False, True),
+        (lambda: (right_peer(), flooding_peer(), MISSING), False, Status.PASSED),
+        (lambda: (right_peer(), flooding_peer(), MISSING), True, Status.FAILED),
+        (lambda: (right_peer(), flooding_peer()), False, Status.PASSED),
+        (lambda: (right_peer(), flooding_peer()), True, Status.FAILED),
+        (lambda: (right_peer(), peer("calm", made.right_client())), True, Status.PASSED),
+        (lambda: (replace(flooding_peer(), must_pass=True), right_peer()), False, Status.FAILED),
+        (lambda: (replace(MISSING, must_pass=True), right_peer()), False, Status.NOT_JUDGED),
+        (lambda: (flooding_peer(),), False, Status.PASSED),
         (
             lambda: (peer("unjudged", {each: Absent("no such option") for each in Scenario}, must_pass=True),),
             False,
-            False,
+            Status.NOT_JUDGED,
         ),
     ],
 )
-def test_only_those_that_must_pass_decide(peers, require_peers, passed):
+def test_only_those_that_must_pass_decide(peers, require_peers, status):
     """IO-4: only peers that must pass can fail a run; if all peers are required, so can missing or broken ones."""
-    assert results(*peers()).passed(require_peers=require_peers) is passed
+    assert results(*peers()).status(require_peers=require_peers) is status
 
 
 def test_what_does_not_apply_is_no_failure():
     """IO-4: a clause that does not apply to a peer does not make it fail."""
     evidence = dict(right_peer().evidence) | {Scenario.UNSTABLE: Absent("no such option")}
-    assert results(peer("right", evidence, must_pass=True)).passed(require_peers=True)
+    assert results(peer("right", evidence, must_pass=True)).status(require_peers=True) is Status.PASSED
 
 
 def test_named_peers_must_pass_what_the_protocol_asks():
     """IO-4: a peer that was named passes if it follows the protocol; a recommendation is asked only of our own."""
     floods = {Scenario.FLAPPING: made.flapping((0.01,) * 390)}
     ours, other = (peer("it", made.right_client() | floods, must_pass=must_pass) for must_pass in (True, False))
-    assert results(other).passed(require_peers=False, named=True)
-    assert not results(ours).passed(require_peers=False)
-    assert results(ours).passed(require_peers=False, allowed={"no-flood", "goaway-backs-off", "CB-8"})
-    assert not results(flooding_peer()).passed(require_peers=False, named=True)
+    assert results(other).status(require_peers=False, named=True) is Status.PASSED
+    assert results(ours).status(require_peers=False) is Status.FAILED
+    known = Demands(allowed={"no-flood", "goaway-backs-off", "CB-8"})
+    assert results(ours).status(require_peers=False, demands=known) is Status.PASSED
+    assert results(flooding_peer()).status(require_peers=False, named=True) is Status.FAILED
+
+
+@pytest.mark.parametrize(
+    ("required", "allowed", "status"),
+    [
+        (["CB-7"], [], Status.FAILED),
+        (["no-flood"], [], Status.FAILED),
+        (["CB-8", "lost-is-replaced"], [], Status.PASSED),
+        (["CB-7"], ["no-flood", "goaway-backs-off"], Status.PASSED),
+    ],
+)
+def test_a_recommendation_that_is_required(required, allowed, status):
+    """IO-4: a recommendation counts for a client that was named if it is required and not allowed to fail."""
+    other = peer("it", made.right_client() | {Scenario.FLAPPING: made.flapping((0.01,) * 390)})
+    demands = Demands(allowed=allowed, required=required)
+    assert results(other).status(require_peers=False, named=True, demands=demands) is status
+
+
+def test_a_client_of_which_nothing_could_be_judged():
+    """IO-4: if everything is not asked or late, nothing has failed and nothing has passed; a failure outweighs that."""
+    unasked = peer("unasked", {each: Absent("no such option") for each in Scenario})
+    late = replace(
+        right_peer(), verdicts=tuple(replace(each, outcome=Outcome.INCONCLUSIVE) for each in right_peer().verdicts)
+    )
+    for one in (unasked, late, MISSING):
+        assert results(right_peer(), one).status(require_peers=False, named=True) is Status.NOT_JUDGED
+        assert results(one, flooding_peer()).status(require_peers=False, named=True) is Status.FAILED
 
 
 def test_a_client_that_dials_once_is_called_that():

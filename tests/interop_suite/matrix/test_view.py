@@ -9,6 +9,7 @@ from rich.console import Console
 
 from grpc_judge.clients.peer import find_peers
 from grpc_judge.conformance import Scenario
+from grpc_judge.matrix.results import Demands
 from grpc_judge.matrix.scenarios import STAGINGS, Pace
 from grpc_judge.matrix.schedule import Wave
 from grpc_judge.matrix.trial import Trial
@@ -46,7 +47,7 @@ def test_what_was_missed_is_said():
 
 def test_the_verdicts_on_one_client_fit_a_terminal():
     """IO-4: the table of one client has 100 columns at most, and says what was seen, allowed, missed and to be read."""
-    text = shown(lambda view: view.show_each(results(right_peer(), flooding_peer())), terminal=True)
+    text = shown(lambda view: view.show_each(results(right_peer(), flooding_peer()), Demands()), terminal=True)
     assert max(map(len, text.splitlines())) <= 100
     words = " ".join(text.split())
     assert "CB-2 first-gap FAIL INITIAL_BACKOFF: 0.001 0.200 0.199 s (0.001 to 0.001) s" in words

@@ -1,0 +1,68 @@
+"""What a closed channel leaves behind: nothing, even without garbage collection."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import weakref
+
+import pytest
+from grpc._channel import _InactiveRpcError
+
+import grpc_backoff
+from tests.echo import EchoStub, Message
+from tests.sync.service import place, until
+
+PING = Message(text="ping", count=1)
+
+
+def watched(channel):
+    return channel.subscribe(lambda _state: None, try_to_connect=True)
+
+
+USES = {
+    "a call": lambda channel: EchoStub(channel).Unary(PING, timeout=20),
+    "a call in the background": lambda channel: EchoStub(channel).Unary.future(PING, timeout=20).exception(),
+    "a stream": lambda channel: list(EchoStub(channel).Down(PING, timeout=20)),
+    "a stream of requests": lambda channel: EchoStub(channel).Up(iter([PING]), timeout=20),
+    "a subscription": watched,
+    "a new connection": lambda channel: (EchoStub(channel).Unary(PING, timeout=20), channel.refresh_connection()),
+    "nothing": lambda _channel: None,
+}
+
+
+def parts_of(channel):
+    """Return weak references to what a channel consists of."""
+    pool = channel._pool
+    (held,) = pool._held.values()
+    return [weakref.ref(part) for part in (channel, pool, pool.pending, held.manager, held.connector)]
+
+
+@pytest.fixture
+def uncollected():
+    """No garbage is collected."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("ending", ["closed", "dropped"])
+@pytest.mark.parametrize(
+    ("use", "up"),
+    # A stream that fails raises itself, so its traceback refers to it, as in grpcio.
+    [(use, up) for use in USES for up in (True, False) if up or use != "a stream"],
+)
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.filterwarnings("ignore:unclosed channel:ResourceWarning")
+def test_nothing_is_left_to_the_collector(use, ending, up):
+    """CB-10: a channel is gone as soon as it has been closed or dropped, and so is everything that it consists of."""
+    with place(up=up) as server:
+        channel = grpc_backoff.insecure_channel(server.target)
+        parts = parts_of(channel)
+        with contextlib.suppress(_InactiveRpcError):
+            USES[use](channel)
+        if ending == "closed":
+            channel.close()
+        del channel
+        until(lambda: not any(part() for part in parts))
