@@ -9,6 +9,7 @@ import shlex
 import click
 import pytest
 
+from benchmarks.dispersal.command import dispersal
 from grpc_backoff.cli.commands import cli
 from tests.docs.pages import DOCS
 from tests.docs.test_pages import PAGES
@@ -108,6 +109,8 @@ def test_every_command_is_one(page, command):
         assert [word for word in arguments if "=" not in word and word not in targets] == []
     elif program == "grpc-backoff":
         understood(cli, arguments)
+    elif program == "benchmarks.dispersal":
+        understood(dispersal, arguments)
     elif program == "python":
         assert (ROOT / arguments[0]).is_file()
     else:

@@ -20,8 +20,6 @@ EXCEPTIONS = {
     ("calls/decision.py", "_LONGEST"): "hours and minutes to seconds",
     ("calls/subscription.py", "STEADY"): "how long a stream lasts that has not failed",
     ("cli/live.py", "_BAR_WIDTH"): "characters on a screen",
-    ("cli/plot.py", "(_WIDTH, _ROW, _LAST)"): "inches on paper",
-    ("cli/simulate.py", "simulate"): "the length of an outage that nobody gave",
     ("config/credentials.py", "tls_files"): "how often files are looked at, which is no backoff",
     ("ledger/delivery.py", "(_SWEEP_EVERY, _SWEEP_SELDOM)"): "how often dead rows are looked for",
     ("ledger/ledger.py", "_PAGE"): "rows",
