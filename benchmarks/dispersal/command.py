@@ -16,9 +16,10 @@ from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.tables import seconds, show_table, write_json
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.policy_string import read_string
-from grpc_backoff.config.settings import CONNECTING, RETRYING, begin_with, resolve_connect
+from grpc_backoff.config.settings import CONNECTING, begin_with, resolve_connect
 from grpc_backoff.config.sources import Source
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.retry import RETRYING
 
 _COLUMNS = ("policy", "attempts", "peak per second", "half back", "99 % back", "all back")
 _FLAGS = {

@@ -16,11 +16,12 @@ from grpc_backoff.base_errors import OptionError
 from grpc_backoff.core.options import Pairs, key_text
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy
-from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.checks import CHECKS, STATUS_CODES, Unit, read_duration
-from grpc_backoff.policy.hedging import HEDGING_CHECKS, MOST_COPIES, CallPolicy, HedgingPolicy
+from grpc_backoff.policy.budget import BUDGETING, RetryBudget
+from grpc_backoff.policy.checks import STATUS_CODES, Unit, read_duration
+from grpc_backoff.policy.hedging import HEDGING, MOST_COPIES, CallPolicy, HedgingPolicy
 from grpc_backoff.policy.presets import NATIVE_JITTER
-from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.retry import RETRYING, RetryPolicy
+from grpc_backoff.policy.setting import checks_of
 from grpc_backoff.policy.strategy import Exponential, Fixed
 from grpc_backoff.record import record
 
@@ -44,6 +45,7 @@ _SERVICE_CONFIG = "grpc.service_config"
 _ENABLE_RETRIES = "grpc.enable_retries"
 _KEYS = ("maxAttempts", "initialBackoff", "maxBackoff", "backoffMultiplier", "retryableStatusCodes")
 _THROTTLING = {"max_tokens": "maxTokens", "token_ratio": "tokenRatio"}
+_CHECKS = checks_of((*BUDGETING, *RETRYING))
 _NANOSECONDS = 9  # a Duration has this many digits after the point
 _LEAST = 0.001  # grpc's C-core truncates anything less to 0 and rejects that
 _MOST = 315_576_000_000  # 10,000 years, the largest Duration
@@ -148,7 +150,7 @@ def _read_hedging(entry: Mapping[str, Any]) -> HedgingPolicy | None:
     return HedgingPolicy(
         hedging_delay=checks.pause("hedgingPolicy.hedgingDelay", native.get("hedgingDelay", "0s"), Unit.JSON),
         max_attempts=min(_attempts("hedgingPolicy.maxAttempts", native.get("maxAttempts")), MOST_COPIES),
-        non_fatal_codes=HEDGING_CHECKS["non_fatal_codes"](*codes, Unit.JSON),
+        non_fatal_codes=checks_of(HEDGING)["non_fatal_codes"](*codes, Unit.JSON),
     )
 
 
@@ -260,7 +262,7 @@ def _attempts(key: str, value: object) -> int:
 
 
 def _checked(part: str, key: str, value: object) -> Any:
-    return CHECKS[part](key, value, Unit.JSON)
+    return _CHECKS[part](key, value, Unit.JSON)
 
 
 def _named(key: str, codes: object) -> tuple[str, object]:
