@@ -58,6 +58,7 @@ WITHOUT = {
     "sharing/watches.py": "both_apis/test_health.py runs every test on both APIs",
     "pool/events.py": "records without behaviour; the machine's tests make and read them all",
     "names.py": "what test_exports.py looks at",
+    "policy/setting.py": "rows of tables; config/test_settings.py and docs/test_readme.py read every row",
     "connection/events.py": "records without behaviour; the machine's and the listeners' tests make and read them all",
     "probe/stages.py": "records without behaviour; test_http2.py reads what a connector puts into them",
 }

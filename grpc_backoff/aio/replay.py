@@ -13,6 +13,7 @@ import grpc.aio
 
 from grpc_backoff.aio.call import Call
 from grpc_backoff.aio.calls import Calls
+from grpc_backoff.base_errors import kind_of
 from grpc_backoff.calls.replay import ReplayBuffer
 
 _LOG = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class Replay:
                 _LOG.exception("a request could not be serialized; an empty one is sent instead, as in grpc")
                 return b""
         if data is not None and not isinstance(data, bytes):
-            raise TypeError(f"request serializer returned {type(data).__name__}: expected bytes")
+            raise TypeError(f"request serializer returned {kind_of(data)}: expected bytes")
         return data or b""
 
     async def done_writing(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import grpc
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base_errors import OptionError, shown
 from grpc_backoff.calls.machine import CallMachine, Metadata
 from grpc_backoff.calls.server_hint import load_hints
 from grpc_backoff.channel.call import CallRules
@@ -263,8 +263,5 @@ def retrying(multicallable: MultiCallableT, retry: Repeats, *, call_id: str | No
             policy, and the method takes a stream of requests.
     """
     if not isinstance(multicallable, Method):
-        kind = type(multicallable)
-        raise TypeError(
-            f"multicallable={kind.__module__}.{kind.__name__}: expected a method of a stub on a grpc_backoff channel"
-        )
+        raise TypeError(f"multicallable={shown(multicallable)}: expected a method of a stub on a grpc_backoff channel")
     return multicallable.retrying(multicallable.channel.call_policies.named(retry), call_id)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import grpc
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base_errors import OptionError, shown
 from grpc_backoff.calls import subscription as s
 from grpc_backoff.calls.machine import CallHook, CancelRequested, ChannelClosing, HookDone
 from grpc_backoff.calls.server_hint import read_hint
@@ -214,9 +214,8 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
 def checked(multicallable: Any, kind: type) -> Any:
     """Return a method whose responses are a stream, of a channel of this API; TypeError for anything else."""
     if not isinstance(multicallable, kind) or not multicallable.arity.endswith("_stream"):  # type: ignore[attr-defined]
-        given = type(multicallable)
         raise TypeError(
-            f"multicallable={given.__module__}.{given.__name__}: expected a method of a stub on a grpc_backoff channel,"
-            " whose responses are a stream"
+            f"multicallable={shown(multicallable)}: expected a method of a stub on a grpc_backoff channel, whose "
+            "responses are a stream"
         )
     return multicallable

@@ -257,7 +257,7 @@ def show(context: click.Context, id_: str, proto: str | None, as_json: bool) -> 
     show_table("attempts", ("number", "started", "took", "code", "then wait", "from"), rows_of_attempts, numbers=False)
 
 
-_MOMENTS = {"last_attempted_at", "next_attempt_at", "lease_until", "created", "began", "finished"}
+_MOMENTS = {"last_attempted_at", "next_attempt_at", "lease_until", "created", "began", "finished", "not_after"}
 
 
 def _text(name: str, value: Any) -> str:
@@ -267,6 +267,8 @@ def _text(name: str, value: Any) -> str:
         return _moment(value)
     if name == "request" and isinstance(value, dict):
         return f"{value['bytes']} bytes"
+    if name == "keep_response":
+        return f"{value} bytes"
     return ", ".join(value) if isinstance(value, list) else str(value)
 
 

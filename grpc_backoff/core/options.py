@@ -53,7 +53,7 @@ def attempt_options(policy: ConnectPolicy, limit: float, *, spreads: bool) -> Op
 
 
 def keepalive_options(options: Options, slower: int) -> Options:
-    """Return the option that makes pings so many times rarer than the options say; none if the core sends no pings."""
+    """Return the option that lengthens the time between keepalive pings by the factor `slower`; none without pings."""
     given = first_values(options).get(_KEEPALIVE_TIME)
     if not isinstance(given, int) or not 0 < given < _MAX_INT32:
         return ()
