@@ -146,3 +146,9 @@ def test_every_test_says_what_it_holds_to():
     ]
 
     assert silent == []
+
+
+def test_types_say_what_connectors_and_connections_have():
+    """No code asks a connector or a connection for an attribute that its type may lack."""
+    asks = re.compile(r"\b(?:has|get)attr\((?:\w+\.)*_?connect(?:or|ion)\b, ")
+    assert [path.name for path in PACKAGE.rglob("*.py") if asks.search(path.read_text("utf-8"))] == []

@@ -28,6 +28,7 @@ from grpc_backoff.aio.arities import CALLS
 from grpc_backoff.aio.call import Sender
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.core import CoreConnection
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.finished import make_failable
 from grpc_backoff.aio.grpcio import READY_NUMBER, core_call, wake_writers
@@ -119,16 +120,16 @@ class MultiCallable(Sender):
         return connection
 
     def _bind_to(self, connection: CallConnection) -> Callable[..., grpc.aio.Call]:
-        core, watched = connection.core, getattr(connection, "unanswered", None) is not None
+        core = connection.core
+        watched = connection if isinstance(connection, CoreConnection) and connection.is_watched else None
         # First: it raises if the method's name is invalid.
-        told = core.hear if watched else None, None if core.served else core.answered
+        told = core.hear if watched is not None else None, None if core.served else core.answered
         made: Any = self._on_channel(core.channel, *told)
         # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
         direct = made.__call__ if self.takes_one_request else _ending_requests(made)
-        if watched:
-            timed: Any = connection
+        if watched is not None:
             now = self._channel._calls.clock.now
-            direct = _failable(_with_end(direct, lambda: partial(timed.call_ended, now())))
+            direct = _failable(_with_end(direct, lambda: partial(watched.call_ended, now())))
         if self._channel._pool.picks and core.served:
             self._several = {each: method for each, method in self._several.items() if not each.core.retired}
             self._several[connection] = direct
