@@ -149,6 +149,7 @@ def test_every_test_says_what_it_holds_to():
 
 
 def test_types_say_what_connectors_and_connections_have():
-    """No code asks a connector or a connection for an attribute that its type may lack."""
+    """No code asks a connector or a connection of a channel for an attribute that its type may lack."""
     asks = re.compile(r"\b(?:has|get)attr\((?:\w+\.)*_?connect(?:or|ion)\b, ")
-    assert [path.name for path in PACKAGE.rglob("*.py") if asks.search(path.read_text("utf-8"))] == []
+    rooms = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "ledger"]  # which has those of databases
+    assert [path.name for path in rooms if asks.search(path.read_text("utf-8"))] == []
