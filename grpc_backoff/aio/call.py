@@ -84,7 +84,7 @@ class Call(CallShell, grpc.aio.Call):
         self._sender: Sender | None = setup.attempts
         self._arguments: Arguments | None = setup.arguments
         self._awaiting: list[asyncio.Future[None]] = []
-        self._callbacks: list[Callable[[Any], None]] = []
+        self._callbacks: list[Callable[[object], None]] = []
         self._stepping = True
         try:
             self._begin(self._first, in_context=True)

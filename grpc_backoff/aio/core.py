@@ -364,7 +364,7 @@ class CoreConnector(BaseConnector[CoreConnection]):
         target = self._target if has_plugin() else self._core_target
         return grpcio.core_channel(target, self.credentials, options, self._compression)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[object, object, None]) -> None:
         """Run a coroutine to completion, unless the loop is closed: garbage-collected calls may end that late."""
         if self.loop.is_closed():
             work.close()

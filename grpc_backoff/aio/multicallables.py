@@ -137,7 +137,7 @@ class MultiCallable(Sender):
 
     # The other paths.
 
-    def _make_intercepted(self, request: Any, arguments: Arguments) -> Any:
+    def _make_intercepted(self, request: object, arguments: Arguments) -> object:
         through = self._channel._interceptor_channel
         through.arrange(self.arity, getattr(self._channel, self._interceptors))
         if self._intercepted is None:
@@ -156,7 +156,7 @@ class MultiCallable(Sender):
         finally:
             _ROUTE.reset(token)
 
-    def forward(self, details: grpc.aio.ClientCallDetails, request: Any) -> Any:
+    def forward(self, details: grpc.aio.ClientCallDetails, request: object) -> Any:
         """Make the call that the interceptors have passed on; they may have changed its method."""
         method = details.method.decode() if isinstance(details.method, bytes) else details.method
         callee = self
@@ -165,7 +165,7 @@ class MultiCallable(Sender):
         arguments = Arguments(details.timeout, details.metadata, details.credentials, details.wait_for_ready, None)
         return callee._make_call(request, arguments, forwarded=True)
 
-    def _make_call(self, request: Any, arguments: Arguments, *, forwarded: bool = False) -> Any:
+    def _make_call(self, request: object, arguments: Arguments, *, forwarded: bool = False) -> object:
         """Make a call through the interceptors, directly on the connection, or as one that may wait or be repeated.
 
         `forwarded` is whether the interceptors have already passed the call on.
@@ -196,13 +196,13 @@ class MultiCallable(Sender):
         setup = CallSetup(channel._calls, machine, sender, timeout, limit, self._call_id, request, arguments)
         return self._kind(setup)
 
-    def sends(self, request: Any) -> bool:
+    def sends(self, request: object) -> bool:
         """Return whether grpc sends this request; for None, or if the serializer fails, it sends an empty message."""
         if self.takes_one_request:
             return self.serializer is not None or request is None or type(request) is bytes
         return request is None or is_stream(request)
 
-    def _reject(self, request: Any, arguments: Arguments) -> Any:
+    def _reject(self, request: object, arguments: Arguments) -> object:
         """Make a call that grpc rejects before it sends anything, so that the caller gets grpc's own error."""
         method: Any = self._on_channel(channel_to_nowhere(self._channel._interceptor_channel.credentials))
         # A stream waits for ready, because otherwise the lack of a connection could fail it first.
@@ -210,7 +210,7 @@ class MultiCallable(Sender):
 
     def make_attempt(
         self,
-        request: Any,
+        request: object,
         arguments: Arguments,
         seconds: float | None,
         instead: Metadata,
@@ -234,7 +234,7 @@ class MultiCallable(Sender):
         return call, connection
 
     def _enter(
-        self, core: CoreChannel, request: Any, arguments: Arguments, timeout: float | None, metadata: Any
+        self, core: CoreChannel, request: object, arguments: Arguments, timeout: float | None, metadata: object
     ) -> grpc.aio.Call:
         """Make grpc's own call on a core channel; there, it is always fail-fast.
 
@@ -258,7 +258,7 @@ def _with_end(
 ) -> Callable[..., grpc.aio.Call]:
     """Return a method whose calls call what `begin` returns for each of them when they have ended."""
 
-    def call(request: Any, **how: Any) -> grpc.aio.Call:
+    def call(request: object, **how: object) -> grpc.aio.Call:
         on_end = begin()
         made = method(request, **how)
         made.add_done_callback(on_end)
@@ -268,7 +268,7 @@ def _with_end(
 
 
 def _failable(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
-    def call(request: Any, **how: Any) -> grpc.aio.Call:
+    def call(request: object, **how: object) -> grpc.aio.Call:
         made = method(request, **how)
         make_failable(made)
         return made
@@ -277,7 +277,7 @@ def _failable(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Ca
 
 
 def _ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
-    def call(requests: Any, **how: Any) -> grpc.aio.Call:
+    def call(requests: object, **how: object) -> grpc.aio.Call:
         ending = EndingRequests(requests) if isinstance(requests, AsyncIterable) else None
         made = method(requests if ending is None else ending, **how)
         wake_writers(made)
@@ -296,10 +296,10 @@ class _OneRequest(MultiCallable):
 
     def __call__(
         self,
-        request: Any,
+        request: object,
         *,
         timeout: float | None = None,
-        metadata: Any = None,
+        metadata: object = None,
         credentials: grpc.CallCredentials | None = None,
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
@@ -339,9 +339,9 @@ class _RequestStream(MultiCallable):
 
     def __call__(
         self,
-        request_iterator: Any = None,
+        request_iterator: object = None,
         timeout: float | None = None,
-        metadata: Any = None,
+        metadata: object = None,
         credentials: grpc.CallCredentials | None = None,
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
@@ -378,22 +378,26 @@ MULTICALLABLES: dict[str, type[MultiCallable]] = {
 
 
 class _LastUnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+    async def intercept_unary_unary(self, continuation: object, client_call_details: Any, request: Any) -> Any:
         return _ROUTE.get().forward(client_call_details, request)
 
 
 class _LastUnaryStream(grpc.aio.UnaryStreamClientInterceptor):
-    async def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+    async def intercept_unary_stream(self, continuation: object, client_call_details: Any, request: Any) -> Any:
         return _ROUTE.get().forward(client_call_details, request)
 
 
 class _LastStreamUnary(grpc.aio.StreamUnaryClientInterceptor):
-    async def intercept_stream_unary(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
+    async def intercept_stream_unary(
+        self, continuation: object, client_call_details: Any, request_iterator: Any
+    ) -> Any:
         return _ROUTE.get().forward(client_call_details, request_iterator)
 
 
 class _LastStreamStream(grpc.aio.StreamStreamClientInterceptor):
-    async def intercept_stream_stream(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
+    async def intercept_stream_stream(
+        self, continuation: object, client_call_details: Any, request_iterator: Any
+    ) -> Any:
         return _ROUTE.get().forward(client_call_details, request_iterator)
 
 

@@ -75,12 +75,12 @@ class Replay:
         for task in tasks:
             task.cancel()
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run(self, work: Coroutine[object, object, None]) -> None:
         """Run a coroutine that sends requests, until the call ends."""
         task = self._calls.spawn(work, self._context)
         self._tasks = [other for other in self._tasks if not other.done()] + [task]
 
-    async def write(self, request: Any) -> None:
+    async def write(self, request: object) -> None:
         """Send one request, to as many attempts as necessary."""
         if self._buffer.closed:
             raise asyncio.InvalidStateError(_HALF_CLOSED)
@@ -93,7 +93,7 @@ class Replay:
                 self._call.commit()
         await self._deliver()
 
-    def _serialized(self, request: Any) -> bytes:
+    def _serialized(self, request: object) -> bytes:
         if self._serialize is None:
             data = request
         else:
@@ -131,7 +131,7 @@ class Replay:
                 if attempt is self._call.attempt or self._call.done():
                     return
 
-    async def _send(self, attempt: Any) -> None:
+    async def _send(self, attempt: object) -> None:
         """Send an attempt all requests that it has not received yet."""
         async with self._sending:
             if attempt is not self._call.attempt:
@@ -171,7 +171,7 @@ class Replay:
             self._call.cancel()
 
     @staticmethod
-    async def _is_taken(sending: Coroutine[Any, Any, None]) -> bool:
+    async def _is_taken(sending: Coroutine[object, object, None]) -> bool:
         """Await `sending`; return False if the call has ended, because awaiting the response then raises the error."""
         try:
             await sending

@@ -106,7 +106,7 @@ class Subscription(SubscriptionShell):
             raise StopAsyncIteration
         raise error
 
-    def _metadata(self, pairs: tuple[Any, ...] | None) -> Any:
+    def _metadata(self, pairs: tuple[Any, ...] | None) -> object:
         return None if pairs is None else grpc.aio.Metadata(*pairs)
 
     def _arm(self, at: float) -> None:

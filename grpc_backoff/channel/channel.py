@@ -118,8 +118,8 @@ class BaseChannel:
     def unary_unary(
         self,
         method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
+        request_serializer: object = None,
+        response_deserializer: object = None,
         _registered_method: bool | None = False,
     ) -> Any:
         """Return a callable for a method with one request and one response."""
@@ -128,8 +128,8 @@ class BaseChannel:
     def unary_stream(
         self,
         method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
+        request_serializer: object = None,
+        response_deserializer: object = None,
         _registered_method: bool | None = False,
     ) -> Any:
         """Return a callable for a method with one request and a stream of responses."""
@@ -138,8 +138,8 @@ class BaseChannel:
     def stream_unary(
         self,
         method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
+        request_serializer: object = None,
+        response_deserializer: object = None,
         _registered_method: bool | None = False,
     ) -> Any:
         """Return a callable for a method with a stream of requests and one response."""
@@ -148,8 +148,8 @@ class BaseChannel:
     def stream_stream(
         self,
         method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
+        request_serializer: object = None,
+        response_deserializer: object = None,
         _registered_method: bool | None = False,
     ) -> Any:
         """Return a callable for a method with a stream of requests and a stream of responses."""
@@ -159,7 +159,7 @@ class BaseChannel:
         """Return what grpc's simple stubs pass on as `_registered_method`: registration is left to each connection."""
         return 1
 
-    def _make(self, arity: str, method: str | bytes, *signature: Any) -> Any:
+    def _make(self, arity: str, method: str | bytes, *signature: object) -> object:
         method = method.decode() if isinstance(method, bytes) else method  # as in grpc
         if signature[-1]:
             register_method(method)

@@ -152,7 +152,7 @@ class Method:
 
     def _telling(
         self, hear: Callable[[], object] | None, answered: Callable[[], object] | None
-    ) -> tuple[Any, Any, bool | None]:
+    ) -> tuple[object, object, bool | None]:
         """Return the arguments for a multicallable of grpc's that calls these functions for each message that arrives.
 
         `hear` is for all messages (LV-1), and `answered` for those of response streams, because other calls are
@@ -180,7 +180,7 @@ class Method:
         return self._sender
 
     @abstractmethod
-    def sends(self, request: Any) -> bool:
+    def sends(self, request: object) -> bool:
         """Return whether grpc sends this request, or reads requests from it."""
 
     def _rules(self, policy: CallPolicy | None, wait_for_ready: bool | None, *, may_break: bool) -> CallRules:
@@ -194,7 +194,7 @@ class Method:
         repeatable = waits and (policy is not None or may_break)
         return self._machines[policy is not None, waits, wait_for_ready is None, repeatable]
 
-    def _freeze(self, request: Any, arguments: Arguments) -> tuple[Self, Any] | None:
+    def _freeze(self, request: object, arguments: Arguments) -> tuple[Self, object] | None:
         """Return a multicallable and its request, which is serialized immediately; None if grpc rejects the call.
 
         The caller may reuse the request, and the metadata, before there is a connection. A plain call would already
@@ -203,7 +203,7 @@ class Method:
         sender, frozen = self._serialize(request)
         return None if arguments.are_rejected or not sender.sends(frozen) else (sender, frozen)
 
-    def _serialize(self, request: Any) -> tuple[Self, Any]:
+    def _serialize(self, request: Any) -> tuple[Self, object]:
         serializer = self._signature[0]
         if serializer is None or not self.takes_one_request:
             return self, request
@@ -214,7 +214,7 @@ class Method:
         return self._sender or self.of_bytes(), frozen
 
 
-def is_stream(requests: Any) -> bool:
+def is_stream(requests: object) -> bool:
     """Return whether requests can be read from this object; if not, grpc ends the call at once."""
     return any(hasattr(requests, name) for name in ("__next__", "__iter__", "__aiter__", "__getitem__"))
 
@@ -230,7 +230,7 @@ def _is_legal(pair: Any) -> bool:
         return False
 
 
-def _text(given: Any) -> Any:
+def _text(given: object) -> Any:
     """Return a metadata key or value as text; an object that is neither bytes nor None is returned unchanged."""
     return given.decode("latin-1") if isinstance(given, bytes) else "" if given is None else given
 

@@ -80,7 +80,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
         self._resume = setup.resume
         self._request = request
         self._context = copy_context()  # in which hooks run
-        self._ready: deque[Any] = deque()  # what the reader gets next: a gap and a message at most
+        self._ready: deque[object] = deque()  # what the reader gets next: a gap and a message at most
         self._message: Any = None  # the last one, until `resume` has seen it
         self._has_message = False
         self._todo: s.Open | CallHook | None = None
@@ -142,7 +142,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
         if self._state.phase is _IDLE:
             self.feed(s.Asked())
 
-    def _came(self, message: Any) -> None:
+    def _came(self, message: object) -> None:
         self._message, self._has_message = message, True
         self.feed(s.MessageCame())
 
@@ -163,7 +163,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
             return None
 
     @abstractmethod
-    def _metadata(self, pairs: tuple[Any, ...] | None) -> Any:
+    def _metadata(self, pairs: tuple[object, ...] | None) -> Any:
         """Return metadata as the API's multicallables take it."""
 
     def _over(self, error: Any) -> None:
@@ -211,7 +211,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
         self.feed(CancelRequested())
 
 
-def checked(multicallable: Any, kind: type) -> Any:
+def checked(multicallable: object, kind: type) -> Any:
     """Return a method whose responses are a stream, of a channel of this API; TypeError for anything else."""
     if not isinstance(multicallable, kind) or not multicallable.arity.endswith("_stream"):  # type: ignore[attr-defined]
         raise TypeError(

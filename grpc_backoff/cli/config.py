@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
@@ -134,7 +133,7 @@ def _text(section: Section, effective: Effective) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _bare(value: Any) -> Any:
+def _bare(value: object) -> object:
     """Return a value as it would be written in the file."""
     match value:
         case enum.Enum():

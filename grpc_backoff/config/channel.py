@@ -143,7 +143,7 @@ def _cache_key(target: str, options: Options | None, settings: ChannelSettings) 
     return known
 
 
-def typed_pairs(options: Iterable[Any]) -> TypedPairs | None:
+def typed_pairs(options: Iterable[object]) -> TypedPairs | None:
     """Return options in hashable form; None if one of them is not a tuple of a key and a plain value."""
     typed = []
     for pair in options:
@@ -162,7 +162,7 @@ def _read_alone(target: str, known: TypedPairs) -> ChannelSetup:
     return _read(target, tuple((key, value) for key, _, value in known), {})
 
 
-def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settings: ChannelSettings) -> ChannelSetup:
+def _read(target: str, options: Iterable[tuple[str | bytes, object]] | None, settings: ChannelSettings) -> ChannelSetup:
     """Return a channel's settings without its own objects."""
     from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415 - as above
     from grpc_backoff.config.options import read_options  # noqa: PLC0415

@@ -43,7 +43,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from grpc_backoff.base_errors import ConfigError, OptionError, unknown
 from grpc_backoff.config import names
@@ -226,7 +225,7 @@ def read_config(path: str | os.PathLike[str]) -> Config:
     return config
 
 
-def _parse(name: str) -> dict[str, Any]:
+def _parse(name: str) -> dict[str, object]:
     try:
         with open(name, "rb") as file:  # noqa: PTH123 - pathlib is slow to import
             content = file.read(_LARGEST + 1)
@@ -250,7 +249,7 @@ def _parse(name: str) -> dict[str, Any]:
         raise ConfigError(name, "is nested too deeply") from error
 
 
-def _read(name: str, document: Mapping[str, Any]) -> Config:
+def _read(name: str, document: Mapping[str, object]) -> Config:
     for table, content in document.items():
         if table not in TABLES:
             raise unknown("table", table, content, table, dict(zip(TABLES, TABLES, strict=True)))
@@ -280,7 +279,7 @@ def _method(
 
 
 def _sources(
-    settings: tuple[Setting, ...] | None, table: str, document: Mapping[str, Any], origin: str
+    settings: tuple[Setting, ...] | None, table: str, document: Mapping[str, object], origin: str
 ) -> dict[str, Source]:
     tables = _table(table, document.get(table, {}))
     return {name: _source(settings, f"{table}.{_key(name)}", content, origin) for name, content in tables.items()}

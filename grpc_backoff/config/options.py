@@ -83,7 +83,7 @@ class Options(NamedTuple):
 
 
 def read_options(
-    options: Iterable[tuple[str | bytes, Any]],
+    options: Iterable[tuple[str | bytes, object]],
     policy: ConnectPolicy | None = None,
     *,
     target: str = "",

@@ -97,7 +97,7 @@ class ServiceConfig:
         return _NOTHING
 
 
-def read_service_config(options: Pairs, given: Mapping[str, Any]) -> tuple[ServiceConfig, Pairs]:
+def read_service_config(options: Pairs, given: Mapping[str, object]) -> tuple[ServiceConfig, Pairs]:
     """Read the service config among a channel's options; return it, and the options left for the core.
 
     `given` has the value of each option that applies.
@@ -137,7 +137,7 @@ def read_service_config(options: Pairs, given: Mapping[str, Any]) -> tuple[Servi
     return ServiceConfig(methods, budget, left_to_core=configured and not any(retries)), options
 
 
-def _read_hedging(entry: Mapping[str, Any]) -> HedgingPolicy | None:
+def _read_hedging(entry: Mapping[str, object]) -> HedgingPolicy | None:
     native = entry.get("hedgingPolicy")
     if native is None:
         return None
@@ -228,7 +228,7 @@ def _misfits_of(backoff: BackoffPolicy) -> Iterator[str]:
         yield f"jitter = {backoff.jitter}: gRPC always uses {NATIVE_JITTER}"
 
 
-def from_service_config(retry_policy: Mapping[str, Any]) -> RetryPolicy:
+def from_service_config(retry_policy: Mapping[str, object]) -> RetryPolicy:
     """Convert a service config's `retryPolicy` to a policy, with gRPC's jitter and defaults for everything else.
 
     Unlike gRPC, this does not cap `maxAttempts` at five.
@@ -278,7 +278,7 @@ def _write_duration(seconds: float) -> str:
     return f"{seconds:.{_NANOSECONDS}f}".rstrip("0").rstrip(".") + "s"
 
 
-def read_throttling(config: Mapping[str, Any]) -> RetryBudget | None:
+def read_throttling(config: Mapping[str, object]) -> RetryBudget | None:
     """Return the retry budget described by a service config's `retryThrottling`; None if it has none.
 
     Raises:
@@ -309,7 +309,7 @@ def read_json(text: object) -> Any:
         return None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     read = dict(pairs)
     if len(read) < len(pairs):
         raise ValueError("a duplicate key")
@@ -326,7 +326,7 @@ def method_configs(config: object) -> list[dict[str, Any]]:
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
-def method_paths(entry: Mapping[str, Any]) -> Iterator[str]:
+def method_paths(entry: Mapping[str, object]) -> Iterator[str]:
     """Yield the paths of a `methodConfig`: `/service/method`, `/service/` for a service, or an empty path for all."""
     listed = entry.get("name")
     for name in listed if isinstance(listed, list) else ():

@@ -445,7 +445,7 @@ class CoreConnector(BaseConnector[CoreConnection]):
         return [closing for closing in [connection.close() for connection in tuple(self.open)] if closing is not None]
 
 
-def _close_elsewhere(channel: Any, condemned: str) -> Running | None:
+def _close_elsewhere(channel: object, condemned: str) -> Running | None:
     """Close a core channel in a separate thread, because closing waits for its calls and for user callbacks.
 
     Where no thread can be started, close it here, unless those who end its calls will never run again.

@@ -134,7 +134,7 @@ class Subscription(SubscriptionShell):
             raise StopIteration
         raise error
 
-    def _metadata(self, pairs: tuple[Any, ...] | None) -> Any:
+    def _metadata(self, pairs: tuple[Any, ...] | None) -> object:
         return pairs
 
     def _drain(self) -> None:
