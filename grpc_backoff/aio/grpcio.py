@@ -43,7 +43,7 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 def core_channel(
     target: str,
     credentials: grpc.ChannelCredentials | None,
-    options: Sequence[tuple[str, object]],
+    options: Sequence[tuple[str | bytes, object]],
     compression: grpc.Compression | None = None,
     interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None,
 ) -> grpc.aio.Channel:

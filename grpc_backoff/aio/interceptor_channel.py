@@ -25,7 +25,7 @@ from grpc_backoff.config.channel import typed_pairs
 
 Constructor = Callable[..., grpc.aio.Channel]
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
-Options = Sequence[tuple[str, Any]]
+Options = Sequence[tuple[str | bytes, object]]
 
 LISTS: Mapping[str, str] = {
     "unary_unary": "_unary_unary_interceptors",

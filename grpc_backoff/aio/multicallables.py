@@ -38,12 +38,12 @@ from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.shares import Share
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.call import CallSetup
-from grpc_backoff.channel.method import Arguments, is_stream, replaced
+from grpc_backoff.channel.method import Arguments, MethodChannel, is_stream, replaced
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
 
-class CallingChannel(Protocol):
+class CallingChannel(MethodChannel, Protocol):
     """What a method's calls need from their channel; it also has the lists of interceptors that `LISTS` names."""
 
     closing: bool

@@ -38,6 +38,7 @@ from grpc_backoff.telemetry.trace import OPENTELEMETRY, current_trace_id
 if TYPE_CHECKING:
     from grpc_backoff.calls import hedging as h
     from grpc_backoff.calls.events import CallEvent
+    from grpc_backoff.channel.method import Arguments
     from grpc_backoff.config.failed_call import FailedCall
 
 BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
@@ -83,14 +84,14 @@ class CallSetup(NamedTuple, Generic[AttemptsT_co]):
         arguments: the call's other arguments, on asyncio, where `attempts` are those of all calls of a method.
     """
 
-    calls: Any
+    calls: Any  # those of one API
     machine: CallRules
     attempts: AttemptsT_co
     timeout: float | None
     limit: float | None
     call_id: str | None = None
     request: Any = None
-    arguments: Any = None
+    arguments: Arguments | None = None
 
 
 class CallShell(Stepper["h.Input", "h.Effect"]):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import grpc
 
+from grpc_backoff.channel.environment import ListenersOfChannel
 from grpc_backoff.channel.forks import check_core, generation
 from grpc_backoff.channel.grpcio import register_method
 from grpc_backoff.config.arguments import Listener, check_listener, remove_listener
@@ -20,6 +21,18 @@ _REFRESHED = "refresh_connection() was called"
 _ROTATED = "the files of its credentials have changed"
 
 
+class Refreshable(Protocol):
+    """A channel's part in a pool of connections, or the whole pool."""
+
+    def refresh(self, why: str) -> None:
+        """Replace every connection (PO-9). Thread-safe."""
+        ...
+
+    def reset(self) -> None:
+        """Reset the backoff of every slot (CB-9, PO-4). Thread-safe."""
+        ...
+
+
 class BaseChannel:
     """What channels of both APIs have in common.
 
@@ -28,9 +41,8 @@ class BaseChannel:
 
     _multicallables: ClassVar[Mapping[str, Any]]
     """Multicallable classes, by the name of the method that creates each."""
-    _listeners: Any
-    _share: Any
-    """The channel's part in a pool of connections, or the whole pool."""
+    _listeners: ListenersOfChannel
+    _share: Refreshable
     closing = True  # until the constructor has finished
 
     def _take(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 import grpc
 
@@ -20,6 +20,9 @@ from grpc_backoff.calls.server_hint import load_hints
 from grpc_backoff.channel.call import CallRules
 from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
 from grpc_backoff.record import record
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.methods import CallPolicies
 
 NOWHERE, UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
 """The target and the options of a channel that never connects, and that channelz should not show."""
@@ -82,6 +85,13 @@ def load_retries() -> None:
     load_hints()
 
 
+class MethodChannel(Protocol):
+    """What a method needs of its channel."""
+
+    target: str
+    call_policies: CallPolicies
+
+
 class Method:
     """The base class for multicallables in both APIs."""
 
@@ -90,10 +100,10 @@ class Method:
 
     def __init__(
         self,
-        channel: Any,
+        channel: MethodChannel,
         method: str,
-        request_serializer: Any,
-        response_deserializer: Any,
+        request_serializer: Callable[[Any], bytes] | None,
+        response_deserializer: Callable[[bytes], Any] | None,
         registered: bool | None,
         *,
         policy: CallPolicy | None = None,
@@ -131,7 +141,7 @@ class Method:
         return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
 
     @property
-    def channel(self) -> Any:
+    def channel(self) -> MethodChannel:
         """The channel that the method belongs to."""
         return self._channel
 
@@ -140,13 +150,13 @@ class Method:
         """The method's path, `/package.Service/Method`."""
         return self._method
 
-    def serialized(self, request: Any) -> Any:
+    def serialized(self, request: object) -> Any:
         """Return a request as the stub would send it; unchanged if the stub has no serializer."""
         serializer = self._signature[0]
         return request if serializer is None else serializer(request)
 
     @property
-    def serializer(self) -> Any:
+    def serializer(self) -> Callable[[Any], bytes] | None:
         """The stub's serializer of requests; None if the stub passes requests that are already serialized."""
         return self._signature[0]
 

@@ -12,8 +12,8 @@ from typing import Any
 from grpc_backoff.core.limits import CORE_LIMIT_SLACK, core_backoff
 from grpc_backoff.policy.connect import ConnectPolicy
 
-Options = Sequence[tuple[str, Any]]
-Pairs = tuple[tuple[Any, Any], ...]
+Options = Sequence[tuple[str, object]]
+Pairs = tuple[tuple[str | bytes, object], ...]
 
 _MAX_INT32 = 2**31 - 1
 _KEEPALIVE_TIME = "grpc.keepalive_time_ms"

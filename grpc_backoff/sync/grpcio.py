@@ -35,7 +35,7 @@ GrpcioChannel: Any = _channel.Channel
 InactiveRpcError: Any = _channel._InactiveRpcError  # noqa: SLF001 - programs catch it by this name
 Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
 
-Options = Sequence[tuple[str, Any]]
+Options = Sequence[tuple[str | bytes, object]]
 
 _open: dict[int, tuple[str, object]] = {}
 

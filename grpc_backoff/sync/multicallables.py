@@ -23,7 +23,7 @@ import grpc
 
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.call import CallSetup
-from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
+from grpc_backoff.channel.method import Arguments, Method, MethodChannel, is_stream, replaced
 from grpc_backoff.core.machine import READY
 from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, leave
 from grpc_backoff.sync.calls import Calls
@@ -35,7 +35,7 @@ from grpc_backoff.sync.replay import Replay
 _BLOCKING_STYLES = ("__call__", "with_call")
 
 
-class CallingChannel(Protocol):
+class CallingChannel(MethodChannel, Protocol):
     """What a method's calls need from their channel."""
 
     calls: Calls

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import grpc
 
@@ -22,6 +22,9 @@ from grpc_backoff.sync.call import longest_sleep
 from grpc_backoff.sync.errors import RetriesExhaustedError
 from grpc_backoff.sync.grpcio import CLOSED_DETAILS, FORKED_DETAILS, InactiveRpcError, call_state
 from grpc_backoff.sync.multicallables import MultiCallable
+
+if TYPE_CHECKING:
+    from grpc_backoff.sync.calls import Calls
 
 
 @record
@@ -49,6 +52,7 @@ class Subscription(SubscriptionShell):
     Use it in `with`, or call `close()`, so that the stream is cancelled as soon as it is no longer read.
     """
 
+    _calls: Calls
     exhausted_error = RetriesExhaustedError
     _closed_details = CLOSED_DETAILS
 
@@ -143,7 +147,7 @@ class Subscription(SubscriptionShell):
 
     def _arm(self, at: float) -> None:
         self._wake = at
-        self._timer = self._calls.nudge_at(at, self._nudge)  # type: ignore[attr-defined]
+        self._timer = self._calls.nudge_at(at, self._nudge)
 
     def _disarm(self) -> None:
         self._wake = None
