@@ -98,7 +98,7 @@ class Subscription(SubscriptionShell):
             raise
         self._over(error)
 
-    def _hook_done(self, metadata: Any) -> None:
+    def _hook_done(self, metadata: object) -> None:
         self._answer(metadata)
         self._wake()
 
@@ -152,15 +152,15 @@ class Subscription(SubscriptionShell):
 
 
 def subscribe(
-    multicallable: Any,
-    request: Any,
+    multicallable: object,
+    request: object,
     *,
-    resume: Callable[[Any, Any], Any] | None = None,
+    resume: Callable[[Any, Any], object] | None = None,
     policy: Retry = "background",
     ends: Literal["resume", "stop"] = "resume",
     gaps: bool = False,
     timeout: float | None = None,
-    metadata: Any = None,
+    metadata: object = None,
     credentials: grpc.CallCredentials | None = None,
     wait_for_ready: bool = True,
     compression: grpc.Compression | None = None,

@@ -150,7 +150,7 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
         self._break_off(error)
 
     @abstractmethod
-    def _status(self, error: Any) -> Status:
+    def _status(self, error: object) -> Status:
         """Return the status of an attempt that failed with this error."""
 
     def _record(self) -> None:
@@ -183,7 +183,7 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
 
     # The error of an attempt.
 
-    def _failure(self, error: Any) -> m.NonOkStatus:
+    def _failure(self, error: object) -> m.NonOkStatus:
         """Return the machine's input for a failed attempt."""
         calls, status = self._calls, self._status(error)
         # Keep pairs: converting grpc's Metadata to a dictionary gives different results in different versions.

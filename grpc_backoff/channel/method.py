@@ -103,7 +103,7 @@ class Method:
         channel: MethodChannel,
         method: str,
         request_serializer: Callable[[Any], bytes] | None,
-        response_deserializer: Callable[[bytes], Any] | None,
+        response_deserializer: Callable[[bytes], object] | None,
         registered: bool | None,
         *,
         policy: CallPolicy | None = None,
@@ -213,7 +213,7 @@ class Method:
         sender, frozen = self._serialize(request)
         return None if arguments.are_rejected or not sender.sends(frozen) else (sender, frozen)
 
-    def _serialize(self, request: Any) -> tuple[Self, object]:
+    def _serialize(self, request: object) -> tuple[Self, object]:
         serializer = self._signature[0]
         if serializer is None or not self.takes_one_request:
             return self, request

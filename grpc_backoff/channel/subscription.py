@@ -52,7 +52,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
     exhausted_error: ClassVar[Any]
     """The `RetriesExhaustedError` of this API."""
 
-    def __init__(self, calls: CallEnvironment, method: Method, request: Any, setup: SubscriptionSetup) -> None:
+    def __init__(self, calls: CallEnvironment, method: Method, request: object, setup: SubscriptionSetup) -> None:
         """Check the arguments; nothing is sent yet."""
         super().__init__()
         load_retries()

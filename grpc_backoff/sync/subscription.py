@@ -92,7 +92,7 @@ class Subscription(SubscriptionShell):
         finally:
             self._reader.release()
 
-    def _go_on(self, todo: s.Open | CallHook | None, call: Any) -> None:
+    def _go_on(self, todo: s.Open | CallHook | None, call: object) -> None:
         if isinstance(todo, s.Open):
             opened = self._open(todo)
             with self._changed:
@@ -138,7 +138,7 @@ class Subscription(SubscriptionShell):
             raise StopIteration
         raise error
 
-    def _metadata(self, pairs: tuple[Any, ...] | None) -> object:
+    def _metadata(self, pairs: tuple[object, ...] | None) -> object:
         return pairs
 
     def _drain(self) -> None:
@@ -183,15 +183,15 @@ class Subscription(SubscriptionShell):
 
 
 def subscribe(
-    multicallable: Any,
-    request: Any,
+    multicallable: object,
+    request: object,
     *,
-    resume: Callable[[Any, Any], Any] | None = None,
+    resume: Callable[[Any, Any], object] | None = None,
     policy: Retry = "background",
     ends: Literal["resume", "stop"] = "resume",
     gaps: bool = False,
     timeout: float | None = None,
-    metadata: Any = None,
+    metadata: object = None,
     credentials: grpc.CallCredentials | None = None,
     wait_for_ready: bool = True,
     compression: grpc.Compression | None = None,
