@@ -91,7 +91,7 @@ help:
 	@touch $@
 
 demo: .venv/made
-	$(BIN)/grpc-backoff demo
+	$(BIN)/python -m examples.demo
 	$(BIN)/python -m examples.ledger
 
 test: .venv/made

@@ -18,7 +18,7 @@ PICTURE = ROOT / "docs" / "images" / "demo.svg"
 
 _CAST = ROOT / "build" / "demo.cast"
 _COLUMNS, _ROWS = 80, 32
-_COMMAND = "grpc-backoff demo"
+_COMMAND = "python -m examples.demo"
 _FRAME = 0.25  # seconds
 _PLAYED = 8.0  # seconds into which the recording is shortened
 _LAST = 4.0  # seconds that the final frame stays before the picture starts over
@@ -30,7 +30,7 @@ def main() -> None:
     programs = Path(sys.executable).parent
     _CAST.parent.mkdir(exist_ok=True)
     size = ["--cols", str(_COLUMNS), "--rows", str(_ROWS)]
-    command = f"echo '$ {_COMMAND}'; '{programs}/{_COMMAND.split(maxsplit=1)[0]}' demo"
+    command = f"echo '$ {_COMMAND}'; '{programs}/python' -m examples.demo"
     _run(programs / "asciinema", "rec", "--quiet", "--overwrite", *size, "--command", command, _CAST)
     recorded = _CAST.read_text("utf-8")
     if "ok    " not in recorded or "FAILED" in recorded:

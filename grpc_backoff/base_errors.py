@@ -124,11 +124,14 @@ class PolicyWarning(UserWarning):
     """A policy has a setting that has no effect, such as `backoff` without `delay`, or may retry endlessly (BP-2)."""
 
 
-def near_miss(word: str, keys: Mapping[str, str]) -> str | None:
-    """Return the key that a misspelt word probably means; None if none is similar. `keys` is as in `unknown`."""
+def near_miss(word: str, keys: Mapping[str, str], least: float = 0.6) -> str | None:
+    """Return the key that a misspelt word probably means; None if none is similar.
+
+    `keys` is as in `unknown`. `least` is the lowest ratio of difflib, from 0 to 1, at which words are similar.
+    """
     import difflib  # noqa: PLC0415 - only an error needs it
 
-    near = difflib.get_close_matches(word.lower(), keys, n=1)
+    near = difflib.get_close_matches(word.lower(), keys, n=1, cutoff=least)
     return keys[near[0]] if near else None
 
 
@@ -154,9 +157,14 @@ def shown(value: object) -> str:
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - any repr may raise, even that of an int with 5,000 digits
-        text = f"<{type(value).__name__}>"
+        text = kind_of(value)
     text = _masked(text)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+
+
+def kind_of(value: object) -> str:
+    """Return what a message shows of a value that may be secret: `None`, or its type, such as `<str>`."""
+    return "None" if value is None else f"<{type(value).__name__}>"
 
 
 def _masked(text: str) -> str:

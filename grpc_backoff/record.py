@@ -48,15 +48,15 @@ def _replace(self: Any, /, **changes: Any) -> Any:
     return tuple.__new__(kind, values)
 
 
-def _equal(self: tuple[Any, ...], other: object) -> bool:
+def _equal(self: tuple[object, ...], other: object) -> bool:
     return type(self) is type(other) and tuple.__eq__(self, other)
 
 
-def _unequal(self: tuple[Any, ...], other: object) -> bool:
+def _unequal(self: tuple[object, ...], other: object) -> bool:
     return not _equal(self, other)
 
 
-def _hash(self: tuple[Any, ...]) -> int:
+def _hash(self: tuple[object, ...]) -> int:
     return hash((type(self), *self))
 
 
@@ -71,11 +71,11 @@ def by_fields(kind: DataclassT) -> DataclassT:
     return kind
 
 
-_readers: dict[type[Any], Callable[[Any], Any]] = {}
+_readers: dict[type[object], Callable[[object], object]] = {}
 """By class, a function that returns the fields that are compared."""
 
 
-def _compared(kind: type[Any]) -> Callable[[Any], Any]:
+def _compared(kind: type[Any]) -> Callable[[object], object]:
     read = _readers.get(kind)
     if read is None:
         names = [part.name for part in fields(kind) if part.compare]
@@ -83,14 +83,14 @@ def _compared(kind: type[Any]) -> Callable[[Any], Any]:
     return read
 
 
-def _equal_fields(self: Any, other: Any) -> Any:
+def _equal_fields(self: object, other: object) -> object:
     if type(self) is not type(other):
         return NotImplemented
     read = _compared(type(self))
     return read(self) == read(other)
 
 
-def _hash_fields(self: Any) -> int:
+def _hash_fields(self: object) -> int:
     return hash(_compared(type(self))(self))
 
 

@@ -26,6 +26,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.grpcio import running_server_calls as running_in_loop
+from grpc_backoff.base_errors import shown
 from grpc_backoff.policy.checks import pause
 from grpc_backoff.sync.grpcio import running_server_calls as running_in_threads
 
@@ -143,13 +144,13 @@ def _told(server: Any, health: Servicer | None, unready: float, grace: float) ->
 
 def _check(server: object, health: object, unready: float, grace: float) -> tuple[float, float]:
     if not isinstance(server, grpc.Server | grpc.aio.Server):
-        raise TypeError(f"server={type(server).__name__}: expected a grpc.Server or a grpc.aio.Server")
+        raise TypeError(f"server={shown(server)}: expected a grpc.Server or a grpc.aio.Server")
     if health is not None and not callable(getattr(health, "enter_graceful_shutdown", None)):
-        raise TypeError(f"health={type(health).__name__}: expected a health servicer with enter_graceful_shutdown()")
+        raise TypeError(f"health={shown(health)}: expected a health servicer with enter_graceful_shutdown()")
     if isinstance(server, grpc.Server) and inspect.iscoroutinefunction(
         getattr(health, "enter_graceful_shutdown", None)
     ):
-        raise TypeError(f"health={type(health).__name__}: expected a health servicer for threads, as the server")
+        raise TypeError(f"health={shown(health)}: expected a health servicer for threads, as the server")
     return pause("unready", unready), pause("grace", grace)
 
 

@@ -174,5 +174,5 @@ class CodedFailure:
 
     @property
     def failure(self) -> str:
-        """The code; if it is CANCELLED, also that the server cancelled, because no event reports the caller's own."""
+        """The code; for CANCELLED, also that the server cancelled, because no event reports what the caller cancels."""
         return f"{self.code}, {CANCELLED_BY_SERVER}" if self.code == "CANCELLED" else self.code

@@ -13,6 +13,7 @@ from grpc_backoff.base_errors import (
     IllegalTransition,
     MissingExtra,
     OptionError,
+    kind_of,
     near_miss,
     unknown,
 )
@@ -93,6 +94,12 @@ def test_nothing_is_near():
     error = unknown("option", "timeout", 1, "timeout", KEYS | {"factor": "grpc_backoff.multiplier"})
     assert str(error) == "unknown option 'timeout': expected one of: grpc_backoff.jitter, grpc_backoff.multiplier"
     assert (error.key, error.value, error.meant) == ("timeout", 1, None)
+
+
+@pytest.mark.parametrize(("value", "kind"), [(None, "None"), ("secret", "<str>"), (b"secret", "<bytes>")])
+def test_kinds(value, kind):
+    """CH-10, RT-11: of a value that may be secret, an error shows the type, or that there is none."""
+    assert kind_of(value) == kind
 
 
 @pytest.mark.parametrize(

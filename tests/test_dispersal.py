@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from grpc_backoff.cli.commands import cli
+from benchmarks.dispersal.command import dispersal
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = (DOCS / "dispersal.md").read_text("utf-8")
-SHOWN = re.findall(r"```\ngrpc-backoff ([^\n]*)\n```\n\n```text\n(.*?)\n```", PAGE, re.DOTALL)
+SHOWN = re.findall(r"```\npython -m benchmarks\.dispersal ([^\n]*)\n```\n\n```text\n(.*?)\n```", PAGE, re.DOTALL)
 
 
 def test_the_page_shows_commands():
     """BP: the page has a table for each of its commands."""
-    assert len(SHOWN) == PAGE.count("```\ngrpc-backoff ") >= 7
+    assert len(SHOWN) == PAGE.count("```\npython -m benchmarks.dispersal ") >= 7
 
 
-@pytest.mark.parametrize(("command", "table"), SHOWN, ids=[command[9:60] for command, _ in SHOWN])
+@pytest.mark.parametrize(("command", "table"), SHOWN, ids=[command[:51] for command, _ in SHOWN])
 def test_tables(command, table):
     """BP: every figure on the page is what its command prints now."""
-    done = CliRunner().invoke(cli, shlex.split(command))
+    done = CliRunner().invoke(dispersal, shlex.split(command))
 
     assert done.exit_code == 0, done.output
     assert [line.rstrip() for line in done.output.strip().splitlines()] == table.splitlines()

@@ -59,7 +59,6 @@ PUBLIC = {
     "grpc_backoff.ledger.sync",
     "grpc_backoff.policy.presets",
     "grpc_backoff.server",
-    "grpc_backoff.simulation",
     "grpc_backoff.telemetry.otel",
     "grpc_backoff.testing",
     "grpc_backoff.testing.front",

@@ -18,7 +18,14 @@ LATE = {
     *(f"grpc_backoff.calls.{part}" for part in ("account", "events", "hedging", "subscription")),
     *(
         f"grpc_backoff.{part}"
-        for part in ("sharing.credentials", "aio.hedging", "aio.subscription", "installation", "names")
+        for part in (
+            "sharing.credentials",
+            "sharing.network",
+            "aio.hedging",
+            "aio.subscription",
+            "installation",
+            "names",
+        )
     ),
     *(f"grpc_backoff.pool.{part}" for part in ("events", "health")),
 }

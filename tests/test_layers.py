@@ -25,10 +25,9 @@ WITHOUT = {
     "cli/interrupt.py": "test_guard.py sends real signals, at every moment",
     "cli/live.py": "the view for a terminal; test_view.py and test_stages.py read what it prints",
     "cli/output.py": "the choice of a view; test_connect.py and test_view.py read what each prints",
-    "cli/plot.py": "test_simulate.py draws; what is drawn is for the eye",
     "cli/refusal.py": "every command refuses in its own tests",
-    "cli/policies.py": "test_schedule.py and test_simulate.py name policies in every way",
-    "cli/tables.py": "what test_schedule.py, test_config.py and test_simulate.py read in the output",
+    "cli/policies.py": "test_schedule.py names policies in every way",
+    "cli/tables.py": "what test_schedule.py and test_config.py read in the output",
     "aio/errors.py": "both_apis/test_errors.py runs every test on both APIs",
     "sync/errors.py": "both_apis/test_errors.py runs every test on both APIs",
     "sync/hooks.py": "both_apis/test_hooks.py runs every test on both APIs",
@@ -59,6 +58,7 @@ WITHOUT = {
     "sharing/watches.py": "both_apis/test_health.py runs every test on both APIs",
     "pool/events.py": "records without behaviour; the machine's tests make and read them all",
     "names.py": "what test_exports.py looks at",
+    "policy/setting.py": "rows of tables; config/test_settings.py and docs/test_readme.py read every row",
     "connection/events.py": "records without behaviour; the machine's and the listeners' tests make and read them all",
     "probe/stages.py": "records without behaviour; test_http2.py reads what a connector puts into them",
 }
@@ -146,3 +146,10 @@ def test_every_test_says_what_it_holds_to():
     ]
 
     assert silent == []
+
+
+def test_types_say_what_connectors_and_connections_have():
+    """No code asks a connector or a connection of a channel for an attribute that its type may lack."""
+    asks = re.compile(r"\b(?:has|get)attr\((?:\w+\.)*_?connect(?:or|ion)\b, ")
+    rooms = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "ledger"]  # which has those of databases
+    assert [path.name for path in rooms if asks.search(path.read_text("utf-8"))] == []

@@ -8,9 +8,11 @@ import pytest
 
 import grpc_backoff.names
 from grpc_backoff import parse_policy, read_config
-from grpc_backoff.config.settings import CONNECTING, HEDGING, RETRYING
+from grpc_backoff.config.settings import CONNECTING
+from grpc_backoff.policy.hedging import HEDGING
 from grpc_backoff.policy.jitter import JITTERS, parse_jitter
 from grpc_backoff.policy.presets import PRESETS, RETRY
+from grpc_backoff.policy.retry import RETRYING
 from grpc_backoff.policy.strategy import STRATEGIES
 from tests.docs.pages import block, read
 

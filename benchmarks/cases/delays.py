@@ -29,10 +29,10 @@ from google.api_core.retry import exponential_sleep_generator
 
 from benchmarks.apart import in_child
 from benchmarks.benchmark import Benchmark, Effort, Goal, Measure, Row
+from benchmarks.dispersal.simulation import Outage, simulate
 from benchmarks.measure import by_round, turns
 from grpc_backoff import BackoffPolicy, Exponential, Full
 from grpc_backoff.policy.presets import CONNECT
-from grpc_backoff.simulation import Outage, simulate
 
 __all__ = ["BENCHMARK", "LIBRARIES"]
 

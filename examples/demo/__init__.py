@@ -1,4 +1,4 @@
-"""The demo: half a minute with real servers, and checks at the end. Run `make demo` or `grpc-backoff demo [--threads]`.
+"""The demo: half a minute with real servers, and checks at the end. `make demo` runs it.
 
 This module starts the demo. `orders.py` contains the service, `traffic.py` the traffic, `script.py` what happens to the
 servers, `channels.py` the channels, and `report.py` the report at the end. Those modules need extra packages, so this

@@ -47,7 +47,7 @@ class UnaryResponse(Call):
 class StreamResponse(Call):
     """A call whose responses are either iterated over or read one by one."""
 
-    _responses: AsyncIterator[Any] | None = None
+    _responses: AsyncIterator[object] | None = None
     _reads = False
 
     def __aiter__(self) -> AsyncIterator[Any]:
@@ -58,7 +58,7 @@ class StreamResponse(Call):
             self._responses = self._iterate()
         return self._responses
 
-    async def _iterate(self) -> AsyncIterator[Any]:
+    async def _iterate(self) -> AsyncIterator[object]:
         while True:
             attempt = await self.running_or_cancel()
             try:
@@ -84,7 +84,7 @@ class StreamResponse(Call):
             self._reads = True
         return await self._next_response()
 
-    async def _next_response(self) -> Any:
+    async def _next_response(self) -> object:
         while True:
             attempt = await self.running_or_cancel()
             try:
@@ -101,7 +101,7 @@ class StreamResponse(Call):
                         self.commit()
                     return response
 
-    async def _read(self, attempt: Any) -> Any:
+    async def _read(self, attempt: Any) -> object:
         return await attempt.read()
 
 
@@ -145,7 +145,7 @@ class _StreamRequest(Call):
             return self._replay.half_closed
         return getattr(self._outcome, "_done_writing_flag", False)
 
-    async def write(self, request: Any) -> None:
+    async def write(self, request: object) -> None:
         """Send one request, after waiting for a connection if there is none."""
         self._check_style()
         if self.done():

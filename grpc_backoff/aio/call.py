@@ -54,7 +54,7 @@ class Sender(Method):
     @abstractmethod
     def make_attempt(
         self,
-        request: Any,
+        request: object,
         arguments: Arguments,
         seconds: float | None,
         instead: m.Metadata,
@@ -84,7 +84,7 @@ class Call(CallShell, grpc.aio.Call):
         self._sender: Sender | None = setup.attempts
         self._arguments: Arguments | None = setup.arguments
         self._awaiting: list[asyncio.Future[None]] = []
-        self._callbacks: list[Callable[[Any], None]] = []
+        self._callbacks: list[Callable[[object], None]] = []
         self._stepping = True
         try:
             self._begin(self._first, in_context=True)
@@ -193,7 +193,7 @@ class Call(CallShell, grpc.aio.Call):
         if self._awaiting:
             _wake(self._awaiting)
 
-    def _attempt_ended(self, attempt: Any) -> None:
+    def _attempt_ended(self, attempt: object) -> None:
         """Notify the machine that an attempt has ended."""
         current: Any = self._attempt
         if attempt is not current or self._state.phase is not _RUNNING:
@@ -214,7 +214,7 @@ class Call(CallShell, grpc.aio.Call):
         self._end_span(error.code().name)
         self.feed(self._failure(error))
 
-    def _status(self, error: Any) -> Status:
+    def _status(self, error: object) -> Status:
         assert isinstance(error, grpc.aio.AioRpcError), "a failed attempt must have an error"
         metadata = error.initial_metadata(), error.trailing_metadata()
         return Status(error.code(), error.details() or "", *metadata, error.debug_error_string())
@@ -395,7 +395,7 @@ class Call(CallShell, grpc.aio.Call):
             if self._attempt is attempt:
                 return metadata
 
-    async def _ask(self, question: str, if_cancelled: Any) -> Any:
+    async def _ask(self, question: str, if_cancelled: object) -> Any:
         while self._outcome is None:
             await self._change()
         outcome = self._outcome

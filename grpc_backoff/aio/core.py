@@ -44,7 +44,7 @@ from grpc_backoff.core.texts import (
     says_goaway,
     shows_life,
 )
-from grpc_backoff.sharing.connector import BaseConnector, Complaints
+from grpc_backoff.sharing.connector import BaseConnector, Complaints, Reporting, unheard
 from grpc_backoff.stepping import Stepper
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ connections: WeakSet[CoreConnection] = WeakSet()
 """Every dial and every connection of this process."""
 
 
-class CoreConnection(Stepper[m.Input, m.Effect]):
+class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
     """One dial of a C-core channel, and the connection that it makes."""
 
     def __init__(self, owner: CoreConnector, limit: float) -> None:
@@ -67,10 +67,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
             owner.make_channel(limit), loop, owner.clock.now, self.look, self._left, self._judge, self.look
         )
         self._owner = owner
-        self.unanswered: Callable[[float, float], None] | None = None
-        """Called when this side has ended a call, with the times when it began and when anything last arrived."""
-        self.answered: Callable[[], None] | None = None
-        """Called when the server has first answered a call (CB-7)."""
+        self.answered = self.unanswered = unheard
         self._refused = self._dropped = False
         self._complaints = Complaints(owner.keepalive)
         if owner.pings:
@@ -156,11 +153,16 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         self._refused = self._refused or says_goaway(code, details)
         return False
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether the ends of calls are to be recorded (LV-2)."""
+        return self.unanswered is not unheard
+
     def call_ended(self, began: float, call: grpc.aio.Call) -> None:
         """Record the end of a call that began at the time `began`, on a connection that is watched (LV-2)."""
         if shows_life(grpcio.code_of(call)):
             self.core.hear()
-        elif self.unanswered is not None:
+        else:
             self.unanswered(began, self.core.heard)
 
     def loss(self) -> Loss | None:
@@ -248,8 +250,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
                 self._look_for_complaint()  # a call may have ended before the core had left READY
                 self._lost.set_result(None)
             case m.FirstAnswer():
-                if self.answered is not None:
-                    self.answered()
+                self.answered()
             case m.Redialled():
                 self._note_redial()
             case m.GuardNext():
@@ -285,7 +286,7 @@ class CoreConnection(Stepper[m.Input, m.Effect]):
         if not self._lost.done():
             self._lost.set_result(None)
         self._owner.open.discard(self)
-        self.answered = None
+        self.answered = unheard
         if not self._closing:
             self._owner.spawn(self.core.close())
 
@@ -368,7 +369,7 @@ class CoreConnector(BaseConnector[CoreConnection]):
         target = self._target if has_plugin() else self._core_target
         return grpcio.core_channel(target, self.credentials, options, self._compression)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[object, object, None]) -> None:
         """Run a coroutine to completion, unless the loop is closed: garbage-collected calls may end that late."""
         if self.loop.is_closed():
             work.close()

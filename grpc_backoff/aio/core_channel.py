@@ -37,7 +37,7 @@ def _shut_down(_try_to_connect: bool) -> int:
     return grpcio.SHUTDOWN_NUMBER
 
 
-def _refuse(*_: object, **_named: object) -> Any:
+def _refuse(*_: object, **_named: object) -> object:
     raise grpc.aio.UsageError("the channel was created before a fork")
 
 
@@ -114,7 +114,7 @@ class CoreChannel(Gate):
         """How many watches were asked for; only the latest one calls `changed`."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._asking: asyncio.Task[None] | None = None
-        self._notices: set[asyncio.Future[Any]] = set()
+        self._notices: set[asyncio.Future[object]] = set()
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
         """Record a call that was just made on this channel, and its owner.
@@ -225,7 +225,7 @@ class CoreChannel(Gate):
         finally:
             call.cancel()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work, context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -252,12 +252,12 @@ class CoreChannel(Gate):
 
     def _leave(self, state: int, asked: int) -> None:
         """Wait until the core has left this state, without a task, which a loop that ends would cancel."""
-        watch: Any = self.channel.wait_for_state_change(grpcio.STATES[state])
+        watch: object = self.channel.wait_for_state_change(grpcio.STATES[state])
         self._advance(watch, asked)
 
     def _advance(self, watch: Any, asked: int) -> None:
         try:
-            notice: asyncio.Future[Any] = watch.send(None)
+            notice: asyncio.Future[object] = watch.send(None)
         except (StopIteration, grpc.aio.UsageError):  # the core has left it, or the channel was closed
             self._loop.call_soon(self._tell, asked, context=Context())
             return
@@ -265,7 +265,7 @@ class CoreChannel(Gate):
         self._notices.add(notice)
         notice.add_done_callback(lambda _: self._resume(notice, watch, asked), context=Context())
 
-    def _resume(self, notice: asyncio.Future[Any], watch: Any, asked: int) -> None:
+    def _resume(self, notice: asyncio.Future[Any], watch: object, asked: int) -> None:
         self._notices.discard(notice)
         self._advance(watch, asked)
 

@@ -96,7 +96,7 @@ class FailableCall:
         return repr(self._core) if self._failed is None else f"<call that failed: {self._failed.details()}>"
 
     @property
-    def _status(self) -> Any:
+    def _status(self) -> object:
         return self._failed or self._core._status  # noqa: SLF001 - see above
 
     async def status(self) -> Any:

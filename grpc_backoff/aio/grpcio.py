@@ -43,7 +43,7 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 def core_channel(
     target: str,
     credentials: grpc.ChannelCredentials | None,
-    options: Sequence[tuple[str, Any]],
+    options: Sequence[tuple[str | bytes, object]],
     compression: grpc.Compression | None = None,
     interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None,
 ) -> grpc.aio.Channel:
@@ -64,7 +64,7 @@ def unavailable(details: str) -> Any:
     return cygrpc.AioRpcStatus(grpc.StatusCode.UNAVAILABLE.value[0], details, (), None)
 
 
-def is_cancelled_here(call: Any) -> bool:
+def is_cancelled_here(call: object) -> bool:
     """Return whether this process cancelled one of grpcio's own calls; CANCELLED may also come from a server."""
     return bool(core_call(call).is_locally_cancelled())
 
@@ -77,17 +77,17 @@ def wake_writers(call: Any) -> None:
     core_call(call).add_done_callback(call._metadata_sent.set)  # noqa: SLF001
 
 
-def code_of(call: Any) -> str:
+def code_of(call: object) -> str:
     """Return the name of the code of one of grpcio's own finished calls; its whole status costs ten times as much."""
     return _CODES[core_call(call)._status.code()].name  # noqa: SLF001
 
 
-def details_of(call: Any) -> str:
+def details_of(call: object) -> str:
     """Return the details of the status of one of grpcio's own finished calls."""
     return core_call(call)._status.details() or ""  # noqa: SLF001
 
 
-def status_of(call: Any) -> grpc.aio.AioRpcError:
+def status_of(call: object) -> grpc.aio.AioRpcError:
     """Return the status of one of grpcio's own finished calls as an error, even if it is OK."""
     core = core_call(call)
     status = core._status  # noqa: SLF001

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from grpc_backoff.config.failed_call import FailedCall
 
 _LOG = logging.getLogger(__name__)
-_REFRESHING: ContextVar[asyncio.Task[Any] | None] = ContextVar("grpc_backoff_refreshing", default=None)
+_REFRESHING: ContextVar[asyncio.Task[object] | None] = ContextVar("grpc_backoff_refreshing", default=None)
 """The renewal of credentials during which the current code runs. The code must not wait for that renewal."""
 
 HookT = TypeVar("HookT")
@@ -33,7 +33,7 @@ class Hooks:
         self._target = target
         self._clock = clock
         self._loop = loop
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: set[asyncio.Task[object]] = set()
         """The hooks that are running."""
         self._refreshing: asyncio.Task[Metadata] | None = None
         self._refreshed_at = -math.inf
@@ -93,7 +93,7 @@ class Hooks:
         self._refreshed_at = self._clock.now()
         return renewed
 
-    def _start(self, hook: Coroutine[Any, Any, HookT], context: Context) -> asyncio.Task[HookT]:
+    def _start(self, hook: Coroutine[object, object, HookT], context: Context) -> asyncio.Task[HookT]:
         # Use a copy, because an eagerly started task cannot enter the context of the task that creates it.
         task: asyncio.Task[HookT] = self._loop.create_task(hook, context=context.copy())
         self.tasks.add(task)
@@ -117,7 +117,7 @@ class Hooks:
         if others:
             await asyncio.gather(*others, return_exceptions=True)
 
-    def _others(self) -> set[asyncio.Task[Any]]:
+    def _others(self) -> set[asyncio.Task[object]]:
         return self.tasks - {asyncio.current_task()}
 
 
@@ -125,6 +125,6 @@ def _failed(task: asyncio.Task[Any]) -> bool:
     return task.cancelled() or task.exception() is not None
 
 
-async def _call(hook: HookFunction, failed: FailedCall) -> Any:
+async def _call(hook: HookFunction, failed: FailedCall) -> object:
     answer = hook(failed)
     return await answer if inspect.isawaitable(answer) else answer

@@ -25,7 +25,7 @@ from grpc_backoff.config.channel import typed_pairs
 
 Constructor = Callable[..., grpc.aio.Channel]
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
-Options = Sequence[tuple[str, Any]]
+Options = Sequence[tuple[str | bytes, object]]
 
 LISTS: Mapping[str, str] = {
     "unary_unary": "_unary_unary_interceptors",
@@ -129,7 +129,7 @@ class InterceptorChannel:
             self._channel = core_channel(self._target, self.credentials, self._options, self._compression)
         return self._channel
 
-    def arrange(self, arity: str, interceptors: Sequence[Any] | None) -> None:
+    def arrange(self, arity: str, interceptors: Sequence[object] | None) -> None:
         """Make the next call of this arity run through these interceptors and then through this library's own.
 
         This changes the list in place, because grpc's multicallables keep the list that their channel had when they
@@ -177,6 +177,6 @@ def _name(credentials: grpc.ChannelCredentials | None) -> str:
     return "insecure_channel" if credentials is None else "secure_channel"
 
 
-def _listed(channel: grpc.aio.Channel, arity: str) -> list[Any]:
+def _listed(channel: grpc.aio.Channel, arity: str) -> list[object]:
     found: list[Any] = getattr(channel, LISTS[arity], [])  # another library's class may have none
     return found

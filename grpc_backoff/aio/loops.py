@@ -128,7 +128,7 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-async def ended_at_home(home: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> bool:
+async def ended_at_home(home: asyncio.AbstractEventLoop, work: Coroutine[object, object, None]) -> bool:
     """Run `work` on the loop `home` and return True once it has finished, or False if that loop stops first.
 
     Raises:

@@ -28,6 +28,7 @@ from grpc_backoff.aio.arities import CALLS
 from grpc_backoff.aio.call import Sender
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.core import CoreConnection
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.finished import make_failable
 from grpc_backoff.aio.grpcio import READY_NUMBER, core_call, wake_writers
@@ -37,12 +38,12 @@ from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.shares import Share
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.call import CallSetup
-from grpc_backoff.channel.method import Arguments, is_stream, replaced
+from grpc_backoff.channel.method import Arguments, MethodChannel, is_stream, replaced
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
 
-class CallingChannel(Protocol):
+class CallingChannel(MethodChannel, Protocol):
     """What a method's calls need from their channel; it also has the lists of interceptors that `LISTS` names."""
 
     closing: bool
@@ -119,16 +120,16 @@ class MultiCallable(Sender):
         return connection
 
     def _bind_to(self, connection: CallConnection) -> Callable[..., grpc.aio.Call]:
-        core, watched = connection.core, getattr(connection, "unanswered", None) is not None
+        core = connection.core
+        watched = connection if isinstance(connection, CoreConnection) and connection.is_watched else None
         # First: it raises if the method's name is invalid.
-        told = core.hear if watched else None, None if core.served else core.answered
+        told = core.hear if watched is not None else None, None if core.served else core.answered
         made: Any = self._on_channel(core.channel, *told)
         # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
         direct = made.__call__ if self.takes_one_request else _ending_requests(made)
-        if watched:
-            timed: Any = connection
+        if watched is not None:
             now = self._channel._calls.clock.now
-            direct = _failable(_with_end(direct, lambda: partial(timed.call_ended, now())))
+            direct = _failable(_with_end(direct, lambda: partial(watched.call_ended, now())))
         if self._channel._pool.picks and core.served:
             self._several = {each: method for each, method in self._several.items() if not each.core.retired}
             self._several[connection] = direct
@@ -136,7 +137,7 @@ class MultiCallable(Sender):
 
     # The other paths.
 
-    def _make_intercepted(self, request: Any, arguments: Arguments) -> Any:
+    def _make_intercepted(self, request: object, arguments: Arguments) -> object:
         through = self._channel._interceptor_channel
         through.arrange(self.arity, getattr(self._channel, self._interceptors))
         if self._intercepted is None:
@@ -155,7 +156,7 @@ class MultiCallable(Sender):
         finally:
             _ROUTE.reset(token)
 
-    def forward(self, details: grpc.aio.ClientCallDetails, request: Any) -> Any:
+    def forward(self, details: grpc.aio.ClientCallDetails, request: object) -> Any:
         """Make the call that the interceptors have passed on; they may have changed its method."""
         method = details.method.decode() if isinstance(details.method, bytes) else details.method
         callee = self
@@ -164,7 +165,7 @@ class MultiCallable(Sender):
         arguments = Arguments(details.timeout, details.metadata, details.credentials, details.wait_for_ready, None)
         return callee._make_call(request, arguments, forwarded=True)
 
-    def _make_call(self, request: Any, arguments: Arguments, *, forwarded: bool = False) -> Any:
+    def _make_call(self, request: object, arguments: Arguments, *, forwarded: bool = False) -> object:
         """Make a call through the interceptors, directly on the connection, or as one that may wait or be repeated.
 
         `forwarded` is whether the interceptors have already passed the call on.
@@ -195,13 +196,13 @@ class MultiCallable(Sender):
         setup = CallSetup(channel._calls, machine, sender, timeout, limit, self._call_id, request, arguments)
         return self._kind(setup)
 
-    def sends(self, request: Any) -> bool:
+    def sends(self, request: object) -> bool:
         """Return whether grpc sends this request; for None, or if the serializer fails, it sends an empty message."""
         if self.takes_one_request:
             return self.serializer is not None or request is None or type(request) is bytes
         return request is None or is_stream(request)
 
-    def _reject(self, request: Any, arguments: Arguments) -> Any:
+    def _reject(self, request: object, arguments: Arguments) -> object:
         """Make a call that grpc rejects before it sends anything, so that the caller gets grpc's own error."""
         method: Any = self._on_channel(channel_to_nowhere(self._channel._interceptor_channel.credentials))
         # A stream waits for ready, because otherwise the lack of a connection could fail it first.
@@ -209,7 +210,7 @@ class MultiCallable(Sender):
 
     def make_attempt(
         self,
-        request: Any,
+        request: object,
         arguments: Arguments,
         seconds: float | None,
         instead: Metadata,
@@ -233,7 +234,7 @@ class MultiCallable(Sender):
         return call, connection
 
     def _enter(
-        self, core: CoreChannel, request: Any, arguments: Arguments, timeout: float | None, metadata: Any
+        self, core: CoreChannel, request: object, arguments: Arguments, timeout: float | None, metadata: object
     ) -> grpc.aio.Call:
         """Make grpc's own call on a core channel; there, it is always fail-fast.
 
@@ -257,7 +258,7 @@ def _with_end(
 ) -> Callable[..., grpc.aio.Call]:
     """Return a method whose calls call what `begin` returns for each of them when they have ended."""
 
-    def call(request: Any, **how: Any) -> grpc.aio.Call:
+    def call(request: object, **how: object) -> grpc.aio.Call:
         on_end = begin()
         made = method(request, **how)
         made.add_done_callback(on_end)
@@ -267,7 +268,7 @@ def _with_end(
 
 
 def _failable(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
-    def call(request: Any, **how: Any) -> grpc.aio.Call:
+    def call(request: object, **how: object) -> grpc.aio.Call:
         made = method(request, **how)
         make_failable(made)
         return made
@@ -276,7 +277,7 @@ def _failable(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Ca
 
 
 def _ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
-    def call(requests: Any, **how: Any) -> grpc.aio.Call:
+    def call(requests: object, **how: object) -> grpc.aio.Call:
         ending = EndingRequests(requests) if isinstance(requests, AsyncIterable) else None
         made = method(requests if ending is None else ending, **how)
         wake_writers(made)
@@ -295,10 +296,10 @@ class _OneRequest(MultiCallable):
 
     def __call__(
         self,
-        request: Any,
+        request: object,
         *,
         timeout: float | None = None,
-        metadata: Any = None,
+        metadata: object = None,
         credentials: grpc.CallCredentials | None = None,
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
@@ -338,9 +339,9 @@ class _RequestStream(MultiCallable):
 
     def __call__(
         self,
-        request_iterator: Any = None,
+        request_iterator: object = None,
         timeout: float | None = None,
-        metadata: Any = None,
+        metadata: object = None,
         credentials: grpc.CallCredentials | None = None,
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
@@ -377,22 +378,26 @@ MULTICALLABLES: dict[str, type[MultiCallable]] = {
 
 
 class _LastUnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+    async def intercept_unary_unary(self, continuation: object, client_call_details: Any, request: Any) -> Any:
         return _ROUTE.get().forward(client_call_details, request)
 
 
 class _LastUnaryStream(grpc.aio.UnaryStreamClientInterceptor):
-    async def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+    async def intercept_unary_stream(self, continuation: object, client_call_details: Any, request: Any) -> Any:
         return _ROUTE.get().forward(client_call_details, request)
 
 
 class _LastStreamUnary(grpc.aio.StreamUnaryClientInterceptor):
-    async def intercept_stream_unary(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
+    async def intercept_stream_unary(
+        self, continuation: object, client_call_details: Any, request_iterator: Any
+    ) -> Any:
         return _ROUTE.get().forward(client_call_details, request_iterator)
 
 
 class _LastStreamStream(grpc.aio.StreamStreamClientInterceptor):
-    async def intercept_stream_stream(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
+    async def intercept_stream_stream(
+        self, continuation: object, client_call_details: Any, request_iterator: Any
+    ) -> Any:
         return _ROUTE.get().forward(client_call_details, request_iterator)
 
 

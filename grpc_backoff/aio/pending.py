@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from grpc_backoff.aio.errors import NoConnectionError
 from grpc_backoff.aio.loops import until_done
@@ -10,10 +11,14 @@ from grpc_backoff.calls.machine import Missed, NotConnected
 from grpc_backoff.channel import pending
 from grpc_backoff.channel.pending import READY, AnyCall
 
+if TYPE_CHECKING:
+    from grpc_backoff.aio.shares import Share
+
 
 class PendingCalls(pending.PendingCalls):
     """One channel's pending calls, in order of arrival."""
 
+    manager: Share
     no_connection_error = NoConnectionError
 
     def __init__(self, target: str, loop: asyncio.AbstractEventLoop, *, proxied: bool = False) -> None:

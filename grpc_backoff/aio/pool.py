@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Callable, Container
 from contextvars import Context
 from functools import partial
@@ -21,6 +20,7 @@ from grpc_backoff.connection.connector import ConnectError, Connector
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.pool import machine as p
+from grpc_backoff.sharing.connector import BaseConnector, Informed
 from grpc_backoff.sharing.manager import Audience
 from grpc_backoff.sharing.news import Ticking
 from grpc_backoff.sharing.pool import Held, Seat, SteppedPool
@@ -69,12 +69,10 @@ class Resolution:
         """Do nothing: there are no connections."""
 
 
-class Proving:
+class Proving(Informed):
     """The connector of a slot whose server's health is watched: the health of a replacement is awaited (RO-1)."""
 
     def __init__(self, connector: Connector[CallConnection], seat: Seat) -> None:
-        self.last_life: float | None = math.inf
-        self.familiar = False
         self._connector = connector
         self._seat = seat
         self.decided = connector.decided
@@ -84,10 +82,9 @@ class Proving:
         """Make one attempt, which fails if the server of a replacement is not serving; see `Connector.connect`."""
         pool, number = self._seat.pool, self._seat.number
         began = 0.0 if pool is None else pool.now()
-        connector: Any = self._connector
-        if hasattr(connector, "last_life"):  # a user's connector has not
-            connector.last_life, connector.familiar = self.last_life, self.familiar
-        connection: CallConnection = await connector.connect(limit)
+        if isinstance(self._connector, Informed):
+            self._connector.last_life, self._connector.familiar = self.last_life, self.familiar
+        connection = await self._connector.connect(limit)
         if pool is None or not pool.must_prove(number):
             return connection
         told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -208,7 +205,7 @@ class ConnectionPool(SteppedPool[Manager]):
 
     def _make(self, seat: Seat, beside: Membership | None) -> tuple[Manager, Any]:
         connector: Any = Resolution(self) if self.resolves(seat.endpoint) else self._connector(seat.endpoint)
-        if hasattr(connector, "keepalive"):  # neither a script's connector nor a resolution has one
+        if isinstance(connector, BaseConnector):  # neither a script nor a resolution
             connector.keepalive = self.keepalive
         watched = self._machine.policy.health_service is not None and not self.resolves(seat.endpoint)
         manager: Manager = ConnectionManager(

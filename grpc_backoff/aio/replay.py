@@ -13,6 +13,7 @@ import grpc.aio
 
 from grpc_backoff.aio.call import Call
 from grpc_backoff.aio.calls import Calls
+from grpc_backoff.base_errors import kind_of
 from grpc_backoff.calls.replay import ReplayBuffer
 
 _LOG = logging.getLogger(__name__)
@@ -74,12 +75,12 @@ class Replay:
         for task in tasks:
             task.cancel()
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run(self, work: Coroutine[object, object, None]) -> None:
         """Run a coroutine that sends requests, until the call ends."""
         task = self._calls.spawn(work, self._context)
         self._tasks = [other for other in self._tasks if not other.done()] + [task]
 
-    async def write(self, request: Any) -> None:
+    async def write(self, request: object) -> None:
         """Send one request, to as many attempts as necessary."""
         if self._buffer.closed:
             raise asyncio.InvalidStateError(_HALF_CLOSED)
@@ -92,7 +93,7 @@ class Replay:
                 self._call.commit()
         await self._deliver()
 
-    def _serialized(self, request: Any) -> bytes:
+    def _serialized(self, request: object) -> bytes:
         if self._serialize is None:
             data = request
         else:
@@ -102,7 +103,7 @@ class Replay:
                 _LOG.exception("a request could not be serialized; an empty one is sent instead, as in grpc")
                 return b""
         if data is not None and not isinstance(data, bytes):
-            raise TypeError(f"request serializer returned {type(data).__name__}: expected bytes")
+            raise TypeError(f"request serializer returned {kind_of(data)}: expected bytes")
         return data or b""
 
     async def done_writing(self) -> None:
@@ -130,7 +131,7 @@ class Replay:
                 if attempt is self._call.attempt or self._call.done():
                     return
 
-    async def _send(self, attempt: Any) -> None:
+    async def _send(self, attempt: object) -> None:
         """Send an attempt all requests that it has not received yet."""
         async with self._sending:
             if attempt is not self._call.attempt:
@@ -170,7 +171,7 @@ class Replay:
             self._call.cancel()
 
     @staticmethod
-    async def _is_taken(sending: Coroutine[Any, Any, None]) -> bool:
+    async def _is_taken(sending: Coroutine[object, object, None]) -> bool:
         """Await `sending`; return False if the call has ended, because awaiting the response then raises the error."""
         try:
             await sending

@@ -18,9 +18,9 @@ import grpc.aio
 class EndingRequests(AsyncIterator[Any]):
     """A caller's requests, up to the end of their call."""
 
-    def __init__(self, requests: AsyncIterable[Any]) -> None:
+    def __init__(self, requests: AsyncIterable[object]) -> None:
         self._requests = aiter(requests)
-        self._reader: asyncio.Task[Any] | None = None
+        self._reader: asyncio.Task[object] | None = None
         self._over = False
 
     def end_with(self, call: grpc.aio.Call) -> None:

@@ -35,15 +35,15 @@ class StreamAttempt(grpc.aio.Call):
         self.call = call
         """grpc's own call."""
         self._end: grpc.aio.AioRpcError | None = None
-        self.callbacks: list[Callable[[Any], None]] = []
-        self._responses: AsyncIterator[Any] | None = None
+        self.callbacks: list[Callable[[object], None]] = []
+        self._responses: AsyncIterator[object] | None = None
         self._reading = asyncio.Lock()
-        self._ahead: list[Any] = []
+        self._ahead: list[object] = []
         call.add_done_callback(self._look_at)
 
     # The end.
 
-    def _look_at(self, call: Any) -> None:
+    def _look_at(self, call: object) -> None:
         """Take over the status of the finished call, unless it is grpcio's own."""
         if self._end is not None:
             return
@@ -122,7 +122,7 @@ class StreamAttempt(grpc.aio.Call):
         """Wait for the response."""
         return self._response().__await__()
 
-    async def _response(self) -> Any:
+    async def _response(self) -> object:
         try:
             response = await self.call
         except grpc.aio.AioRpcError:
@@ -147,7 +147,7 @@ class StreamAttempt(grpc.aio.Call):
             await self._raise_end()
         return response
 
-    async def _next(self) -> Any:
+    async def _next(self) -> object:
         # Iterate, because grpc's `read` returns nothing more after a failed write.
         if self._responses is None:
             self._responses = aiter(self.call)

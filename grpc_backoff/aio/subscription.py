@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import grpc
 import grpc.aio
@@ -18,6 +18,9 @@ from grpc_backoff.channel.method import Arguments
 from grpc_backoff.channel.subscription import SubscriptionSetup, SubscriptionShell, checked
 from grpc_backoff.policy.retry import Retry
 
+if TYPE_CHECKING:
+    from grpc_backoff.aio.calls import Calls
+
 _DONE = s.SubscriptionPhase.DONE
 
 
@@ -27,6 +30,7 @@ class Subscription(SubscriptionShell):
     Use it in `async with`, or call `aclose()`, so that the stream is cancelled as soon as it is no longer read.
     """
 
+    _calls: Calls
     exhausted_error = RetriesExhaustedError
     _changed: asyncio.Future[None] | None = None
     _reading = False
@@ -94,7 +98,7 @@ class Subscription(SubscriptionShell):
             raise
         self._over(error)
 
-    def _hook_done(self, metadata: Any) -> None:
+    def _hook_done(self, metadata: object) -> None:
         self._answer(metadata)
         self._wake()
 
@@ -106,11 +110,11 @@ class Subscription(SubscriptionShell):
             raise StopAsyncIteration
         raise error
 
-    def _metadata(self, pairs: tuple[Any, ...] | None) -> Any:
+    def _metadata(self, pairs: tuple[Any, ...] | None) -> object:
         return None if pairs is None else grpc.aio.Metadata(*pairs)
 
     def _arm(self, at: float) -> None:
-        self._timer = self._calls.clock.call_at(at, self._fired)  # type: ignore[attr-defined]
+        self._timer = self._calls.clock.call_at(at, self._fired)
 
     def _fired(self) -> None:
         self._timer = None
@@ -148,15 +152,15 @@ class Subscription(SubscriptionShell):
 
 
 def subscribe(
-    multicallable: Any,
-    request: Any,
+    multicallable: object,
+    request: object,
     *,
-    resume: Callable[[Any, Any], Any] | None = None,
+    resume: Callable[[Any, Any], object] | None = None,
     policy: Retry = "background",
     ends: Literal["resume", "stop"] = "resume",
     gaps: bool = False,
     timeout: float | None = None,
-    metadata: Any = None,
+    metadata: object = None,
     credentials: grpc.CallCredentials | None = None,
     wait_for_ready: bool = True,
     compression: grpc.Compression | None = None,

@@ -39,6 +39,7 @@ from grpc_backoff.telemetry.trace import OPENTELEMETRY, current_trace_id
 if TYPE_CHECKING:
     from grpc_backoff.calls import hedging as h
     from grpc_backoff.calls.events import CallEvent
+    from grpc_backoff.channel.method import Arguments
     from grpc_backoff.config.failed_call import FailedCall
 
 BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
@@ -84,14 +85,14 @@ class CallSetup(NamedTuple, Generic[AttemptsT_co]):
         arguments: the call's other arguments, on asyncio, where `attempts` are those of all calls of a method.
     """
 
-    calls: Any
+    calls: Any  # those of one API
     machine: CallRules
     attempts: AttemptsT_co
     timeout: float | None
     limit: float | None
     call_id: str | None = None
     request: Any = None
-    arguments: Any = None
+    arguments: Arguments | None = None
 
 
 class CallShell(Stepper["h.Input", "h.Effect"]):
@@ -129,7 +130,7 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
         return self._machine.shown_end(self._state.began, self._timeout)
 
     @property
-    def _avoided(self) -> tuple[Any, ...]:
+    def _avoided(self) -> tuple[object, ...]:
         """The connections that the next attempt avoids if another one serves: the last attempt's."""
         return () if self._connection is None else (self._connection,)
 
@@ -150,7 +151,7 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
         self._break_off(error)
 
     @abstractmethod
-    def _status(self, error: Any) -> Status:
+    def _status(self, error: object) -> Status:
         """Return the status of an attempt that failed with this error."""
 
     def _record(self) -> None:
@@ -183,7 +184,7 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
 
     # The error of an attempt.
 
-    def _failure(self, error: Any) -> m.NonOkStatus:
+    def _failure(self, error: object) -> m.NonOkStatus:
         """Return the machine's input for a failed attempt."""
         calls, status = self._calls, self._status(error)
         # Keep pairs: converting grpc's Metadata to a dictionary gives different results in different versions.

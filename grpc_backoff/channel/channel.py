@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import grpc
 
+from grpc_backoff.channel.environment import ListenersOfChannel
 from grpc_backoff.channel.forks import check_core, generation
 from grpc_backoff.channel.grpcio import register_method
 from grpc_backoff.config.arguments import Listener, check_listener, remove_listener
@@ -20,6 +21,18 @@ _REFRESHED = "refresh_connection() was called"
 _ROTATED = "the files of its credentials have changed"
 
 
+class Refreshable(Protocol):
+    """A channel's part in a pool of connections, or the whole pool."""
+
+    def refresh(self, why: str) -> None:
+        """Replace every connection (PO-9). Thread-safe."""
+        ...
+
+    def reset(self) -> None:
+        """Reset the backoff of every slot (CB-9, PO-4). Thread-safe."""
+        ...
+
+
 class BaseChannel:
     """What channels of both APIs have in common.
 
@@ -28,9 +41,8 @@ class BaseChannel:
 
     _multicallables: ClassVar[Mapping[str, Any]]
     """Multicallable classes, by the name of the method that creates each."""
-    _listeners: Any
-    _share: Any
-    """The channel's part in a pool of connections, or the whole pool."""
+    _listeners: ListenersOfChannel
+    _share: Refreshable
     closing = True  # until the constructor has finished
 
     def _take(
@@ -118,8 +130,8 @@ class BaseChannel:
     def unary_unary(
         self,
         method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
+        request_serializer: object = None,
+        response_deserializer: object = None,
         _registered_method: bool | None = False,
     ) -> Any:
         """Return a callable for a method with one request and one response."""
@@ -128,8 +140,8 @@ class BaseChannel:
     def unary_stream(
         self,
         method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
+        request_serializer: object = None,
+        response_deserializer: object = None,
         _registered_method: bool | None = False,
     ) -> Any:
         """Return a callable for a method with one request and a stream of responses."""
@@ -138,8 +150,8 @@ class BaseChannel:
     def stream_unary(
         self,
         method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
+        request_serializer: object = None,
+        response_deserializer: object = None,
         _registered_method: bool | None = False,
     ) -> Any:
         """Return a callable for a method with a stream of requests and one response."""
@@ -148,8 +160,8 @@ class BaseChannel:
     def stream_stream(
         self,
         method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
+        request_serializer: object = None,
+        response_deserializer: object = None,
         _registered_method: bool | None = False,
     ) -> Any:
         """Return a callable for a method with a stream of requests and a stream of responses."""
@@ -159,7 +171,7 @@ class BaseChannel:
         """Return what grpc's simple stubs pass on as `_registered_method`: registration is left to each connection."""
         return 1
 
-    def _make(self, arity: str, method: str | bytes, *signature: Any) -> Any:
+    def _make(self, arity: str, method: str | bytes, *signature: object) -> object:
         method = method.decode() if isinstance(method, bytes) else method  # as in grpc
         if signature[-1]:
             register_method(method)

@@ -67,7 +67,7 @@ class CallCounter:
         self._closed = True
         self._close_unused()
 
-    def _ended(self, call: Any) -> None:
+    def _ended(self, call: object) -> None:
         self._calls.discard(call)
         self._close_unused()
 

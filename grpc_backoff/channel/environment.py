@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import grpc
 
@@ -13,12 +14,30 @@ from grpc_backoff.calls.budget import RetryTokens, tokens_of
 from grpc_backoff.calls.machine import ChannelClosing
 from grpc_backoff.channel.counting import CallCounter
 from grpc_backoff.channel.grpcio import has_plugin
-from grpc_backoff.channel.pending import AnyCall
+from grpc_backoff.channel.pending import AnyCall, PendingCalls
+from grpc_backoff.config.arguments import Listener
 from grpc_backoff.config.channel import ChannelSetup
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.process import after_fork
+
+if TYPE_CHECKING:
+    from grpc_backoff.calls.events import CallEvent
+
+
+class ListenersOfChannel(Protocol):
+    """The listeners of one channel."""
+
+    given: list[Listener]
+
+
+class HooksOfChannel(Protocol):
+    """The program's hooks."""
+
+    def can_refresh(self, context: Context | None = None) -> bool:
+        """Return whether credentials can be renewed for a call with this context, by default the current one (RT-4)."""
+        ...
 
 
 class CallEnvironment:
@@ -37,13 +56,20 @@ class CallEnvironment:
         closing: whether the channel is closing.
     """
 
-    emit: Callable[[Any], None]
+    emit: Callable[[CallEvent], None]
     _doubted: frozenset[tuple[str, str]] = frozenset()
     _counting: ClassVar = threading.RLock()
     """Held while tokens are counted, because channels of several threads and event loops share them."""
 
     def __init__(
-        self, setup: ChannelSetup, *, pending: Any, hooks: Any, listeners: Any, now: Callable[[], float], rng: Random
+        self,
+        setup: ChannelSetup,
+        *,
+        pending: PendingCalls,
+        hooks: HooksOfChannel,
+        listeners: ListenersOfChannel,
+        now: Callable[[], float],
+        rng: Random,
     ) -> None:
         policies = setup.call_policies
         self.pending = pending

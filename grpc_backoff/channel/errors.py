@@ -38,7 +38,7 @@ class CallError(GrpcBackoffError, grpc.RpcError):
     def debug_error_string(self) -> str | None:
         """Return grpcio's own description of the error, for debugging."""
 
-    def _status(self) -> tuple[Any, ...]:
+    def _status(self) -> tuple[object, ...]:
         """Return the first five arguments of the constructor, in a form that can be pickled."""
         metadata = self.initial_metadata(), self.trailing_metadata()
         return self.code(), *metadata, self.details(), self.debug_error_string()
@@ -54,8 +54,8 @@ class NoConnectionError(CallError):
     def __init__(
         self,
         code: grpc.StatusCode,
-        initial_metadata: Any = None,
-        trailing_metadata: Any = None,
+        initial_metadata: object = None,
+        trailing_metadata: object = None,
         details: str | None = None,
         debug_error_string: str | None = None,
         *,
@@ -86,8 +86,8 @@ class RetriesExhaustedError(CallError):
     def __init__(
         self,
         code: grpc.StatusCode,
-        initial_metadata: Any = None,
-        trailing_metadata: Any = None,
+        initial_metadata: object = None,
+        trailing_metadata: object = None,
         details: str | None = None,
         debug_error_string: str | None = None,
         attempts: int = 1,

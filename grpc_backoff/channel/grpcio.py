@@ -15,7 +15,7 @@ cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
 """The module of grpcio's core."""
 
 try:
-    _observability: Any = importlib.import_module("grpc._observability")
+    _observability: object = importlib.import_module("grpc._observability")
 except ImportError:  # a release of grpcio that does not count calls
     _observability = None
 

@@ -10,17 +10,20 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 import grpc
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base_errors import OptionError, shown
 from grpc_backoff.calls.machine import CallMachine, Metadata
 from grpc_backoff.calls.server_hint import load_hints
 from grpc_backoff.channel.call import CallRules
 from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
 from grpc_backoff.record import record
 from grpc_backoff.telemetry.log import load_slot_events
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.methods import CallPolicies
 
 NOWHERE, UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
 """The target and the options of a channel that never connects, and that channelz should not show."""
@@ -84,6 +87,13 @@ def load_retries() -> None:
     load_slot_events()
 
 
+class MethodChannel(Protocol):
+    """What a method needs of its channel."""
+
+    target: str
+    call_policies: CallPolicies
+
+
 class Method:
     """The base class for multicallables in both APIs."""
 
@@ -92,10 +102,10 @@ class Method:
 
     def __init__(
         self,
-        channel: Any,
+        channel: MethodChannel,
         method: str,
-        request_serializer: Any,
-        response_deserializer: Any,
+        request_serializer: Callable[[Any], bytes] | None,
+        response_deserializer: Callable[[bytes], object] | None,
         registered: bool | None,
         *,
         policy: CallPolicy | None = None,
@@ -133,7 +143,7 @@ class Method:
         return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
 
     @property
-    def channel(self) -> Any:
+    def channel(self) -> MethodChannel:
         """The channel that the method belongs to."""
         return self._channel
 
@@ -142,19 +152,19 @@ class Method:
         """The method's path, `/package.Service/Method`."""
         return self._method
 
-    def serialized(self, request: Any) -> Any:
+    def serialized(self, request: object) -> Any:
         """Return a request as the stub would send it; unchanged if the stub has no serializer."""
         serializer = self._signature[0]
         return request if serializer is None else serializer(request)
 
     @property
-    def serializer(self) -> Any:
+    def serializer(self) -> Callable[[Any], bytes] | None:
         """The stub's serializer of requests; None if the stub passes requests that are already serialized."""
         return self._signature[0]
 
     def _telling(
         self, hear: Callable[[], object] | None, answered: Callable[[], object] | None
-    ) -> tuple[Any, Any, bool | None]:
+    ) -> tuple[object, object, bool | None]:
         """Return the arguments for a multicallable of grpc's that calls these functions for each message that arrives.
 
         `hear` is for all messages (LV-1), and `answered` for those of response streams, because other calls are
@@ -182,7 +192,7 @@ class Method:
         return self._sender
 
     @abstractmethod
-    def sends(self, request: Any) -> bool:
+    def sends(self, request: object) -> bool:
         """Return whether grpc sends this request, or reads requests from it."""
 
     def _rules(self, policy: CallPolicy | None, wait_for_ready: bool | None, *, may_break: bool) -> CallRules:
@@ -196,7 +206,7 @@ class Method:
         repeatable = waits and (policy is not None or may_break)
         return self._machines[policy is not None, waits, wait_for_ready is None, repeatable]
 
-    def _freeze(self, request: Any, arguments: Arguments) -> tuple[Self, Any] | None:
+    def _freeze(self, request: object, arguments: Arguments) -> tuple[Self, object] | None:
         """Return a multicallable and its request, which is serialized immediately; None if grpc rejects the call.
 
         The caller may reuse the request, and the metadata, before there is a connection. A plain call would already
@@ -205,7 +215,7 @@ class Method:
         sender, frozen = self._serialize(request)
         return None if arguments.are_rejected or not sender.sends(frozen) else (sender, frozen)
 
-    def _serialize(self, request: Any) -> tuple[Self, Any]:
+    def _serialize(self, request: object) -> tuple[Self, object]:
         serializer = self._signature[0]
         if serializer is None or not self.takes_one_request:
             return self, request
@@ -216,7 +226,7 @@ class Method:
         return self._sender or self.of_bytes(), frozen
 
 
-def is_stream(requests: Any) -> bool:
+def is_stream(requests: object) -> bool:
     """Return whether requests can be read from this object; if not, grpc ends the call at once."""
     return any(hasattr(requests, name) for name in ("__next__", "__iter__", "__aiter__", "__getitem__"))
 
@@ -232,7 +242,7 @@ def _is_legal(pair: Any) -> bool:
         return False
 
 
-def _text(given: Any) -> Any:
+def _text(given: object) -> Any:
     """Return a metadata key or value as text; an object that is neither bytes nor None is returned unchanged."""
     return given.decode("latin-1") if isinstance(given, bytes) else "" if given is None else given
 
@@ -265,8 +275,5 @@ def retrying(multicallable: MultiCallableT, retry: Repeats, *, call_id: str | No
             policy, and the method takes a stream of requests.
     """
     if not isinstance(multicallable, Method):
-        kind = type(multicallable)
-        raise TypeError(
-            f"multicallable={kind.__module__}.{kind.__name__}: expected a method of a stub on a grpc_backoff channel"
-        )
+        raise TypeError(f"multicallable={shown(multicallable)}: expected a method of a stub on a grpc_backoff channel")
     return multicallable.retrying(multicallable.channel.call_policies.named(retry), call_id)

@@ -29,6 +29,18 @@ class AnyCall(Protocol):
         ...
 
 
+class Observed(Protocol):
+    """The connection for which calls wait."""
+
+    def status(self) -> ConnectionStatus:
+        """Return what the channel is doing. Thread-safe."""
+        ...
+
+    def seek_another(self, connection: Any, status: int) -> None:
+        """Seek another connection for a retry (RT-15); see `SteppedPool.seek_another`."""
+        ...
+
+
 class PendingCalls:
     """One channel's pending calls, in order of arrival.
 
@@ -36,7 +48,7 @@ class PendingCalls:
         manager: the connection's manager, or a channel's share in it; set before the first call arrives.
     """
 
-    manager: Any
+    manager: Observed
     no_connection_error: ClassVar[Any]
     """The `NoConnectionError` of this API."""
 
@@ -44,7 +56,7 @@ class PendingCalls:
         self._target = target
         self._proxied = proxied
         self._resolved = False
-        self._waiting: dict[Any, None] = {}
+        self._waiting: dict[Any, None] = {}  # calls of one API
         self._closed = False
 
     def __len__(self) -> int:

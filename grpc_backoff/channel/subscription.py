@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import grpc
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base_errors import OptionError, shown
 from grpc_backoff.calls import subscription as s
 from grpc_backoff.calls.machine import CallHook, CancelRequested, ChannelClosing, HookDone, SeekAnother
 from grpc_backoff.calls.server_hint import read_hint
@@ -52,7 +52,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
     exhausted_error: ClassVar[Any]
     """The `RetriesExhaustedError` of this API."""
 
-    def __init__(self, calls: CallEnvironment, method: Method, request: Any, setup: SubscriptionSetup) -> None:
+    def __init__(self, calls: CallEnvironment, method: Method, request: object, setup: SubscriptionSetup) -> None:
         """Check the arguments; nothing is sent yet."""
         super().__init__()
         load_retries()
@@ -80,7 +80,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
         self._resume = setup.resume
         self._request = request
         self._context = copy_context()  # in which hooks run
-        self._ready: deque[Any] = deque()  # what the reader gets next: a gap and a message at most
+        self._ready: deque[object] = deque()  # what the reader gets next: a gap and a message at most
         self._message: Any = None  # the last one, until `resume` has seen it
         self._has_message = False
         self._todo: s.Open | CallHook | None = None
@@ -144,7 +144,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
         if self._state.phase is _IDLE:
             self.feed(s.Asked())
 
-    def _came(self, message: Any) -> None:
+    def _came(self, message: object) -> None:
         self._message, self._has_message = message, True
         self.feed(s.MessageCame())
 
@@ -165,7 +165,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
             return None
 
     @abstractmethod
-    def _metadata(self, pairs: tuple[Any, ...] | None) -> Any:
+    def _metadata(self, pairs: tuple[object, ...] | None) -> Any:
         """Return metadata as the API's multicallables take it."""
 
     def _over(self, error: Any) -> None:
@@ -214,12 +214,11 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
         self.feed(CancelRequested())
 
 
-def checked(multicallable: Any, kind: type) -> Any:
+def checked(multicallable: object, kind: type) -> Any:
     """Return a method whose responses are a stream, of a channel of this API; TypeError for anything else."""
     if not isinstance(multicallable, kind) or not multicallable.arity.endswith("_stream"):  # type: ignore[attr-defined]
-        given = type(multicallable)
         raise TypeError(
-            f"multicallable={given.__module__}.{given.__name__}: expected a method of a stub on a grpc_backoff channel,"
-            " whose responses are a stream"
+            f"multicallable={shown(multicallable)}: expected a method of a stub on a grpc_backoff channel, whose "
+            "responses are a stream"
         )
     return multicallable

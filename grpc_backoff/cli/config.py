@@ -5,25 +5,25 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
 from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.tables import seconds, show_table, write_json
-from grpc_backoff.config.file import KEEPING, read_config
 from grpc_backoff.config.file import Section as ResolvedPolicy
+from grpc_backoff.config.file import read_config
 from grpc_backoff.config.remarks import warn_of
-from grpc_backoff.config.settings import BUDGETING, CONNECTING, HEDGING, RETRYING, Setting
+from grpc_backoff.config.settings import CONNECTING
 from grpc_backoff.config.sources import Effective
 from grpc_backoff.policy import checks
-from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.policy.hedging import HedgingPolicy
-from grpc_backoff.policy.ledger import LedgerSettings
-from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.hedging import HEDGING, HedgingPolicy
+from grpc_backoff.policy.ledger import KEEPING, LedgerSettings
+from grpc_backoff.policy.retry import RETRYING, RetryPolicy
+from grpc_backoff.policy.setting import Setting
 
-_TIMES = {checks.duration, checks.pause, checks.limit, checks.idle_timeout, checks.resolve_every}
+_TIMES = {checks.duration, checks.pause, checks.limit, checks.idle_timeout}
 
 _SETTINGS: Mapping[type, Sequence[Setting]] = {
     ConnectPolicy: CONNECTING,
@@ -133,7 +133,7 @@ def _text(section: Section, effective: Effective) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _bare(value: Any) -> Any:
+def _bare(value: object) -> object:
     """Return a value as it would be written in the file."""
     match value:
         case enum.Enum():

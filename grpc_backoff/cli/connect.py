@@ -209,7 +209,7 @@ async def follow(
         await watch.channel.close()
 
 
-def _open(target: str, trust: Trust | None, options: Sequence[tuple[str, Any]], listener: Listener) -> Channel:
+def _open(target: str, trust: Trust | None, options: Sequence[tuple[str, object]], listener: Listener) -> Channel:
     import grpc  # noqa: PLC0415 - after GRPC_VERBOSITY is set
 
     from grpc_backoff import aio  # noqa: PLC0415 - as above

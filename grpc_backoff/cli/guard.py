@@ -30,7 +30,7 @@ def guarded(run: Callable[[], object]) -> int:
     except SystemExit as end:
         status = _status(end.code)
     except OSError as error:
-        status = _complain(_what(error))
+        status = _FAILED if error.errno == errno.EPIPE else _complain(_what(error))
     return _flushed(sys.stdout, status)
 
 

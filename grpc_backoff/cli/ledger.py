@@ -71,7 +71,7 @@ def ledger(context: click.Context, url: str | None, config: str | None) -> None:
 
 
 def _within(
-    context: click.Context, work: Callable[[Ledger], Coroutine[Any, Any, ResultT]], *, migrate: bool = False
+    context: click.Context, work: Callable[[Ledger], Coroutine[object, object, ResultT]], *, migrate: bool = False
 ) -> ResultT:
     """Run a function on the ledger that the command line names and return its result."""
     url, config = context.obj
@@ -97,7 +97,7 @@ def _filter(state: Sequence[str], method: str | None, **which: Any) -> Filter:
     return Filter(states=tuple(OperationState(name) for name in state), method=path, **which)
 
 
-def _filtering(command: Callable[..., Any]) -> Callable[..., Any]:
+def _filtering(command: Callable[..., object]) -> Callable[..., object]:
     """Add the filter options to a command."""
     options = (
         click.option(
@@ -133,7 +133,7 @@ def status(context: click.Context, target: str | None, as_json: bool) -> None:
     _show_queue(queue)
 
 
-def _queue(queue: Queue) -> dict[str, Any]:
+def _queue(queue: Queue) -> dict[str, object]:
     return {
         "states": {state.value: queue.counts.get(state, 0) for state in OperationState},
         "length": queue.length,
@@ -207,7 +207,7 @@ def _row(operation: Operation) -> tuple[str, ...]:
     )
 
 
-def _document(operation: Operation) -> dict[str, Any]:
+def _document(operation: Operation) -> dict[str, object]:
     """Return an operation without its payload and without its metadata's values."""
     parts = {field.name: getattr(operation, field.name) for field in dataclasses.fields(operation)}
     parts["state"] = operation.state.value
@@ -257,7 +257,7 @@ def show(context: click.Context, id_: str, proto: str | None, as_json: bool) -> 
     show_table("attempts", ("number", "started", "took", "code", "then wait", "from"), rows_of_attempts, numbers=False)
 
 
-_MOMENTS = {"last_attempted_at", "next_attempt_at", "lease_until", "created", "began", "finished"}
+_MOMENTS = {"last_attempted_at", "next_attempt_at", "lease_until", "created", "began", "finished", "not_after"}
 
 
 def _text(name: str, value: Any) -> str:
@@ -267,6 +267,8 @@ def _text(name: str, value: Any) -> str:
         return _moment(value)
     if name == "request" and isinstance(value, dict):
         return f"{value['bytes']} bytes"
+    if name == "keep_response":
+        return f"{value} bytes"
     return ", ".join(value) if isinstance(value, list) else str(value)
 
 
@@ -334,7 +336,9 @@ def _require_choice(ids: Sequence[str], every: bool) -> None:
         raise Refusal("give either operation ids or --all")
 
 
-async def _in_batches(opened: Ledger, which: Filter, change: Callable[..., Coroutine[Any, Any, list[str]]]) -> int:
+async def _in_batches(
+    opened: Ledger, which: Filter, change: Callable[..., Coroutine[object, object, list[str]]]
+) -> int:
     """Change all operations that match a filter, one batch at a time; an interrupted command can be rerun."""
     counts = (await opened.queue(which.target)).counts  # of which the filter may leave some out
     changed = 0

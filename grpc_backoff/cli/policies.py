@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,22 +18,15 @@ from grpc_backoff.base_errors import ConfigError, MissingExtra, OptionError, Pol
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import printable
 from grpc_backoff.config.file import read_config
-from grpc_backoff.config.policy_string import parse_policy, read_string
-from grpc_backoff.config.settings import CONNECTING, RETRYING, begin_with, resolve_connect, resolve_retry
-from grpc_backoff.config.sources import ResolvedPolicy, Source
+from grpc_backoff.config.policy_string import parse_policy
+from grpc_backoff.config.settings import begin_with, resolve_connect, resolve_retry
+from grpc_backoff.config.sources import ResolvedPolicy
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET
 from grpc_backoff.policy.retry import RetryPolicy
 
 _SUFFIX = ".toml"
 _OF_FILE = "#"
-_BACKOFF = {"preset", "delay", "backoff", "max_delay", "jitter", "multiplier", "max_exponent", "steps"}
-_CONNECTING = {"jitter_first", "min_connect_timeout"}
-_SETTINGS = (
-    *(setting for setting in RETRYING if setting.name in _BACKOFF),
-    *(setting for setting in CONNECTING if setting.name in _CONNECTING),
-)
-"""The settings allowed in a policy string for connections: those for a call policy's backoff, and two more."""
 
 
 @contextmanager
@@ -67,7 +60,7 @@ def named_policies(text: str) -> list[Named]:
     Raises:
         OptionError, ConfigError: the text names no policy, or has an invalid value.
     """
-    path, policy = _file_of(text)
+    path, policy = file_of(text)
     if path:
         config = read_config(path)
         if policy:
@@ -88,22 +81,7 @@ def _told(name: str, resolved: ResolvedPolicy[RetryPolicy]) -> Named:
     return Named(name, resolved.policy)
 
 
-def connect_policy(text: str) -> ConnectPolicy:
-    """Return the connect policy whose backoff a text describes.
-
-    Raises:
-        OptionError, ConfigError: the text names no policy, or has an invalid value.
-    """
-    path, policy = _file_of(text)
-    if path:
-        config = read_config(path)
-        return _connecting(policy, config.policies) if policy else config.connect_policy().policy
-    if ":" in text or "=" in text:
-        return _connecting(text, {text: read_string(text, _SETTINGS)})
-    return _connecting(text, {})
-
-
-def _file_of(text: str) -> tuple[str, str]:
+def file_of(text: str) -> tuple[str, str]:
     """Split a text into the path of a file and the name of one of its policies; either is empty if it is missing."""
     path, _, policy = text.rpartition(_OF_FILE)
     if path and not Path(text).is_file() and _is_file(path):
@@ -113,7 +91,3 @@ def _file_of(text: str) -> tuple[str, str]:
 
 def _is_file(text: str) -> bool:
     return text.endswith(_SUFFIX) or (os.sep in text and ":" not in text) or Path(text).is_file()
-
-
-def _connecting(name: str, policies: Mapping[str, Source]) -> ConnectPolicy:
-    return resolve_connect([begin_with(name)], policies).policy

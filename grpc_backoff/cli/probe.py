@@ -10,7 +10,6 @@ import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.cli.interrupt import interruptible
@@ -63,7 +62,7 @@ def read_request(
     ca: str | None,
     cert: str | None,
     key: str | None,
-    options: Sequence[tuple[str, Any]],
+    options: Sequence[tuple[str, object]],
     timeout: float | None,
 ) -> ProbeRequest:
     """Build a request from the command line.

@@ -111,7 +111,7 @@ _STAGES = {
 }
 
 
-def _read(record: StageRecord) -> tuple[dict[str, Any], Sequence[str], str]:
+def _read(record: StageRecord) -> tuple[dict[str, object], Sequence[str], str]:
     """Return what a stage found, as fields of an event and as lines of text, and what is waited for next."""
     connecting = "tcp: waiting for the server to accept the connection"
     facts: dict[str, Any]

@@ -6,7 +6,6 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
@@ -51,12 +50,12 @@ def span(low: float, high: float) -> str:
     return least if least == most else f"{least} - {most}"
 
 
-def write_json(value: Any) -> None:
+def write_json(value: object) -> None:
     """Print one JSON document; infinity and NaN, which JSON cannot represent, become strings."""
     click.echo(json.dumps(_plain(value), indent=2))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | frozenset):

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -53,7 +53,7 @@ class View:
     live = False
     period = 1.0
 
-    def event(self, name: str, **fields: Any) -> None:
+    def event(self, name: str, **fields: object) -> None:
         """Show an event, whose fields are times and other values that JSON can represent."""
 
     def line(self, text: str = "", style: str = "") -> None:  # noqa: ARG002 - lines have no style
@@ -85,7 +85,7 @@ class View:
 class JsonView(View):
     """One JSON object per line, for programs: the events; the last one is the summary."""
 
-    def event(self, name: str, **fields: Any) -> None:
+    def event(self, name: str, **fields: object) -> None:
         """Print an object in ASCII, with DEL escaped; no terminal interprets it, and it parses to the same text."""
         rounded = {key: round(value, 6) if isinstance(value, float) else value for key, value in fields.items()}
         click.echo(json.dumps({"event": name, **rounded}, default=datetime.isoformat).replace("\x7f", "\\u007f"))

@@ -15,7 +15,7 @@ from grpc_backoff.config.hooks import RetryHooks
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.target import read_target
 from grpc_backoff.connection.clock import Clock
-from grpc_backoff.core.options import key_text
+from grpc_backoff.core.options import Pairs, key_text
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from grpc_backoff.config.methods import CallPolicies
     from grpc_backoff.config.sources import Effective
 
-Options = Sequence[tuple[str, Any]]
+Options = Sequence[tuple[str, object]]
 TypedPairs = tuple[tuple[str | bytes, type, str | bytes | int], ...]
 """Options with the types of their values, because 1, 1.0 and True compare equal but may be read differently."""
 
@@ -98,7 +98,7 @@ class ChannelSetup(NamedTuple):
     pool: PoolPolicy
     policy_values: Mapping[str, Effective]
     call_policies: CallPolicies
-    core_options: Options
+    core_options: Pairs
     derived: dict[Any, Any]
     remarks: tuple[str, ...]
     listeners: tuple[Listener, ...] = ()
@@ -143,7 +143,7 @@ def _cache_key(target: str, options: Options | None, settings: ChannelSettings) 
     return known
 
 
-def typed_pairs(options: Iterable[Any]) -> TypedPairs | None:
+def typed_pairs(options: Iterable[object]) -> TypedPairs | None:
     """Return options in hashable form; None if one of them is not a tuple of a key and a plain value."""
     typed = []
     for pair in options:
@@ -162,7 +162,7 @@ def _read_alone(target: str, known: TypedPairs) -> ChannelSetup:
     return _read(target, tuple((key, value) for key, _, value in known), {})
 
 
-def _read(target: str, options: Iterable[tuple[str | bytes, Any]] | None, settings: ChannelSettings) -> ChannelSetup:
+def _read(target: str, options: Iterable[tuple[str | bytes, object]] | None, settings: ChannelSettings) -> ChannelSetup:
     """Return a channel's settings without its own objects."""
     from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415 - as above
     from grpc_backoff.config.options import read_options  # noqa: PLC0415

@@ -8,18 +8,10 @@ Every key is optional. A time is a number of seconds, or a string such as "500ms
     max_backoff = 120.0
     multiplier = 1.6
     jitter = 0.2
-    jitter_first = false
     min_connect_timeout = 20.0
-    stable_after = 0.0
-    reconnect = "lazy"
     idle_timeout = 1800.0       # inf means never
     max_connections = 1         # for each endpoint
-    streams_per_connection = 100
-    resolve_every = 0           # never
-    min_resolve_interval = 30.0
     quiet_after = 0             # off
-    answer_within = 5.0
-    watch_network = false
 
     [targets."*.example:443"]   # the same settings, for targets that match this pattern and none before it
     max_backoff = "30s"
@@ -43,7 +35,7 @@ Every key is optional. A time is a number of seconds, or a string such as "500ms
     policy = "careful"
     lease = "30s"
 
-The tables in `settings.py`, and `KEEPING` here, define which keys and values are allowed.
+The tables of settings in `grpc_backoff.policy` define which keys and values are allowed.
 """
 
 from __future__ import annotations
@@ -51,16 +43,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from grpc_backoff.base_errors import ConfigError, OptionError, unknown
 from grpc_backoff.config import names
 from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.settings import (
-    BUDGETING,
     CONNECTING,
-    RETRYING,
-    Setting,
     begin_with,
     read_source,
     resolve_budget,
@@ -71,16 +59,14 @@ from grpc_backoff.config.settings import (
     resolve_retry,
 )
 from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE, ResolvedPolicy, Source, merged, source_of
-from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.hedging import HedgingPolicy
-from grpc_backoff.policy.ledger import LEDGER_CHECKS, LedgerSettings
+from grpc_backoff.policy.ledger import KEEPING, LedgerSettings
 from grpc_backoff.policy.presets import LEDGER, PRESETS
-from grpc_backoff.policy.retry import RetryPolicy
-
-KEEPING = tuple(Setting(name, checks=LEDGER_CHECKS) for name in LEDGER_CHECKS)
-"""All settings for a ledger (LG-14)."""
+from grpc_backoff.policy.retry import RETRYING, RetryPolicy
+from grpc_backoff.policy.setting import Setting
 
 Section = (
     ResolvedPolicy[ConnectPolicy]
@@ -239,7 +225,7 @@ def read_config(path: str | os.PathLike[str]) -> Config:
     return config
 
 
-def _parse(name: str) -> dict[str, Any]:
+def _parse(name: str) -> dict[str, object]:
     try:
         with open(name, "rb") as file:  # noqa: PTH123 - pathlib is slow to import
             content = file.read(_LARGEST + 1)
@@ -263,7 +249,7 @@ def _parse(name: str) -> dict[str, Any]:
         raise ConfigError(name, "is nested too deeply") from error
 
 
-def _read(name: str, document: Mapping[str, Any]) -> Config:
+def _read(name: str, document: Mapping[str, object]) -> Config:
     for table, content in document.items():
         if table not in TABLES:
             raise unknown("table", table, content, table, dict(zip(TABLES, TABLES, strict=True)))
@@ -293,7 +279,7 @@ def _method(
 
 
 def _sources(
-    settings: tuple[Setting, ...] | None, table: str, document: Mapping[str, Any], origin: str
+    settings: tuple[Setting, ...] | None, table: str, document: Mapping[str, object], origin: str
 ) -> dict[str, Source]:
     tables = _table(table, document.get(table, {}))
     return {name: _source(settings, f"{table}.{_key(name)}", content, origin) for name, content in tables.items()}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base_errors import OptionError, kind_of
 from grpc_backoff.record import by_fields
 
 if TYPE_CHECKING:
@@ -57,16 +57,14 @@ def renewed_metadata(given: Any) -> tuple[tuple[str, str | bytes], ...]:
     try:
         pairs = tuple((key, value) for key, value in given or ())
     except (TypeError, ValueError):
-        kind = type(given).__qualname__
-        raise TypeError(f"refresh_credentials returned {kind}: expected (key, value) pairs, or None") from None
+        problem = f"refresh_credentials returned {kind_of(given)}: expected (key, value) pairs, or None"
+        raise TypeError(problem) from None
     for key, given_value in pairs:
         if not isinstance(key, str) or not re.fullmatch(_KEY, key):
             raise TypeError(
                 f"refresh_credentials returned key={key!r}: expected only lower-case letters, digits, '-', '_' and '.'"
             )
         if not isinstance(given_value, bytes if key.endswith("-bin") else str):
-            kind = type(given_value).__qualname__
-            raise TypeError(
-                f"refresh_credentials returned {kind} for {key}: expected bytes for keys in -bin, and str otherwise"
-            )
+            said = f"refresh_credentials returned {kind_of(given_value)} for {key}"
+            raise TypeError(f"{said}: expected bytes for keys that end in -bin, and str otherwise")
     return pairs

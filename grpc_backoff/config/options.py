@@ -17,16 +17,17 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grpc_backoff.base_errors import OptionError, unknown
+from grpc_backoff.base_errors import OptionError, near_miss, unknown
 from grpc_backoff.config.service_config import ServiceConfig, read_service_config
-from grpc_backoff.config.settings import CONNECTING, PREFIX, read_source, resolve_connect, resolve_pool
+from grpc_backoff.config.settings import CONNECTING, read_source, resolve_connect, resolve_pool
 from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE, Effective, Source, SourceValue, describe
 from grpc_backoff.core.options import Pairs, first_values, key_text
-from grpc_backoff.policy.checks import CHECKS, Unit
+from grpc_backoff.policy.checks import Unit, duration
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import REPLAY_LIMIT
+from grpc_backoff.policy.setting import PREFIX
 from grpc_backoff.record import record
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ _WORDS = {setting.name: option for option, setting in _BY_OPTION.items()} | {
 _MAX_INT32 = 2**31 - 1
 _REPLAY_LIMIT = "grpc.per_rpc_retry_buffer_size"
 _MEANT_FOR_US = r"(?i)(?!grpc\.)grpc[^a-z]*backoff[^a-z]+"
-_CARRIED_OUT_HERE = tuple(key for key in _BY_OPTION if not key.startswith(PREFIX))
+_CARRIED_OUT_HERE = {key: key for key in _BY_OPTION if not key.startswith(PREFIX)}
 _NEAR_PREFIX = 0.9
 """The lowest difflib ratio at which a prefix counts as a misspelling of ours; `grpc_backoffice` is below it."""
 _NEAR_KEY = 0.78
@@ -82,7 +83,7 @@ class Options(NamedTuple):
 
 
 def read_options(
-    options: Iterable[tuple[str | bytes, Any]],
+    options: Iterable[tuple[str | bytes, object]],
     policy: ConnectPolicy | None = None,
     *,
     target: str = "",
@@ -139,26 +140,25 @@ def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, 
         key, value = _pair(index, entry)
         if key in OPTION_KEYS:
             ours.append((key, value))
-        elif meant := re.match(_MEANT_FOR_US, key):
-            raise unknown("option", key, value, key[meant.end() :], _WORDS)
-        else:
-            prefix, _, name = key.partition(".")
-            if name and _near(prefix.lower(), (PREFIX.rstrip("."),), _NEAR_PREFIX):
-                raise unknown("option", key, value, name, _WORDS)
-            if right := _near(key.lower(), _CARRIED_OUT_HERE, _NEAR_KEY):
-                remarks[f"the option {key!r} is passed to grpcio, which does not know it: did you mean {right!r}?"] = (
-                    None
-                )
-            core.append(entry)
+            continue
+        ours_for, grpcs = _meant(key)
+        if ours_for is not None:
+            raise unknown("option", key, value, ours_for, _WORDS)
+        if grpcs is not None:
+            remarks[f"the option {key!r} is passed to grpcio, which does not know it: did you mean {grpcs!r}?"] = None
+        core.append(entry)
     return first_values(ours), tuple(core), tuple(remarks)
 
 
 @lru_cache(maxsize=1024)
-def _near(word: str, right: tuple[str, ...], cutoff: float) -> str | None:
-    """Return the word that a misspelt one probably means; None if none is similar."""
-    import difflib  # noqa: PLC0415 - many channels have no options
-
-    return next(iter(difflib.get_close_matches(word, right, n=1, cutoff=cutoff)), None)
+def _meant(key: str) -> tuple[str | None, str | None]:
+    """Return what follows the prefix of a key that is meant for us, or else the key of grpc's that it resembles."""
+    if meant := re.match(_MEANT_FOR_US, key):
+        return key[meant.end() :], None
+    prefix, _, name = key.partition(".")
+    if name and near_miss(prefix, {PREFIX.rstrip("."): PREFIX}, _NEAR_PREFIX):
+        return name, None
+    return None, near_miss(key, _CARRIED_OUT_HERE, _NEAR_KEY)
 
 
 def _pair(index: int, entry: object) -> tuple[str, object]:
@@ -174,7 +174,7 @@ def _source(given: dict[str, object]) -> Source:
     source = read_source(CONNECTING, named, "option")
     if FIXED_BACKOFF_MS in given:  # overrides the others and turns off growth and jitter, as in C-core
         value = given[FIXED_BACKOFF_MS]
-        gap = CHECKS["delay"](FIXED_BACKOFF_MS, value, Unit.MILLISECONDS)
+        gap = duration(FIXED_BACKOFF_MS, value, Unit.MILLISECONDS)
         times = dict.fromkeys(("delay", "max_delay", "min_connect_timeout"), gap)
         parts = {"backoff": "exponential", **times, "multiplier": 1.0, "jitter": NoJitter()}
         source = {

@@ -1,6 +1,6 @@
 """Parses policies written as one line of text: `retry: 5, delay: 500ms, backoff: exponential, timeout: 5s` (BP-2).
 
-The settings are those of `settings.RETRYING`, which are also the keys of the file's tables for calls. A value is a
+The settings are those of `RETRYING`, which are also the keys of the file's tables for calls. A value is a
 number, a time such as `500ms`, a name, or a jitter such as `scaled(0.5, 1.5)`. The items of a list are separated by
 spaces; status codes also by commas.
 """
@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 from grpc_backoff.base_errors import OptionError, shown
 from grpc_backoff.config.remarks import unspread, warn_of
-from grpc_backoff.config.settings import RETRYING, Setting, begin_with, read_source, resolve_retry
+from grpc_backoff.config.settings import begin_with, read_source, resolve_retry
 from grpc_backoff.config.sources import Source
 from grpc_backoff.policy.checks import STATUS_CODES, Unit
-from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.retry import RETRYING, RetryPolicy
+from grpc_backoff.policy.setting import Setting
 
 _COMMA = r",(?![^()]*\))"
 _EQUALS = r"\s*=\s*"

@@ -161,7 +161,7 @@ def _endpoint(address: Address) -> str:
     return f"[{host.partition('%')[0]}%{scope}]:{port}" if scope else f"[{host}]:{port}"
 
 
-def _policy(config: Mapping[str, Any], named: Mapping[str, Any]) -> object:
+def _policy(config: Mapping[str, object], named: Mapping[str, object]) -> object:
     listed, deprecated, name = config.get("loadBalancingConfig"), config.get("loadBalancingPolicy"), named.get(_POLICY)
     if isinstance(listed, list):
         found = [name for entry in listed if isinstance(entry, dict) for name in entry if name in _KNOWN]
@@ -171,7 +171,7 @@ def _policy(config: Mapping[str, Any], named: Mapping[str, Any]) -> object:
     return key_text(name) if isinstance(name, str | bytes) else None
 
 
-def _without(key: str, value: Any, *names: str) -> Any:
+def _without(key: str, value: object, *names: str) -> object:
     """Return the value of an option; if it is a service config, without these fields."""
     config = read_json(value) if key == _SERVICE_CONFIG else None
     if not isinstance(config, dict) or not any(name in config for name in names):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.target import AF_UNIX, parse_target
@@ -28,7 +27,7 @@ DIRECT = (_ENABLED, 0)
 """The option that makes the core connect directly."""
 
 
-def proxy_applies(host: str, options: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
+def proxy_applies(host: str, options: Mapping[str, object], environment: Mapping[str, str]) -> bool:
     """Return whether a proxy may apply to a host; `options` are grpcio's own.
 
     The first of these applies, even if it is empty or not an `http:` URL, which mean no proxy: `grpc.http_proxy`,
@@ -39,7 +38,7 @@ def proxy_applies(host: str, options: Mapping[str, Any], environment: Mapping[st
     return proxy_of(host, options, environment) != ""
 
 
-def is_proxied(target: str, core: Iterable[tuple[str | bytes, Any]]) -> bool:
+def is_proxied(target: str, core: Iterable[tuple[str | bytes, object]]) -> bool:
     """Return whether the core connects to a target through a proxy for names, as far as that is certain (CH-4)."""
     named, environment = first_values(core), os.environ
     if _OPTION not in named and not any(name in environment for name in _VARIABLES):
@@ -52,7 +51,7 @@ def is_proxied(target: str, core: Iterable[tuple[str | bytes, Any]]) -> bool:
     return not sockets and len(read.addresses) <= 1 and proxy_of(read.host, named, environment) != ""
 
 
-def proxy_of(host: str, options: Mapping[str, Any], environment: Mapping[str, str]) -> str:
+def proxy_of(host: str, options: Mapping[str, object], environment: Mapping[str, str]) -> str:
     """Return the URL of the proxy for names that applies to a host, which may contain a password; "" for none."""
     if not options.get(_ENABLED, True):
         return ""

@@ -16,11 +16,12 @@ from grpc_backoff.base_errors import OptionError
 from grpc_backoff.core.options import Pairs, key_text
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy
-from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.checks import CHECKS, STATUS_CODES, Unit, read_duration
-from grpc_backoff.policy.hedging import HEDGING_CHECKS, MOST_COPIES, CallPolicy, HedgingPolicy
+from grpc_backoff.policy.budget import BUDGETING, RetryBudget
+from grpc_backoff.policy.checks import STATUS_CODES, Unit, read_duration
+from grpc_backoff.policy.hedging import HEDGING, MOST_COPIES, CallPolicy, HedgingPolicy
 from grpc_backoff.policy.presets import NATIVE_JITTER
-from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.retry import RETRYING, RetryPolicy
+from grpc_backoff.policy.setting import checks_of
 from grpc_backoff.policy.strategy import Exponential, Fixed
 from grpc_backoff.record import record
 
@@ -44,6 +45,7 @@ _SERVICE_CONFIG = "grpc.service_config"
 _ENABLE_RETRIES = "grpc.enable_retries"
 _KEYS = ("maxAttempts", "initialBackoff", "maxBackoff", "backoffMultiplier", "retryableStatusCodes")
 _THROTTLING = {"max_tokens": "maxTokens", "token_ratio": "tokenRatio"}
+_CHECKS = checks_of((*BUDGETING, *RETRYING))
 _NANOSECONDS = 9  # a Duration has this many digits after the point
 _LEAST = 0.001  # grpc's C-core truncates anything less to 0 and rejects that
 _MOST = 315_576_000_000  # 10,000 years, the largest Duration
@@ -95,7 +97,7 @@ class ServiceConfig:
         return _NOTHING
 
 
-def read_service_config(options: Pairs, given: Mapping[str, Any]) -> tuple[ServiceConfig, Pairs]:
+def read_service_config(options: Pairs, given: Mapping[str, object]) -> tuple[ServiceConfig, Pairs]:
     """Read the service config among a channel's options; return it, and the options left for the core.
 
     `given` has the value of each option that applies.
@@ -135,7 +137,7 @@ def read_service_config(options: Pairs, given: Mapping[str, Any]) -> tuple[Servi
     return ServiceConfig(methods, budget, left_to_core=configured and not any(retries)), options
 
 
-def _read_hedging(entry: Mapping[str, Any]) -> HedgingPolicy | None:
+def _read_hedging(entry: Mapping[str, object]) -> HedgingPolicy | None:
     native = entry.get("hedgingPolicy")
     if native is None:
         return None
@@ -148,7 +150,7 @@ def _read_hedging(entry: Mapping[str, Any]) -> HedgingPolicy | None:
     return HedgingPolicy(
         hedging_delay=checks.pause("hedgingPolicy.hedgingDelay", native.get("hedgingDelay", "0s"), Unit.JSON),
         max_attempts=min(_attempts("hedgingPolicy.maxAttempts", native.get("maxAttempts")), MOST_COPIES),
-        non_fatal_codes=HEDGING_CHECKS["non_fatal_codes"](*codes, Unit.JSON),
+        non_fatal_codes=checks_of(HEDGING)["non_fatal_codes"](*codes, Unit.JSON),
     )
 
 
@@ -226,7 +228,7 @@ def _misfits_of(backoff: BackoffPolicy) -> Iterator[str]:
         yield f"jitter = {backoff.jitter}: gRPC always uses {NATIVE_JITTER}"
 
 
-def from_service_config(retry_policy: Mapping[str, Any]) -> RetryPolicy:
+def from_service_config(retry_policy: Mapping[str, object]) -> RetryPolicy:
     """Convert a service config's `retryPolicy` to a policy, with gRPC's jitter and defaults for everything else.
 
     Unlike gRPC, this does not cap `maxAttempts` at five.
@@ -260,7 +262,7 @@ def _attempts(key: str, value: object) -> int:
 
 
 def _checked(part: str, key: str, value: object) -> Any:
-    return CHECKS[part](key, value, Unit.JSON)
+    return _CHECKS[part](key, value, Unit.JSON)
 
 
 def _named(key: str, codes: object) -> tuple[str, object]:
@@ -276,7 +278,7 @@ def _write_duration(seconds: float) -> str:
     return f"{seconds:.{_NANOSECONDS}f}".rstrip("0").rstrip(".") + "s"
 
 
-def read_throttling(config: Mapping[str, Any]) -> RetryBudget | None:
+def read_throttling(config: Mapping[str, object]) -> RetryBudget | None:
     """Return the retry budget described by a service config's `retryThrottling`; None if it has none.
 
     Raises:
@@ -307,7 +309,7 @@ def read_json(text: object) -> Any:
         return None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     read = dict(pairs)
     if len(read) < len(pairs):
         raise ValueError("a duplicate key")
@@ -324,7 +326,7 @@ def method_configs(config: object) -> list[dict[str, Any]]:
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
-def method_paths(entry: Mapping[str, Any]) -> Iterator[str]:
+def method_paths(entry: Mapping[str, object]) -> Iterator[str]:
     """Yield the paths of a `methodConfig`: `/service/method`, `/service/` for a service, or an empty path for all."""
     listed = entry.get("name")
     for name in listed if isinstance(listed, list) else ():

@@ -1,16 +1,15 @@
-"""The settings of policies: their names in each source, and how their values are read and combined.
+"""How the values of settings are read from each source and combined into policies.
 
-There are four tables. `CONNECTING` covers connections: the channel options and the file's `[connection]` and
-`[targets]`. `RETRYING` covers calls: the file's `[policies]` and `[methods]`, and policy strings. `HEDGING` takes its
-place for calls that are hedged. `BUDGETING` covers the file's `[retry_budget]`. The settings of a ledger, which no
-channel needs, are in `file.py`. This module reads no input and defines no defaults; these are in the presets.
+The tables of settings are in the modules of the policies. `CONNECTING` covers connections: the channel options and the
+file's `[connection]` and `[targets]`. `RETRYING` covers calls: the file's `[policies]` and `[methods]`, and policy
+strings. `HEDGING` takes its place for calls that are hedged. `BUDGETING` covers the file's `[retry_budget]`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from grpc_backoff.base_errors import OptionError, near_miss, unknown
 from grpc_backoff.config.sources import (
@@ -24,22 +23,17 @@ from grpc_backoff.config.sources import (
     merged,
     misplaced,
 )
-from grpc_backoff.policy import checks
-from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.checks import CHECKS, Check, Unit
-from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-from grpc_backoff.policy.hedging import HEDGING_CHECKS, HedgingPolicy
-from grpc_backoff.policy.jitter import parse_jitter
-from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.policy.budget import BUDGETING, RetryBudget
+from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.connect import DIALLING, ConnectPolicy
+from grpc_backoff.policy.hedging import HEDGE, HEDGING, HedgingPolicy
+from grpc_backoff.policy.pool import POOLING, PoolPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET, KIND_PRESETS, RETRY_PRESET
-from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.strategy import STRATEGIES, Steps
-from grpc_backoff.record import record
+from grpc_backoff.policy.retry import RETRYING, RetryPolicy
+from grpc_backoff.policy.setting import Setting, checks_of
+from grpc_backoff.policy.strategy import Steps
 
 PlainT = TypeVar("PlainT")
-
-PREFIX = "grpc_backoff."
-"""The prefix of this library's own channel options."""
 
 _GROWTH = frozenset({"backoff", "multiplier", "max_exponent", "max_delay", "jitter"})
 """The parts of a backoff that modify a delay and have no effect without one."""
@@ -51,110 +45,8 @@ _DELAYS = frozenset({"delay", "backoff", "steps"})
 _SYNONYMS = {"backoff_factor": "multiplier", "policy": "preset"}
 """Names of settings in other libraries, which no spelling would lead to the right name."""
 
-
-def _name(key: str, value: object, _unit: Unit) -> str:
-    if isinstance(value, str):  # whether such a policy exists is checked when it is looked up
-        return value
-    raise OptionError(key, value, "the name of a policy")
-
-
-def _strategy(key: str, value: object, _unit: Unit) -> str:
-    return checks.choice(key, value, [strategy.name for strategy in STRATEGIES])
-
-
-def _reconnect(key: str, value: object, _unit: Unit) -> Reconnect:
-    return Reconnect(checks.choice(key, value, [when.value for when in Reconnect]))
-
-
-@record
-class Setting(NamedTuple):
-    """One setting.
-
-    Attributes:
-        name: its key in the file and in a policy string.
-        option: its key among the channel options; None if it has none.
-        unit: the unit of the channel option, if it is a time.
-        part: the part of a policy that it sets; if None, the part called `name`.
-        checks: the table of checks that contains its own.
-    """
-
-    name: str
-    option: str | None = None
-    unit: Unit = Unit.SECONDS
-    part: str | None = None
-    checks: Mapping[str, Check] = CHECKS
-
-    @property
-    def check(self) -> Check:
-        """The check for its values; settings that take names, and jitter, have checks of their own."""
-        return _NAMES.get(self.name) or self.checks.get(self.name) or self.checks[self.part or self.name]
-
-
-_NAMES: Mapping[str, Check] = {"preset": _name, "backoff": _strategy, "jitter": parse_jitter, "reconnect": _reconnect}
-"""The checks for settings whose values are, or may be, names."""
-
-CONNECTING = (
-    Setting("preset", PREFIX + "preset"),
-    Setting("initial_backoff", "grpc.initial_reconnect_backoff_ms", Unit.MILLISECONDS, "delay"),
-    Setting("max_backoff", "grpc.max_reconnect_backoff_ms", Unit.MILLISECONDS, "max_delay"),
-    # Despite its name, this option is a timeout, as in C-core.
-    Setting("min_connect_timeout", "grpc.min_reconnect_backoff_ms", Unit.MILLISECONDS),
-    Setting("idle_timeout", "grpc.client_idle_timeout_ms", Unit.MILLISECONDS),
-    Setting("multiplier", PREFIX + "multiplier"),
-    Setting("jitter", PREFIX + "jitter"),
-    Setting("jitter_first", PREFIX + "jitter_first"),
-    Setting("stable_after", PREFIX + "stable_after"),
-    Setting("reconnect", PREFIX + "reconnect"),
-    Setting("max_connections", PREFIX + "max_connections"),
-    Setting("streams_per_connection", PREFIX + "streams_per_connection"),
-    Setting("resolve_every", PREFIX + "resolve_every"),
-    Setting("min_resolve_interval", "grpc.dns_min_time_between_resolutions_ms", Unit.MILLISECONDS),
-    Setting("quiet_after", PREFIX + "quiet_after"),
-    Setting("answer_within", PREFIX + "answer_within"),
-    Setting("watch_network", PREFIX + "watch_network"),
-)
+CONNECTING = (*DIALLING, *POOLING)
 """All settings for a connect policy and a pool policy, in both options and files."""
-
-_POOLING = tuple(part.name for part in fields(PoolPolicy) if part.name not in ("round_robin", "health_service"))
-"""The parts of a pool policy that have settings; the others are up to grpc's own options (PO-6, RO-1)."""
-
-RETRYING = (
-    Setting("preset"),
-    Setting("retry", part="max_attempts"),
-    Setting("max_attempts"),
-    Setting("delay"),
-    Setting("backoff"),
-    Setting("max_delay"),
-    Setting("jitter"),
-    Setting("multiplier"),
-    Setting("max_exponent"),
-    Setting("steps"),
-    Setting("timeout"),
-    Setting("deadline"),
-    Setting("codes"),
-    Setting("server_delay_jitter"),
-    Setting("max_server_delay"),
-    Setting("never_ran_only"),
-)
-"""All settings for a retry policy, in both files and policy strings (BP-2)."""
-
-_HEDGE = "hedge"
-"""The setting that makes a policy one for hedging."""
-
-HEDGING = (
-    Setting(_HEDGE, part="hedging_delay", checks=HEDGING_CHECKS),
-    Setting("attempts", part="max_attempts", checks=HEDGING_CHECKS),
-    Setting("max_attempts", checks=HEDGING_CHECKS),
-    Setting("non_fatal_codes", checks=HEDGING_CHECKS),
-    Setting("deadline", checks=HEDGING_CHECKS),
-)
-"""All settings for a hedging policy, in both the file's `[methods]` and policy strings (HG-9)."""
-
-BUDGETING = (
-    Setting("max_tokens"),
-    Setting("token_ratio"),
-)
-"""All settings for a target's retry budget (RT-9)."""
 
 
 def read_source(
@@ -172,9 +64,9 @@ def read_source(
         OptionError: a value is invalid, two values contradict each other, or a name is unknown.
     """
     if table is None:
-        table = HEDGING if _HEDGE in given else RETRYING
+        table = HEDGING if HEDGE in given else RETRYING
     settings = {setting.name: setting for setting in table}
-    if _HEDGE in given:
+    if HEDGE in given:
         _check_hedging(table, settings, given)
     source: dict[str, SourceValue] = {}
     for name, (key, written) in given.items():
@@ -196,7 +88,7 @@ def _check_hedging(
     table: Sequence[Setting], settings: Mapping[str, Setting], given: Mapping[str, tuple[str, object]]
 ) -> None:
     """Reject hedging where calls can only be retried, and beside a setting for retries (HG-9)."""
-    key, written = given[_HEDGE]
+    key, written = given[HEDGE]
     if table is RETRYING:
         problem = f"{key!r} is only for the calls of a channel, and not for policies that others name"
         raise OptionError(key, written, "a retry policy", problem=problem)
@@ -249,7 +141,7 @@ def resolve_pool(sources: Sequence[Source], policies: Mapping[str, Source]) -> R
         OptionError: a named policy does not exist.
     """
     values = merged(_chain(sources, policies, CONNECT_PRESET))
-    return resolve_plain(PoolPolicy, {part: values[part] for part in _POOLING})
+    return resolve_plain(PoolPolicy, {part: values[part] for part in checks_of(POOLING)})
 
 
 def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[RetryPolicy]:

@@ -260,7 +260,7 @@ class Schedule(NamedTuple):
         )
 
     def earned(self) -> Schedule:
-        """Take in that the target has answered a call: only failed attempts still hold the next one back.
+        """Record that the target has answered a call: from now on, only failed attempts delay the next one.
 
         A backoff goes on, because the answer may have come on an old connection, from a server that accepts no more.
         """
@@ -293,11 +293,11 @@ class Schedule(NamedTuple):
         return self._replace(attempt=0, deadline=deadline, extra=math.inf, heard=False, free=free, reset=True)
 
     def told_in_flight(self) -> Schedule:
-        """Take in news that may be newer than what the attempt in flight will find."""
+        """Record news that may be newer than what the attempt in flight finds."""
         return self if self.heard or self.later else self._replace(later=True)
 
     def told(self, soon: float) -> Schedule:
-        """Take in news: once in each planned gap, an attempt starts at `soon`, if the next one would start later.
+        """Record news: once in each planned gap, an attempt starts at `soon`, if the next one would start later.
 
         The plan itself stays as it is, so news costs at most one attempt for each gap, however often it comes (LV-4).
         """

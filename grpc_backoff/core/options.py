@@ -12,8 +12,8 @@ from typing import Any
 from grpc_backoff.core.limits import CORE_LIMIT_SLACK, core_backoff
 from grpc_backoff.policy.connect import ConnectPolicy
 
-Options = Sequence[tuple[str, Any]]
-Pairs = tuple[tuple[Any, Any], ...]
+Options = Sequence[tuple[str, object]]
+Pairs = tuple[tuple[str | bytes, object], ...]
 
 _MAX_INT32 = 2**31 - 1
 _KEEPALIVE_TIME = "grpc.keepalive_time_ms"
@@ -21,7 +21,7 @@ _XDS = ("xds:", "google-c2p:")
 _SPREADING = {"round_robin", "weighted_round_robin", "ring_hash_experimental", "weighted_target_experimental"}
 
 
-def first_values(options: Iterable[tuple[str | bytes, Any]]) -> dict[str, Any]:
+def first_values(options: Iterable[tuple[str | bytes, object]]) -> dict[str, Any]:
     """Return the value that applies to each key: the one in its first pair."""
     values: dict[str, Any] = {}
     for key, value in options:
@@ -53,7 +53,7 @@ def attempt_options(policy: ConnectPolicy, limit: float, *, spreads: bool) -> Op
 
 
 def keepalive_options(options: Options, slower: int) -> Options:
-    """Return the option that makes pings so many times rarer than the options say; none if the core sends no pings."""
+    """Return the option that lengthens the time between keepalive pings by the factor `slower`; none without pings."""
     given = first_values(options).get(_KEEPALIVE_TIME)
     if not isinstance(given, int) or not 0 < given < _MAX_INT32:
         return ()
@@ -64,12 +64,12 @@ def _milliseconds(seconds: float) -> int:
     return max(1, min(round(seconds * 1000), _MAX_INT32)) if math.isfinite(seconds) else _MAX_INT32
 
 
-def resolver_configures(target: str, options: Mapping[str, Any]) -> bool:
+def resolver_configures(target: str, options: Mapping[str, object]) -> bool:
     """Return whether the core may get a service config from the resolver, which this library never sees."""
     return target.startswith(_XDS) or not options.get("grpc.service_config_disable_resolution", True)
 
 
-def spreads_calls(target: str, options: Mapping[str, Any]) -> bool:
+def spreads_calls(target: str, options: Mapping[str, object]) -> bool:
     """Return whether the core uses several connections at once with these options, as all but pick_first do."""
     return (
         target.startswith(_XDS)

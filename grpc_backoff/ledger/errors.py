@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpc_backoff.base_errors import GrpcBackoffError
+from grpc_backoff.base_errors import GrpcBackoffError, kind_of
 
 
 class LedgerError(GrpcBackoffError):
@@ -56,9 +56,8 @@ class LedgerLimitError(LedgerError, ValueError):
 
 
 def wrong_type(name: str, value: object, allowed: str) -> str:
-    """Return the text of a TypeError about an argument; it shows only the argument's type."""
-    kind = type(value)
-    return f"{name}={kind.__module__}.{kind.__name__}: expected {allowed}"
+    """Return the text of a TypeError about an argument; of a value other than None, it shows only the type."""
+    return f"{name}={kind_of(value)}: expected {allowed}"
 
 
 def first_line(error: Exception) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from grpc_backoff.base_errors import shown
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import Additive, Proportional, Scaled
 from grpc_backoff.policy.retry import RetryPolicy
@@ -50,9 +51,7 @@ def _growth(backoff: BackoffPolicy) -> Parameters:
         case Decorrelated(base):
             return {"strategy": Decorrelated.name, "base": _number(base), "reach": Decorrelated.reach}
         case other:
-            raise TypeError(
-                f"strategy={type(other).__name__}: expected a built-in strategy; a ledger supports no other"
-            )
+            raise TypeError(f"strategy={shown(other)}: expected a built-in strategy; a ledger supports no other")
 
 
 def _jitter(backoff: BackoffPolicy) -> Parameters:
@@ -102,8 +101,7 @@ def _growth_words(backoff: BackoffPolicy) -> dict[str, str]:
             words["delay"] = _word(base)
         case other:
             raise TypeError(
-                f"strategy={type(other).__name__}: expected a built-in strategy; a policy string cannot describe any "
-                "other"
+                f"strategy={shown(other)}: expected a built-in strategy; a policy string cannot describe any other"
             )
     return words
 

@@ -456,7 +456,7 @@ class PostgresStore(Store):
             return [(await self.record([report]))[0] for report in reports]
 
     async def look(self, target: str) -> None:
-        """Note from when on operations of a target may be due.
+        """Find the earliest time at which an operation of a target may be due; claims then begin there in the index.
 
         While a transaction stays open, the index keeps the entries of all that was delivered since, and each claim
         would step over them. An operation whose own transaction took longer than `_SLACK`, and one that another process

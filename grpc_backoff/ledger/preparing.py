@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base_errors import OptionError, kind_of
 from grpc_backoff.channel.method import Method
 from grpc_backoff.config.file import Config
 from grpc_backoff.config.methods import read_retry
@@ -183,7 +183,8 @@ def read_pairs(name: str, metadata: Any) -> Metadata:
     try:
         return tuple((key, value) for key, value in metadata or ())
     except (TypeError, ValueError):
-        raise OptionError(name, type(metadata).__name__, "an iterable of pairs of key and value") from None
+        allowed = "an iterable of pairs of key and value"
+        raise OptionError(name, kind_of(metadata), allowed, problem=wrong_type(name, metadata, allowed)) from None
 
 
 def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
@@ -209,7 +210,7 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
 def check_bytes(request: object) -> None:
     """Reject a request that is not serialized."""
     if not isinstance(request, bytes):
-        raise TypeError(f"request={type(request).__name__}: expected bytes")
+        raise TypeError(wrong_type("request", request, "bytes"))
 
 
 def target_of(given: str) -> str:

@@ -63,6 +63,8 @@ FINISHED = frozenset(
 class Operation:
     """A unit of work: by default a gRPC call that is attempted until it succeeds or its policy gives up (LG-1).
 
+    Times are in seconds since the epoch, on the database's clock (LG-12).
+
     Attributes:
         id: a UUID.
         target: the channel's target.
@@ -73,7 +75,7 @@ class Operation:
         state: its state.
         attempts: how many attempts there have been since it was submitted or replayed.
         recorded: how many attempts are recorded for it in total.
-        backoff_request_seconds: the wait after the last failure; None if there was none.
+        backoff_request_seconds: the wait after the last failure, in seconds; None if there was none.
         last_attempted_at: when that failure was recorded.
         next_attempt_at: when it may next be claimed; None while it may not.
         code: the status code of the last failure.
@@ -125,14 +127,14 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationAttempt:
-    """One attempt of an operation (LG-1).
+    """One attempt of an operation (LG-1). Times are in seconds since the epoch, on the database's clock (LG-12).
 
     Attributes:
         number: its number among all attempts of the operation, from 1.
         started: when it began; None if only its end was reported.
         ended: when its end was recorded.
         code: its status code, `OK`, or `LOST`.
-        delay: the wait that followed; None if there was none.
+        delay: the wait that followed, in seconds; None if there was none.
         source: what determined that wait, as a value of `WaitSource`; None if there was none.
     """
 
@@ -146,7 +148,7 @@ class OperationAttempt:
 
 @record
 class Submission(NamedTuple):
-    """An operation to be stored, already checked and serialized."""
+    """An operation to be stored, already checked and serialized. Times are in seconds since the epoch."""
 
     id: str
     target: str
@@ -227,7 +229,7 @@ class Recorded(NamedTuple):
         state: the operation's new state; None if there is no such operation.
         attempts: how many attempts there have been.
         code: the code that was recorded.
-        delay: the wait that follows; None if there is none.
+        delay: the wait that follows, in seconds; None if there is none.
         source: what determined the wait, as a value of `WaitSource`.
         reason: why there is no further attempt, as a value of `Reason`; None if that does not apply.
         live: False for a report that arrived after its lease had expired, or after the operation had finished.
@@ -273,7 +275,8 @@ class Readiness(NamedTuple):
     Attributes:
         id: the operation's id.
         ready: whether it may be attempted now.
-        at: when it became or will become ready; None if there is no such time.
+        at: when it became or will become ready, in seconds since the epoch on the database's clock; None if there is no
+            such time.
         why: the reason in a few words.
     """
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args, get_type_hints
 
+from grpc_backoff.base_errors import kind_of
 from grpc_backoff.ledger.metadata import decode_metadata
 from grpc_backoff.ledger.records import CLAIMABLE, Operation, OperationState, Readiness
 from grpc_backoff.ledger.statements import Row
@@ -89,7 +90,7 @@ def _problem(names: Sequence[str], row: Row) -> str | None:
 def unreadable(name: str, value: object) -> str:
     """Return what was expected of a column's value; it shows only the value's type, or that it is not finite."""
     kind = (get_args(_KINDS[name]) or (_KINDS[name],))[0]
-    found = "a number that is not finite" if isinstance(value, float) else type(value).__name__
+    found = "a number that is not finite" if isinstance(value, float) else kind_of(value)
     return f"{name}: expected {kind.__name__}, not {found}"
 
 

@@ -20,7 +20,7 @@ from grpc_backoff.ledger.submitting import Submitting
 
 
 class Store(Submitting, Claiming, Recording, Queries, Counting, Manual):
-    """A database that contains a ledger. Times are on the database's own clock (LG-12).
+    """A database that contains a ledger. Times are in seconds since the epoch, on the database's own clock (LG-12).
 
     Each method is one transaction, which is complete when the method returns. If the method raises a `LedgerError`, the
     error says what happened to the data.
@@ -49,7 +49,7 @@ class Store(Submitting, Claiming, Recording, Queries, Counting, Manual):
         """Call `heard` with the target of each notification, from now until `close`, if there are any (LG-12)."""
 
     async def look(self, target: str) -> None:
-        """Note from when on operations of a target may be due, if the database must step over those that have ended."""
+        """Find where claims for a target may begin, if the database must otherwise step over what has ended."""
 
     async def sweep(self) -> bool:
         """Remove what updates leave behind, if that is much and the database does not do so at once.

@@ -54,7 +54,7 @@ class BackoffPolicy:
             raise OptionError("BackoffPolicy.strategy", self.strategy, "a strategy such as Exponential(1.0, 2.0)")
         if not callable(getattr(self.jitter, "window", None)):
             raise OptionError("BackoffPolicy.jitter", self.jitter, "a jitter such as Proportional(0.2)")
-        checks.hold(self, cap="max_delay")
+        checks.hold(self, {"cap": checks.duration})
         if isinstance(self.strategy, Decorrelated) and not isinstance(self.jitter, NoJitter):
             raise OptionError("BackoffPolicy.jitter", self.jitter, "NoJitter(), since Decorrelated has its own jitter")
 

@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpc_backoff.policy import checks
+from grpc_backoff.policy.setting import Setting, checks_of
 from grpc_backoff.record import by_fields
+
+_MOST, _LEAST = 1000, 0.001  # gRPC's cores count in thousandths
+
+BUDGETING = (
+    Setting("max_tokens", checks.number(f"a number above 0 and at most {_MOST}", lambda number: 0 < number <= _MOST)),
+    Setting(
+        "token_ratio", checks.number(f"a number from {_LEAST} to {_MOST}", lambda number: _LEAST <= number <= _MOST)
+    ),
+)
+"""All settings for a target's retry budget (RT-9, gRFC A6)."""
+
+_CHECKS = checks_of(BUDGETING)
 
 
 @by_fields
@@ -25,4 +38,4 @@ class RetryBudget:
 
     def __post_init__(self) -> None:
         """Check the values against gRPC's limits; OptionError if one is invalid."""
-        checks.hold(self, "max_tokens", "token_ratio")
+        checks.hold(self, _CHECKS)

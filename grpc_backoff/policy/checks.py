@@ -1,4 +1,4 @@
-"""The checks for values in a policy: one table, `CHECKS`, for values from every source.
+"""The checks for values in a policy, from every source.
 
 Values come from Python (`hold`), channel options, the file, policy strings and service configs, and an invalid value
 causes the same error text wherever it comes from. Each check takes the name under which the user knows the value, and
@@ -12,7 +12,6 @@ import enum
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from grpc_backoff.base_errors import OptionError, near_miss
@@ -38,14 +37,7 @@ STATUS_CODES = (
 """The names of gRPC's status codes for failed calls, in the order of their numbers from 1."""
 
 _MAX_INT32 = 2**31 - 1
-_MOST_CONNECTIONS = 1000
-_LEAST_RESOLVE_EVERY = 1.0
 _LEAST_IDLE_TIMEOUT = 1.0
-_LEAST_QUIET = 0.1
-_LONGEST_ANSWER = 3600.0
-_LARGEST_FACTOR = 1000
-_MOST_TOKENS = 1000
-_LEAST_TOKEN = 0.001  # gRPC's cores count in thousandths
 _WRITTEN = r"(?a)(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)?"
 _JSON = r"(\d{1,12})(\.\d{1,9})?s"  # the JSON form of google.protobuf.Duration
 _SECONDS = {"s": 1, None: 1, "m": 60, "h": 3600, "d": 86_400}
@@ -62,6 +54,11 @@ class Unit(enum.Enum):
     """Times as written in a file or on the command line: a number of seconds, or "500ms", "1s", "2m", "1h", "1d"."""
     JSON = enum.auto()
     """Times as written in a service config: protobuf's Duration in JSON, such as "1.5s"."""
+
+
+Check = Callable[[str, object, Unit], Any]
+"""A function that takes a key, a value and the unit of times. It returns the checked value, with times in seconds, or
+raises OptionError."""
 
 
 def duration(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
@@ -96,45 +93,12 @@ def idle_timeout(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
     return max(seconds, _LEAST_IDLE_TIMEOUT)
 
 
-def resolve_every(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Check how often a name is resolved and return it in seconds: at least 1 s, or 0 for never (PO-7)."""
-    allowed = f"0 (never), or a finite number of seconds of at least {_LEAST_RESOLVE_EVERY:g}"
-    return _time(key, value, unit, allowed, lambda number: number == 0 or _LEAST_RESOLVE_EVERY <= number < math.inf)
-
-
-def quiet_after(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Check how long a connection may be quiet and return it in seconds: at least 0.1 s; 0 means forever (LV-1)."""
-    allowed = f"0 (off), or a finite number of seconds of at least {_LEAST_QUIET:g}"
-    return _time(key, value, unit, allowed, lambda number: number == 0 or _LEAST_QUIET <= number < math.inf)
-
-
-def answer_within(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Check how long a peer may take to answer a liveness call and return it in seconds (LV-1)."""
-    allowed = f"a number of seconds from {_LEAST_QUIET:g} to {_LONGEST_ANSWER:g}"
-    return _time(key, value, unit, allowed, lambda number: _LEAST_QUIET <= number <= _LONGEST_ANSWER)
-
-
-def max_connections(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
-    """Check the largest number of connections for an endpoint and return it (PO-8)."""
-    return _whole(key, value, least=1, most=_MOST_CONNECTIONS)
-
-
-def streams(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
-    """Check how many calls a connection carries before another one is opened and return it (PO-8)."""
-    return _whole(key, value, least=1)
-
-
 def steps(key: str, value: object, unit: Unit = Unit.SECONDS) -> tuple[float, ...]:
     """Check a list of waits and return it in seconds; in text, one string may hold them all: "1s 2s 4s"."""
     waits = value.split() if unit is Unit.WRITTEN and isinstance(value, str) else value
     if not isinstance(waits, list | tuple) or not waits:
         raise OptionError(key, value, "a list of at least one wait")
     return tuple(duration(f"{key}[{index}]", wait, unit) for index, wait in enumerate(waits))
-
-
-def growth(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Check a multiplier of at least 1 and return it."""
-    return _number(key, value, "a finite number of at least 1", lambda number: 1 <= number < math.inf)
 
 
 def fraction(
@@ -146,29 +110,6 @@ def fraction(
 ) -> float:
     """Check a fraction in [0, 1) by which a wait may vary and return it."""
     return _number(key, value, allowed, lambda number: 0 <= number < 1)
-
-
-def factor(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Check a factor that spreads a wait and return it."""
-    allowed = f"a number from 0 to {_LARGEST_FACTOR}"
-    return _number(key, value, allowed, lambda number: 0 <= number <= _LARGEST_FACTOR)
-
-
-def max_tokens(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Check the size of a full retry budget in tokens and return it (gRFC A6)."""
-    allowed = f"a number above 0 and at most {_MOST_TOKENS}"
-    return _number(key, value, allowed, lambda number: 0 < number <= _MOST_TOKENS)
-
-
-def token_ratio(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
-    """Check the number of tokens that a success adds to a retry budget and return it (gRFC A6)."""
-    allowed = f"a number from {_LEAST_TOKEN} to {_MOST_TOKENS}"
-    return _number(key, value, allowed, lambda number: _LEAST_TOKEN <= number <= _MOST_TOKENS)
-
-
-def max_exponent(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | None:
-    """Check the exponent at which exponential growth stops and return it; None for no limit."""
-    return None if value is None else _whole(key, value, least=0)
 
 
 def attempts(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | None:
@@ -191,11 +132,44 @@ def codes(key: str, value: object, unit: Unit = Unit.SECONDS) -> frozenset[str]:
     return frozenset(_code(key, name) for name in names)
 
 
+def number(allowed: str, accept: Callable[[float], bool]) -> Check:
+    """Return a check for numbers that are accepted; `allowed` says which."""
+    return lambda key, value, _unit: _number(key, value, allowed, accept)
+
+
+def time(allowed: str, accept: Callable[[float], bool]) -> Check:
+    """Return a check for times whose seconds are accepted; `allowed` says which."""
+    return lambda key, value, unit: _time(key, value, unit, allowed, accept)
+
+
+def whole(least: int, most: float = math.inf) -> Check:
+    """Return a check for whole numbers in a range."""
+    return lambda key, value, _unit: _whole(key, value, least, most=most)
+
+
+growth = number("a finite number of at least 1", lambda number: 1 <= number < math.inf)
+"""The check for a multiplier."""
+factor = number("a number from 0 to 1000", lambda number: 0 <= number <= 1000)  # noqa: PLR2004 - as it says
+"""The check for a factor that spreads a wait."""
+
+
+def max_exponent(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | None:
+    """Check the exponent at which exponential growth stops and return it; None for no limit."""
+    return None if value is None else _whole(key, value, least=0)
+
+
 def flag(key: str, value: object, _unit: Unit = Unit.SECONDS) -> bool:
     """Check a boolean and return it; 1 and 0 are accepted because grpc's options have no booleans."""
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
     raise OptionError(key, value, "True or False (or 1 or 0)")
+
+
+def name(key: str, value: object, _unit: Unit = Unit.SECONDS) -> str:
+    """Check the name of a policy and return it; whether there is such a policy is checked when it is looked up."""
+    if isinstance(value, str):
+        return value
+    raise OptionError(key, value, "the name of a policy")
 
 
 def choice(key: str, value: object, choices: Iterable[str]) -> str:
@@ -273,66 +247,17 @@ def _number(
     return number
 
 
-Check = Callable[[str, object, Unit], Any]
-"""A function that takes a key, a value and the unit of times. It returns the checked value, with times in seconds, or
-raises OptionError."""
-
-CHECKS: Mapping[str, Check] = MappingProxyType(
-    {
-        # Backoff.
-        "delay": duration,
-        "no_delay": pause,  # only for `Fixed`
-        "max_delay": duration,
-        "multiplier": growth,
-        "max_exponent": max_exponent,
-        "steps": steps,
-        "jitter": fraction,
-        "then_cap": flag,
-        "spread": factor,
-        # Connections.
-        "min_connect_timeout": duration,
-        "jitter_first": flag,
-        "stable_after": pause,  # 0 turns it off (CB-8)
-        "idle_timeout": idle_timeout,
-        # Pools.
-        "max_connections": max_connections,
-        "streams_per_connection": streams,
-        "resolve_every": resolve_every,
-        "min_resolve_interval": pause,
-        "round_robin": flag,
-        "quiet_after": quiet_after,
-        "answer_within": answer_within,
-        "watch_network": flag,
-        # Retries.
-        "retry": retries,
-        "max_attempts": attempts,
-        "codes": codes,
-        "timeout": limit,
-        "deadline": limit,
-        "server_delay_jitter": pause,
-        "max_server_delay": limit,
-        "never_ran_only": flag,
-        # Retry budget.
-        "max_tokens": max_tokens,
-        "token_ratio": token_ratio,
-    }
-)
-"""The check for each part of a policy, by the part's name. A setting that counts differently from its part, such as
-`retry`, has its own check."""
-
-
-def hold(policy: object, *parts: str, checks: Mapping[str, Check] = CHECKS, **fields: str) -> None:
-    """Check the fields of a frozen value that is being constructed and store the results of the checks.
+def hold(policy: Any, checks: Mapping[str, Check]) -> None:
+    """Check the fields of a frozen dataclass that is being constructed and store the results of the checks.
 
     Args:
-        policy: the value.
-        parts: the fields whose names are also those of their checks.
-        checks: the table of the checks.
-        fields: for every other field, the name of its check.
+        policy: the dataclass.
+        checks: the checks, by field. Those for other fields are ignored, and fields without one are left alone.
 
     Raises:
         OptionError: a field has an invalid value; the key names the field.
     """
-    for field, part in {**dict(zip(parts, parts, strict=True)), **fields}.items():
-        key = f"{type(policy).__name__}.{field}"
-        object.__setattr__(policy, field, checks[part](key, getattr(policy, field), Unit.SECONDS))
+    for field in policy.__dataclass_fields__:
+        if (check := checks.get(field)) is not None:
+            checked = check(f"{type(policy).__name__}.{field}", getattr(policy, field), Unit.SECONDS)
+            object.__setattr__(policy, field, checked)

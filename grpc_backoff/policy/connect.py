@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
-from grpc_backoff.policy.jitter import Window
+from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.jitter import Window, parse_jitter
+from grpc_backoff.policy.setting import Setting, checks_of, own
 from grpc_backoff.policy.strategy import Decorrelated
 from grpc_backoff.record import by_fields
 
@@ -20,6 +22,30 @@ class Reconnect(enum.Enum):
     """On the next RPC, as in gRPC's pick_first."""
     EAGER = "eager"
     """At once, without waiting for an RPC."""
+
+
+def _reconnect(key: str, value: object, _unit: Unit) -> Reconnect:
+    return Reconnect(checks.choice(key, value, [when.value for when in Reconnect]))
+
+
+_MS = Unit.MILLISECONDS
+
+DIALLING = (
+    own("preset", checks.name),
+    Setting("initial_backoff", checks.duration, ..., "grpc.initial_reconnect_backoff_ms", _MS, "delay"),
+    Setting("max_backoff", checks.duration, ..., "grpc.max_reconnect_backoff_ms", _MS, "max_delay"),
+    # Despite its name, this option is a timeout, as in C-core.
+    Setting("min_connect_timeout", checks.duration, 20.0, "grpc.min_reconnect_backoff_ms", _MS),
+    Setting("idle_timeout", checks.idle_timeout, 1800.0, "grpc.client_idle_timeout_ms", _MS),
+    own("multiplier", checks.growth),
+    own("jitter", parse_jitter),
+    own("jitter_first", checks.flag, default=False),
+    own("stable_after", checks.pause, 0.0),
+    own("reconnect", _reconnect, Reconnect.LAZY),
+)
+"""All settings for a connect policy, in both options and files."""
+
+_CHECKS = checks_of(DIALLING, "reconnect")  # which programs set to a member
 
 
 @by_fields
@@ -49,7 +75,7 @@ class ConnectPolicy:
             raise OptionError("ConnectPolicy.backoff", self.backoff, "a BackoffPolicy that waits after a failure")
         if not isinstance(self.reconnect, Reconnect):
             raise OptionError("ConnectPolicy.reconnect", self.reconnect, "Reconnect.LAZY or Reconnect.EAGER")
-        checks.hold(self, "min_connect_timeout", "jitter_first", "stable_after", "idle_timeout")
+        checks.hold(self, _CHECKS)
 
     @property
     def initial_backoff(self) -> float:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
-from grpc_backoff.policy.checks import Check, Unit
+from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.retry import Retry, RetryPolicy
+from grpc_backoff.policy.setting import Setting, checks_of
 from grpc_backoff.record import by_fields
 
 MOST_COPIES = 5
@@ -27,13 +27,19 @@ def _non_fatal(key: str, value: object, unit: Unit = Unit.SECONDS) -> frozenset[
     return frozenset() if nothing else checks.codes(key, value, unit)
 
 
-HEDGING_CHECKS: Mapping[str, Check] = {
-    "hedging_delay": checks.pause,
-    "max_attempts": _copies,
-    "non_fatal_codes": _non_fatal,
-    "deadline": checks.limit,
-}
-"""The check for each part of a hedging policy, by the part's name."""
+HEDGE = "hedge"
+"""The setting that makes a policy one for hedging."""
+
+HEDGING = (
+    Setting(HEDGE, checks.pause, part="hedging_delay"),
+    Setting("attempts", _copies, part="max_attempts"),
+    Setting("max_attempts", _copies),
+    Setting("non_fatal_codes", _non_fatal),
+    Setting("deadline", checks.limit),
+)
+"""All settings for a hedging policy, in both the file's `[methods]` and policy strings (HG-9)."""
+
+_CHECKS = checks_of(HEDGING)
 
 
 @by_fields
@@ -55,7 +61,7 @@ class HedgingPolicy:
 
     def __post_init__(self) -> None:
         """Check the values like those of policy strings and files; OptionError if one is invalid."""
-        checks.hold(self, *HEDGING_CHECKS, checks=HEDGING_CHECKS)
+        checks.hold(self, _CHECKS)
 
 
 CallPolicy = RetryPolicy | HedgingPolicy

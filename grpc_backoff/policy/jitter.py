@@ -96,7 +96,7 @@ class Proportional(_Written):
 
     def __post_init__(self) -> None:
         """Check that the fraction is in [0, 1); OptionError if it is not."""
-        checks.hold(self, "then_cap", fraction="jitter")
+        checks.hold(self, {"then_cap": checks.flag, "fraction": checks.fraction})
 
     def window(self, value: float, cap: float) -> Window:
         """Return a window around the capped value, in seconds."""
@@ -116,7 +116,7 @@ class Scaled(_Written):
 
     def __post_init__(self) -> None:
         """Check that the factors are not negative and in order; OptionError if they are not."""
-        checks.hold(self, low="spread", high="spread")
+        checks.hold(self, {"low": checks.factor, "high": checks.factor})
         if self.high < self.low or not self.high:
             raise OptionError("Scaled.high", self.high, f"a number above 0 and at least Scaled.low ({self.low})")
 
@@ -136,7 +136,7 @@ class Additive(_Written):
 
     def __post_init__(self) -> None:
         """Check that the fraction is not negative; OptionError if it is."""
-        checks.hold(self, fraction="spread")
+        checks.hold(self, {"fraction": checks.factor})
 
     def window(self, value: float, cap: float) -> Window:
         """Return a window that starts at the value, in seconds; the cap may truncate it or reduce it to a point."""

@@ -1,4 +1,4 @@
-"""A ledger's limits and times, as one frozen value; the defaults are in `presets` (LG-14)."""
+"""A ledger's limits and times, as one frozen value (LG-14)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.setting import Setting, checks_of
 
 _KEY = r"(?a)[0-9a-z_.-]+"
 _SECRET = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "x-goog-api-key"})
@@ -61,23 +62,25 @@ def _method_counts(key: str, given: object, _unit: Unit = Unit.SECONDS) -> tuple
     return tuple((f"/{str(name).removeprefix('/')}", _count(f"{key}.{name}", number)) for name, number in pairs)
 
 
-LEDGER_CHECKS = {
-    "policy": _name,
-    "methods": checks.flag,
-    "lock_timeout": checks.duration,
-    "timeout": checks.duration,
-    "lease": checks.duration,
-    "attempt_timeout": checks.duration,
-    "poll": checks.duration,
-    "keep": checks.duration,
-    "grace": checks.pause,
-    "concurrency": _count,
-    "method_concurrency": _method_counts,
-    "max_rows": _count,
-    "max_request_bytes": _count,
-    "metadata": _metadata,
-}
-"""The check for each setting, by name, for values from the file and from Python."""
+KEEPING = (
+    Setting("policy", _name),
+    Setting("methods", checks.flag),
+    Setting("lock_timeout", checks.duration),
+    Setting("timeout", checks.duration),
+    Setting("lease", checks.duration),
+    Setting("attempt_timeout", checks.duration),
+    Setting("poll", checks.duration),
+    Setting("keep", checks.duration),
+    Setting("grace", checks.pause),
+    Setting("concurrency", _count),
+    Setting("method_concurrency", _method_counts),
+    Setting("max_rows", _count),
+    Setting("max_request_bytes", _count),
+    Setting("metadata", _metadata),
+)
+"""All settings for a ledger, for values from the file and from Python (LG-14); their defaults are in `presets`."""
+
+_CHECKS = checks_of(KEEPING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,4 +121,4 @@ class LedgerSettings:
 
     def __post_init__(self) -> None:
         """Check the values like those of the file; OptionError if one is invalid."""
-        checks.hold(self, *LEDGER_CHECKS, checks=LEDGER_CHECKS)
+        checks.hold(self, _CHECKS)

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from grpc_backoff.policy import checks
+from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.setting import Setting, checks_of, own
 from grpc_backoff.record import by_fields
+
+_RESOLVE_INTERVAL = "grpc.dns_min_time_between_resolutions_ms"
+
+
+def _never_or(least: float, never: str) -> checks.Check:
+    allowed = f"0 ({never}), or a finite number of seconds of at least {least:g}"
+    return checks.time(allowed, lambda seconds: seconds == 0 or least <= seconds < math.inf)
+
+
+def _from_to(least: float, most: float) -> checks.Check:
+    return checks.time(f"a number of seconds from {least:g} to {most:g}", lambda seconds: least <= seconds <= most)
+
+
+POOLING = (
+    own("max_connections", checks.whole(1, 1000)),
+    own("streams_per_connection", checks.whole(1)),
+    own("resolve_every", _never_or(1.0, "never")),
+    Setting("min_resolve_interval", checks.pause, ..., _RESOLVE_INTERVAL, Unit.MILLISECONDS),
+    own("quiet_after", _never_or(0.1, "off")),
+    own("answer_within", _from_to(0.1, 3600.0)),
+    own("watch_network", checks.flag),
+)
+"""All settings for a pool policy, in both options and files. The other fields are up to grpc's options (PO-6, RO-1)."""
+
+_CHECKS = {**checks_of(POOLING), "round_robin": checks.flag}
 
 
 @by_fields
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PoolPolicy:
-    """Which connections a channel has (PO-5 to PO-8), and when it asks whether they live. Times are in seconds."""
+    """Which connections a channel has (PO-5 to PO-8), and when it asks if a peer is alive. Times are in seconds."""
 
     max_connections: int = 1
     """The largest number of connections for each endpoint, from 1 to 1,000."""
@@ -34,5 +62,4 @@ class PoolPolicy:
 
     def __post_init__(self) -> None:
         """Apply the same checks as to channel options and files; OptionError if a value is invalid."""
-        checks.hold(self, "max_connections", "streams_per_connection", "resolve_every", "min_resolve_interval")
-        checks.hold(self, "round_robin", "quiet_after", "answer_within", "watch_network")
+        checks.hold(self, _CHECKS)

@@ -1,4 +1,4 @@
-"""The presets, which are named policies. All default values are defined in this module.
+"""The presets, which are named policies. Defaults that all of them share are in the settings of `policy`.
 
 `PRESETS` holds the parts of each preset, so that files, options and policy strings can start from a preset and change
 some of its parts. `CONNECT`, `GRPC` and `RETRY` are complete policies.
@@ -11,11 +11,12 @@ from dataclasses import asdict
 from types import MappingProxyType
 
 from grpc_backoff.policy.backoff import BackoffPolicy
-from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
+from grpc_backoff.policy.connect import DIALLING, ConnectPolicy
 from grpc_backoff.policy.jitter import Additive, Equal, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.parts import build
 from grpc_backoff.policy.pool import PoolPolicy
-from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.retry import RETRYING, RetryPolicy
+from grpc_backoff.policy.setting import defaults_of
 
 __all__ = [
     "AT_ONCE",
@@ -30,30 +31,6 @@ __all__ = [
     "RETRY",
     "RETRY_PRESET",
 ]
-
-_CONNECTING = {
-    "min_connect_timeout": 20.0,
-    "jitter_first": False,
-    "stable_after": 0.0,
-    "reconnect": Reconnect.LAZY,
-    "idle_timeout": 1800.0,
-}
-"""The settings of gRPC's connections other than the backoff itself, such as MIN_CONNECT_TIMEOUT."""
-
-_POOLING = asdict(PoolPolicy())
-"""The settings of a channel's pool: by default, one connection, which grpcio's core resolves."""
-
-_RETRYING = {
-    "max_attempts": None,
-    "codes": frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"}),
-    "timeout": None,
-    "deadline": None,
-    "server_delay_jitter": 5.0,
-    "max_server_delay": None,
-    "never_ran_only": False,
-}
-"""The settings of retries other than the backoff: attempts, retryable codes (RT-2), time limits and limits on server
-hints (RT-3)."""
 
 _ASKED_FOR = {"multiplier": 2.0, "max_delay": 30.0, "jitter": NoJitter(), "max_attempts": 1}
 """What the presets `fixed`, `linear` and `exponential` share: a multiplier of 2, a cap of 30 s, no jitter, and no
@@ -114,8 +91,11 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
     "exponential": {"backoff": "exponential", **_ASKED_FOR},
 }
 
+_COMMON = {**defaults_of(DIALLING), **asdict(PoolPolicy()), **defaults_of(RETRYING)}
+"""The parts that are the same in every preset unless it says otherwise."""
+
 PRESETS: Mapping[str, Mapping[str, object]] = MappingProxyType(
-    {name: MappingProxyType({**_CONNECTING, **_POOLING, **_RETRYING, **parts}) for name, parts in _TABLE.items()}
+    {name: MappingProxyType({**_COMMON, **parts}) for name, parts in _TABLE.items()}
 )
 """The parts of each preset, by name. The last three leave the delay to the user."""
 

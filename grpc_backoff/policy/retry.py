@@ -8,8 +8,38 @@ from dataclasses import dataclass
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
-from grpc_backoff.policy.strategy import Steps
+from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.jitter import parse_jitter
+from grpc_backoff.policy.setting import Setting, checks_of
+from grpc_backoff.policy.strategy import STRATEGIES, Steps
 from grpc_backoff.record import by_fields
+
+
+def _strategy(key: str, value: object, _unit: Unit) -> str:
+    return checks.choice(key, value, [strategy.name for strategy in STRATEGIES])
+
+
+RETRYING = (
+    Setting("preset", checks.name),
+    Setting("retry", checks.retries, part="max_attempts"),
+    Setting("max_attempts", checks.attempts, None),
+    Setting("delay", checks.duration),
+    Setting("backoff", _strategy),
+    Setting("max_delay", checks.duration),
+    Setting("jitter", parse_jitter),
+    Setting("multiplier", checks.growth),
+    Setting("max_exponent", checks.max_exponent),
+    Setting("steps", checks.steps),
+    Setting("timeout", checks.limit, None),
+    Setting("deadline", checks.limit, None),
+    Setting("codes", checks.codes, frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})),  # RT-2
+    Setting("server_delay_jitter", checks.pause, 5.0),  # RT-3
+    Setting("max_server_delay", checks.limit, None),
+    Setting("never_ran_only", checks.flag, default=False),
+)
+"""All settings for a retry policy, in both files and policy strings (BP-2)."""
+
+_CHECKS = checks_of(RETRYING, "backoff")  # the policy has the backoff itself, not the name of a strategy
 
 
 @by_fields
@@ -47,16 +77,7 @@ class RetryPolicy:
         """Check the values like those of policy strings and files; OptionError if one is invalid."""
         if not isinstance(self.backoff, BackoffPolicy):
             raise OptionError("RetryPolicy.backoff", self.backoff, "a BackoffPolicy")
-        checks.hold(
-            self,
-            "max_attempts",
-            "codes",
-            "server_delay_jitter",
-            "max_server_delay",
-            "timeout",
-            "deadline",
-            "never_ran_only",
-        )
+        checks.hold(self, _CHECKS)
 
     def nominal(self, n: int) -> float:
         """Return the wait before the n-th retry, without jitter, in seconds."""

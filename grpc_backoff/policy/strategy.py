@@ -39,7 +39,7 @@ class Fixed:
 
     def __post_init__(self) -> None:
         """Check the base and convert it to a float; OptionError if it is invalid."""
-        checks.hold(self, base="no_delay")
+        checks.hold(self, {"base": checks.pause})
 
     def value(self, _n: int) -> float:
         """Return the base, in seconds."""
@@ -56,7 +56,7 @@ class Linear:
 
     def __post_init__(self) -> None:
         """Check that the base is above 0 and convert it to a float; OptionError if it is invalid."""
-        checks.hold(self, base="delay")
+        checks.hold(self, {"base": checks.duration})
 
     def value(self, n: int) -> float:
         """Return n times the base, in seconds."""
@@ -78,7 +78,7 @@ class Exponential:
 
     def __post_init__(self) -> None:
         """Check the fields, including that the base is above 0; OptionError if one is invalid."""
-        checks.hold(self, "multiplier", "max_exponent", base="delay")
+        checks.hold(self, {"base": checks.duration, "multiplier": checks.growth, "max_exponent": checks.max_exponent})
 
     def value(self, n: int) -> float:
         """Return `base * multiplier**(n - 1)`, in seconds, with the exponent limited to `max_exponent`."""
@@ -99,7 +99,7 @@ class Steps:
 
     def __post_init__(self) -> None:
         """Check that the list is not empty and convert it to floats; OptionError if a field is invalid."""
-        checks.hold(self, "multiplier", waits="steps")
+        checks.hold(self, {"multiplier": checks.growth, "waits": checks.steps})
 
     def value(self, n: int) -> float:
         """Return the n-th wait in the list; past its end, the last wait multiplied once for each further failure."""
@@ -123,7 +123,7 @@ class Decorrelated:
 
     def __post_init__(self) -> None:
         """Check that the base is above 0 and convert it to a float; OptionError if it is invalid."""
-        checks.hold(self, base="delay")
+        checks.hold(self, {"base": checks.duration})
 
     def value(self, n: int) -> float:
         """Return the mean of the n-th wait before any cap, in seconds.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -64,18 +64,46 @@ class Keepalive:
         self.slower *= 2
 
 
-class BaseConnector(Generic[ConnectionT]):
+class Informed:
+    """A connector that its manager tells about the last connection; one that a program supplies is not told.
+
+    Attributes:
+        last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or
+            credit pays for the next attempt (CB-15).
+        familiar: whether this side has just closed a connection on which the peer had answered (CB-15).
+        spreads: whether the core makes several connections by itself (PO-5).
+    """
+
+    last_life: float | None = math.inf
+    familiar: bool = False
+    spreads: bool = False
+
+
+class Reporting:
+    """A connection that reports how its calls ended; one that a program supplies does not.
+
+    Attributes:
+        answered: called when the server has first answered a call (CB-7).
+        unanswered: called when this side has ended a call, with the times when it began and when anything last arrived
+            from the peer, in seconds on the channel's clock (LV-2).
+    """
+
+    answered: Callable[[], None]
+    unanswered: Callable[[float, float], None]
+
+
+def unheard(*_: object) -> None:
+    """Ignore a report, because nothing needs it."""
+
+
+class BaseConnector(Informed, Generic[ConnectionT]):
     """Makes the attempts to connect to one target.
 
     Attributes:
         policy: the channel's connect policy.
         machine: the rules for each dial.
         credentials: those for the next attempt.
-        spreads: whether the core makes several connections by itself (PO-5).
         question: the request with which the core is asked why a dial failed.
-        last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or
-            credit pays for the next attempt (CB-15).
-        familiar: whether this side has just closed a connection on which the peer had answered (CB-15).
         guards: whether the core's next channel is to repeat no calls by itself (CB-16).
         open: the connections that calls may use.
         keepalive: how often its connections ping.
@@ -105,8 +133,6 @@ class BaseConnector(Generic[ConnectionT]):
         except TypeError:  # the value of an option is not hashable
             derived = _derived.__wrapped__(target, self._options)
         self._resolver_configures, self._core_target, self.spreads, self.question, self.pings, self._repeats = derived
-        self.last_life: float | None = math.inf
-        self.familiar = False
         self.guards = False
         self.open: set[ConnectionT] = set()
         self.keepalive = Keepalive()

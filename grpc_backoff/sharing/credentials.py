@@ -19,6 +19,7 @@ from weakref import WeakMethod
 import grpc
 
 from grpc_backoff import threads
+from grpc_backoff.base_errors import kind_of
 from grpc_backoff.config.credentials import (
     Changed,
     CredentialsSource,
@@ -52,7 +53,7 @@ def security_of(given: object) -> grpc.ChannelCredentials | CredentialsSource:
     if callable(given):
         return Function(given)
     raise TypeError(  # None would create a channel without TLS
-        f"credentials={type(given).__name__}: expected grpc.ChannelCredentials, tls_files(...) or a function"
+        f"credentials={kind_of(given)}: expected grpc.ChannelCredentials, tls_files(...) or a function"
     )
 
 
@@ -101,8 +102,8 @@ class Function(_Source):
             return Failure(Stage.CREDENTIALS, f"the function for credentials raised {type(error).__name__}: {error}")
         if isinstance(made, grpc.ChannelCredentials):
             return made
-        kind = type(made).__name__
-        return Failure(Stage.CREDENTIALS, f"the function for credentials returned {kind}, not grpc.ChannelCredentials")
+        said = f"the function for credentials returned {kind_of(made)}, not grpc.ChannelCredentials"
+        return Failure(Stage.CREDENTIALS, said)
 
 
 class Files(_Source):

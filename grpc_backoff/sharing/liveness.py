@@ -16,6 +16,7 @@ from grpc_backoff.core.texts import shows_life
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool import liveness as m
 from grpc_backoff.pool.machine import Condemned, PoolInput
+from grpc_backoff.sharing.connector import Reporting
 from grpc_backoff.sharing.gate import LivenessReply
 from grpc_backoff.stepping import Stepper
 
@@ -172,7 +173,7 @@ class LivenessWatches:
         machine, doubted = self._machine, self.doubted
         made = ConnectionWatch(keeper, number, endpoint, connection, machine, doubted, self._warn_of_proxy)
         self.watched[number] = made
-        if self._machine.quiet_after and hasattr(connection, "unanswered"):  # a script's connection has not
+        if self._machine.quiet_after and isinstance(connection, Reporting):
             connection.unanswered = made.unanswered
         return made
 
@@ -186,7 +187,7 @@ class LivenessWatches:
         watch = self.watched.pop(number, None)
         if watch is not None:
             watch.feed(m.Left())
-            if hasattr(watch.connection, "unanswered"):  # otherwise, the two would keep each other alive (CB-10)
+            if isinstance(watch.connection, Reporting):  # otherwise, the two would keep each other alive (CB-10)
                 watch.connection.unanswered = _ignore
 
     def call_waits(self, connection: Any = None) -> None:

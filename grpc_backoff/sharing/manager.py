@@ -16,6 +16,7 @@ from grpc_backoff.connection.connector import LiveConnection, Loss
 from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, Failure, State
 from grpc_backoff.core.machine import IDLED
 from grpc_backoff.policy.backoff import Random
+from grpc_backoff.sharing.connector import Informed, Reporting
 from grpc_backoff.sharing.registry import Entry, Home, Membership, Registry
 from grpc_backoff.stepping import Stepper
 
@@ -213,7 +214,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
             case m.FailCalls():
                 self._receiver.fail()
             case m.StartAttempt():
-                if hasattr(self._connector, "last_life"):  # a user's connector has not
+                if isinstance(self._connector, Informed):
                     self._connector.last_life, self._connector.familiar = effect.last_life, effect.familiar
                 self._start(effect.limit)
             case stepping.AbandonAttempt():
@@ -285,7 +286,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
 
     def _hear_answers(self, connection: ConnectionT) -> None:
         """Let the connection tell when its server has first answered a call, which pays for the next attempt (CB-7)."""
-        if hasattr(connection, "answered"):  # a user's connection has not
+        if isinstance(connection, Reporting):
             connection.answered = self._answered
 
     def _answered(self) -> None:

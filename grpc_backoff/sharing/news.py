@@ -6,20 +6,14 @@ channels that have asked for a connection.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import logging
-import os
-import select
-import socket
 import threading
 import time
 from collections.abc import Callable, Hashable
 from contextvars import Context
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
-from grpc_backoff import threads
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.target import parse_target
 from grpc_backoff.connection.clock import TimerHandle
@@ -27,15 +21,11 @@ from grpc_backoff.pool.liveness import LATE, WOKE
 from grpc_backoff.process import after_fork, notice_fork
 from grpc_backoff.telemetry.log import load_slot_events
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from grpc_backoff.sharing.network import NetworkWatcher
 
 _TICK = 1.0
 """How often to check whether the process has slept, in seconds."""
-_TOGETHER = 0.1
-"""How long changes of the network are collected, in seconds, because one change causes many messages."""
-_GROUPS = 0x10 | 0x40 | 0x100 | 0x400
-"""The groups of messages about addresses and routes, for IPv4 and IPv6: RTMGRP_IPV4_IFADDR and so on."""
-_LARGEST = 65536
 
 TOLD = "network_changed() was called"
 NETWORK = "the machine's network has changed"
@@ -117,72 +107,6 @@ class Sleeper:
                 pool.hear_news(WOKE, woke=True)
 
 
-class Network:
-    """Watches the routes and addresses of the machine with a netlink socket, in one thread for the process."""
-
-    def __init__(self, tell: Callable[[], None]) -> None:
-        """Start; `tell` is called after each change, in another thread.
-
-        Raises:
-            RuntimeError: no thread can be started.
-        """
-        self._tell = tell
-        self._stopped = False
-        self._wake, self._woken = os.pipe()
-        try:
-            threads.start(self._run, "grpc-backoff-network")
-        except RuntimeError:
-            os.close(self._wake)
-            os.close(self._woken)
-            raise
-
-    def stop(self) -> None:
-        """End the thread soon."""
-        self._stopped = True
-        os.close(self._woken)
-
-    def _run(self) -> None:
-        try:
-            with contextlib.closing(open_netlink()) as link:
-                self._watch(link)
-        except OSError as error:
-            _LOG.info("changes of the network are not noticed: %s", error)
-        finally:
-            os.close(self._wake)
-
-    def _watch(self, link: socket.socket) -> None:
-        while not self._stopped:
-            select.select([link.fileno(), self._wake], [], [])
-            if self._stopped:
-                return
-            end = time.monotonic() + _TOGETHER
-            while (left := end - time.monotonic()) > 0:
-                if link.fileno() in select.select([link.fileno(), self._wake], [], [], left)[0]:
-                    with contextlib.suppress(OSError):  # there was more than the socket could keep
-                        link.recv(_LARGEST)
-                elif self._stopped:
-                    return
-            self._tell()
-
-
-def open_netlink() -> socket.socket:
-    """Return a socket that receives a message for each change of a route or an address.
-
-    Raises:
-        OSError: there is no netlink, or it is not permitted.
-    """
-    family = getattr(socket, "AF_NETLINK", None)
-    if family is None:
-        raise OSError("this system has no netlink")
-    link = socket.socket(family, socket.SOCK_RAW, 0)
-    try:
-        link.bind((0, _GROUPS))
-    except OSError:
-        link.close()
-        raise
-    return link
-
-
 class NewsDesk:
     """Passes on news to the pools of this process."""
 
@@ -196,7 +120,7 @@ class NewsDesk:
         self._followers: WeakSet[Any] = WeakSet()
         self._seeking: WeakKeyDictionary[Any, set[Hashable]] = WeakKeyDictionary()
         self._sleepers: WeakValueDictionary[int, Sleeper] = WeakValueDictionary()
-        self._network: Network | None = None
+        self._network: NetworkWatcher | None = None
 
     def join(self, pool: Hearer, home: Ticking | None, *, network: bool) -> Sleeper | None:
         """Notify a pool of news from now on. Called where the pool runs.
@@ -208,7 +132,7 @@ class NewsDesk:
             self._pools.add(pool)
             if network:
                 self._followers.add(pool)
-                self._network = self._network or Network(self._changed)
+                self._watch_network()
             if home is None:
                 return None
             sleeper = self._sleepers.get(id(home))
@@ -216,6 +140,12 @@ class NewsDesk:
                 sleeper = self._sleepers[id(home)] = Sleeper(home)
         sleeper.join(pool)
         return sleeper
+
+    def _watch_network(self) -> None:
+        if self._network is None:
+            from grpc_backoff.sharing.network import NetworkWatcher  # noqa: PLC0415 - few channels watch the network
+
+            self._network = NetworkWatcher(self._changed)
 
     def leave(self, pool: Hearer) -> None:
         """Stop notifying a pool."""

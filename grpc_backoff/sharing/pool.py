@@ -34,7 +34,7 @@ from grpc_backoff.pool import machine as p
 from grpc_backoff.pool.liveness import News
 from grpc_backoff.pool.pick import elsewhere, pick
 from grpc_backoff.record import record
-from grpc_backoff.sharing.connector import Keepalive
+from grpc_backoff.sharing.connector import Informed, Keepalive
 from grpc_backoff.sharing.liveness import ConnectionWatch, LivenessWatches
 from grpc_backoff.sharing.manager import Pending, SteppedManager
 from grpc_backoff.sharing.news import NEWS, Sleeper, Ticking, spot_of
@@ -326,7 +326,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
                         last_error=status.last_error or self.healths.failure(slot.number),
                         suspected=asked.why,
                         answered=asked.answered,
-                        spreads=getattr(held.connector, "spreads", False),  # a user's connector may not say
+                        spreads=isinstance(held.connector, Informed) and held.connector.spreads,
                     )
                 )
         return tuple(rows)

@@ -64,6 +64,8 @@ class PoolSetup:
         place: Place | None = None
         if pool.round_robin or pool.max_connections > 1 or pool.resolve_every or pool.quiet_after or pool.watch_network:
             load_slot_events()
+        if pool.watch_network:
+            import grpc_backoff.sharing.network  # noqa: F401, PLC0415 - as long as there are free files
         if pool.health_service is not None:
             _load_health()
         if pool.round_robin or pool.resolve_every or pool.health_service is not None:

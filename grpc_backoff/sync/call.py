@@ -125,7 +125,7 @@ class _SteppedCall(CallShell):
     def _finish(self, effect: m.Finish) -> None:
         """End the call."""
 
-    def _status(self, error: Any) -> Status:
+    def _status(self, error: object) -> Status:
         return status_of(error)
 
 
@@ -137,7 +137,7 @@ class BlockingCall(_SteppedCall):
         self._mailbox: SimpleQueue[h.Input | None] = SimpleQueue()
         """The inputs from other threads; None only makes the caller's thread look at the clock."""
         self._wake: float | None = None
-        self._result: Any = None
+        self._result: object = None
 
     def run(self) -> Any:
         """Make the call and return its result; raise its error if it fails."""
@@ -363,7 +363,7 @@ class FutureCall(_SteppedCall):
         if not attempt.add_callback(lambda: self._attempt_ended(attempt, entry)):
             self._attempt_ended(attempt, entry)
 
-    def _attempt_ended(self, attempt: Any, entry: Entry) -> None:
+    def _attempt_ended(self, attempt: object, entry: Entry) -> None:
         """Notify the machine that an attempt has ended. Called on grpcio's thread."""
         status = status_of(attempt)
         code = status.code
@@ -439,7 +439,7 @@ class FutureCall(_SteppedCall):
             self._end_span("CANCELLED")  # does nothing if the span has ended
         self._due += callbacks
 
-    def _write(self, code: Any, details: Any, initial: Any, trailing: Any, debug: Any) -> None:
+    def _write(self, code: object, details: object, initial: object, trailing: object, debug: object) -> None:
         state = self.state
         if state.code is None:
             state.code, state.details, state.debug_error_string = code, details, debug
@@ -472,7 +472,7 @@ class FutureCall(_SteppedCall):
         self._settled, state.callbacks = True, None
         self._write(grpc.StatusCode.CANCELLED, FORKED_DETAILS, (), (), "")
 
-    def cancel(self, _code: Any, _details: Any) -> None:
+    def cancel(self, _code: object, _details: object) -> None:
         """Cancel the call; grpcio's rendezvous object calls this under the condition of `state`."""
         self._quietly = True
         self._calls.conductor.post(self._cancel)
@@ -506,7 +506,7 @@ class FutureCall(_SteppedCall):
             self._wait_for(lambda: self.attempt is not None or self.state.code is not None)
             return self.attempt
 
-    def follows(self, attempt: Any) -> bool:
+    def follows(self, attempt: object) -> bool:
         """Return whether the call went on after `attempt`, once that is decided.
 
         By now the whole call may have ended, because the thread that reads an attempt may be late.

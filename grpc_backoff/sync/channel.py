@@ -52,6 +52,7 @@ class Channel(BaseChannel, grpc.Channel):
     """
 
     _multicallables = MULTICALLABLES
+    _listeners: Listeners
 
     def __init__(
         self,

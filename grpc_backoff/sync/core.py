@@ -38,7 +38,7 @@ from grpc_backoff.core.texts import (
     says_goaway,
     shows_life,
 )
-from grpc_backoff.sharing.connector import BaseConnector, Complaints
+from grpc_backoff.sharing.connector import BaseConnector, Complaints, Reporting, unheard
 from grpc_backoff.sharing.gate import Gate, LivenessReply
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.sync.conductor import Conductor
@@ -82,7 +82,7 @@ class CallTimes(dict[object, float]):
         self.pop(token, None)
 
 
-class CoreConnection(Stepper[m.Input, m.Effect], Gate):
+class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
     """One dial of a C-core channel, and the connection that it makes.
 
     Attributes:
@@ -94,7 +94,6 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         used: when a call last ended on it, in seconds on the conductor's clock.
         retired: whether new calls must use another connection.
         served: whether the server has answered a call (CB-7).
-        answered: called on the conductor when that is first noticed.
         streamed: whether the connection has carried a call that grpcio serves on a separate thread.
     """
 
@@ -104,10 +103,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
         self.now = owner.conductor.now
         self.fail_fast = owner.fail_fast
         self.calls: set[object] | CallTimes = CallTimes(self.now) if owner.times_calls else set()
-        self.unanswered: Callable[[float, float], None] = _ignore
-        """Called on the conductor when this side has ended a call: when it began, and when anything last arrived."""
-        self.answered: Callable[[], None] = _ignore
-        """Called on the conductor when the server has first answered a call (CB-7)."""
+        self.answered = self.unanswered = unheard  # called on the conductor
         self._condemned = ""
         self._refused = self._dropped = self._left = False
         self.used = -math.inf
@@ -356,7 +352,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate):
 
     def _close(self) -> None:
         self._cancel_timer()
-        self.answered = _ignore
+        self.answered = unheard
         self._owner.conductor.unwatch(self)
         self._owner.open.discard(self)
         self._owner.closed()
@@ -453,7 +449,7 @@ class CoreConnector(BaseConnector[CoreConnection]):
         return [closing for closing in [connection.close() for connection in tuple(self.open)] if closing is not None]
 
 
-def _close_elsewhere(channel: Any, condemned: str) -> Running | None:
+def _close_elsewhere(channel: object, condemned: str) -> Running | None:
     """Close a core channel in a separate thread, because closing waits for its calls and for user callbacks.
 
     Where no thread can be started, close it here, unless those who end its calls will never run again.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import grpc
 
 from grpc_backoff.channel import errors
@@ -19,15 +17,15 @@ class CallError(InactiveRpcError, errors.CallError):  # type: ignore[misc] # grp
     def __init__(
         self,
         code: grpc.StatusCode,
-        initial_metadata: Any = None,
-        trailing_metadata: Any = None,
+        initial_metadata: object = None,
+        trailing_metadata: object = None,
         details: str | None = None,
         debug_error_string: str | None = None,
     ) -> None:
         state = call_state(code, details, initial_metadata or (), trailing_metadata or (), debug_error_string)
         InactiveRpcError.__init__(self, state)
 
-    def _status(self) -> tuple[Any, ...]:
+    def _status(self) -> tuple[object, ...]:
         # As tuples, because grpc's own metadata cannot be pickled.
         initial, trailing = (tuple(map(tuple, pairs)) for pairs in (self.initial_metadata(), self.trailing_metadata()))
         return self.code(), initial, trailing, self.details(), self.debug_error_string()

@@ -6,7 +6,6 @@ have no attempt in flight end in the child; as for the others, grpcio ends them 
 
 from __future__ import annotations
 
-from typing import Any
 from weakref import WeakSet
 
 from grpc_backoff.channel.forks import CoreUse, at_fork
@@ -18,7 +17,7 @@ connections: WeakSet[CoreConnection] = WeakSet()
 """The connections that calls may use."""
 channels_calls: WeakSet[Calls] = WeakSet()
 """The calls of each channel."""
-_inherited: list[Any] = []
+_inherited: list[object] = []
 """The parent's core channels. They are kept, because freeing one would involve the core."""
 
 

@@ -35,9 +35,9 @@ GrpcioChannel: Any = _channel.Channel
 InactiveRpcError: Any = _channel._InactiveRpcError  # noqa: SLF001 - programs catch it by this name
 Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
 
-Options = Sequence[tuple[str, Any]]
+Options = Sequence[tuple[str | bytes, object]]
 
-_open: dict[int, tuple[str, Any]] = {}
+_open: dict[int, tuple[str, object]] = {}
 
 
 def core_channel(
@@ -102,8 +102,8 @@ def is_single_threaded(options: Options) -> bool:
 def call_state(
     code: grpc.StatusCode | None = None,
     details: str | None = None,
-    initial_metadata: Any = None,
-    trailing_metadata: Any = None,
+    initial_metadata: object = None,
+    trailing_metadata: object = None,
     debug_error_string: str | None = None,
 ) -> Any:
     """Return grpcio's state of a call that has ended with `code`, or of one that is still running."""
@@ -180,7 +180,7 @@ def read_first(call: Any, received: Callable[[Any], object]) -> None:
     state = call._state  # noqa: SLF001
     handle = _channel._event_handler(state, call._response_deserializer)  # noqa: SLF001
 
-    def handled(event: Any) -> Any:
+    def handled(event: object) -> Any:
         done = handle(event)
         with state.condition:
             message, state.response = state.response, None

@@ -122,7 +122,7 @@ class Listeners:
             if self._news.empty() or not self._telling.acquire(blocking=False):
                 return
 
-    def _tell_event(self, event: Any) -> None:
+    def _tell_event(self, event: object) -> None:
         for listener in (log_event, *self.given):
             _guarded(lambda listener=listener: listener(event), self._target)  # type: ignore[misc]
 

@@ -23,7 +23,7 @@ import grpc
 
 from grpc_backoff.calls.machine import Metadata
 from grpc_backoff.channel.call import CallSetup
-from grpc_backoff.channel.method import Arguments, Method, is_stream, replaced
+from grpc_backoff.channel.method import Arguments, Method, MethodChannel, is_stream, replaced
 from grpc_backoff.core.machine import READY
 from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, leave
 from grpc_backoff.sync.calls import Calls
@@ -35,7 +35,7 @@ from grpc_backoff.sync.replay import Replay
 _BLOCKING_STYLES = ("__call__", "with_call")
 
 
-class CallingChannel(Protocol):
+class CallingChannel(MethodChannel, Protocol):
     """What a method's calls need from their channel."""
 
     calls: Calls
@@ -74,7 +74,7 @@ class MultiCallable(Method):
         self._bound: tuple[CoreConnection, Any] | None = None
         self._notes = False
         """Whether grpc's multicallable notes the messages of response streams."""
-        self._several: dict[CoreConnection, Any] = {}
+        self._several: dict[CoreConnection, object] = {}
         """grpc's multicallables on the connections among which each call picks (PO-6, PO-8); replaced, not changed."""
 
     # The path of a call on a READY channel.
@@ -89,8 +89,8 @@ class MultiCallable(Method):
         return bound[0], token, bound[1]
 
     def _bind(
-        self, before: tuple[CoreConnection, Any] | None, avoid: Container[object]
-    ) -> tuple[CoreConnection, Any] | None:
+        self, before: tuple[CoreConnection, object] | None, avoid: Container[object]
+    ) -> tuple[CoreConnection, object] | None:
         """Return the current connection with grpc's multicallable on it; None if there is no new connection."""
         connection = self._channel.connection(avoid)
         if connection is not None and self._channel.picks:
@@ -102,7 +102,7 @@ class MultiCallable(Method):
                 self._bound = connection, self._on(connection)
             return self._bound
 
-    def _bind_several(self, connection: CoreConnection) -> Any:
+    def _bind_several(self, connection: CoreConnection) -> object:
         """Return grpc's multicallable on one of several connections and keep it; forget those on retired ones."""
         with self._binding:
             kept = {each: method for each, method in self._several.items() if not each.retired}
@@ -110,7 +110,7 @@ class MultiCallable(Method):
             self._several = kept
         return method
 
-    def _on(self, connection: CoreConnection) -> Any:
+    def _on(self, connection: CoreConnection) -> object:
         self._notes = not connection.served
         note = partial(_note, ref(self), connection) if self._notes else None
         return getattr(connection.channel, self.arity)(self._method, *self._telling(connection.hear, note))
@@ -120,7 +120,7 @@ class MultiCallable(Method):
         if self._notes:
             self._notes, self._bound, self._several = False, None, {}
 
-    def _follow(self, entry: Entry, style: str, request: Any, arguments: Arguments) -> Any:
+    def _follow(self, entry: Entry, style: str, request: object, arguments: Arguments) -> object:
         """Make a call that runs in the background, on the connection that it has entered."""
         connection, token, _ = entry
         try:
@@ -133,7 +133,7 @@ class MultiCallable(Method):
 
     # The other path.
 
-    def _make_call(self, style: str, request: Any, arguments: Arguments, *, blocking: bool) -> Any:
+    def _make_call(self, style: str, request: Any, arguments: Arguments, *, blocking: bool) -> object:
         """Make a call that may have to wait or be repeated; `style` is the name of a method of grpc's multicallable."""
         channel = self._channel
         channel.refuse()
@@ -174,17 +174,17 @@ class MultiCallable(Method):
         call = FutureCall(setup)
         if replay is not None:
             replay.overfull = call.commit
-        made: Any = FutureRendezvous(call) if style == "future" else StreamRendezvous(call)
+        made: object = FutureRendezvous(call) if style == "future" else StreamRendezvous(call)
         call.start()
         return made
 
-    def sends(self, request: Any) -> bool:
+    def sends(self, request: object) -> bool:
         """Return whether grpc sends this request, or reads requests from it."""
         if self.takes_one_request:
             return self.serializer is None and type(request) is bytes
         return is_stream(request)
 
-    def _reject(self, style: str, request: Any, arguments: Arguments) -> Any:
+    def _reject(self, style: str, request: object, arguments: Arguments) -> object:
         """Make a call that grpc rejects before it sends anything, so that the caller gets grpc's own error."""
         # A stream waits for ready, because otherwise the lack of a connection could fail it first.
         method = getattr(channel_to_nowhere(), self.arity)(self._method, *self._signature)
@@ -284,9 +284,9 @@ class _OneResponse(MultiCallable):
 
     def __call__(
         self,
-        request: Any,
+        request: object,
         timeout: float | None = None,
-        metadata: Any = None,
+        metadata: object = None,
         credentials: grpc.CallCredentials | None = None,
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
@@ -324,9 +324,9 @@ class _OneResponse(MultiCallable):
 
     def with_call(
         self,
-        request: Any,
+        request: object,
         timeout: float | None = None,
-        metadata: Any = None,
+        metadata: object = None,
         credentials: grpc.CallCredentials | None = None,
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
@@ -335,7 +335,7 @@ class _OneResponse(MultiCallable):
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         return self._blocking("with_call", request, arguments)
 
-    def _blocking(self, style: str, request: Any, arguments: Arguments) -> Any:
+    def _blocking(self, style: str, request: object, arguments: Arguments) -> Any:
         """Make a blocking call; `style` is its name in grpc's multicallable."""
         entry = self.enter() if self._plain and not arguments.wait_for_ready else None
         if entry is None:
@@ -356,9 +356,9 @@ class _OneResponse(MultiCallable):
 
     def future(
         self,
-        request: Any,
+        request: object,
         timeout: float | None = None,
-        metadata: Any = None,
+        metadata: object = None,
         credentials: grpc.CallCredentials | None = None,
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
@@ -376,9 +376,9 @@ class _ManyResponses(MultiCallable):
 
     def __call__(
         self,
-        request: Any,
+        request: object,
         timeout: float | None = None,
-        metadata: Any = None,
+        metadata: object = None,
         credentials: grpc.CallCredentials | None = None,
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -19,10 +20,14 @@ from grpc_backoff.config.target import shown_target
 from grpc_backoff.connection.events import State
 from grpc_backoff.sync.errors import NoConnectionError
 
+if TYPE_CHECKING:
+    from grpc_backoff.sync.pool import ConnectionPool
+
 
 class PendingCalls(pending.PendingCalls):
     """One channel's pending calls, in order of arrival."""
 
+    manager: ConnectionPool
     no_connection_error = NoConnectionError
 
     def __init__(self, target: str, post: Callable[[Callable[[], object]], None], *, proxied: bool = False) -> None:

@@ -5,7 +5,6 @@ Everything runs on the conductor (`conductor.py`), except methods that are marke
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Container
 from functools import partial
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.connection.machine import Machine
+from grpc_backoff.sharing.connector import Informed
 from grpc_backoff.sharing.manager import Pending
 from grpc_backoff.sharing.news import Ticking
 from grpc_backoff.sharing.pool import Held, Seat, SteppedPool
@@ -129,12 +129,10 @@ class ProvingAttempt:
         made.retire()
 
 
-class Proving:
+class Proving(Informed):
     """The connector of a slot whose server's health is watched."""
 
     def __init__(self, connector: CoreConnector, seat: Seat) -> None:
-        self.last_life: float | None = math.inf
-        self.familiar = False
         self._connector = connector
         self._seat = seat
 

@@ -36,7 +36,7 @@ class Standby:
 
     def __init__(self) -> None:
         """Start without a channel."""
-        self._channel: Any = None
+        self._channel: object = None
 
     def open(self) -> None:
         """Keep the core running from now on."""
@@ -57,7 +57,7 @@ class Standby:
         return True
 
 
-def _channel_to_nowhere() -> Any:
+def _channel_to_nowhere() -> object:
     return core_channel("127.0.0.1:0", None, [("grpc.enable_channelz", 0)], None)
 
 
@@ -74,7 +74,7 @@ class Pump:
         Raises:
             RuntimeError: no thread can be started.
         """
-        self._channel: Any = _channel_to_nowhere()
+        self._channel: object = _channel_to_nowhere()
         self._stopped = False
         try:
             threads.start(self._run, "grpc-backoff-pump")

@@ -67,7 +67,7 @@ class StreamRendezvous(FutureRendezvous):
             if not attempt.done() or not self._call.follows(attempt):
                 return metadata
 
-    def _next(self) -> Any:
+    def _next(self) -> object:
         while True:
             attempt = self._call.current()
             # The attempt learns of a cancellation later, and could return a message until then.

@@ -28,7 +28,7 @@ class Replay:
 
     def __init__(
         self,
-        requests: Iterable[Any],
+        requests: Iterable[object],
         serialize: Callable[[Any], bytes] | None,
         limit: int,
     ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import grpc
 
@@ -22,6 +22,9 @@ from grpc_backoff.sync.call import longest_sleep
 from grpc_backoff.sync.errors import RetriesExhaustedError
 from grpc_backoff.sync.grpcio import CLOSED_DETAILS, FORKED_DETAILS, InactiveRpcError, call_state
 from grpc_backoff.sync.multicallables import MultiCallable
+
+if TYPE_CHECKING:
+    from grpc_backoff.sync.calls import Calls
 
 
 @record
@@ -49,6 +52,7 @@ class Subscription(SubscriptionShell):
     Use it in `with`, or call `close()`, so that the stream is cancelled as soon as it is no longer read.
     """
 
+    _calls: Calls
     exhausted_error = RetriesExhaustedError
     _closed_details = CLOSED_DETAILS
 
@@ -88,7 +92,7 @@ class Subscription(SubscriptionShell):
         finally:
             self._reader.release()
 
-    def _go_on(self, todo: s.Open | CallHook | None, call: Any) -> None:
+    def _go_on(self, todo: s.Open | CallHook | None, call: object) -> None:
         if isinstance(todo, s.Open):
             opened = self._open(todo)
             with self._changed:
@@ -134,7 +138,7 @@ class Subscription(SubscriptionShell):
             raise StopIteration
         raise error
 
-    def _metadata(self, pairs: tuple[Any, ...] | None) -> Any:
+    def _metadata(self, pairs: tuple[object, ...] | None) -> object:
         return pairs
 
     def _drain(self) -> None:
@@ -143,7 +147,7 @@ class Subscription(SubscriptionShell):
 
     def _arm(self, at: float) -> None:
         self._wake = at
-        self._timer = self._calls.nudge_at(at, self._nudge)  # type: ignore[attr-defined]
+        self._timer = self._calls.nudge_at(at, self._nudge)
 
     def _disarm(self) -> None:
         self._wake = None
@@ -179,15 +183,15 @@ class Subscription(SubscriptionShell):
 
 
 def subscribe(
-    multicallable: Any,
-    request: Any,
+    multicallable: object,
+    request: object,
     *,
-    resume: Callable[[Any, Any], Any] | None = None,
+    resume: Callable[[Any, Any], object] | None = None,
     policy: Retry = "background",
     ends: Literal["resume", "stop"] = "resume",
     gaps: bool = False,
     timeout: float | None = None,
-    metadata: Any = None,
+    metadata: object = None,
     credentials: grpc.CallCredentials | None = None,
     wait_for_ready: bool = True,
     compression: grpc.Compression | None = None,

@@ -23,7 +23,7 @@ class Substitute(GrpcioChannel):  # type: ignore[misc] # grpcio's own class is A
         return GrpcioChannel in other.__mro__ if cls is Substitute else NotImplemented
 
     def __new__(  # type: ignore[misc] # makes objects of other classes
-        cls, target: str, options: Any, credentials: Any, compression: Any
+        cls, target: str, options: Any, credentials: object, compression: Any
     ) -> grpc.Channel:
         """Return a channel; the arguments are those of grpcio's class."""
         if cls is not Substitute:

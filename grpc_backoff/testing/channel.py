@@ -23,7 +23,7 @@ import contextlib
 import random
 import socket
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Unpack
 
 import grpc
 import grpc.aio
@@ -108,7 +108,7 @@ class _ServedConnector:
 
     def _open(self, place: str) -> grpc.aio.Channel:
         """Return a channel of grpc's own that uses a line, but knows the server by its real name."""
-        options: list[tuple[str, Any]] = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+        options: list[tuple[str, object]] = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
         if self._credentials is None:
             options.append(("grpc.default_authority", f"{self._target.host}:{self._target.port}"))
         else:

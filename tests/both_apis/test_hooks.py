@@ -114,7 +114,7 @@ async def test_renewed_metadata(hooks, answer):
     assert await hooks(refresh_credentials=lambda _: None).ask() == ()
 
 
-KIND = "refresh_credentials returned {}: expected (key, value) pairs, or None"
+KIND = "refresh_credentials returned <{}>: expected (key, value) pairs, or None"
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ KIND = "refresh_credentials returned {}: expected (key, value) pairs, or None"
         ([("Authorization", "secret")], "'Authorization'"),
         ([("a b", "secret")], "'a b'"),
         ([(b"authorization", "secret")], "b'authorization'"),
-        ([("authorization", b"secret")], "bytes for authorization"),
-        ([("token-bin", "secret")], "str for token-bin"),
+        ([("authorization", b"secret")], "<bytes> for authorization: expected bytes for keys that end in -bin"),
+        ([("token-bin", "secret")], "<str> for token-bin"),
     ],
 )
 async def test_a_renewal_that_fails(hooks, answer, words, caplog):

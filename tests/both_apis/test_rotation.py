@@ -152,7 +152,7 @@ def broken():
     ("function", "reason"),
     [
         (broken, "the function for credentials raised RuntimeError: no vault"),
-        (lambda: None, "the function for credentials returned NoneType, not grpc.ChannelCredentials"),
+        (lambda: None, "the function for credentials returned None, not grpc.ChannelCredentials"),
     ],
 )
 def test_a_function_that_fails(opened, issuer, function, reason):
@@ -195,5 +195,5 @@ def test_nothing_is_left(opened, issuer):
 
 def test_arguments(ours):
     """CH-10: anything but credentials raises an error that says what was expected."""
-    with pytest.raises(TypeError, match=r"^credentials=str: expected grpc.ChannelCredentials, tls_files\(...\) or a"):
+    with pytest.raises(TypeError, match=r"^credentials=<str>: expected grpc.ChannelCredentials, tls_files\(...\) or a"):
         ours.make("localhost:1", credentials="ca.pem")

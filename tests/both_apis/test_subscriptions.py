@@ -424,7 +424,7 @@ def test_plain_channel(ours):
     with ours.channel("127.0.0.1:1") as channel:
         method = grpc.insecure_channel("127.0.0.1:1").unary_stream("/echo.v1.Echo/Down")
         channel.stub.Down = method
-        with pytest.raises(TypeError, match=r"multicallable=grpc\._channel\..*expected a method of a stub"):
+        with pytest.raises(TypeError, match=r"multicallable=<grpc\._channel\..*expected a method of a stub"):
             Reader(channel)
 
 

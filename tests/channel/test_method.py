@@ -40,18 +40,18 @@ def test_it_takes_policies_alone(wrong, words):
 
 
 async def test_it_takes_methods_of_ours_alone():
-    """CH-10: `retrying` accepts only methods of stubs on this library's channels; the error names the wrong type."""
+    """CH-10: `retrying` accepts only methods of stubs on this library's channels; the error shows what it got."""
     expected = "expected a method of a stub on a grpc_backoff channel"
     with grpc.insecure_channel("127.0.0.1:1") as plain, grpc_backoff.insecure_channel("127.0.0.1:1") as ours:
         async with grpc.aio.insecure_channel("127.0.0.1:1") as asynchronous:
             for given, kind in (
-                (EchoStub(plain).Unary, "_UnaryUnaryMultiCallable"),
-                (EchoStub(asynchronous).Unary, r"grpc\.aio\._channel\.UnaryUnaryMultiCallable"),
-                (None, "NoneType"),
-                (print, "builtin_function_or_method"),
-                (ours, "Channel"),
+                (EchoStub(plain).Unary, r"<grpc\._channel\._UnaryUnaryMultiCallable object at .*>"),
+                (EchoStub(asynchronous).Unary, r"<grpc\.aio\._channel\.UnaryUnaryMultiCallable object at .*>"),
+                (None, "None"),
+                (print, "<built-in function print>"),
+                (ours, "<.*Channel.*>"),
             ):
-                with pytest.raises(TypeError, match=f"{kind}: {expected}"):
+                with pytest.raises(TypeError, match=f"^multicallable={kind}: {expected}"):
                     grpc_backoff.retrying(given, "standard")
 
 

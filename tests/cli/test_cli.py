@@ -9,14 +9,24 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff.cli import main
-from tests.cli.running import invoke
+from tests.cli.running import check_refused, invoke
 
 
 def test_help_names_the_commands():
     """`--help` lists the commands."""
     result = invoke("--help")
     assert result.exit_code == 0
-    assert {"connect", "demo"} <= set(result.output.split())
+    assert {"connect", "schedule"} <= set(result.output.split())
+    assert not {"demo", "simulate"} & set(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "instead"), [("demo", "make demo"), ("simulate", "python -m benchmarks.dispersal")]
+)
+def test_what_left_the_program(command, instead):
+    """A command that is no longer part of the program says where it is now, whatever its options."""
+    said = f"Error: {command} is no longer installed: run '{instead}' in a source checkout\n"
+    check_refused(invoke(command, "--threads"), said)
 
 
 @pytest.mark.parametrize("module", ["grpc_backoff", "grpc_backoff.cli"])

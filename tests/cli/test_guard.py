@@ -18,18 +18,19 @@ from grpc_backoff.cli.guard import guarded
 
 LIMIT = 60.0
 """Seconds to wait for a command; much longer than any command takes."""
+DEMO = ("examples.demo",)
+"""The demo, which ends in the same way."""
 COMMANDS = [
     ["--help"],
     ["--version"],
     ["schedule", "standard"],
     ["schedule", "standard", "--json"],
     ["config", "check", "backoff.toml"],
-    ["simulate", "--clients", "10"],
     ["connect", "127.0.0.1:1", "--attempts", "1"],
     ["connect", "127.0.0.1:1", "--attempts", "1", "--json"],
     ["connect", "127.0.0.1:1", "--probe"],
     ["connect", "127.0.0.1:1", "--probe", "--json"],
-    ["demo"],
+    [*DEMO],
 ]
 
 
@@ -39,7 +40,7 @@ def run(tmp_path):
     (tmp_path / "backoff.toml").write_text("[connection]\njitter = 0.1\n")
 
     def run(*arguments, before=(), **how):
-        command = [*before, sys.executable, "-m", "grpc_backoff", *arguments]
+        command = [*before, sys.executable, "-m", *(arguments if arguments == DEMO else ("grpc_backoff", *arguments))]
         done = subprocess.run(
             command, check=False, cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=LIMIT, **how
         )
@@ -66,10 +67,12 @@ def test_closed_pipe(run, arguments):
         os.close(writer)
 
 
-@pytest.mark.parametrize("arguments", [["demo"], ["connect", "127.0.0.1:1"], ["connect", "127.0.0.1:1", "--json"]])
+@pytest.mark.parametrize(
+    "arguments", [DEMO, *(("grpc_backoff", "connect", "127.0.0.1:1", *more) for more in ((), ("--json",)))]
+)
 def test_pipe_that_is_closed_later(arguments):
     """If the reader closes the pipe after the first line, as `head -1` does, the next write ends the command."""
-    command = [sys.executable, "-m", "grpc_backoff", *arguments]
+    command = [sys.executable, "-m", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline()
         process.stdout.close()
@@ -142,10 +145,9 @@ EARLY = [
 LATER = {
     "grpc": ["connect", "127.0.0.1:1"],
     "grpc_backoff.aio.calls": ["connect", "127.0.0.1:1"],
-    "grpc._cython": ["demo"],
+    "grpc._cython": [*DEMO],
     "h2": ["connect", "127.0.0.1:1", "--probe"],
     "grpc_backoff.probe.looks": ["connect", "127.0.0.1:1", "--probe"],
-    "numpy": ["simulate", "--clients", "10"],
     "rich.table": ["schedule", "standard"],
 }
 

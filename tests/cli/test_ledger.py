@@ -108,6 +108,18 @@ def test_show(url):
     assert (refused.exit_code, "--proto nowhere:Order" in refused.output) == (2, True)
 
 
+def test_show_says_units(url):
+    """LG-17, LG-19: `show` prints each time as a date, and each size in bytes."""
+
+    async def fill():
+        async with await Ledger.open(url) as ledger:
+            return await ledger.submit("shop:443", "/m/m", b"", not_after=4e9, keep_response=100)
+
+    text = " ".join(run(url, "show", asyncio.run(fill()).id).stdout.split())
+    assert "not_after 2096-10-02T07:06:40.000+00:00" in text
+    assert "keep_response 100 bytes" in text
+
+
 def test_replay(url):
     """LG-7: `replay` takes ids in either case, or a filter; if one of them cannot be replayed, it exits with 1."""
     ids = filled(url)

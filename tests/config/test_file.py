@@ -12,13 +12,14 @@ import pytest
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.methods import read_retry
 from grpc_backoff.config.options import read_options
-from grpc_backoff.config.settings import BUDGETING, CONNECTING, RETRYING
+from grpc_backoff.config.settings import CONNECTING
 from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
 from grpc_backoff.policy.backoff import BackoffPolicy
-from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.jitter import Equal, Full, NoJitter, Proportional
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT, RETRY
+from grpc_backoff.policy.retry import RETRYING
 from grpc_backoff.policy.strategy import Exponential, Fixed, Steps
 from tests.texts import begins, exactly
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.methods import read_retry
 from grpc_backoff.config.policy_string import parse_policy, read_string
-from grpc_backoff.config.settings import CONNECTING, RETRYING, resolve_retry
+from grpc_backoff.config.settings import CONNECTING, resolve_retry
 from grpc_backoff.errors import OptionError, PolicyWarning
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.presets import PRESETS, RETRY
-from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 from tests.policy.values import unhurried
 from tests.texts import exactly

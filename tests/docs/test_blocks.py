@@ -9,6 +9,7 @@ import shlex
 import click
 import pytest
 
+from benchmarks.dispersal.command import dispersal
 from grpc_backoff.cli.commands import cli
 from grpc_judge.commands import cli as judge
 from tests.docs.pages import DOCS
@@ -111,6 +112,8 @@ def test_every_command_is_one(page, command):
         understood(cli, arguments)
     elif program == "grpc-judge":
         understood(judge, arguments)
+    elif program == "benchmarks.dispersal":
+        understood(dispersal, arguments)
     elif program == "python":
         assert (ROOT / arguments[0]).is_file()
     else:

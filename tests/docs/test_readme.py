@@ -10,6 +10,11 @@ import pytest
 
 from grpc_backoff import aio
 from grpc_backoff.config.options import OPTION_KEYS
+from grpc_backoff.config.settings import CONNECTING
+from grpc_backoff.policy.checks import Unit
+from grpc_backoff.policy.connect import Reconnect
+from grpc_backoff.policy.jitter import Proportional
+from grpc_backoff.policy.presets import PRESETS
 from tests.docs.pages import ADDRESS, block, blocks, read, run
 
 PAGE = "../README.md"
@@ -63,6 +68,26 @@ def test_the_options_table_is_complete():
     connecting = OPTIONS.partition("## Connecting")[2].partition("\n## ")[0]
     unlisted = {"grpc.testing.fixed_reconnect_backoff_ms"}  # for tests only
     assert set(re.findall(r"^\| `([a-z_.]+)` \|", connecting, re.MULTILINE)) == set(OPTION_KEYS) - unlisted
+
+
+def shown(setting):
+    """Return a setting's default as the options page writes it."""
+    default = PRESETS["grpc"].get(setting.part or setting.name, "grpc")
+    match default:
+        case Reconnect():
+            return f"`{default.value}`"
+        case Proportional():
+            return f"{default.fraction:g}"
+        case bool() | str():
+            return f"`{default}`" if default == "grpc" else str(default)
+        case _:
+            return f"{default * (1000 if setting.unit is Unit.MILLISECONDS else 1):.7g}"
+
+
+@pytest.mark.parametrize("setting", CONNECTING, ids=lambda setting: setting.name)
+def test_the_options_table_has_the_defaults(setting):
+    """CH-9: the table says the default that each option is declared with."""
+    assert f"| `{setting.option}` | {shown(setting)} |" in OPTIONS
 
 
 def test_it_is_short():

@@ -29,7 +29,7 @@ WAITING = Worker(name="wait-for-ready", wait_for_ready=True)
 )
 def test_demo_keeps_every_promise(arguments, plain):
     """CH-3, CH-6, CH-7, CB-7, TH-3: the demo shows all scenes and passes all checks in 40 s, without error output."""
-    command = [sys.executable, "-W", "always::ResourceWarning", "-m", "grpc_backoff.cli", "demo", *arguments]
+    command = [sys.executable, "-W", "always::ResourceWarning", "-m", "examples.demo", *arguments]
     began = time.monotonic()
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=90)  # as `make demo` does
     assert time.monotonic() - began < 40

@@ -65,7 +65,7 @@ async def test_what_submit_refuses(stub):
         ((EchoStub(plain).Unary, Message()), TypeError, "expected a unary-unary method of a stub on a channel of"),
         ((stub.Unary,), TypeError, "takes one request, not 0"),
         (("t", "/m/m"), TypeError, "or target, method and bytes"),
-        (("t", "/m/m", "text"), TypeError, "request=str: expected bytes"),
+        (("t", "/m/m", "text"), TypeError, "request=<str>: expected bytes"),
         (("t", "m", b""), OptionError, "method='m': expected a path"),
         (("", "/m/m", b""), OptionError, "target="),
         (("http://shop", "/m/m", b""), OptionError, "target="),

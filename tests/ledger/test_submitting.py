@@ -175,9 +175,7 @@ async def test_in_the_callers_transaction(connecting, odd):
 
     assert [operation.id for operation in await ledger.find()] == [kept.id]
     assert (again.id, again.new) == (kept.id, False)
-    with pytest.raises(
-        TypeError, match=r"within=builtins.object: expected a (psycopg connection|sqlite3.Connection) for"
-    ):
+    with pytest.raises(TypeError, match=r"within=<object>: expected a (psycopg connection|sqlite3.Connection) for"):
         await ledger.submit("t", "/m/m", b"d", within=object())
 
 

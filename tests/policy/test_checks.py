@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy import checks
+from grpc_backoff.policy.budget import BUDGETING
 from grpc_backoff.policy.checks import Unit
 from tests.policy.values import unhurried
 from tests.texts import begins
@@ -23,8 +24,7 @@ NUMBERS = (
     checks.fraction,
     checks.factor,
     checks.retries,
-    checks.max_tokens,
-    checks.token_ratio,
+    *(setting.check for setting in BUDGETING),
 )
 anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.lists(st.integers())
 
@@ -206,7 +206,7 @@ def test_no_code_in_a_list(entry):
 
 
 @pytest.mark.parametrize(
-    ("check", "least", "most"), [(checks.max_tokens, 1e-300, 1000), (checks.token_ratio, 0.001, 1000)]
+    ("check", "least", "most"), [(BUDGETING[0].check, 1e-300, 1000), (BUDGETING[1].check, 0.001, 1000)]
 )
 @pytest.mark.parametrize("unit", Unit)
 def test_tokens(check, least, most, unit):

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from benchmarks.dispersal.simulation import draw_gaps
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import (
@@ -28,7 +29,6 @@ from grpc_backoff.policy.jitter import (
 )
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.policy.strategy import Decorrelated, Fixed
-from grpc_backoff.simulation import draw_gaps
 from tests.policy.values import jitters, times, unhurried
 from tests.texts import exactly
 

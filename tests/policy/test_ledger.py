@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from grpc_backoff.errors import OptionError
-from grpc_backoff.policy.ledger import LEDGER_CHECKS, LedgerSettings
+from grpc_backoff.policy.ledger import KEEPING, LedgerSettings
 from grpc_backoff.policy.presets import LEDGER
 
 
@@ -15,7 +15,7 @@ def test_defaults():
     """LG-2, LG-11, LG-14: the preset sets everything, such as 5 s for locks and seven days for finished operations."""
     settings = LedgerSettings(**LEDGER)
 
-    assert set(LEDGER) == set(LEDGER_CHECKS) == {part.name for part in fields(settings)}
+    assert set(LEDGER) == {setting.name for setting in KEEPING} == {part.name for part in fields(settings)}
     assert (settings.lock_timeout, settings.keep, settings.metadata) == (5.0, 7 * 24 * 3600.0, ())
 
 

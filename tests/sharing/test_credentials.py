@@ -29,7 +29,7 @@ def test_what_secures_a_channel():
     assert security_of(CREDENTIALS) is CREDENTIALS
     assert isinstance(security_of(tls_files("ca.pem")), Files)
     assert isinstance(security_of(lambda: CREDENTIALS), Function)
-    with pytest.raises(TypeError, match=r"^credentials=NoneType: expected grpc.ChannelCredentials"):
+    with pytest.raises(TypeError, match=r"^credentials=None: expected grpc.ChannelCredentials"):
         security_of(None)
 
 

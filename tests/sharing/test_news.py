@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import gc
-import logging
-import os
 import time
 
 import pytest
 
 from grpc_backoff import network_changed
 from grpc_backoff.sharing import news
-from tests.sync.service import until
 
 
 class Loop:
@@ -66,48 +63,6 @@ def test_the_program_says_so():
     news.NEWS.leave(pool)
     network_changed()
     assert pool.heard == [news.TOLD]
-
-
-def test_without_netlink(monkeypatch, caplog):
-    """LV-4: without netlink, one line at INFO says so, and everything else works."""
-
-    def refuse():
-        raise OSError("no netlink here")
-
-    monkeypatch.setattr(news, "open_netlink", refuse)
-    pool, other = Pool(), Pool()
-    with caplog.at_level(logging.INFO, "grpc_backoff"):
-        news.NEWS.join(pool, None, network=True)
-        news.NEWS.join(other, None, network=True)
-        until(lambda: caplog.records)
-    network_changed()
-    news.NEWS.leave(pool)
-    news.NEWS.leave(other)
-    (record,) = caplog.records
-    assert record.getMessage() == "changes of the network are not noticed: no netlink here"
-    assert pool.heard == other.heard == [news.TOLD]
-
-
-def test_without_a_thread(monkeypatch):
-    """LV-4: a watch that cannot start its thread raises, keeps nothing open, and can be tried again."""
-    pool, desk = Pool(), news.NewsDesk()
-
-    def fail(_work, _name):
-        raise RuntimeError("can't start new thread")
-
-    def lowest_free():
-        descriptor = os.open(os.devnull, os.O_RDONLY)
-        os.close(descriptor)
-        return descriptor
-
-    before = lowest_free()
-    with monkeypatch.context() as patch:
-        patch.setattr("grpc_backoff.threads.start", fail)
-        with pytest.raises(RuntimeError, match="can't start new thread"):
-            desk.join(pool, None, network=True)
-    assert lowest_free() == before
-    desk.join(pool, None, network=True)
-    desk.leave(pool)
 
 
 SPELLINGS = [

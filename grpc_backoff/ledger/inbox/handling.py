@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import grpc
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base_errors import OptionError, kind_of
 from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS
 from grpc_backoff.ledger.errors import LedgerStateError
 from grpc_backoff.ledger.inbox.decision import ErrorStatus, InboxEntry, Next, Statements, Trouble, read_key
@@ -44,7 +44,7 @@ def connection() -> Any:
 
 @contextlib.contextmanager
 def handing_out(made: Any) -> Iterator[None]:
-    """Make a connection the one that `connection` returns in the block."""
+    """Let the function `connection` return this connection while the block runs."""
     token = _CONNECTION.set(made)
     try:
         yield
@@ -143,7 +143,8 @@ class Passage:
         """Prepare a call; the scope function gets the context and may abort."""
         scope = settings.scope(context)
         if not isinstance(scope, str):
-            raise OptionError("scope", type(scope).__name__, "a function that returns a string")
+            problem = f"the function 'scope' returned {kind_of(scope)}: expected a string"
+            raise OptionError("scope", kind_of(scope), "a function that returns a string", problem=problem)
         self.entry = InboxEntry(sql, scope, method, key, request)
         self.response: Any = None
         self._method = method

@@ -3,7 +3,7 @@
 Every client dials at once when the server goes down, and again after each gap in its policy, until it reaches the
 server again. The gaps are drawn from the same windows that a channel uses (`ConnectPolicy.window`), but for all clients
 at once (`draw_gaps`). The simulated server accepts every connection, so the simulation shows how large the flood of
-attempts is, but not what it does to a server. All times are in seconds. Needs numpy, from the extra `simulate`.
+attempts is, but not what it does to a server. All times are in seconds.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from grpc_backoff.base_errors import MissingExtra, OptionError
+import numpy as np
+
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.strategy import Decorrelated
-
-try:
-    import numpy as np
-except ImportError as error:
-    raise MissingExtra("simulate", "the simulation") from error
 
 __all__ = ["Draw", "Outage", "Recovery", "draw_gaps", "limits", "simulate"]
 

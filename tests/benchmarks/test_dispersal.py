@@ -1,20 +1,21 @@
-"""`grpc-backoff simulate`: a fleet's attempts as a table, as JSON and as a plot."""
+"""`python -m benchmarks.dispersal`: a fleet's attempts as a table, as JSON and as a plot."""
 
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
+from click.testing import CliRunner
 
-from grpc_backoff import simulation
-from tests.cli.running import check_refused, invoke
+from benchmarks.dispersal import simulation
+from benchmarks.dispersal.command import dispersal
+from tests.cli.running import check_refused
 
 SMALL = ("--clients", "1000", "--outage", "20")
 
 
 def run(*arguments):
-    return invoke("simulate", *arguments)
+    return CliRunner().invoke(dispersal, [str(each) for each in arguments])
 
 
 def simulated(*arguments):
@@ -127,18 +128,6 @@ def test_a_picture_that_cannot_be_written():
     """If a plot cannot be written, the command prints one line on standard error and exits with status 1."""
     done = run("--clients", "10", "--plot", "/no/such/dir/x.png")
     check_refused(done, "Error: --plot: cannot write '/no/such/dir/x.png': No such file", status=1)
-
-
-@pytest.mark.parametrize(
-    ("missing", "extra", "command"), [("numpy", "simulate", "simulate"), ("matplotlib", "plot", "simulate --plot")]
-)
-def test_missing_extra(monkeypatch, missing, extra, command):
-    """Without numpy or matplotlib, the command prints one line that says what to install; the status is 1."""
-    monkeypatch.setitem(sys.modules, missing, None)
-
-    packages = f"pip install 'grpc-backoff[{extra}]', or '.[{extra}]' in a checkout"
-    done = run("--clients", "10", "--plot", "x.png")
-    check_refused(done, f"Error: {command} needs the extra '{extra}': {packages}\n", status=1)
 
 
 def test_names_that_are_no_formulas(tmp_path):

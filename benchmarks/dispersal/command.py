@@ -1,22 +1,25 @@
-"""`grpc-backoff simulate`: shows what a fleet with a policy does to a server that goes away and comes back."""
+"""`python -m benchmarks.dispersal`: shows what a fleet does to a server that goes away and comes back, by policy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from benchmarks.dispersal.plot import draw
+from benchmarks.dispersal.simulation import Outage, Recovery, simulate
 from grpc_backoff.base_errors import OptionError
-from grpc_backoff.cli import require
-from grpc_backoff.cli.policies import connect_policy, refusing
+from grpc_backoff.cli.policies import file_of, refusing
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.tables import seconds, show_table, write_json
-
-if TYPE_CHECKING:
-    from grpc_backoff.simulation import Recovery
+from grpc_backoff.config.file import read_config
+from grpc_backoff.config.policy_string import read_string
+from grpc_backoff.config.settings import CONNECTING, begin_with, resolve_connect
+from grpc_backoff.config.sources import Source
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.retry import RETRYING
 
 _COLUMNS = ("policy", "attempts", "peak per second", "half back", "99 % back", "all back")
 _FLAGS = {
@@ -26,10 +29,17 @@ _FLAGS = {
     "resolution": "--resolution",
     "seed": "--seed",
 }
+_BACKOFF = {"preset", "delay", "backoff", "max_delay", "jitter", "multiplier", "max_exponent", "steps"}
+_CONNECTING = {"jitter_first", "min_connect_timeout"}
+_SETTINGS = (
+    *(setting for setting in RETRYING if setting.name in _BACKOFF),
+    *(setting for setting in CONNECTING if setting.name in _CONNECTING),
+)
+"""The settings allowed in a policy string for connections: those for a call policy's backoff, and two more."""
 _SHARES = {"half": 0.5, "99 %": 0.99, "all": 1.0}
 
 
-@click.command(short_help="Simulate clients that lose their server.")
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--clients",
     type=click.IntRange(min=1),
@@ -46,7 +56,9 @@ _SHARES = {"half": 0.5, "99 %": 0.99, "all": 1.0}
     metavar="SECONDS",
     help="How long the server is down.",
 )
-@click.option("--policy", default="grpc", show_default=True, help="The clients' policy, given as for `schedule`.")
+@click.option(
+    "--policy", default="grpc", show_default=True, help="The clients' policy, given as for `grpc-backoff schedule`."
+)
 @click.option(
     "--against", multiple=True, metavar="POLICY", help="Another policy to compare with the first. Repeatable."
 )
@@ -72,7 +84,7 @@ _SHARES = {"half": 0.5, "99 %": 0.99, "all": 1.0}
     help="Write a plot to a .png or .svg file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document with all counts.")
-def simulate(
+def dispersal(
     clients: int,
     outage: float,
     policy: str,
@@ -89,12 +101,11 @@ def simulate(
     policy sets, until it has reconnected. Times are measured from the moment the server comes back; the peak is the
     highest number of attempts per second after that. No client gives up, whatever its policy says about retries.
 
-    A policy is given as for `schedule`. A policy string may set the backoff, `jitter_first` and `min_connect_timeout`,
-    for example "preset: grpc, jitter_first: true".
+    A policy is given as for `grpc-backoff schedule`. A policy string may set the backoff, `jitter_first` and
+    `min_connect_timeout`, for example "preset: grpc, jitter_first: true".
     """
-    _require(plot)
-    from grpc_backoff.simulation import Outage, simulate  # noqa: PLC0415 - needs the extra that was just checked
-
+    if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
+        raise Refusal(f"--plot={str(plot)!r}: expected a .png or .svg file")
     with refusing("--policy: "):
         fleets = {policy: connect_policy(policy)}
     with refusing("--against: "):
@@ -121,18 +132,7 @@ def _naming_flags() -> Iterator[None]:
         ) from error
 
 
-def _require(plot: Path | None) -> None:
-    with refusing(status=1):
-        require("simulate", "simulate", ["numpy"])
-        if plot is not None:
-            require("plot", "simulate --plot", ["matplotlib"])
-    if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
-        raise Refusal(f"--plot={str(plot)!r}: expected a .png or .svg file")
-
-
 def _draw(done: dict[str, Recovery], file: Path) -> None:
-    from grpc_backoff.cli.plot import draw  # noqa: PLC0415 - needs matplotlib, which was checked
-
     try:
         draw(done, file)
     except OSError as error:
@@ -161,3 +161,22 @@ def _documents(done: dict[str, Recovery]) -> dict[str, object]:
         }
         for name, recovery in done.items()
     }
+
+
+def connect_policy(text: str) -> ConnectPolicy:
+    """Return the connect policy whose backoff a text describes.
+
+    Raises:
+        OptionError, ConfigError: the text names no policy, or has an invalid value.
+    """
+    path, policy = file_of(text)
+    if path:
+        config = read_config(path)
+        return _connecting(policy, config.policies) if policy else config.connect_policy().policy
+    if ":" in text or "=" in text:
+        return _connecting(text, {text: read_string(text, _SETTINGS)})
+    return _connecting(text, {})
+
+
+def _connecting(name: str, policies: Mapping[str, Source]) -> ConnectPolicy:
+    return resolve_connect([begin_with(name)], policies).policy

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from grpc_backoff.simulation import Recovery
+from benchmarks.dispersal.simulation import Recovery
 
 _WIDTH, _ROW, _LAST = 9.0, 1.5, 2.6
 _SHADES = ("#08306b", "#d95f02", "#2ca25f", "#b07aa1", "#6b6b6b", "#17becf")

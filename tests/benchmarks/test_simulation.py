@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.dispersal.simulation import Outage, draw_gaps, limits, simulate
 from grpc_backoff.connection.events import Failure, Stage
 from grpc_backoff.connection.machine import (
     AbandonAttempt,
@@ -27,7 +28,6 @@ from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import NoJitter, Proportional
 from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
 from grpc_backoff.policy.strategy import Decorrelated, Exponential
-from grpc_backoff.simulation import Outage, draw_gaps, limits, simulate
 from tests.policy.values import Always, backoffs, times, unhurried
 
 REFUSED = Failure(Stage.TCP, "refused")
@@ -139,7 +139,7 @@ def test_blocks_do_not_matter(monkeypatch):
     """BP: splitting the clients across processors loses none of them and changes the result only by chance."""
     outage = Outage(clients=10_001, seconds=20.0)
     whole = simulate(CONNECT, outage)
-    monkeypatch.setattr("grpc_backoff.simulation._BLOCK", 1000)
+    monkeypatch.setattr("benchmarks.dispersal.simulation._BLOCK", 1000)
     parts = simulate(CONNECT, outage)
 
     assert len(parts.back_after) == len(whole.back_after) == 10_001
@@ -221,7 +221,7 @@ def test_refused(outage, how, message):
 
 def test_no_end(monkeypatch):
     """BP-4: an outage is rejected if it is so long that each client would make too many attempts."""
-    monkeypatch.setattr("grpc_backoff.simulation._MOST_ATTEMPTS", 100)
+    monkeypatch.setattr("benchmarks.dispersal.simulation._MOST_ATTEMPTS", 100)
     busy = replace(CONNECT, backoff=BackoffPolicy(Exponential(0.125, 1.0), 0.125, NoJitter()))
 
     assert simulate(busy, Outage(clients=2, seconds=8.0)).total == 2 * 65
