@@ -41,6 +41,7 @@ from grpc_backoff.ledger.errors import (
 from grpc_backoff.ledger.events import Listener, OperationEvent
 from grpc_backoff.ledger.hooks import LedgerHooks, run_hook
 from grpc_backoff.ledger.log import log_operation
+from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.preparing import Preparing, check_bytes, read_pairs, target_of
 from grpc_backoff.ledger.records import (
     FINISHED,
@@ -64,6 +65,7 @@ from grpc_backoff.ledger.store import Store
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import Retry
 
 _LOG = logging.getLogger("grpc_backoff")
@@ -74,6 +76,8 @@ _COALESCE = 0.01
 """How long notifications that follow another are batched before they are sent, in seconds."""
 _RECOUNT = 5.0
 """How long a count of waiting operations is reused, in seconds (LG-11)."""
+_KNOWN_BEFORE = PRESETS.keys() - {"durable"}
+"""The presets that 0.2.0 knows as well."""
 _MANY = 1000
 _PAGE = 20 * _MANY
 """How many ids are read at once, because each query for them may have to sort all that are left."""
@@ -195,7 +199,7 @@ class Ledger(Preparing):
     async def migrate(self) -> tuple[int, int]:
         """Bring the tables to this release's version; return the versions before and after (LG-18).
 
-        Call it when no process of an older release is left. Until then, `submit` refuses what the tables lack.
+        Call it when no process of an older release is left. Until then, what the tables lack is refused.
 
         Raises:
             LedgerBusyError: a lock was not acquired within `lock_timeout`; nothing was changed.
@@ -280,8 +284,8 @@ class Ledger(Preparing):
             OptionError: an argument has an invalid value, the settings do not allow a metadata key, gRPC could not send
                 the metadata, or a sqlite3 connection is in autocommit mode and has no transaction.
             LedgerLimitError: request and metadata are too large, or too many operations are waiting.
-            LedgerSchemaError: `not_after` or `keep_response` was passed, but the tables have not been upgraded yet
-                (LG-18).
+            LedgerSchemaError: `order_key`, `not_after` or `keep_response` was passed, but the tables have not been
+                upgraded yet (LG-18).
             LedgerStateError: another request has the same idempotency key.
             LedgerBusyError, LedgerUnavailableError: the database did not accept the operation; the error says whether
                 anything was stored.
@@ -320,7 +324,9 @@ class Ledger(Preparing):
 
         No notification is sent, so deliverers find the operation when they poll. If another request has the same
         idempotency key, the database rejects the statement, and the driver raises its own error: a violated NOT NULL
-        constraint in SQLite, and in PostgreSQL an error of the class 22 whose text says so.
+        constraint in SQLite, and in PostgreSQL an error of the class 22 whose text says so. With tables of 0.2.0, it
+        is a violated NOT NULL constraint in both, and a request that another transaction stores at the same time with
+        the same key is dropped.
 
         Args:
             prepared: the operation.
@@ -328,9 +334,22 @@ class Ledger(Preparing):
                 `numeric_dollar` ($1, for asyncpg); by default, `format` for PostgreSQL and `qmark` for SQLite.
 
         Raises:
+            LedgerSchemaError: the tables lack what the operation needs (LG-18).
             OptionError: there is no such style.
         """
         return self.store.statement(prepared, style)
+
+    def _stored_policy(self, text: str) -> str:
+        """Return the text of a policy as it is stored: while 0.2.0 may deliver, one that it can read (LG-18).
+
+        It gives up operations whose policy it does not know.
+        """
+        if not self.store.is_oldest or text in _KNOWN_BEFORE or (self._config and text in self._config.policies):
+            return text
+        policy = self.policy_of(text)
+        if policy.never_ran_only:
+            self.store.check_tables(self.store.dialect.oldest + 1, "a policy with never_ran_only")
+        return policy_text(policy)
 
     async def make_room(self, number: int) -> None:
         """Enforce the limit on waiting operations (LG-11); those from other processes are counted some seconds late.
@@ -636,6 +655,7 @@ class Ledger(Preparing):
         """Stop claiming operations for a target, in all processes, until `resume`; running attempts continue.
 
         Raises:
+            LedgerSchemaError: the tables have not been upgraded yet (LG-18).
             OptionError: the target cannot be dialled.
         """
         await self.store.pause(target_of(target))

@@ -82,7 +82,7 @@ class Preparing:
             method,
             content,
             pairs,
-            self._policy_text(method, policy),
+            self._stored_policy(self._policy_text(method, policy)),
             current_trace_id(),
             idempotency_key,
             order_key,
@@ -131,6 +131,10 @@ class Preparing:
                 raise OptionError("policy", policy, "a policy that can be written as a policy string")
             return text
         return policy
+
+    def _stored_policy(self, text: str) -> str:
+        """Return the text of a policy as it is stored."""
+        return text
 
     def _warn_of(self, policy: Retry) -> None:
         """Warn of a policy with neither a deadline nor a limited number of attempts, as for calls (BP-2)."""
