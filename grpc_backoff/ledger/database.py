@@ -9,12 +9,14 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.ledger.errors import (
     LedgerSchemaError,
     LedgerStateError,
     LedgerUnavailableError,
     first_line,
+    wrong_type,
 )
 from grpc_backoff.ledger.records import WELL, OperationState, is_storable
 from grpc_backoff.ledger.rows import OPERATION
@@ -144,6 +146,16 @@ class Database(abc.ABC):
 def rejection(where: str, error: Exception) -> LedgerStateError:
     """Return the error for a row that the database rejects for good, so that repeating does not help."""
     return LedgerStateError(f"{where}: the database rejects the row: {first_line(error)}; nothing was stored")
+
+
+def read_url(given: object) -> str:
+    """Return a database's URL or path as text; it is not shown in errors, because it may contain a password."""
+    text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(text, str):
+        raise TypeError(wrong_type("url", given, URLS))
+    if not text or not is_storable(text):
+        raise OptionError("url", text and "...", f"{URLS}, without NUL and surrogates")
+    return text
 
 
 def spellings(target: str) -> tuple[str, str, str]:

@@ -29,7 +29,7 @@ from grpc_backoff.config.file import Config, read_config, resolve_ledger
 from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.core.texts import Link, Report, is_oversized, never_ran
-from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS, check_process
+from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS, check_process, read_url
 from grpc_backoff.ledger.delivery import Delivery, cut, event_of
 from grpc_backoff.ledger.errors import (
     LedgerError,
@@ -42,7 +42,7 @@ from grpc_backoff.ledger.events import Listener, OperationEvent
 from grpc_backoff.ledger.hooks import LedgerHooks, run_hook
 from grpc_backoff.ledger.log import log_operation
 from grpc_backoff.ledger.parameters import policy_text
-from grpc_backoff.ledger.preparing import Preparing, check_bytes, read_pairs, target_of
+from grpc_backoff.ledger.preparing import Preparing, check_bytes, check_prepared, read_pairs, target_of
 from grpc_backoff.ledger.records import (
     FINISHED,
     WELL,
@@ -135,10 +135,14 @@ class Ledger(Preparing):
         """Create a ledger on an open store; use `open` instead."""
         if hooks is not None and not isinstance(hooks, LedgerHooks):
             raise OptionError("hooks", hooks, "a LedgerHooks object")
+        if not isinstance(listeners, Iterable) or not all(map(callable, listeners := [*listeners])):
+            raise TypeError(wrong_type("listeners", listeners, "an iterable of functions"))
+        if rng is not None and not callable(getattr(rng, "random", None)):
+            raise TypeError(wrong_type("rng", rng, "a source of random numbers, such as random.Random()"))
         super().__init__(settings, config)
         self.store = store
         self.hooks = hooks or LedgerHooks()
-        self.rng: Random = rng or _CHANCE
+        self.rng: Random = _CHANCE if rng is None else rng
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._configured = False
         self._listeners: list[Listener] = [log_operation, *listeners]
@@ -181,11 +185,19 @@ class Ledger(Preparing):
             LedgerSchemaError: the tables are newer than this library, or older with `migrate=False` (LG-13).
             grpc_backoff.ConfigError: the file cannot be read or has an invalid value.
             OptionError: the settings' policy is unknown, or an argument has an invalid value.
+            TypeError: an argument has another type.
         """
+        text = read_url(url)
+        for name, value, kind, allowed in (
+            ("config", config, str | os.PathLike | Config, "a path, or a parsed file"),
+            ("settings", settings, LedgerSettings, "a LedgerSettings object"),
+        ):
+            if value is not None and not isinstance(value, kind):
+                raise TypeError(wrong_type(name, value, allowed))
         named = config if config is not None else os.environ.get(ENVIRONMENT_VARIABLE) or None
         read = named if isinstance(named, Config) or named is None else read_config(named)
         chosen = settings or (read.ledger_settings() if read else resolve_ledger([], {})).policy
-        store = open_store(os.fspath(url), chosen)
+        store = open_store(text, chosen)
         ledger = cls(store, chosen, config=read, hooks=hooks, listeners=listeners, rng=rng)
         ledger._configured = settings is not None
         try:
@@ -305,6 +317,7 @@ class Ledger(Preparing):
 
     async def submit_many(self, prepared: Sequence[Submission], *, within: Any = None) -> list[Submitted]:
         """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`."""
+        check_prepared(prepared)
         if not prepared:
             return []
         await self.make_room(len(prepared))
@@ -337,6 +350,7 @@ class Ledger(Preparing):
             LedgerSchemaError: the tables lack what the operation needs (LG-18).
             OptionError: there is no such style.
         """
+        check_prepared([prepared])
         return self.store.statement(prepared, style)
 
     def _stored_policy(self, text: str) -> str:
@@ -625,7 +639,7 @@ class Ledger(Preparing):
             after: the id of the last operation of the previous page.
         """
         after = None if after is None else (await self.get(after)).id
-        return await self.store.find(which or Filter(), _limit(limit), after=after, newest_first=newest_first)
+        return await self.store.find(_filter(which), _limit(limit), after=after, newest_first=newest_first)
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts in order, over all its series; LedgerStateError if `id` is not a UUID."""
@@ -633,7 +647,7 @@ class Ledger(Preparing):
 
     async def ready(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Readiness]:
         """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
-        return await self.store.ready(which or Filter(), _limit(limit), self.policy_of_any)
+        return await self.store.ready(_filter(which), _limit(limit), self.policy_of_any)
 
     async def queue(self, target: str | None = None) -> Queue:
         """Return how many operations there are in each state, how many are waiting, and the age of the oldest.
@@ -700,6 +714,7 @@ class Ledger(Preparing):
         Operations that are changed or submitted meanwhile are yielded at most once, so that failed operations can be
         replayed batch by batch; if that is interrupted, it can be run again.
         """
+        which = _filter(which)
         ids, after = await self.store.ids(which, _PAGE)
         while ids:
             for first in range(0, len(ids), _MANY):
@@ -756,9 +771,16 @@ def _returned(outcome: OperationOutcome) -> OperationOutcome:
     raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), outcome.details)
 
 
+def _filter(which: object) -> Filter:
+    """Check a filter; None selects all operations."""
+    if which is not None and not isinstance(which, Filter):
+        raise TypeError(wrong_type("which", which, "a Filter"))
+    return which or Filter()
+
+
 def _limit(limit: object) -> int:
     """Check how many operations are wanted; more than any database has are as good as all."""
-    if not isinstance(limit, int) or limit < 0:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise OptionError("limit", limit, "a whole number of at least 0")
     return min(limit, 2**31 - 1)
 

@@ -114,9 +114,10 @@ class Submitting(Database):
 
         If another request has the same idempotency key, the database rejects the statement.
         """
-        mark = _MARKS.get(style or self.dialect.style)
-        if mark is None:
+        style = self.dialect.style if style is None else style
+        if not isinstance(style, str) or style not in _MARKS:
             raise OptionError("style", style, f"one of: {', '.join(_MARKS)}")
+        mark = _MARKS[style]
         self._check_later([submission])
         later, locked = _later([submission]), ""
         new = self._new(":", later)
