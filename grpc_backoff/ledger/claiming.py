@@ -67,9 +67,10 @@ class Claiming(OrderKeys):
         d = self.dialect
         since, floor = self._from(target)
         known, its = self._column([each.id for each in held])
+        due = "" if self.is_oldest else f"AND o.due {since} AND o.due <= {d.now} "
         rows = await self._rows(
             f"UPDATE {d.operations} AS o SET lease_until = {d.later.format(d.clock, ':lease')}{d.leased} "
-            f"WHERE o.open AND o.target = :target AND o.due {since} AND o.due <= {d.now} AND o.state = 'in_progress' "
+            f"WHERE o.open AND o.target = :target {due}AND o.state = 'in_progress' "
             f"AND o.lease_owner = :owner AND o.lease_until > {d.now} AND o.id NOT IN ({known}) "
             f"RETURNING seq, {self._operation}",
             {"owner": owner, "lease": lease, "target": target, **floor, **its},
@@ -90,8 +91,10 @@ class Claiming(OrderKeys):
         """Return whether an operation `o` of `:target` has not expired, is not paused, and is behind no other."""
         d = self.dialect
         timely = f"coalesce(o.not_after > {d.now}, true) AND " if self._version >= d.expiry else ""
+        if self.is_oldest:  # once another process has migrated, nothing is claimed without regard to pauses and keys
+            timely = f"(SELECT version FROM {d.versions}) = {d.oldest} AND "
         return (
-            f"{timely}NOT EXISTS (SELECT 1 FROM {d.paused} WHERE target = :target) "
+            f"{timely}NOT EXISTS (SELECT 1 FROM {d.paused} p WHERE p.target = :target) "
             f"AND (o.order_key IS NULL OR NOT {self._behind()})"
         )
 
@@ -101,7 +104,7 @@ class Claiming(OrderKeys):
         A running attempt goes on: what is in progress expires only when that has ended, or its lease was lost.
         """
         d = self.dialect
-        if not await self._expires():
+        if not await self._has(d.expiry):
             return []
         late = (
             f"SELECT o.seq AS key FROM {d.operations} o WHERE o.open AND o.target = :target "
@@ -142,11 +145,15 @@ class Claiming(OrderKeys):
 
     async def pause(self, target: str) -> None:
         """Let no operations of a target be claimed until `resume`."""
+        if not await self._has(self.dialect.oldest + 1):
+            self.check_tables(self.dialect.oldest + 1, "a pause")
         text = f"INSERT INTO {self.dialect.paused} VALUES (:target) ON CONFLICT DO NOTHING RETURNING target"
         await self._rows(text, {"target": bare_target(target)})
 
     async def resume(self, target: str) -> bool:
         """End a pause; return whether the target was paused."""
+        if not await self._has(self.dialect.oldest + 1):
+            return False
         text = f"DELETE FROM {self.dialect.paused} WHERE target = :target RETURNING target"
         return bool(await self._rows(text, {"target": bare_target(target)}))
 

@@ -49,7 +49,7 @@ class Counting(Database):
                 "AND o.order_key >= '' AND o.finished IS NOT NULL GROUP BY o.target",
                 {},
             ),
-            Statement(f"SELECT target FROM {d.paused}", {}),
+            Statement(f"SELECT p.target FROM {d.paused} p", {}),
         ]
         groups = {True: rows_open, False: rows_done}
         full = {is_open: sum(row[2] for row in rows) >= _SAMPLE for is_open, rows in groups.items()}
@@ -57,7 +57,7 @@ class Counting(Database):
             [estimates] = yield [Statement(d.sizes, {})]
             sizes = {bool(is_open): size for is_open, size in estimates}
             if any(full[is_open] and size < _SAMPLE for is_open, size in sizes.items()):  # older than the rows
-                [exact] = yield [Statement(f"SELECT open, count(*) FROM {d.operations} GROUP BY open", {})]
+                [exact] = yield [Statement(f"SELECT o.open, count(*) FROM {d.operations} o GROUP BY o.open", {})]
                 sizes |= {bool(is_open): size for is_open, size in exact}
             for is_open, size in sizes.items():
                 if full[is_open]:

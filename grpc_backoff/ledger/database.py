@@ -5,19 +5,22 @@ from __future__ import annotations
 import abc
 import math
 import os
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
+from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.ledger.errors import (
     LedgerSchemaError,
     LedgerStateError,
     LedgerUnavailableError,
     first_line,
+    wrong_type,
 )
-from grpc_backoff.ledger.records import is_storable
+from grpc_backoff.ledger.records import WELL, OperationState, is_storable
 from grpc_backoff.ledger.rows import OPERATION
-from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, one
+from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, one, texts
 from grpc_backoff.policy.ledger import LedgerSettings
 
 ResultT = TypeVar("ResultT")
@@ -28,6 +31,14 @@ LONG_AGO = 1e10
 POSTGRES_URL = ("postgresql://", "postgres://")
 SQLITE_URL = "sqlite:///"
 URLS = "a path, sqlite:///path or postgresql://..."
+_LACKING = re.compile(r"\b([hkop])\.(due|open|order_key)\b")
+"""Matches the columns that the oldest tables lack; `h`, `k`, `o` and `p` are rows of operations in all statements."""
+_INSTEAD = {
+    "due": "{}.next_attempt_at",  # for what may be claimed; the oldest tables have an index for leases
+    "open": f"({{}}.state IN ({texts(set(OperationState) - WELL)}))",
+    "order_key": "CAST(NULL AS text)",
+}
+_NONE_PAUSED = "(SELECT CAST(NULL AS text) AS target WHERE false)"
 
 
 class Database(abc.ABC):
@@ -80,23 +91,50 @@ class Database(abc.ABC):
         """Return a condition for `due` that excludes no operation of a target that is open, and its parameter."""
         return f">= {self.dialect.at.format(':floor')}", {"floor": self._floors.get(target, -math.inf)}
 
-    async def _expires(self) -> bool:
-        """Return whether operations may have a `not_after` and a `keep_response` (LG-18).
+    # The tables of earlier versions are used as they are (LG-18).
 
-        Another process may have migrated meanwhile.
-        """
-        if self._version < self.dialect.expiry:
+    @property
+    def is_oldest(self) -> bool:
+        """Whether the tables lack order keys, pauses, the reason why a policy gave up, and the columns for indexes."""
+        return self._version == self.dialect.oldest
+
+    def _fitted(self, statements: list[Statement]) -> list[Statement]:
+        """Return statements without the columns that the tables lack."""
+        if not self.is_oldest:
+            return statements
+        return [
+            each._replace(
+                text=_LACKING.sub(lambda found: _INSTEAD[found[2]].format(found[1]), each.text).replace(
+                    self.dialect.paused, _NONE_PAUSED
+                )
+            )
+            for each in statements
+        ]
+
+    async def _has(self, version: int) -> bool:
+        """Return whether the tables have at least this version; another process may have migrated meanwhile."""
+        if self._version < version:
             [(self._version,)] = await self._rows(f"SELECT version FROM {self.dialect.versions}", {}, Access.READ, SOON)
-        return self._version >= self.dialect.expiry
+        return self._version >= version
+
+    def check_tables(self, needed: int, what: str) -> None:
+        """Refuse what the tables have no place for."""
+        if self._version < needed:
+            raise LedgerSchemaError(
+                f"{self._name}: {what} needs version {needed} of the tables, which have version {self._version}; "
+                "nothing was stored; when no process of an older release is left, call `migrate()` or run "
+                "`grpc-backoff ledger --db URL migrate`"
+            )
 
     @property
     def _operation(self) -> str:
         """The columns of an operation, as far as the tables have them."""
-        return (
-            OPERATION
-            if self._version >= self.dialect.expiry
-            else OPERATION.replace("not_after, keep_response", "NULL, NULL")
-        )
+        columns = OPERATION
+        if self._version < self.dialect.expiry:
+            columns = columns.replace("not_after, keep_response", "NULL, NULL")
+        if self.is_oldest:
+            columns = columns.replace("reason", "NULL").replace("order_key", "NULL")
+        return columns
 
     def _check_usable(self) -> None:
         """Reject a closed store, and the child of a fork."""
@@ -108,6 +146,16 @@ class Database(abc.ABC):
 def rejection(where: str, error: Exception) -> LedgerStateError:
     """Return the error for a row that the database rejects for good, so that repeating does not help."""
     return LedgerStateError(f"{where}: the database rejects the row: {first_line(error)}; nothing was stored")
+
+
+def read_url(given: object) -> str:
+    """Return a database's URL or path as text; it is not shown in errors, because it may contain a password."""
+    text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(text, str):
+        raise TypeError(wrong_type("url", given, URLS))
+    if not text or not is_storable(text):
+        raise OptionError("url", text and "...", f"{URLS}, without NUL and surrogates")
+    return text
 
 
 def spellings(target: str) -> tuple[str, str, str]:

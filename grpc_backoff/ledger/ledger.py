@@ -29,7 +29,7 @@ from grpc_backoff.config.file import Config, read_config, resolve_ledger
 from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.core.texts import Link, Report, is_oversized, never_ran
-from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS, check_process
+from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS, check_process, read_url
 from grpc_backoff.ledger.delivery import Delivery, cut, event_of
 from grpc_backoff.ledger.errors import (
     LedgerError,
@@ -41,7 +41,8 @@ from grpc_backoff.ledger.errors import (
 from grpc_backoff.ledger.events import Listener, OperationEvent
 from grpc_backoff.ledger.hooks import LedgerHooks, run_hook
 from grpc_backoff.ledger.log import log_operation
-from grpc_backoff.ledger.preparing import Preparing, check_bytes, read_pairs, target_of
+from grpc_backoff.ledger.parameters import policy_text
+from grpc_backoff.ledger.preparing import Preparing, check_bytes, check_prepared, read_pairs, target_of
 from grpc_backoff.ledger.records import (
     FINISHED,
     WELL,
@@ -64,6 +65,7 @@ from grpc_backoff.ledger.store import Store
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import Retry
 
 _LOG = logging.getLogger("grpc_backoff")
@@ -74,6 +76,8 @@ _COALESCE = 0.01
 """How long notifications that follow another are batched before they are sent, in seconds."""
 _RECOUNT = 5.0
 """How long a count of waiting operations is reused, in seconds (LG-11)."""
+_KNOWN_BEFORE = PRESETS.keys() - {"durable"}
+"""The presets that 0.2.0 knows as well."""
 _MANY = 1000
 _PAGE = 20 * _MANY
 """How many ids are read at once, because each query for them may have to sort all that are left."""
@@ -131,10 +135,14 @@ class Ledger(Preparing):
         """Create a ledger on an open store; use `open` instead."""
         if hooks is not None and not isinstance(hooks, LedgerHooks):
             raise OptionError("hooks", hooks, "a LedgerHooks object")
+        if not isinstance(listeners, Iterable) or not all(map(callable, listeners := [*listeners])):
+            raise TypeError(wrong_type("listeners", listeners, "an iterable of functions"))
+        if rng is not None and not callable(getattr(rng, "random", None)):
+            raise TypeError(wrong_type("rng", rng, "a source of random numbers, such as random.Random()"))
         super().__init__(settings, config)
         self.store = store
         self.hooks = hooks or LedgerHooks()
-        self.rng: Random = rng or _CHANCE
+        self.rng: Random = _CHANCE if rng is None else rng
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._configured = False
         self._listeners: list[Listener] = [log_operation, *listeners]
@@ -177,11 +185,19 @@ class Ledger(Preparing):
             LedgerSchemaError: the tables are newer than this library, or older with `migrate=False` (LG-13).
             grpc_backoff.ConfigError: the file cannot be read or has an invalid value.
             OptionError: the settings' policy is unknown, or an argument has an invalid value.
+            TypeError: an argument has another type.
         """
+        text = read_url(url)
+        for name, value, kind, allowed in (
+            ("config", config, str | os.PathLike | Config, "a path, or a parsed file"),
+            ("settings", settings, LedgerSettings, "a LedgerSettings object"),
+        ):
+            if value is not None and not isinstance(value, kind):
+                raise TypeError(wrong_type(name, value, allowed))
         named = config if config is not None else os.environ.get(ENVIRONMENT_VARIABLE) or None
         read = named if isinstance(named, Config) or named is None else read_config(named)
         chosen = settings or (read.ledger_settings() if read else resolve_ledger([], {})).policy
-        store = open_store(os.fspath(url), chosen)
+        store = open_store(text, chosen)
         ledger = cls(store, chosen, config=read, hooks=hooks, listeners=listeners, rng=rng)
         ledger._configured = settings is not None
         try:
@@ -195,7 +211,7 @@ class Ledger(Preparing):
     async def migrate(self) -> tuple[int, int]:
         """Bring the tables to this release's version; return the versions before and after (LG-18).
 
-        Call it when no process of an older release is left. Until then, `submit` refuses what the tables lack.
+        Call it when no process of an older release is left. Until then, what the tables lack is refused.
 
         Raises:
             LedgerBusyError: a lock was not acquired within `lock_timeout`; nothing was changed.
@@ -280,8 +296,8 @@ class Ledger(Preparing):
             OptionError: an argument has an invalid value, the settings do not allow a metadata key, gRPC could not send
                 the metadata, or a sqlite3 connection is in autocommit mode and has no transaction.
             LedgerLimitError: request and metadata are too large, or too many operations are waiting.
-            LedgerSchemaError: `not_after` or `keep_response` was passed, but the tables have not been upgraded yet
-                (LG-18).
+            LedgerSchemaError: `order_key`, `not_after` or `keep_response` was passed, but the tables have not been
+                upgraded yet (LG-18).
             LedgerStateError: another request has the same idempotency key.
             LedgerBusyError, LedgerUnavailableError: the database did not accept the operation; the error says whether
                 anything was stored.
@@ -301,6 +317,7 @@ class Ledger(Preparing):
 
     async def submit_many(self, prepared: Sequence[Submission], *, within: Any = None) -> list[Submitted]:
         """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`."""
+        check_prepared(prepared)
         if not prepared:
             return []
         await self.make_room(len(prepared))
@@ -320,7 +337,9 @@ class Ledger(Preparing):
 
         No notification is sent, so deliverers find the operation when they poll. If another request has the same
         idempotency key, the database rejects the statement, and the driver raises its own error: a violated NOT NULL
-        constraint in SQLite, and in PostgreSQL an error of the class 22 whose text says so.
+        constraint in SQLite, and in PostgreSQL an error of the class 22 whose text says so. With tables of 0.2.0, it
+        is a violated NOT NULL constraint in both, and a request that another transaction stores at the same time with
+        the same key is dropped.
 
         Args:
             prepared: the operation.
@@ -328,9 +347,23 @@ class Ledger(Preparing):
                 `numeric_dollar` ($1, for asyncpg); by default, `format` for PostgreSQL and `qmark` for SQLite.
 
         Raises:
+            LedgerSchemaError: the tables lack what the operation needs (LG-18).
             OptionError: there is no such style.
         """
+        check_prepared([prepared])
         return self.store.statement(prepared, style)
+
+    def _stored_policy(self, text: str) -> str:
+        """Return the text of a policy as it is stored: while 0.2.0 may deliver, one that it can read (LG-18).
+
+        It gives up operations whose policy it does not know.
+        """
+        if not self.store.is_oldest or text in _KNOWN_BEFORE or (self._config and text in self._config.policies):
+            return text
+        policy = self.policy_of(text)
+        if policy.never_ran_only:
+            self.store.check_tables(self.store.dialect.oldest + 1, "a policy with never_ran_only")
+        return policy_text(policy)
 
     async def make_room(self, number: int) -> None:
         """Enforce the limit on waiting operations (LG-11); those from other processes are counted some seconds late.
@@ -606,7 +639,7 @@ class Ledger(Preparing):
             after: the id of the last operation of the previous page.
         """
         after = None if after is None else (await self.get(after)).id
-        return await self.store.find(which or Filter(), _limit(limit), after=after, newest_first=newest_first)
+        return await self.store.find(_filter(which), _limit(limit), after=after, newest_first=newest_first)
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts in order, over all its series; LedgerStateError if `id` is not a UUID."""
@@ -614,7 +647,7 @@ class Ledger(Preparing):
 
     async def ready(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Readiness]:
         """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
-        return await self.store.ready(which or Filter(), _limit(limit), self.policy_of_any)
+        return await self.store.ready(_filter(which), _limit(limit), self.policy_of_any)
 
     async def queue(self, target: str | None = None) -> Queue:
         """Return how many operations there are in each state, how many are waiting, and the age of the oldest.
@@ -636,6 +669,7 @@ class Ledger(Preparing):
         """Stop claiming operations for a target, in all processes, until `resume`; running attempts continue.
 
         Raises:
+            LedgerSchemaError: the tables have not been upgraded yet (LG-18).
             OptionError: the target cannot be dialled.
         """
         await self.store.pause(target_of(target))
@@ -680,6 +714,7 @@ class Ledger(Preparing):
         Operations that are changed or submitted meanwhile are yielded at most once, so that failed operations can be
         replayed batch by batch; if that is interrupted, it can be run again.
         """
+        which = _filter(which)
         ids, after = await self.store.ids(which, _PAGE)
         while ids:
             for first in range(0, len(ids), _MANY):
@@ -736,9 +771,16 @@ def _returned(outcome: OperationOutcome) -> OperationOutcome:
     raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), outcome.details)
 
 
+def _filter(which: object) -> Filter:
+    """Check a filter; None selects all operations."""
+    if which is not None and not isinstance(which, Filter):
+        raise TypeError(wrong_type("which", which, "a Filter"))
+    return which or Filter()
+
+
 def _limit(limit: object) -> int:
     """Check how many operations are wanted; more than any database has are as good as all."""
-    if not isinstance(limit, int) or limit < 0:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise OptionError("limit", limit, "a whole number of at least 0")
     return min(limit, 2**31 - 1)
 

@@ -26,12 +26,14 @@ class Manual(OrderKeys):
         """
         now = self.dialect.now
         changes = (
-            "state = 'pending', attempts = 0, step = 0, previous = NULL, refreshed = false, reason = NULL, "
+            "state = 'pending', attempts = 0, step = 0, previous = NULL, refreshed = false, "
             f"backoff_request_seconds = NULL, next_attempt_at = {now}, began = {now}, finished = NULL, "
             "request = coalesce(:request, request)"
         )
-        if await self._expires():
+        if await self._has(self.dialect.expiry):
             changes += ", not_after = NULL"
+        if not self.is_oldest:
+            changes += ", reason = NULL"
         return await self._changed(ids, changes, states, request=request)
 
     async def discard(self, ids: Sequence[str]) -> list[str]:

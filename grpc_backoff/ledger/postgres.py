@@ -185,7 +185,7 @@ class PostgresStore(Store):
         ),
         key_lock="pg_advisory_xact_lock(hashtextextended({} || ' ' || {}, 0))",
         versions="grpc_backoff.schema",
-        oldest=4,
+        oldest=3,
         expiry=5,
         waiting=1.0,  # NOTIFY wakes those that wait for a response
         sizes=(
@@ -235,16 +235,20 @@ class PostgresStore(Store):
 
     async def _follow(self, session: Session, plan: Plan[ResultT], access: Access) -> ResultT:
         """Run a plan. In a transaction, statements without an answer are sent together with COMMIT (LG-2)."""
+
+        def execute(statements: list[Statement]) -> Awaitable[list[list[Row]]]:
+            return _execute(session, self._fitted(statements))
+
         if access is not Access.TRANSACTION:
             session.committing = access is Access.STATEMENT
-            return await follow_async(plan, functools.partial(_execute, session))
+            return await follow_async(plan, execute)
         first: BaseException | None = None
         try:
             async with session.pipeline():
                 try:
                     await session.execute("BEGIN")
                     await self._limit_locks(session)
-                    result = await follow_async(plan, functools.partial(_execute, session))
+                    result = await follow_async(plan, execute)
                     session.committing = True
                     await session.execute("COMMIT")
                 except BaseException as error:  # noqa: BLE001 - raised below, because psycopg would log a second one
@@ -399,7 +403,8 @@ class PostgresStore(Store):
         if apply and before < (self.dialect.oldest if needed_only else newest):
             told = await self._connected(migrate, _MIGRATING)
         self._version = told[1]
-        [(self._identity,)] = await self._run(lambda: one(_IDENTITY), Access.READ)
+        if not self.is_oldest:
+            [(self._identity,)] = await self._run(lambda: one(_IDENTITY), Access.READ)
         return told
 
     # Submitting.
@@ -426,11 +431,11 @@ class PostgresStore(Store):
         raise TypeError(wrong_type("within", connection, allowed))
 
     def _submitting_and_waking(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
-        _, [(identity,)] = yield [
+        _, *found = yield [
             Statement("SAVEPOINT grpc_backoff", {}, answers=False),  # all or none, however the caller handles errors
-            _IDENTITY,
+            *([] if self._identity is None else [_IDENTITY]),
         ]
-        if self._identity not in (None, identity):
+        if found != ([] if self._identity is None else [[(self._identity,)]]):
             yield [Statement("RELEASE SAVEPOINT grpc_backoff", {}, answers=False)]
             raise OptionError("within", "a connection to another ledger", f"a connection to {self._name}")
         try:

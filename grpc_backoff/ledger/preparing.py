@@ -82,7 +82,7 @@ class Preparing:
             method,
             content,
             pairs,
-            self._policy_text(method, policy),
+            self._stored_policy(self._policy_text(method, policy)),
             current_trace_id(),
             idempotency_key,
             order_key,
@@ -132,6 +132,10 @@ class Preparing:
             return text
         return policy
 
+    def _stored_policy(self, text: str) -> str:
+        """Return the text of a policy as it is stored."""
+        return text
+
     def _warn_of(self, policy: Retry) -> None:
         """Warn of a policy with neither a deadline nor a limited number of attempts, as for calls (BP-2)."""
         read = policy if isinstance(policy, RetryPolicy) else self.policy_of(policy)
@@ -139,7 +143,7 @@ class Preparing:
 
     def policy_of(self, text: str) -> RetryPolicy:
         """Return the policy described by an operation's text, as a ledger applies it; OptionError if it is unknown."""
-        policy = self._policies.get(text)
+        policy = self._policies.get(text) if isinstance(text, str) else None  # anything else is refused below
         if policy is None:
             if len(self._policies) >= _POLICIES:
                 self._policies.clear()
@@ -181,10 +185,22 @@ def _time(name: str, value: object) -> float:
 def read_pairs(name: str, metadata: Any) -> Metadata:
     """Return metadata as pairs; OptionError, which does not show the values, if it is anything else."""
     try:
-        return tuple((key, value) for key, value in metadata or ())
+        pairs = tuple((key, value) for key, value in metadata or ())
     except (TypeError, ValueError):
         allowed = "an iterable of pairs of key and value"
         raise OptionError(name, kind_of(metadata), allowed, problem=wrong_type(name, metadata, allowed)) from None
+    for key, _ in pairs:
+        if not isinstance(key, str):
+            raise OptionError(name, kind_of(key), "keys that are strings")
+    return pairs
+
+
+def check_prepared(prepared: object) -> None:
+    """Reject what is not a list of operations; TypeError, which shows only the type of what is wrong."""
+    found = prepared if isinstance(prepared, Sequence) else [prepared]
+    wrong = [each for each in found if not isinstance(each, Submission)]
+    if wrong:
+        raise TypeError(wrong_type("prepared", wrong[0], "a list of operations made by `prepared`"))
 
 
 def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
@@ -194,7 +210,10 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
             raise TypeError(f"{call.method} is a {call.arity} method: only unary-unary methods can be stored")
         if len(request) != 1:
             raise TypeError(f"{call.method} takes one request, not {len(request)}")
-        content = call.serialized(request[0])
+        try:
+            content = call.serialized(request[0])
+        except (TypeError, AttributeError) as error:
+            raise TypeError(wrong_type("request", request[0], f"what the stub's {call.method} takes")) from error
         target, method = call.channel.target, call.method
     elif isinstance(call, str) and len(request) == 2:  # noqa: PLR2004 - method and request
         target, (method, content) = target_of(call), request

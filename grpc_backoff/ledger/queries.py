@@ -88,7 +88,7 @@ class Queries(OrderKeys):
 
     async def outcome(self, id: str) -> OperationOutcome | None:  # noqa: A002
         """Return how an operation stands, with its response if that is stored; None if there is no such operation."""
-        response = "o.response" if await self._expires() else "NULL"
+        response = "o.response" if await self._has(self.dialect.expiry) else "NULL"
         text = (
             f"SELECT o.id, o.state, o.attempts, o.code, o.details, {response} FROM {self.dialect.operations} o "
             "WHERE o.id = :id"

@@ -151,7 +151,8 @@ class Recording(OrderKeys):
         """Return a query that locks some operations and returns their `LockedRow`."""
         *names, _ = LockedRow._fields
         return (
-            f"locked AS (SELECT {', '.join(f'o.{name}' for name in names)} FROM {self.dialect.operations} o {which}) "
+            f"locked ({', '.join(names)}) AS "
+            f"(SELECT {', '.join(f'o.{name}' for name in names)} FROM {self.dialect.operations} o {which}) "
             f"SELECT {', '.join(names)}, {self.dialect.clock} FROM locked"
         )
 
@@ -162,7 +163,7 @@ class Recording(OrderKeys):
         operations are claimed in this order, that finds all but those that were claimed in spite of others before them.
         """
         d = self.dialect
-        expired = d.expired if first else f"o.open AND o.lease_until <= {d.now}"
+        expired = d.expired if first and not self.is_oldest else f"o.open AND o.lease_until <= {d.now}"
         given = {"target": target, "head": _HEAD, "limit": limit} | self._from(target or "")[1]
         look = f"SELECT 1 WHERE EXISTS (SELECT 1 FROM {d.operations} o WHERE {expired}){d.disturbed}"
         if not await self._rows(look, given, Access.READ):
@@ -206,6 +207,7 @@ class Recording(OrderKeys):
     def _write(self, ends: Sequence[_End]) -> Plan[list[Recorded]]:
         """Write the rows of attempts and the new states of their operations together (LG-2)."""
         d = self.dialect
+        reason = "" if self.is_oldest else "reason = r.reason, "
         known = yield from self._late(ends)
         ends = [end._replace(added=(end.row.id, end.token) not in known) for end in ends]
         yield [
@@ -229,7 +231,7 @@ class Recording(OrderKeys):
                 "step = r.step, previous = r.previous, refreshed = r.refreshed, backoff_request_seconds = r.delay, "
                 f"last_attempted_at = {d.at.format('r.ended')}, "
                 f"next_attempt_at = {d.later.format(d.at.format('r.ended'), 'r.delay')}, code = r.code, "
-                f"details = r.details, reason = r.reason, "
+                f"details = r.details, {reason}"
                 f"began = {d.at.format('r.began')}, finished = {d.at.format('r.finished')}, {NO_LEASE} "
                 "FROM r WHERE o.id = r.id",
                 [end.operation() for end in ends if end.moves],

@@ -66,12 +66,12 @@ class SQLiteStore(Store):
         leased=", lease_seconds = :lease",
         expired="o.lease_until <= :now",
         versions="ledger_schema",
-        oldest=3,
+        oldest=2,
         expiry=4,
         waiting=0.1,
         sizes=(
-            "SELECT true, count(*) FROM ledger_operations WHERE open "
-            "UNION ALL SELECT false, count(*) FROM ledger_operations WHERE NOT open"
+            "SELECT true, count(*) FROM ledger_operations o WHERE o.open "
+            "UNION ALL SELECT false, count(*) FROM ledger_operations o WHERE NOT o.open"
         ),
         disturbed="".join(f" OR EXISTS (SELECT 1 FROM ledger_operations WHERE {early})" for early in _EARLY),
         corrections=tuple(f"UPDATE ledger_operations SET {again} WHERE {early}" for early, again in _EARLY.items()),
@@ -106,7 +106,9 @@ class SQLiteStore(Store):
     def _executor(self, cursor: sqlite3.Cursor) -> Callable[[list[Statement]], list[list[Row]]]:
         """Return a function that executes statements; they all use the time of this call as the current time."""
         times = self._times()
-        return lambda statements: [cursor.execute(text, {**times, **given}).fetchall() for text, given, _ in statements]
+        return lambda statements: [
+            cursor.execute(text, {**times, **given}).fetchall() for text, given, _ in self._fitted(statements)
+        ]
 
     def _times(self) -> dict[str, float]:
         now = self._now()

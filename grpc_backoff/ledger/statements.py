@@ -70,7 +70,7 @@ class Dialect(NamedTuple):
         refuse: the change of a row `o` that the database rejects, because another request has its idempotency key.
         key_lock: locks the order key `{1}` of a target `{0}` until the transaction ends, unless that is locked anyway.
         versions: the table that contains the version of the tables.
-        oldest: the oldest version of the tables that can be used without an upgrade (LG-18).
+        oldest: the oldest version of the tables that can be used without an upgrade: that of 0.2.0 (LG-18).
         expiry: the version of the tables from which operations have `not_after` and `keep_response`.
         waiting: how many seconds pass at most until a waiter looks again for an outcome.
         disturbed: SQL that extends a query: whether stored times must be corrected.

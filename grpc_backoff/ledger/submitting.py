@@ -8,13 +8,15 @@ from typing import Any
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.ledger.database import Database
-from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerStateError, LedgerUnavailableError
+from grpc_backoff.ledger.errors import LedgerStateError, LedgerUnavailableError
 from grpc_backoff.ledger.metadata import encode_metadata
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.statements import PARAMETER, Access, ParameterStyle, Plan, Row, Statement, batches
 
 _MARKS: Mapping[str, str] = {"format": "%s", "qmark": "?", "numeric_dollar": "${}"}
-_GIVEN = ", ".join(name for name in Submission._fields if name not in ("not_before", "not_after", "keep_response"))
+_LATER = ("order_key", "not_after", "keep_response")
+"""The parts of a submission that the tables of earlier versions have no place for (LG-18)."""
+_GIVEN = ", ".join(name for name in Submission._fields if name not in ("not_before", *_LATER))
 _INITIAL = "state, attempts, recorded, step, refreshed, lease_token, next_attempt_at, created, began"
 _NEW = "'pending', 0, 0, 0, false, 0, CASE WHEN {at} > {now} THEN {at} ELSE {now} END, {now}, {now}"
 
@@ -37,9 +39,9 @@ class Submitting(Database):
     def _submitting(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
         new: set[str] = set()
         stored: dict[Any, str] = {}
-        if self._version < self.dialect.expiry and any(map(_is_new, submissions)):
+        if self._version < self.dialect.expiry:
             [[(self._version,)]] = yield [Statement(f"SELECT version FROM {self.dialect.versions}", {})]
-            self._check_expiry(submissions)
+            self._check_later(submissions)
         yield self._key_locks(submissions)
         left = list(submissions)
         while left:  # once, unless what was there is pruned before it is looked up
@@ -52,6 +54,7 @@ class Submitting(Database):
                 if not same:
                     raise LedgerStateError(
                         f"operation {id_} already has the idempotency key {key[-1]!r}, with another request"
+                        + (" or for another target" if self.is_oldest else "")
                     )
                 stored |= {id_: id_, tuple(key): id_}
             left = [each for each in left if each.id not in new and not _found(each, stored)]
@@ -63,40 +66,37 @@ class Submitting(Database):
 
     def _insert(self, submissions: Sequence[Submission]) -> Statement:
         rows, given = self._table(Submission._fields, [*map(_stored, submissions)])
-        ends = any(map(_is_new, submissions))
-        new = f"SELECT {_GIVEN}, {self._new('', ends=ends)} FROM r WHERE true"
-        insert = self._inserting(new, ends=ends)
+        later = _later(submissions)
+        insert = self._inserting(f"SELECT {self._new('', later)} FROM r WHERE true", later)
         return Statement(f"WITH r ({', '.join(Submission._fields)}) AS ({rows}) {insert} RETURNING id", given)
 
-    def _check_expiry(self, submissions: Sequence[Submission]) -> None:
+    def _check_later(self, submissions: Sequence[Submission]) -> None:
         """Refuse what the tables have no place for (LG-18)."""
-        if self._version < self.dialect.expiry and any(map(_is_new, submissions)):
-            raise LedgerSchemaError(
-                f"{self._name}: not_after and keep_response need version {self.dialect.expiry} of the tables, "
-                f"which have version {self._version}; nothing was stored; run `grpc-backoff ledger --db URL migrate` "
-                "when no process of an older release is left"
-            )
+        for name in _later(submissions):
+            self.check_tables(self.dialect.oldest + 1 if name == "order_key" else self.dialect.expiry, name)
 
-    def _new(self, mark: str, *, ends: bool) -> str:
+    def _new(self, mark: str, later: Sequence[str]) -> str:
         """Return the values of a new row; `mark` comes before each parameter's name."""
         at = self.dialect.at
         new = _NEW.format(now=self.dialect.now, at=at.format(f"{mark}not_before"))
-        return f"{new}, {at.format(f'{mark}not_after')}, {mark}keep_response" if ends else new
+        given = [at.format(f"{mark}{name}") if name == "not_after" else f"{mark}{name}" for name in later]
+        return ", ".join([mark + _GIVEN.replace(", ", f", {mark}"), new, *given])
 
-    def _inserting(self, new: str, *, ends: bool) -> str:
+    def _inserting(self, new: str, later: Sequence[str]) -> str:
         """Return the INSERT of new rows; on a known id or key, the existing row is left unchanged."""
-        return f"INSERT INTO {self.dialect.operations} ({_columns(ends=ends)}) {new} ON CONFLICT DO NOTHING"
+        return f"INSERT INTO {self.dialect.operations} ({_columns(later)}) {new} ON CONFLICT DO NOTHING"
 
     def _known(self, submissions: Sequence[Submission]) -> Statement:
         columns = ("id", "target", "method", "request", "idempotency_key")
         rows, given = self._table(columns, [tuple(getattr(each, name) for name in columns) for each in submissions])
         found = (
-            "SELECT o.id, o.target, o.method, o.idempotency_key, o.request = r.request "
+            "SELECT o.id, o.target, o.method, o.idempotency_key, o.request = r.request AND o.target = r.target "
             f"FROM {self.dialect.operations} o JOIN r ON"
         )
+        where = "" if self.is_oldest else "o.target = r.target AND "  # there, a key is unique for the method alone
         return Statement(
             f"WITH r (id, target, method, request, key) AS ({rows}) {found} o.id = r.id UNION ALL "
-            f"{found} o.target = r.target AND o.method = r.method AND o.idempotency_key = r.key AND o.id <> r.id",
+            f"{found} {where}o.method = r.method AND o.idempotency_key = r.key AND o.id <> r.id",
             given,
         )
 
@@ -114,19 +114,27 @@ class Submitting(Database):
 
         If another request has the same idempotency key, the database rejects the statement.
         """
-        mark = _MARKS.get(style or self.dialect.style)
-        if mark is None:
+        style = self.dialect.style if style is None else style
+        if not isinstance(style, str) or style not in _MARKS:
             raise OptionError("style", style, f"one of: {', '.join(_MARKS)}")
-        self._check_expiry([submission])
-        ends, locked = _is_new(submission), ""
-        new = f":{_GIVEN.replace(', ', ', :')}, {self._new(':', ends=ends)}"
+        mark = _MARKS[style]
+        self._check_later([submission])
+        later, locked = _later([submission]), ""
+        new = self._new(":", later)
         if submission.order_key is not None and self.dialect.key_lock:
             locked = f" FROM (SELECT {self.dialect.key_lock.format(':target', ':order_key')}) locked"
-        insert = self._inserting(f"SELECT {self._typed(new)}{locked}" if locked else f"VALUES ({new})", ends=ends)
-        if submission.idempotency_key is not None:
+        insert = self._inserting(f"SELECT {self._typed(new)}{locked}" if locked else f"VALUES ({new})", later)
+        if submission.idempotency_key is not None and self.is_oldest:  # also right once another process has migrated
+            taken = (
+                f"SELECT 1 FROM {self.dialect.operations} k WHERE k.method = :method AND k.idempotency_key = "
+                ":idempotency_key AND k.id <> :id AND (k.request <> :request OR k.target <> :target)"
+            )
+            new = new.replace(":request", f"CASE WHEN NOT EXISTS ({taken}) THEN :request END")
+            insert = self._inserting(f"SELECT {self._typed(new)}", later)
+        elif submission.idempotency_key is not None:
             stored = f"SELECT 1 FROM {self.dialect.operations} s WHERE s.id = :id"
             insert = (
-                f"INSERT INTO {self.dialect.operations} AS o ({_columns(ends=ends)}) "
+                f"INSERT INTO {self.dialect.operations} AS o ({_columns(later)}) "
                 f"SELECT {self._typed(new)}{locked} WHERE NOT EXISTS ({stored}) "
                 "ON CONFLICT (target, method, idempotency_key) WHERE idempotency_key IS NOT NULL "
                 f"DO UPDATE SET {self.dialect.refuse} WHERE o.request <> excluded.request"
@@ -154,14 +162,14 @@ def remedy(submissions: Sequence[Submission]) -> str:
     return f"with an idempotency key, submit it again; without one, look for operation {without[0]}{more} first"
 
 
-def _is_new(submission: Submission) -> bool:
-    """Return whether a submission has what the tables of the version before have no place for."""
-    return submission.not_after is not None or submission.keep_response is not None
+def _later(submissions: Sequence[Submission]) -> list[str]:
+    """Return those parts of submissions that the tables of earlier versions have no place for."""
+    return [name for name in _LATER if any(getattr(each, name) is not None for each in submissions)]
 
 
-def _columns(*, ends: bool) -> str:
+def _columns(later: Sequence[str]) -> str:
     """Return the columns of a new row."""
-    return f"{_GIVEN}, {_INITIAL}{', not_after, keep_response' if ends else ''}"
+    return ", ".join([_GIVEN, _INITIAL, *later])
 
 
 def _found(submission: Submission, stored: Mapping[Any, str]) -> str | None:

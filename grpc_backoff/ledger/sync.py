@@ -21,6 +21,7 @@ from grpc_backoff.ledger import ledger as core
 from grpc_backoff.ledger.database import check_process
 from grpc_backoff.ledger.errors import LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.hooks import LedgerHooks
+from grpc_backoff.ledger.preparing import check_prepared
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.statements import ParameterStyle
 from grpc_backoff.ledger.submitting import remedy
@@ -153,6 +154,7 @@ class Ledger:
             LedgerLimitError: there is no room for all of them.
             TypeError: `within` is a connection for asyncio.
         """
+        check_prepared(prepared)
         if within is None or not prepared:
             return self._wait(self._ledger.submit_many(prepared), f"; {remedy(prepared)}")
         if inspect.iscoroutinefunction(getattr(within, "execute", None)):
@@ -185,10 +187,16 @@ class Ledger:
 
         Raises:
             LedgerUnavailableError: the ledger is closed, or was opened before a fork.
+            TypeError: `connect` is no function, or returns no such channel.
         """
+        if not callable(connect):
+            raise TypeError(wrong_type("connect", connect, "a function that returns a channel of grpc_backoff.aio"))
 
         async def deliver() -> None:
-            async with connect() as channel:
+            made = connect()
+            if not isinstance(made, Channel):
+                raise TypeError(wrong_type("connect", made, "a function that returns a channel of grpc_backoff.aio"))
+            async with made as channel:
                 await self._ledger.deliver(channel, concurrency=concurrency, grace=grace)
 
         self._wait(deliver())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from grpc_backoff.base_errors import OptionError
@@ -56,10 +55,13 @@ def unstorable(name: object) -> str | None:
 
 
 def _method_counts(key: str, given: object, _unit: Unit = Unit.SECONDS) -> tuple[tuple[str, int], ...]:
-    pairs = given.items() if isinstance(given, Mapping) else given
-    if not isinstance(pairs, Iterable) or isinstance(given, str):
+    try:
+        table = None if isinstance(given, str | bytes) else dict(given)  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        table = None
+    if table is None or not all(isinstance(name, str) for name in table):
         raise OptionError(key, given, 'a table such as { "shop.Orders/Place" = 2 }')
-    return tuple((f"/{str(name).removeprefix('/')}", _count(f"{key}.{name}", number)) for name, number in pairs)
+    return tuple((f"/{name.removeprefix('/')}", _count(f"{key}.{name}", number)) for name, number in table.items())
 
 
 KEEPING = (

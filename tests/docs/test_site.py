@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from grpc_backoff.ledger import OperationState
 from tests.docs.pages import DOCS
 
 ROOT = DOCS.parent
@@ -45,6 +46,17 @@ def test_diagrams_have_the_pages_colours():
 
     assert len(classes) >= 5
     assert {name for name in classes if f".diagram .{name} {{" not in style} == set()
+
+
+def test_each_state_of_an_operation_is_drawn():
+    """LG-1: the picture of an operation's states has each of them, and so has the table under it."""
+    drawn = (DOCS / "images" / "operations.svg").read_text("utf-8")
+    (names,) = re.findall(r'<g class="ink" text-anchor="middle" font-weight="bold">(.*?)</g>', drawn, re.DOTALL)
+    page = (DOCS / "ledger.md").read_text("utf-8").partition("## The states of an operation")[2].partition("\n##")[0]
+
+    states = {state.value for state in OperationState}
+    assert set(re.findall(r">(\w+)</text>", names)) == states
+    assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == states
 
 
 def test_the_search_needs_no_other_host():

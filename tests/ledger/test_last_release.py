@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from grpc_backoff.ledger import Filter, OperationState
+from grpc_backoff.ledger import Filter, Ledger, OperationState
 from tests.echo import Message
+from tests.ledger.conftest import SETTINGS
 from tests.ledger.steps import eventually
 from tests.ledger.test_delivery import FAST, at_work
 
@@ -29,7 +31,7 @@ async def main(url, target, method):
     print(__version__, flush=True)
     async with await Ledger.open(url) as ledger, aio.insecure_channel(target) as channel:
         print("open", flush=True)
-        await asyncio.to_thread(sys.stdin.readline)  # the other release opens the ledger, and may upgrade it
+        await asyncio.to_thread(sys.stdin.readline)  # the other release opens the ledger
         for each in sys.argv[4:]:
             await ledger.submit(target, method, bytes.fromhex(each))
         delivering = asyncio.ensure_future(ledger.deliver(channel))
@@ -60,13 +62,14 @@ def release(tmp_path_factory):
     return folder
 
 
-async def test_side_by_side(url, shop, release):
-    """LG-18: a running deliverer of the last release goes on while this one upgrades; each operation is executed."""
-    theirs = [Message(text=f"old-{n}").SerializeToString().hex() for n in range(NUMBER)]
+@contextlib.asynccontextmanager
+async def started(release, *arguments):
+    """Run a process of the last release; yield it, and a function that returns its next line."""
     old = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", OLD, url, shop.target, UNARY, *theirs),
+        *(sys.executable, "-c", OLD, *arguments),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
         env={"PYTHONPATH": str(release)},
         cwd=release,
     )
@@ -76,22 +79,53 @@ async def test_side_by_side(url, shop, release):
             return (await old.stdout.readline()).decode().strip()
 
     try:
-        assert (await said(), await said()) == (RELEASE, "open")
-        async with at_work(url, shop, FAST) as (ledger, unary):
-            old.stdin.write(b"\n")
-            assert await said() == "delivers"
-            await ledger.submit_many([ledger.prepared(unary, Message(text=f"new-{n}")) for n in range(NUMBER)])
-
-            async def all_delivered():
-                return len(await ledger.find(Filter(states=(OperationState.SUCCEEDED,)))) == 2 * NUMBER
-
-            await eventually(all_delivered)
-            old.stdin.write(b"\n")
-            async with asyncio.timeout(60):
-                assert await old.wait() == 0
+        yield old, said
     finally:
         if old.returncode is None:
             old.kill()
-            await old.wait()
+        await old.communicate()
 
-    assert dict(shop.executed) == {f"{who}-{n}": 1 for who in ("old", "new") for n in range(NUMBER)}
+
+def requests(who):
+    return [Message(text=f"{who}-{n}") for n in range(NUMBER)]
+
+
+async def test_side_by_side(url, shop, release):
+    """LG-18: both releases use the tables of the last one, also after a rollback, until `migrate` is called."""
+
+    def delivered(ledger, number):
+        async def all_delivered():
+            return len(await ledger.find(Filter(states=(OperationState.SUCCEEDED,)))) == number * NUMBER
+
+        return all_delivered
+
+    def old(who):
+        return started(release, url, shop.target, UNARY, *(each.SerializeToString().hex() for each in requests(who)))
+
+    async with old("old") as (process, said):
+        assert (await said(), await said()) == (RELEASE, "open")
+        async with at_work(url, shop, FAST) as (ledger, unary):
+            process.stdin.write(b"\n")
+            assert await said() == "delivers"
+            await ledger.submit_many([ledger.prepared(unary, each) for each in requests("new")])
+            await eventually(delivered(ledger, 2))
+            process.stdin.write(b"\n")
+            async with asyncio.timeout(60):
+                assert await process.wait() == 0
+
+    async with await Ledger.open(url, settings=SETTINGS) as ledger:
+        left = [ledger.prepared(shop.target, UNARY, each.SerializeToString()) for each in requests("left")]
+        await ledger.submit_many(left)
+        async with old("back") as (process, said):  # the rollback
+            assert (await said(), await said()) == (RELEASE, "open")
+            process.stdin.write(b"\n")
+            assert await said() == "delivers"
+            await eventually(delivered(ledger, 4))
+
+        before, after = await ledger.migrate()
+        async with old("late") as (process, said):
+            assert (await said(), await said()) == (RELEASE, "")
+            assert b"a newer grpc-backoff has upgraded it" in await process.stderr.read()
+
+    assert after == before + 2
+    assert dict(shop.executed) == {f"{who}-{n}": 1 for who in ("old", "new", "left", "back") for n in range(NUMBER)}

@@ -1,18 +1,24 @@
-"""A ledger of the previous version is upgraded, also while deliverers of that version still run."""
+"""A ledger of the previous version is used as it is, and upgraded, also while deliverers of that version still run."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 
+import grpc
 import pytest
 
 from grpc_backoff.calls.decision import FailedAttempt
-from grpc_backoff.ledger import Filter, OperationState
+from grpc_backoff.ledger import Filter, Ledger, LedgerSchemaError, LedgerStateError, OperationState, sync
+from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import AttemptReport
+from grpc_backoff.ledger.transitions import ledger_policy
+from grpc_backoff.policy.presets import RETRY
+from tests.echo import Message
 from tests.ledger import previous
-from tests.ledger.conftest import execute, open_store, opened_store, submission
-from tests.ledger.steps import QUICK, SHOP, STEPS
+from tests.ledger.conftest import SETTINGS, connected, execute, open_store, opened_store, submission
+from tests.ledger.steps import QUICK, SHOP, STEPS, expired
+from tests.ledger.test_delivery import FAST, at_work, until
 
 
 async def test_tables_of_the_previous_version(url):
@@ -32,6 +38,134 @@ async def test_tables_of_the_previous_version(url):
 
     assert (first.id, second.state, second.reason) == (claimed.id, OperationState.FAILED, None)
     assert told.state is OperationState.SUCCEEDED
+
+
+METHOD = "/shop.Orders/Place"
+
+
+@pytest.fixture
+def older(url):
+    """The URL of a ledger with the tables of version 0.2."""
+    previous.create_tables(url, "postgres" if "://" in url else "sqlite")
+    return url
+
+
+def schema(url):
+    """Return what the tables look like, and their version."""
+    parts = ["SELECT sql FROM sqlite_master ORDER BY name", "SELECT version FROM ledger_schema"]
+    if "://" in url:
+        parts = [
+            "SELECT attrelid::regclass::text, attname, atttypid FROM pg_attribute ORDER BY 1, 2",
+            "SELECT indexdef FROM pg_indexes WHERE schemaname = 'grpc_backoff' ORDER BY 1",
+            "SELECT prosrc FROM pg_proc WHERE pronamespace = 'grpc_backoff'::regnamespace ORDER BY 1",
+            "SELECT version FROM grpc_backoff.schema",
+        ]
+    with connected(url) as connection:
+        return [connection.execute(part).fetchall() for part in parts]
+
+
+async def test_used_as_they_are(older, shop):
+    """LG-18: the tables of version 0.2 are read and written without a change, by all that needs no new columns."""
+    before = schema(older)
+    shop.script |= {"b": [(grpc.StatusCode.INTERNAL, "broken")], "c": [(grpc.StatusCode.ALREADY_EXISTS, "there")]}
+    async with at_work(older, shop, FAST) as (ledger, unary):
+        ids = [(await ledger.submit(unary, Message(text=text), idempotency_key=text)).id for text in "abc"]
+        again = await ledger.submit(unary, Message(text="a"), idempotency_key="a")
+        states = (OperationState.SUCCEEDED, OperationState.FAILED, OperationState.CONFLICT)
+        ended = [await until(ledger, id_, state) for id_, state in zip(ids, states, strict=True)]
+        outcome = await ledger.wait(ids[0], 5)
+        shop.script.clear()
+        replayed = await ledger.replay(ids[1])
+        await ledger.resolve(ids[2])
+        assert [(await ledger.wait(id_, 10)).state for id_ in ids[1:]] == [OperationState.SUCCEEDED] * 2
+        assert await ledger.resume(shop.target) is False
+        with connected(older) as connection:
+            prepared = ledger.prepared(unary, Message(text="d"), idempotency_key="d")
+            for _ in range(2):
+                connection.execute(*ledger.statement(prepared))
+            with pytest.raises(Exception, match=r"(?i)not.null"):
+                connection.execute(*ledger.statement(ledger.prepared(unary, Message(text="x"), idempotency_key="a")))
+            connection.rollback()
+            connection.execute(*ledger.statement(prepared))
+        assert (await ledger.wait(prepared.id, 20)).attempts == 1
+        far = await ledger.submit(SHOP, METHOD, b"", not_before=4e9)
+        assert [each.why for each in await ledger.ready(Filter(ids=(far.id,)))] == ["backoff"]
+        assert await ledger.set_backoff(far.id, 0.5)
+        assert (await ledger.record_failure(far.id, "UNAVAILABLE")).state is OperationState.WAITING
+        assert await ledger.retarget(SHOP, "other:1") == 1
+        assert await ledger.discard(far.id) == [far.id]
+        counts = (await ledger.queue()).counts
+        found = await ledger.find(Filter(states=(OperationState.SUCCEEDED,)), newest_first=True)
+        attempts = [attempt.code for attempt in await ledger.attempts(ids[1])]
+        pruned = await ledger.prune(0.0)
+
+    assert (again.id, again.new, replayed) == (ids[0], False, [ids[1]])
+    assert [(each.order_key, each.reason, each.not_after) for each in ended] == [(None, None, None)] * 3
+    assert (outcome.state, outcome.response) == (OperationState.SUCCEEDED, None)
+    assert counts == {OperationState.SUCCEEDED: 4, OperationState.DISCARDED: 1}
+    assert ([each.id for each in found], attempts, pruned) == ([prepared.id, *ids[::-1]], ["INTERNAL", "OK"], 5)
+    assert schema(older) == before
+
+
+async def test_what_they_lack(older):
+    """LG-18: what needs new columns is refused with an error that names `migrate()`, and nothing is stored."""
+    with sync.Ledger.open(older, settings=SETTINGS) as ledger:
+        for part in ({"order_key": "k"}, {"not_after": 4e9}, {"keep_response": 9}):
+            message = rf"{next(iter(part))} needs version .* nothing was stored; .*`migrate\(\)`"
+            with pytest.raises(LedgerSchemaError, match=message):
+                ledger.submit(SHOP, METHOD, b"x", **part)
+            with pytest.raises(LedgerSchemaError, match=message):
+                ledger.statement(ledger.prepared(SHOP, METHOD, b"x", **part))
+        with pytest.raises(LedgerSchemaError, match=r"a policy with never_ran_only needs version"):
+            ledger.submit(SHOP, METHOD, b"x", policy="never_ran_only: true, retry: 2, delay: 1s, jitter: full")
+        with pytest.raises(LedgerSchemaError, match=r"a pause needs version .*`migrate\(\)`"):
+            ledger.pause(SHOP)
+        first = ledger.submit(SHOP, METHOD, b"x", idempotency_key="k")
+        with pytest.raises(LedgerStateError, match="with another request or for another target"):
+            ledger.submit("other:1", METHOD, b"x", idempotency_key="k")
+        assert [(each.id, each.policy) for each in ledger.find()] == [
+            (first.id, policy_text(ledger_policy(RETRY["durable"])))
+        ]
+
+        before, after = ledger.migrate()
+        ledger.pause(SHOP)
+        new = ledger.submit("other:1", METHOD, b"x", idempotency_key="k", order_key="k", not_after=4e9, keep_response=9)
+        assert ledger.get(new.id).order_key == "k"
+    assert after == before + 2
+
+
+async def test_another_process_migrates(older):
+    """LG-15, LG-18: after that, nothing is claimed out of order, and statements are stored, without a restart."""
+    async with (
+        await Ledger.open(older, settings=SETTINGS) as ledger,
+        await Ledger.open(older, settings=SETTINGS) as other,
+    ):
+        await other.migrate()
+        first, _ = [await other.submit(SHOP, METHOD, b"x", order_key="k") for _ in range(2)]
+        with connected(older) as connection:
+            for _ in range(2):
+                connection.execute(*ledger.statement(ledger.prepared("t", METHOD, b"x", idempotency_key="k")))
+        unaware = await ledger.store.claim(SHOP, 10, "me", 30.0)
+        await ledger.store.expire(SHOP, 10)  # deliverers do this with each look
+        aware = await ledger.store.claim(SHOP, 10, "me", 30.0)
+        found = await ledger.find()
+
+    assert ([each.id for each in unaware], [each.id for each in aware]) == ([], [first.id])
+    assert len(found) == 3
+
+
+async def test_leases_in_tables_of_the_previous_version(older):
+    """LG-6, LG-18: a lease that has expired is found, and so is a claim whose answer was lost."""
+    async with await Ledger.open(older, settings=SETTINGS) as ledger:
+        told = await ledger.submit(SHOP, METHOD, b"x")
+        [claimed] = await ledger.store.claim(SHOP, 10, "me", 30.0)
+        [again] = await ledger.store.reclaim(SHOP, "me", 30.0, ())
+        await expired(older, 3600)
+        [lost] = await ledger.store.lost(SHOP, lambda _: QUICK, 10, first=True)
+        await ledger.store.look(SHOP)
+
+    assert {claimed.id, again.id, lost.id} == {told.id}
+    assert lost.state is OperationState.WAITING
 
 
 @pytest.fixture

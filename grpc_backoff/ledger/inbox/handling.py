@@ -14,7 +14,7 @@ from typing import Any, Literal
 import grpc
 
 from grpc_backoff.base_errors import OptionError, kind_of
-from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS
+from grpc_backoff.ledger.database import LONG_AGO, POSTGRES_URL, SQLITE_URL, URLS, read_url
 from grpc_backoff.ledger.errors import LedgerStateError
 from grpc_backoff.ledger.inbox.decision import ErrorStatus, InboxEntry, Next, Statements, Trouble, read_key
 from grpc_backoff.policy import checks
@@ -64,8 +64,14 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check the options; OptionError if one is invalid."""
-        if isinstance(self.required, str) or not isinstance(self.required, bool | Collection):
-            raise OptionError("required", self.required, "True, False, or a collection of full method names")
+        names = () if isinstance(self.required, bool) else self.required
+        if (
+            isinstance(names, str)
+            or not isinstance(names, Collection)
+            or not all(isinstance(name, str) and name.startswith("/") for name in names)
+        ):
+            allowed = "True, False, or a collection of full method names, such as '/shop.Orders/Place'"
+            raise OptionError("required", self.required, allowed)
         if not callable(self.scope):
             raise OptionError("scope", self.scope, "a function that takes the servicer context and returns a string")
         object.__setattr__(self, "hold", checks.duration("hold", self.hold, Unit.SECONDS))
@@ -86,7 +92,7 @@ def database_of(url: str | os.PathLike[str], api: Literal["Aio", "Sync"], connec
         MissingExtra: PostgreSQL needs the extra `postgres`.
         OptionError: the URL is neither one of PostgreSQL nor the path of an SQLite file.
     """
-    text = os.fspath(url)
+    text = read_url(url)
     if text.startswith(POSTGRES_URL):
         from grpc_backoff.ledger.inbox import postgres  # noqa: PLC0415 - an optional package
 
@@ -101,7 +107,7 @@ def database_of(url: str | os.PathLike[str], api: Literal["Aio", "Sync"], connec
 
 def prune(database: Any, older_than: float) -> int:
     """Delete the records of an inbox that are older than this many seconds; return how many there were."""
-    seconds = checks.pause("older_than", older_than, Unit.SECONDS)
+    seconds = min(checks.pause("older_than", older_than, Unit.SECONDS), LONG_AGO)
     total = 0
     with database.connected() as connection:
         while deleted := connection.execute(database.statements.prune, (seconds,)).rowcount:
