@@ -161,7 +161,7 @@ class NotHedged(enum.Enum):
     """Why a copy of a hedged call was not sent beside those that run (HG-11)."""
 
     CALM = "the server ended a connection with GOAWAY(ENHANCE_YOUR_CALM)"
-    RESETS = "its connection bears no more cancellations for now"
+    RESETS = "many copies on its connection wait for their cancellation"
 
 
 CANCELLED_BY_SERVER = "cancelled by the server or its shutdown"

@@ -42,12 +42,12 @@ class _HedgedCall(Call):
             super()._begin(effect, in_context=in_context)
 
     def _must_wait(self) -> float:
-        """Return the seconds until the connection of the next copy bears another cancellation (HG-11)."""
+        """Return the seconds until the connection of the next copy takes one beside those that run (HG-11)."""
         now, sender = self._calls.now(), self._sender
-        if sender is None or not any(resets_of(place).wait(now) for place in self._places):
+        if sender is None or not any(resets_of(place).hold(now) for place in self._places):
             return 0.0
         connection = sender.connection(self._avoided)
-        return 0.0 if connection is None else resets_of(connection).wait(now)
+        return 0.0 if connection is None else resets_of(connection).hold(now)
 
     def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
         if not self._places:

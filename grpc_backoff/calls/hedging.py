@@ -98,7 +98,7 @@ class CopyFailed(NamedTuple):
 
 @record
 class CopyHeld(NamedTuple):
-    """The copy that was about to begin was not sent: its connection bears no more cancellations for `wait` seconds."""
+    """The copy that was about to begin was not sent: its connection takes no more for `wait` seconds (HG-11)."""
 
     wait: float
 

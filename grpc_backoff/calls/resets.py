@@ -1,20 +1,26 @@
 """How servers are spared the cancellation of hedged copies (HG-11), as plain values: the time comes in as an argument.
 
 A copy that is cancelled is an RST_STREAM on the wire. As a guard against rapid resets, many servers count those of a
-connection, and end it, with every call on it, by GOAWAY(ENHANCE_YOUR_CALM). The lowest known limit is 200 in 30 s.
+connection, and end it, with every call on it, by GOAWAY(ENHANCE_YOUR_CALM). The lowest known limits are 200 in 30 s,
+and 20 in one second.
 """
 
 from __future__ import annotations
 
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-MOST = 40
+MOST = 10
 """How many copies may be cancelled on a connection at once."""
-PER_SECOND = 2.0
-"""How many more may be cancelled on it each second: with `MOST`, half of the lowest known limit."""
+PER_SECOND = 3.0
+"""How many more may be cancelled on it each second: with `MOST`, half of the lowest known limit in 30 s."""
+MOST_WAITING = 50
+"""How many copies may wait on a connection for their cancellation before it gets no more copies beside running ones.
+Servers allow 100 streams at once, or more."""
 CALM = 60.0
 """For how many seconds calls are not hedged after a server has asked for calm: the longest known window."""
-_LEAST_LEFT, _MOST_LEFT = 0.1, 10.0
+_LEAST_WAIT = 0.01
+"""The shortest wait, in seconds. What rounding leaves would be one that does not end."""
+_LEAST_LEFT, _MOST_LEFT = 0.25, 10.0
 """The shortest and the longest time that copies are left to end after another one was chosen, in seconds."""
 
 
@@ -29,24 +35,31 @@ def left_until(began: float, now: float) -> float:
 class Resets:
     """How many more copies may be cancelled on one connection: a token bucket that starts full.
 
-    Each cancellation reserves its time, so the bucket may owe tokens.
+    Attributes:
+        waiting: the copies that wait for their cancellation.
     """
 
-    __slots__ = ("_at", "_left")
+    __slots__ = ("_at", "_left", "waiting")
 
     def __init__(self) -> None:
+        self.waiting: set[object] = set()
         self._left = float(MOST)
         self._at = 0.0
 
-    def wait(self, now: float) -> float:
-        """Return the seconds until a copy may be cancelled; 0 if one may be now."""
-        return max(0.0, (1.0 - self._at_time(now)) / PER_SECOND)
+    def take(self, now: float) -> float:
+        """Count a copy that is cancelled now, if one may be; return the seconds until one may be, which may be 0."""
+        wait = self._wait(now)
+        if not wait:
+            self._left, self._at = self._at_time(now) - 1.0, now
+        return wait
 
-    def reserve(self, now: float) -> float:
-        """Count a copy that is to be cancelled; return when it may be."""
-        at = now + self.wait(now)
-        self._left, self._at = self._at_time(now) - 1.0, now
-        return at
+    def hold(self, now: float) -> float:
+        """Return the seconds until a further copy may be sent beside a running one; 0 if it may be now."""
+        return max(self._wait(now), _LEAST_WAIT) if len(self.waiting) >= MOST_WAITING else 0.0
+
+    def _wait(self, now: float) -> float:
+        missing = 1.0 - self._at_time(now)
+        return max(missing / PER_SECOND, _LEAST_WAIT) if missing > 0 else 0.0
 
     def _at_time(self, now: float) -> float:
         return min(float(MOST), self._left + max(0.0, now - self._at) * PER_SECOND)

@@ -16,12 +16,11 @@ Copies = dict[int, tuple[Any, object]]
 class Losers:
     """The copies of one call that have lost."""
 
-    __slots__ = ("_calls", "_copies", "_timer", "_times")
+    __slots__ = ("_calls", "_copies", "_timer")
 
     def __init__(self, calls: Any, copies: Copies) -> None:
         self._calls = calls
         self._copies = copies
-        self._times: dict[int, float] = {}
         self._timer: Any = None
 
     def leave(self, at: float | None) -> None:
@@ -37,7 +36,7 @@ class Losers:
 
     def ended(self, number: int) -> None:
         """Forget a copy that has ended. Thread-safe."""
-        self._copies.pop(number, None)
+        self._forget(number)
 
     def cancel(self) -> None:
         """Cancel all copies."""
@@ -48,22 +47,31 @@ class Losers:
             self._cancel(number)
 
     def _cancel(self, number: int) -> None:
-        copy = self._copies.pop(number, None)
-        if copy is not None:
-            copy[0].cancel()
+        attempt = self._forget(number)
+        if attempt is not None:
+            attempt.cancel()
+
+    def _forget(self, number: int) -> Any:
+        """Forget a copy and return it; None if it has been forgotten already."""
+        attempt, connection = self._copies.pop(number, (None, None))
+        if attempt is not None:
+            resets_of(connection).waiting.discard(attempt)
+        return attempt
 
     def _due(self) -> None:
-        now, times = self._calls.now(), self._times
+        now, waits = self._calls.now(), []
         for number, (attempt, connection) in tuple(self._copies.items()):
+            resets = resets_of(connection)
             if attempt.done():
-                self.ended(number)
-                continue
-            if number not in times:
-                times[number] = resets_of(connection).reserve(now)
-            if times[number] <= now:
+                self._forget(number)
+            elif wait := resets.take(now):
+                resets.waiting.add(attempt)
+                if number not in self._copies:  # it has ended meanwhile, on another thread
+                    resets.waiting.discard(attempt)
+                waits.append(wait)
+            else:
                 self._cancel(number)
-        later = [times[number] for number in tuple(self._copies) if number in times]
-        if later:
-            self._timer = self._calls.wake_at(min(later), self._due)
+        if waits:
+            self._timer = self._calls.wake_at(now + min(waits), self._due)
         else:
             self._calls.losing.discard(self)

@@ -44,15 +44,15 @@ class _HedgedCall(FutureCall):
             super()._begin(effect)
 
     def _must_wait(self) -> float:
-        """Return the seconds until the connection of the next copy bears another cancellation (HG-11)."""
+        """Return the seconds until the connection of the next copy takes one beside those that run (HG-11)."""
         now, attempts = self._calls.now(), self._attempts
-        if attempts is None or not any(resets_of(place).wait(now) for place in self._places):
+        if attempts is None or not any(resets_of(place).hold(now) for place in self._places):
             return 0.0
         entry = attempts.enter(self._avoided)
         if entry is None:
             return 0.0
         entry[0].ended(entry[1])
-        return resets_of(entry[0]).wait(now)
+        return resets_of(entry[0]).hold(now)
 
     def _begun(self, attempt: Any, entry: Entry) -> None:
         self._connection = entry[0]

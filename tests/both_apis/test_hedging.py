@@ -296,6 +296,8 @@ def test_no_call_is_lost_to_hedging(strict, log):
 def test_cancellations_are_paced(strict, log, monkeypatch):
     """HG-11: copies that hang are cancelled no faster than a server bears; meanwhile, further copies are delayed."""
     monkeypatch.setattr(resets, "MOST", 5)
+    monkeypatch.setattr(resets, "MOST_WAITING", 5)
+    monkeypatch.setattr(resets, "_LEAST_LEFT", 0.0)
     monkeypatch.setattr(resets, "PER_SECOND", 10.0)
     hang_and_answer = lambda number: 600.0 if number % 2 == 0 else 0.0  # noqa: E731
     with strict("hedge: 10ms, attempts: 2", takes=hang_and_answer, bears=1000) as (server, channel):
