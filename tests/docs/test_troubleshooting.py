@@ -243,8 +243,8 @@ def responds(status, *, page=False):
     return lambda: answering(act)
 
 
-def goes_away():
-    return answering(lambda connection, _stream: connection.close_connection(0, last_stream_id=0))
+def goes_away(code=0):
+    return answering(lambda connection, _stream: connection.close_connection(code, last_stream_id=0))
 
 
 def handled(handler, *options):
@@ -308,6 +308,7 @@ CALLS = read("troubleshooting.md").partition("## Calls")[2].partition("\n## ")[0
         (responds(503), [], "UNAVAILABLE", "Received http2 header with status: 503"),
         (responds(504), [], "UNAVAILABLE", "Received http2 header with status: 504"),
         (goes_away, ONCE, "UNAVAILABLE", "GOAWAY received"),
+        (lambda: goes_away(11), ONCE, "UNAVAILABLE", "Error code: 11"),
         (handled(echo, *SMALL), [], "RESOURCE_EXHAUSTED", "larger than max"),
         (handled(echo), SMALL, "RESOURCE_EXHAUSTED", "larger than max"),
         (handled(headed(20_000)), [], "RESOURCE_EXHAUSTED", "received metadata size exceeds hard limit"),
