@@ -219,13 +219,16 @@ def test_the_server_dies_with_copies_in_flight(ours, hedgeable):
 
 
 def test_nothing_is_left(trying, hedgeable, monkeypatch):
-    """HG-6: after many calls of which every other is hedged, no copy is on the connection."""
+    """HG-6, HG-11: after many calls of which every other is hedged, no copy is on the connection, or kept."""
     monkeypatch.setattr(resets, "MOST", 100)
     with trying(*[hangs, echo] * 100, retry="hedge: 10ms, attempts: 3", threads=64) as (service, channel):
         for _ in range(50):
             assert channel.begin(hedgeable).outcome().texts == ["a"]
         all_ended(service)
         no_call_is_left(channel)
+        calls = channel.own.calls if hasattr(channel.own, "calls") else channel.own._calls
+        until(lambda: not calls.losing)
+        assert not any(each.waiting for each in resets._resets.values())
 
 
 # Sparing servers (HG-11).
