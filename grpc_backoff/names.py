@@ -38,7 +38,7 @@ from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proporti
 from grpc_backoff.policy.presets import RETRY as RETRY_PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
-from grpc_backoff.status import Reason, WaitSource
+from grpc_backoff.status import NotHedged, Reason, WaitSource
 
 if TYPE_CHECKING:
     from grpc_backoff.calls.events import (
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         CallExhausted,
         CallHedged,
         CallNotConnected,
+        CallNotHedged,
         CallRetried,
         CallSucceeded,
         Gap,
@@ -71,6 +72,7 @@ __all__ = [
     "CallExhausted",
     "CallHedged",
     "CallNotConnected",
+    "CallNotHedged",
     "CallRetried",
     "CallSucceeded",
     "Channel",
@@ -99,6 +101,7 @@ __all__ = [
     "Linear",
     "NoConnectionError",
     "NoJitter",
+    "NotHedged",
     "OptionError",
     "PolicyWarning",
     "Proportional",
@@ -140,7 +143,7 @@ _LATE = {
         ("CallEvent", "CallExhausted", "CallHedged", "CallNotConnected", "CallRetried", "CallSucceeded"),
         "grpc_backoff.calls.events",
     ),
-    **dict.fromkeys(("Gap", "StreamEnded", "StreamResumed"), "grpc_backoff.calls.events"),
+    **dict.fromkeys(("CallNotHedged", "Gap", "StreamEnded", "StreamResumed"), "grpc_backoff.calls.events"),
     **dict.fromkeys(("ForkError", "NoConnectionError", "RetriesExhaustedError"), "grpc_backoff.channel.errors"),
 }
 """The names that are imported on first use, each with its module."""

@@ -157,6 +157,13 @@ class Reason(enum.Enum):
     STOPPED = "the server asked the client not to retry"
 
 
+class NotHedged(enum.Enum):
+    """Why a copy of a hedged call was not sent beside those that run (HG-11)."""
+
+    CALM = "the server ended a connection with GOAWAY(ENHANCE_YOUR_CALM)"
+    RESETS = "many copies on its connection wait for their cancellation"
+
+
 CANCELLED_BY_SERVER = "cancelled by the server or its shutdown"
 """What CANCELLED means if neither the caller nor a deadline was its cause (RO-3)."""
 

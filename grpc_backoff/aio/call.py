@@ -52,6 +52,10 @@ class Sender(Method):
     """Makes the attempts of calls."""
 
     @abstractmethod
+    def connection(self, avoid: Container[object]) -> CallConnection | None:
+        """Return the connection on which an attempt would be made; None if there is none."""
+
+    @abstractmethod
     def make_attempt(
         self,
         request: object,

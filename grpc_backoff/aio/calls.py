@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any
 
@@ -12,7 +12,7 @@ from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.channel.environment import CallEnvironment
 from grpc_backoff.config.channel import ChannelSetup
-from grpc_backoff.connection.clock import Clock
+from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.policy.backoff import Random
 
 
@@ -44,6 +44,10 @@ class Calls(CallEnvironment):
         self.loop = loop
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def wake_at(self, at: float, work: Callable[[], None]) -> TimerHandle:
+        """Run `work` when the channel's clock reaches `at`, in seconds (CB-12)."""
+        return self.clock.call_at(at, work)
+
     def spawn(self, work: Coroutine[object, object, None], context: Context) -> asyncio.Task[None]:
         """Run a coroutine alongside an attempt; like the attempt, it may continue while the channel closes."""
         # Use a copy, because an eagerly started task cannot enter the context of the task that creates it.
@@ -59,6 +63,8 @@ class Calls(CallEnvironment):
     def close(self) -> None:
         """Make no further attempts: calls between two attempts end, and running hooks are cancelled."""
         super().close()
+        for losers in tuple(self.losing):
+            losers.cancel()
         if self.hooks.tasks:
             self.hooks.close()
 

@@ -20,17 +20,34 @@ from grpc_backoff.aio.call import Call
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
+from grpc_backoff.calls.resets import resets_of
+from grpc_backoff.channel.losers import Copies, Losers
 
 
 class _HedgedCall(Call):
     """The base class of both arities: it keeps the copies until one of them is chosen."""
 
-    _copies: dict[int, grpc.aio.Call]
+    _copies: Copies
     _places: tuple[CallConnection, ...] = ()
+    _losers: Losers | None = None
 
     @property
     def _avoided(self) -> tuple[CallConnection, ...]:
         return self._places  # of all copies, so that each goes to another server if there are several
+
+    def _begin(self, effect: m.Begin, *, in_context: bool = False) -> None:
+        if self._places and self._state.copies.live and (wait := self._must_wait()):
+            self._inputs.append(h.CopyHeld(wait))
+        else:
+            super()._begin(effect, in_context=in_context)
+
+    def _must_wait(self) -> float:
+        """Return the seconds until the connection of the next copy takes one beside those that run (HG-11)."""
+        now, sender = self._calls.now(), self._sender
+        if sender is None or not any(resets_of(place).hold(now) for place in self._places):
+            return 0.0
+        connection = sender.connection(self._avoided)
+        return 0.0 if connection is None else resets_of(connection).hold(now)
 
     def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
         if not self._places:
@@ -38,7 +55,7 @@ class _HedgedCall(Call):
         self._places += (connection,)
         self._connection = connection
         number = self._state.copies.sent
-        self._copies[number] = attempt
+        self._copies[number] = attempt, connection
         self._inputs.append(h.CopyBegun())
         self._follow(number, attempt)
 
@@ -47,6 +64,8 @@ class _HedgedCall(Call):
         attempt.add_done_callback(partial(self._copy_ended, number))
 
     def _copy_ended(self, number: int, attempt: Any) -> None:
+        if self._losers is not None:
+            self._losers.ended(number)
         if grpcio.core_call(attempt).is_ok():
             self._answered(number)
         elif grpcio.is_cancelled_here(attempt):
@@ -59,6 +78,7 @@ class _HedgedCall(Call):
         self._drain()
 
     def _copy_failed(self, number: int, error: grpc.aio.AioRpcError) -> None:
+        self._calls.note(self._status(error))
         if not self._has_outcome():
             self._error, self._connection = error, self._places[number - 1]
             self._inputs.append(h.CopyFailed(number, self._failure(error)))
@@ -68,22 +88,21 @@ class _HedgedCall(Call):
         if not isinstance(effect, h.Choose):
             super()._carry_out(effect)
             return
-        self._attempt = None if effect.copy is None else self._copies[effect.copy]
-        self._cancel_others()
+        self._attempt = None if effect.copy is None else self._copies.pop(effect.copy)[0]
+        self._leave_others(effect.at)
 
-    def _cancel_others(self) -> None:
-        if self._places:
+    def _leave_others(self, at: float | None) -> None:
+        if self._places and self._copies:
             copies, self._copies = self._copies, {}
-            for attempt in copies.values():
-                if attempt is not self._attempt:
-                    attempt.cancel()
+            self._losers = Losers(self._calls, copies)
+            self._losers.leave(at)
 
     def _settle(self, outcome: Any) -> None:
         self._places = ()
         super()._settle(outcome)
 
     def _break_off(self, error: Exception) -> None:
-        self._cancel_others()
+        self._leave_others(None)
         super()._break_off(error)
 
 
@@ -105,6 +124,9 @@ class _HedgedStream(_HedgedCall, StreamResponse, grpc.aio.UnaryStreamCall[Any, A
     async def _read_first(self, number: int, attempt: Any) -> None:
         try:
             first = await anext(aiter(attempt), grpc.aio.EOF)
+            if self._has_outcome():  # read what is left, so that the copy can end
+                async for _ in attempt:
+                    pass
         except grpc.aio.AioRpcError as error:
             self._copy_failed(number, error)
         except asyncio.CancelledError:

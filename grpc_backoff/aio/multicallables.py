@@ -208,6 +208,10 @@ class MultiCallable(Sender):
         # A stream waits for ready, because otherwise the lack of a connection could fail it first.
         return method(request, **arguments._replace(wait_for_ready=not self.takes_one_request)._asdict())
 
+    def connection(self, avoid: Container[object]) -> CallConnection | None:
+        """Return the connection on which an attempt would be made; None if there is none."""
+        return self._bind(avoid)
+
     def make_attempt(
         self,
         request: object,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpc_backoff.status import CodedFailure
+from grpc_backoff.status import NotHedged as NotHedged
 from grpc_backoff.status import Reason as Reason
 from grpc_backoff.status import WaitSource as WaitSource
 
@@ -50,6 +51,19 @@ class CallRetried(CodedFailure, CallEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallHedged(CallEvent):
     """Another copy of a hedged call was sent (HG-10); `attempt` is the number of the copy, from 2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallNotHedged(CallEvent):
+    """A copy of a hedged call was due, and was not sent beside those that run, to spare their connections (HG-11).
+
+    `attempt` is the number of the copy. It is due again in `delay` seconds. `first` is whether this is the first of
+    these events since a server has asked for calm.
+    """
+
+    reason: NotHedged
+    delay: float
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The life of one hedged call as a pure state machine (gRFC A6): several copies of a call, of which one is chosen.
 
 A call without a connection waits and fails as one without a policy does, which is `CallMachine`'s part. This module
-decides about the copies: when the next one is sent, which one the call ends as, and that the others are cancelled.
+decides about the copies: when the next one is sent, which one the call ends as, and what becomes of the others.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.decision import Progress
-from grpc_backoff.calls.events import CallHedged, CallSucceeded
+from grpc_backoff.calls.events import CallHedged, CallNotHedged, CallSucceeded
+from grpc_backoff.calls.resets import left_until
 from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.record import record
-from grpc_backoff.status import WaitSource
+from grpc_backoff.status import NotHedged, WaitSource
 from grpc_backoff.stepping import ArmTimer, CancelTimer, Emit
 
 _ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
@@ -95,7 +96,14 @@ class CopyFailed(NamedTuple):
     failure: m.NonOkStatus
 
 
-Input = m.Input | CopyBegun | CopyAnswered | CopyFailed
+@record
+class CopyHeld(NamedTuple):
+    """The copy that was about to begin was not sent: its connection takes no more for `wait` seconds (HG-11)."""
+
+    wait: float
+
+
+Input = m.Input | CopyBegun | CopyAnswered | CopyFailed | CopyHeld
 
 
 # Effects in addition to the call machine's.
@@ -103,9 +111,13 @@ Input = m.Input | CopyBegun | CopyAnswered | CopyFailed
 
 @record
 class Choose(NamedTuple):
-    """Make this copy the call's attempt and cancel the others; None cancels all of them."""
+    """Make this copy the call's attempt, and cancel the others at the time `at` if they have not ended by then (HG-11).
+
+    With None, cancel all of them at once.
+    """
 
     copy: int | None
+    at: float | None = None
 
 
 Effect = m.Effect | Choose
@@ -223,9 +235,29 @@ class HedgingMachine:
             return state, [ArmTimer(due)]
         if not self._may_send(state, now, around):  # dropped, not delayed
             if not state.copies.live:
-                return self._end_as(state, state.copies.failed)
+                return self._end_as(state, state.copies.failed, now)
             return state._replace(copies=state.copies._replace(more=False, due=None)), []
+        return self._send_or_hold(state, now, around)
+
+    def _send_or_hold(self, state: HedgedState, now: float, around: m.Surroundings) -> Step:
+        """Send the next copy, unless it would run beside others while the server wants calm."""
+        pause = around.calm.lasts(now) if state.copies.live else 0.0
+        if pause:
+            return self._hold(state, now, pause, NotHedged.CALM, first=around.calm.tell())
         return self._send(state, now)
+
+    def _hold(self, state: HedgedState, now: float, wait: float, reason: NotHedged, *, first: bool) -> Step:
+        """Send no copy beside those that run until `wait` seconds have passed, or all of them have failed."""
+        about = self._about(state, state.copies.sent + 1, now)
+        state, effects = self._await_next(state, state.copies, now + max(wait, _LEAST_PAUSE))
+        return state, [Emit(CallNotHedged(**about, reason=reason, delay=wait, first=first)), *effects]
+
+    def _held(self, state: HedgedState, given: CopyHeld, now: float, _around: m.Surroundings) -> Step:
+        copies = state.copies
+        state = state._replace(copies=copies._replace(sent=copies.sent - 1, starting=False))
+        if not copies.live:  # the last one has failed meanwhile
+            return self._send(state, now)
+        return self._hold(state, now, given.wait, NotHedged.RESETS, first=False)
 
     def _may_send(self, state: HedgedState, now: float, around: m.Surroundings) -> bool:
         spent = around.tokens is not None and around.tokens.spent
@@ -249,7 +281,7 @@ class HedgingMachine:
         if around.tokens is not None and (stopped or not (fatal or failure.refused)):
             around.tokens.failed()
         if fatal:
-            return self._end_as(state, given.copy, m.Finish(m.Ending.TIMED_OUT) if late else m.AS_ATTEMPT)
+            return self._end_as(state, given.copy, now, m.Finish(m.Ending.TIMED_OUT) if late else m.AS_ATTEMPT)
         more = copies.more and not stopped
         copies = copies._replace(live=copies.live - {given.copy}, more=more, failed=given.copy)
         state = state._replace(copies=copies)
@@ -259,10 +291,10 @@ class HedgingMachine:
         late = state.call.end is not None and not wake < state.call.end
         if not self._may_send(state, now, around) or late:
             if not copies.live:
-                return self._end_as(state, given.copy)
+                return self._end_as(state, given.copy, now)
             return state._replace(copies=copies._replace(more=False, due=None)), [CancelTimer()]
         if wake <= now:
-            state, effects = self._send(state, now)
+            state, effects = self._send_or_hold(state, now, around)
             return state, [CancelTimer(), *effects]
         if not copies.live:
             state = state._replace(call=state.call._replace(phase=m.CallPhase.SLEEPING))
@@ -271,20 +303,18 @@ class HedgingMachine:
     def _answered(self, state: HedgedState, given: CopyAnswered, now: float, around: m.Surroundings) -> Step:
         if around.tokens is not None:
             around.tokens.succeeded()
-        state, effects = self._end_as(state, given.copy)
+        state, effects = self._end_as(state, given.copy, now)
         if not given.observed and given.copy == 1:
             return state, effects
         succeeded = CallSucceeded(**self._about(state, given.copy, now), took=now - state.began)
         return state, [*effects, Emit(succeeded)]
 
-    def _end_as(self, state: HedgedState, copy: int | None, end: m.Finish = m.AS_ATTEMPT) -> Step:
-        """End the call with one of its copies; with None, as cancelled."""
-        if copy is None:
-            end = m.Finish(m.Ending.CANCELLED)
-        return self.ended(state), [Choose(copy), end]
+    def _end_as(self, state: HedgedState, copy: int, now: float, end: m.Finish = m.AS_ATTEMPT) -> Step:
+        """End the call with one of its copies."""
+        return self.ended(state), [Choose(copy, left_until(state.began, now)), end]
 
     def _cancel(self, state: HedgedState, _given: m.CancelRequested, _now: float, _around: m.Surroundings) -> Step:
-        return self._end_as(state, None)
+        return self.ended(state), [Choose(None), m.Finish(m.Ending.CANCELLED)]
 
     def _not_connected(self, state: HedgedState, given: m.NotConnected, now: float, around: m.Surroundings) -> Step:
         """Without a connection, skip this copy if there are others; otherwise, wait as any call does."""
@@ -314,6 +344,7 @@ _TABLE: Mapping[tuple[m.CallPhase, type], _Handler] = {
     (_RUNNING, CopyBegun): HedgingMachine._begun,
     (_RUNNING, CopyAnswered): HedgingMachine._answered,
     (_RUNNING, CopyFailed): HedgingMachine._failed,
+    (_RUNNING, CopyHeld): HedgingMachine._held,
     (_RUNNING, m.AttemptBroken): HedgingMachine._broken,
     (_RUNNING, m.CallTimerFired): HedgingMachine._timer_fired,
     (_RUNNING, m.CancelRequested): HedgingMachine._cancel,

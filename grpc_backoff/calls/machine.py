@@ -22,7 +22,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.calls.budget import RetryTokens
@@ -33,6 +33,9 @@ from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.record import record
 from grpc_backoff.status import Reason
 from grpc_backoff.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
+
+if TYPE_CHECKING:
+    from grpc_backoff.calls.resets import Calm
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 """Metadata, as pairs of a key and a value."""
@@ -363,6 +366,11 @@ class Surroundings(Protocol):
     @property
     def tokens(self) -> RetryTokens | None:
         """The target's remaining retry budget (RT-9), changed by the outcomes of attempts; None for no limit."""
+        ...
+
+    @property
+    def calm(self) -> Calm:
+        """Whether the target's server has asked for calm (HG-11)."""
         ...
 
     @property

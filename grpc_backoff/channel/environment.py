@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import Context
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import grpc
@@ -18,12 +19,15 @@ from grpc_backoff.channel.pending import AnyCall, PendingCalls
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.config.channel import ChannelSetup
 from grpc_backoff.config.remarks import doubts, warn_of
+from grpc_backoff.core.texts import says_calm
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.process import after_fork
 
 if TYPE_CHECKING:
     from grpc_backoff.calls.events import CallEvent
+    from grpc_backoff.calls.resets import Calm
+    from grpc_backoff.channel.losers import Losers
 
 
 class ListenersOfChannel(Protocol):
@@ -54,6 +58,7 @@ class CallEnvironment:
         stands_in: whether this library repeats calls that a GOAWAY rejected, because the core does not (RT-10).
         wall_clock: returns the seconds since the epoch, for server hints that are dates.
         closing: whether the channel is closing.
+        losing: the copies of hedged calls that have lost and still run.
     """
 
     emit: Callable[[CallEvent], None]
@@ -83,6 +88,8 @@ class CallEnvironment:
         self.stands_in = policies.stand_in()
         self.wall_clock = time.time
         self.closing = False
+        self.losing: set[Losers] = set()
+        self._calm_key = setup.target if setup.clock is None else None
         self._counter = CallCounter(setup.target) if has_plugin() else None
         self._between: dict[Any, None] = {}  # calls of one API
 
@@ -90,6 +97,18 @@ class CallEnvironment:
     def observed(self) -> bool:
         """Whether the channel has any listeners besides the log."""
         return len(self.listeners.given) > 0
+
+    @cached_property
+    def calm(self) -> Calm:
+        """Whether the target's server has asked for calm (HG-11)."""
+        from grpc_backoff.calls.resets import Calm, calm_of  # noqa: PLC0415 - few channels hedge calls
+
+        return Calm() if self._calm_key is None else calm_of(self._calm_key)
+
+    def note(self, status: Any) -> None:
+        """Note how a copy of a hedged call has failed."""
+        if says_calm(status.code.name, status.details):
+            self.calm.asked(self.now())
 
     def warn_of(self, method: str, policy: RetryPolicy, *, bounded: bool) -> None:
         """Warn, once per method, about a policy whose calls could be retried endlessly (RT-1)."""

@@ -170,6 +170,9 @@ _OVERLOADED, _ANSWERED = "x-envoy-overloaded", "x-envoy-upstream-service-time"
 _TOO_MANY_PINGS = "[Tt]oo[ _]many[ _]pings"
 """Matches the core's text for a call whose connection the server ended because of the pings on it."""
 
+_CALM = r"GOAWAY received; Error code: 11\b"
+"""Matches the core's text for a call whose connection the server ended with GOAWAY(ENHANCE_YOUR_CALM)."""
+
 _NO_ANSWERS = (
     r"(Stream removed \()?(RST_STREAM \()?Received RST_STREAM with error code"
     r"|Received http2 header with status: |Data frame with END_STREAM flag received"
@@ -222,6 +225,14 @@ def was_refused(report: Report) -> bool:
 def says_goaway(code: str, details: str) -> bool:
     """Return whether a call that failed says that a GOAWAY ended it. A server may say so, so it may decide no retry."""
     return code == _UNAVAILABLE and re.match(_REFUSED, details) is not None
+
+
+def says_calm(code: str, details: str) -> bool:
+    """Return whether a call that failed says that GOAWAY(ENHANCE_YOUR_CALM) ended it, and not because of pings.
+
+    A text from a server may be trusted here, because it can only make hedging rarer.
+    """
+    return code == _UNAVAILABLE and re.search(_CALM, details) is not None and not says_too_many_pings(details)
 
 
 def says_refused(report: Report) -> bool:

@@ -73,3 +73,9 @@ class Calls(CallEnvironment):
         """Make no further attempts: calls between two attempts end, and so do pending ones."""
         super().close()
         self.pending.cancel()
+        if self.losing:
+            self.conductor.post(self._cancel_losers)
+
+    def _cancel_losers(self) -> None:
+        for losers in tuple(self.losing):
+            losers.cancel()

@@ -8,13 +8,16 @@ its copies.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import grpc
 
 from grpc_backoff.calls import hedging as h
 from grpc_backoff.calls import machine as m
+from grpc_backoff.calls.resets import resets_of
 from grpc_backoff.channel.call import CallSetup, Status
+from grpc_backoff.channel.losers import Copies, Losers
 from grpc_backoff.sync.call import Attempts, Entry, FutureCall, leave
 from grpc_backoff.sync.core import CoreConnection
 from grpc_backoff.sync.grpcio import InactiveRpcError, read_first, status_of
@@ -26,32 +29,53 @@ class _HedgedCall(FutureCall):
 
     def __init__(self, setup: CallSetup[Attempts]) -> None:
         super().__init__(setup)
-        self._copies: dict[int, Any] = {}
+        self._copies: Copies = {}
+        self._losers: Losers | None = None
         self._places: tuple[CoreConnection, ...] = ()
 
     @property
     def _avoided(self) -> tuple[CoreConnection, ...]:
         return self._places  # of all copies, so that each goes to another server if there are several
 
+    def _begin(self, effect: m.Begin) -> None:
+        if self._places and self._state.copies.live and (wait := self._must_wait()):
+            self._inputs.append(h.CopyHeld(wait))
+        else:
+            super()._begin(effect)
+
+    def _must_wait(self) -> float:
+        """Return the seconds until the connection of the next copy takes one beside those that run (HG-11)."""
+        now, attempts = self._calls.now(), self._attempts
+        if attempts is None or not any(resets_of(place).hold(now) for place in self._places):
+            return 0.0
+        entry = attempts.enter(self._avoided)
+        if entry is None:
+            return 0.0
+        entry[0].ended(entry[1])
+        return resets_of(entry[0]).hold(now)
+
     def _begun(self, attempt: Any, entry: Entry) -> None:
         self._connection = entry[0]
         self._places += (entry[0],)
         number = self._state.copies.sent
-        self._copies[number] = attempt
+        self._copies[number] = attempt, entry[0]
         self._inputs.append(h.CopyBegun())
         self._follow(number, attempt, entry)
 
     def _follow(self, number: int, attempt: Any, entry: Entry) -> None:
         """Report to the machine how this copy is answered."""
-        self._await_end(attempt, entry, lambda status: self._copy_ended(number, attempt, status))
+        self._await_end(number, attempt, entry, lambda status: self._copy_ended(number, attempt, status))
 
-    def _await_end(self, attempt: Any, entry: Entry, ends: Callable[[Status], object]) -> None:
+    def _await_end(self, number: int, attempt: Any, entry: Entry, ends: Callable[[Status], object]) -> None:
         """When an attempt has ended, end the call with it if it was chosen; otherwise, call `ends` with its status."""
 
         def ended() -> None:
             status = status_of(attempt)
             leave(entry[0], entry[1], status.code, status.details)
+            self._calls.note(status)
             with self._lock:
+                if self._losers is not None:
+                    self._losers.ended(number)
                 if not self._settled:
                     ends(status)
                 elif attempt is self.attempt:
@@ -73,24 +97,24 @@ class _HedgedCall(FutureCall):
 
     def _carry_out(self, effect: Any) -> None:
         if isinstance(effect, h.Choose):
-            self._choose(effect.copy)
+            self._choose(effect.copy, effect.at)
         else:
             super()._carry_out(effect)
 
-    def _choose(self, number: int | None) -> None:
+    def _choose(self, number: int | None, at: float | None) -> None:
         with self.state.condition:
-            self.attempt = None if number is None else self._copies[number]
+            self.attempt = None if number is None else self._copies.pop(number)[0]
             self.state.condition.notify_all()
-        self._cancel_others()
+        self._leave_others(at)
 
-    def _cancel_others(self) -> None:
+    def _leave_others(self, at: float | None) -> None:
         copies, self._copies, self._places = self._copies, {}, ()
-        for attempt in copies.values():
-            if attempt is not self.attempt and not attempt.done():
-                self._calls.conductor.post(attempt.cancel)
+        if copies:
+            self._losers = Losers(self._calls, copies)
+            self._calls.conductor.post(partial(self._losers.leave, at))
 
     def _break_off(self, error: Exception) -> None:
-        self._cancel_others()
+        self._leave_others(None)
         super()._break_off(error)
 
 
@@ -113,6 +137,8 @@ class _HedgedStream(_HedgedCall):
         def received(message: Any) -> None:
             with self._lock:
                 if self._settled:
+                    if message is not None:
+                        read_first(attempt, received)  # what is left, so that the copy can end
                     return
                 if message is None:
                     arrived()
@@ -122,14 +148,14 @@ class _HedgedStream(_HedgedCall):
                     self._drain()
             self._call_back_here()  # the status may have arrived before, so this may be the end of the call
 
-        self._await_end(attempt, entry, arrived)
+        self._await_end(number, attempt, entry, arrived)
         read_first(attempt, received)
 
-    def _choose(self, number: int | None) -> None:
+    def _choose(self, number: int | None, at: float | None) -> None:
         if number in self._received:
             self._ahead.append(self._received[number])
         self._received = {}
-        super()._choose(number)
+        super()._choose(number, at)
 
     def read(self, attempt: Any) -> Any:
         return self._ahead.pop() if self._ahead else next(attempt)

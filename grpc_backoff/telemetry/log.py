@@ -113,6 +113,10 @@ def _log_call(event: CallEvent) -> None:
             _log(logging.DEBUG, event, "%s succeeded on attempt %d after %.3g s", *_attempt(event), event.took)
         case calls.CallHedged():
             _log(logging.DEBUG, event, "%s has no answer yet; copy %d was sent", *_attempt(event))
+        case calls.CallNotHedged():
+            line = "%s has no answer yet; copy %d is not sent for %.3g s, because %s"
+            level = logging.INFO if event.first else logging.DEBUG
+            _log(level, event, line, *_attempt(event), event.delay, event.reason.value, delay=event.delay)
         case calls.CallNotConnected():
             line = "%s ended on attempt %d without a connection after %.3g s, %s"
             _log(logging.DEBUG, event, line, *_attempt(event), event.took, event.failure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -13,15 +14,19 @@ import grpc_backoff
 from grpc_backoff import (
     CallHedged,
     CallNotConnected,
+    CallNotHedged,
     CallSucceeded,
     HedgingPolicy,
     NoConnectionError,
+    NotHedged,
     OptionError,
     PolicyWarning,
 )
+from grpc_backoff.calls import resets
 from tests.both_apis.api import RETRY, backoff_ms
 from tests.both_apis.tries import Tries, echo, fails, hangs, pushback
-from tests.sync.service import place, until
+from tests.both_apis.wire import Strict
+from tests.sync.service import front, place, until
 
 CODE = grpc.StatusCode
 SOON = "hedge: 50ms, attempts: 3"
@@ -65,7 +70,7 @@ def test_no_connection_is_reported(ours, hedgeable, nowhere, log):
 
 
 def test_a_slow_copy_is_overtaken(trying, hedgeable, log):
-    """HG-1, HG-2, HG-10: a copy follows after the delay; its answer is the call's, and the slow copy is cancelled."""
+    """HG-1, HG-2, HG-10: a copy follows after the delay; its answer is the call's, and what hangs is cancelled."""
     with trying(hangs, retry=numbered(TWICE)) as (service, channel):
         assert channel.begin(hedgeable).outcome().texts == ["a"]
         all_ended(service)
@@ -213,13 +218,109 @@ def test_the_server_dies_with_copies_in_flight(ours, hedgeable):
         no_call_is_left(channel)
 
 
-def test_nothing_is_left(trying, hedgeable):
-    """HG-6: after many calls of which every other is hedged, no copy is on the connection."""
+def test_nothing_is_left(trying, hedgeable, monkeypatch):
+    """HG-6, HG-11: after many calls of which every other is hedged, no copy is on the connection, or kept."""
+    monkeypatch.setattr(resets, "MOST", 100)
     with trying(*[hangs, echo] * 100, retry="hedge: 10ms, attempts: 3", threads=64) as (service, channel):
         for _ in range(50):
             assert channel.begin(hedgeable).outcome().texts == ["a"]
         all_ended(service)
         no_call_is_left(channel)
+        calls = channel.own.calls if hasattr(channel.own, "calls") else channel.own._calls
+        until(lambda: not calls.losing)
+        assert not any(each.waiting for each in resets._resets.values())
+
+
+# Sparing servers (HG-11).
+
+
+@pytest.fixture
+def strict(ours, log):
+    """A function that opens a channel to a server that bears few RST_STREAMs, and yields both."""
+
+    @contextlib.contextmanager
+    def opens(policy, **how):
+        server = Strict(**how)
+        with (
+            front(server) as made,
+            ours.channel(made.target, RECONNECTS_SOON, retry=policy, listeners=[log.hear]) as channel,
+        ):
+            channel.ready()
+            yield server, channel
+
+    return opens
+
+
+def test_a_loser_is_left_to_end(trying, hedgeable):
+    """HG-11: a copy that is answered soon after the one that is chosen is not cancelled, and what it sends is read."""
+    ended = []
+
+    def answers_after(seconds, messages):
+        def behave(requests, context):
+            (request,) = requests
+            time.sleep(seconds)
+            yield from [request] * messages
+            ended.append(context.is_active())
+
+        return behave
+
+    with trying(answers_after(0.9, 300), answers_after(0.5, 1), retry=TWICE) as (service, channel):
+        assert channel.begin(hedgeable).outcome().texts == ["a"]
+        assert service.ended < 2
+        all_ended(service)
+        no_call_is_left(channel)
+    assert ended == [True, True]
+
+
+def test_closing_cancels_what_was_left(trying, hedgeable, monkeypatch):
+    """HG-6, HG-11: closing the channel does not wait for a copy that has lost, but cancels it."""
+    monkeypatch.setattr(resets, "_LEAST_LEFT", 600.0)
+    monkeypatch.setattr(resets, "_MOST_LEFT", 600.0)
+    with trying(hangs, retry=TWICE) as (service, channel):
+        assert channel.begin(hedgeable).outcome().texts == ["a"]
+        assert service.ended < 2
+        channel.close()
+        all_ended(service)
+
+
+def test_no_call_is_lost_to_hedging(strict, log):
+    """HG-11: copies of healthy calls are not reset, so a server that guards against rapid resets ends nothing."""
+
+    def work():
+        for _ in range(15):
+            assert (yield "a", {}).code is CODE.OK
+
+    with strict("hedge: 10ms, attempts: 2", takes=0.1, bears=60) as (server, channel):
+        channel.start([work() for _ in range(8)])()
+        assert len(log.of(CallHedged)) > 60
+        assert (server.cut, len(server.resets)) == (0, 1)
+
+
+def test_cancellations_are_paced(strict, log, monkeypatch):
+    """HG-11: copies that hang are cancelled no faster than a server bears; meanwhile, further copies are delayed."""
+    monkeypatch.setattr(resets, "MOST", 5)
+    monkeypatch.setattr(resets, "MOST_WAITING", 5)
+    monkeypatch.setattr(resets, "_LEAST_LEFT", 0.0)
+    monkeypatch.setattr(resets, "PER_SECOND", 10.0)
+    hang_and_answer = lambda number: 600.0 if number % 2 == 0 else 0.0  # noqa: E731
+    with strict("hedge: 10ms, attempts: 2", takes=hang_and_answer, bears=1000) as (server, channel):
+        began = time.monotonic()
+        for _ in range(20):
+            assert channel.begin().outcome().texts == ["a"]
+        until(lambda: server.resets == [20])
+        assert time.monotonic() - began >= 1.4  # (20 - 5) / 10, less what rounding may cost
+        no_call_is_left(channel)
+    assert NotHedged.RESETS in {event.reason for event in log.of(CallNotHedged)}
+
+
+def test_a_server_that_asks_for_calm(strict, log):
+    """HG-11: after GOAWAY(ENHANCE_YOUR_CALM), a copy takes the place of one that has failed, and runs beside none."""
+    with strict("hedge: 20ms, attempts: 3", takes=0.3, bears=lambda number: 10 if number else -1) as (server, channel):
+        for calls in (1, 2):
+            assert channel.begin(wait_for_ready=True, timeout=20).outcome().texts == ["a"]
+            assert log.until(CallNotHedged, calls).reason is NotHedged.CALM
+        assert [event.first for event in log.of(CallNotHedged)] == [True, False]
+        assert (server.cut, server.streams) == (1, 3)
 
 
 # Without a connection (HG-7).

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
 
+import h2.exceptions
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import DataReceived, RequestReceived, StreamEnded
+from h2.events import DataReceived, RequestReceived, StreamEnded, StreamReset
 
 REFUSED_STREAM = 7
+ENHANCE_YOUR_CALM = 11
 _OK = [(":status", "200"), ("content-type", "application/grpc")]
 
 
@@ -105,3 +108,61 @@ def cut(error=2, *, headers=(), messages=0):
             wire.reset_stream(stream, error)
 
     return answer
+
+
+class Strict:
+    """An HTTP/2 server that echoes each request after a while, and bears only so many RST_STREAMs on a connection.
+
+    After one more, it ends the connection, and every call on it, with GOAWAY(ENHANCE_YOUR_CALM), as servers do that
+    guard against rapid resets.
+
+    Attributes:
+        resets: how many RST_STREAMs each connection has received.
+        streams: how many streams it has received in all.
+        cut: how many connections it has ended.
+    """
+
+    def __init__(self, takes=0.1, bears=10, words=b"Maximum number of RST frames reached"):
+        """Answer the requests after `takes` seconds, or after what `takes` returns for the number of a stream.
+
+        `bears` may be a function of the number of a connection; -1 ends that connection at its first request.
+        """
+        self._takes = takes if callable(takes) else lambda _number: takes
+        self._bears = bears if callable(bears) else lambda _number: bears
+        self._words = words
+        self.resets = []
+        self.streams = self.cut = 0
+
+    async def __call__(self, visit):
+        """Serve one connection; see `FlakyFront`."""
+        number = len(self.resets)
+        self.resets.append(0)
+        wire = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
+        wire.initiate_connection()
+        visit.writer.write(wire.data_to_send())
+        bodies, loop = defaultdict(bytes), asyncio.get_running_loop()
+
+        def answer(stream, body):
+            with contextlib.suppress(h2.exceptions.ProtocolError):  # the client has reset the stream
+                wire.send_headers(stream, _OK)
+                wire.send_data(stream, body)
+                wire.send_headers(stream, [("grpc-status", "0")], end_stream=True)
+                visit.writer.write(wire.data_to_send())
+
+        asked = False
+        while data := await visit.reader.read(65536):
+            for event in wire.receive_data(data):
+                if isinstance(event, DataReceived):
+                    bodies[event.stream_id] += event.data
+                elif isinstance(event, StreamEnded):
+                    asked = True
+                    loop.call_later(self._takes(self.streams), answer, event.stream_id, bodies.pop(event.stream_id))
+                    self.streams += 1
+                elif isinstance(event, StreamReset):
+                    self.resets[number] += 1
+            if asked and self.resets[number] > self._bears(number):
+                self.cut += 1
+                wire.close_connection(ENHANCE_YOUR_CALM, self._words)
+                visit.writer.write(wire.data_to_send())
+                return
+            visit.writer.write(wire.data_to_send())

@@ -6,6 +6,7 @@ import random
 
 from grpc_backoff import BackoffPolicy, Exponential, NoJitter, RetryPolicy
 from grpc_backoff.calls import machine as m
+from grpc_backoff.calls.resets import Calm
 
 BEGAN = 100.0
 TARGET, METHOD, CALL_ID = "dns:shop:443", "/shop.Orders/Place", "c0ffee"
@@ -38,6 +39,7 @@ class Around:
         self.rng = rng or random.Random(1)
         self.tokens = tokens
         self.closing = self.observed = False
+        self.calm = Calm()
 
 
 class Run:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from grpc_backoff.calls import machine as m
 from grpc_backoff.calls.budget import RetryTokens
-from grpc_backoff.calls.events import CallHedged, CallSucceeded, WaitSource
-from grpc_backoff.calls.hedging import Choose, CopyAnswered, CopyBegun, CopyFailed, HedgingMachine
+from grpc_backoff.calls.events import CallHedged, CallNotHedged, CallSucceeded, NotHedged, WaitSource
+from grpc_backoff.calls.hedging import Choose, CopyAnswered, CopyBegun, CopyFailed, CopyHeld, HedgingMachine
 from grpc_backoff.calls.machine import CallPhase
+from grpc_backoff.calls.resets import CALM
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.budget import RetryBudget
@@ -33,14 +34,14 @@ class Hedged:
         self.machine = HedgingMachine(m.CallMachine(TARGET, METHOD, wait_for_ready=wait_for_ready), hedging)
         self.around = Around(tokens=tokens)
         self.now, self.timer, self.starting = BEGAN, None, True
-        self.chosen, self.finish, self.events = [], None, []
+        self.chosen, self.finish, self.events, self.left_until = [], None, [], None
         self.state, first = self.machine.begin(self.now, timeout)
         self.begun = [first]
 
     def feed(self, given, after=0.0):
         """Advance the clock, give the machine an input, and carry out its effects."""
         self.now += after
-        if isinstance(given, CopyBegun | m.NotConnected | m.AttemptBroken):
+        if isinstance(given, CopyBegun | CopyHeld | m.NotConnected | m.AttemptBroken):
             self.starting = False
         if isinstance(given, m.CallTimerFired):
             self.timer = None
@@ -56,7 +57,8 @@ class Hedged:
                     self.timer = at
                 case m.CancelTimer():
                     self.timer = None
-                case Choose(copy):
+                case Choose(copy, at):
+                    self.left_until = at
                     self.chosen.append(copy)
                 case m.Emit(event):
                     self.events.append(event)
@@ -73,6 +75,10 @@ class Hedged:
         """Fire the timer."""
         self.now = max(self.now, self.timer)
         return self.feed(m.CallTimerFired())
+
+    def calm(self):
+        """Let the server ask for calm."""
+        self.around.calm.asked(self.now)
 
     def hedge(self):
         """Let the next copy begin after the delay."""
@@ -146,7 +152,7 @@ def test_a_copy_follows_each_delay_up_to_the_maximum():
 
 @pytest.mark.parametrize("copy", [1, 2, 3])
 def test_the_first_answer_wins(copy):
-    """HG-2, HG-10: the call ends as the copy that answers first; the timer stops and the others are cancelled."""
+    """HG-2, HG-10: the call ends as the copy that answers first; the timer stops."""
     run = play(hedged(3), CopyAnswered(copy, observed=True))
     assert (run.chosen, run.finish, run.timer) == ([copy], m.AS_ATTEMPT, None)
     assert run.told == [(CallHedged, 2), (CallHedged, 3), (CallSucceeded, copy)]
@@ -209,6 +215,23 @@ STORIES = {
         1, failed(1, hint=LATER), m.ChannelClosing(), finish=m.Finish(m.Ending.CANCELLED)
     ),
     "HG-6: no copy follows after the deadline": story(1, "wake", policy={"timeout": 0.04}, copies=1),
+    # Sparing servers.
+    "HG-11: the others are left as long again": story(2, 0.2, CopyAnswered(2), left_until=pytest.approx(BEGAN + 0.5)),
+    "HG-11: also after a fatal failure": story(2, 0.2, failed(1, "INTERNAL"), left_until=pytest.approx(BEGAN + 0.5)),
+    "HG-11: but not if the caller cancels": story(2, m.CancelRequested(), left_until=None),
+    "HG-11: a server that wants calm gets no copy": story(1, "calm", "wake", copies=1, told=[(CallNotHedged, 2)]),
+    "HG-11: until it has had some": story(1, "calm", "wake", "hedge", copies=2, now=pytest.approx(BEGAN + CALM)),
+    "HG-11: except in place of the last": story(1, "calm", failed(1), copies=2, told=[]),
+    "HG-11: not beside another": story(2, "calm", failed(1), copies=2, live={2}, wait=pytest.approx(CALM)),
+    "HG-11: also after a pushback": story(1, failed(1, hint=LATER), "calm", "wake", copies=2),
+    "HG-11: nor where no more cancellations are borne": story(
+        1, "wake", CopyHeld(0.25), told=[(CallNotHedged, 2)], live={1}, wait=pytest.approx(0.25)
+    ),
+    "HG-11: which does not count as a copy": story(1, "wake", CopyHeld(0.25), "hedge", "hedge", live={1, 2, 3}),
+    "HG-11: and is made up for when the last one fails": story(
+        1, "wake", CopyHeld(0.25), failed(1), copies=3, timer=None
+    ),
+    "HG-11: or has failed meanwhile": story(1, "wake", failed(1), CopyHeld(0.25), copies=3, told=[], finish=None),
     # Copies without a connection.
     "HG-7: the first copy waits for a connection": story(0, m.NotConnected(), phase=CallPhase.WAITING),
     "HG-7: and the delay counts from its beginning": story(
@@ -250,6 +273,17 @@ def test_a_sleeping_call_ends_when_its_copy_may_not_follow():
     tokens.failed()
     run.wake()
     assert (run.chosen, run.copies) == ([1], 1)
+
+
+def test_the_first_call_that_is_not_hedged_reports_it():
+    """HG-11: the event says why, and when the copy is due again; one call of all says that this is new."""
+    first = play(hedged(2), "calm", "wake")
+    second = hedged()
+    second.around = first.around
+    play(second, "wake", 0.0, CopyAnswered(1))
+    (told,) = [event for event in first.events if isinstance(event, CallNotHedged)]
+    assert (told.reason, told.attempt, told.delay, told.first) == (NotHedged.CALM, 3, pytest.approx(CALM, abs=1), True)
+    assert [event.first for event in second.events] == [False]
 
 
 @pytest.mark.parametrize("closing", [True, False])
@@ -306,7 +340,7 @@ def test_any_life_ends_as_one_copy(rng: random.Random, most, limited):
         live = sorted(run.state.copies.live)
         choices = []
         if run.starting:
-            choices += [CopyBegun(), CopyBegun(), m.NotConnected()]
+            choices += [CopyBegun(), CopyBegun(), m.NotConnected(), *[CopyHeld(0.1)] * bool(live)]
         if run.state.phase is CallPhase.WAITING:
             choices = [m.ConnectionReady()]
         if run.state.phase is CallPhase.RUNNING and live:

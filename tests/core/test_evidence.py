@@ -11,6 +11,7 @@ from grpc_backoff.core.texts import (
     is_oversized,
     never_left,
     never_ran,
+    says_calm,
     says_refused,
     turned_away,
     was_cut,
@@ -53,6 +54,21 @@ def test_not_trusted(change):
     """RT-2, RT-10: the core's texts say nothing on a connection that is up, with another code, or beside metadata."""
     assert not was_refused(REFUSED._replace(**change))
     assert not never_left(UNSENT._replace(**change))
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "calm"),
+    [
+        ("UNAVAILABLE", "Stream removed (Socket closed (GOAWAY received; Error code: 11; Debug Text: ))", True),
+        ("UNAVAILABLE", "GOAWAY received; Error code: 11; Debug Text: Maximum number of RST frames reached", True),
+        ("UNAVAILABLE", "GOAWAY received; Error code: 11; Debug Text: too_many_pings", False),
+        ("UNAVAILABLE", "GOAWAY received; Error code: 1; Debug Text: 11", False),
+        ("INTERNAL", "GOAWAY received; Error code: 11; Debug Text: ", False),
+    ],
+)
+def test_says_calm(code, details, calm):
+    """HG-11: a GOAWAY with ENHANCE_YOUR_CALM is known, also behind what the socket says, unless it is about pings."""
+    assert says_calm(code, details) is calm
 
 
 @pytest.mark.parametrize("link", Link)

@@ -14,8 +14,10 @@ from grpc_backoff.calls.events import (
     CallExhausted,
     CallHedged,
     CallNotConnected,
+    CallNotHedged,
     CallRetried,
     CallSucceeded,
+    NotHedged,
     Reason,
     StreamEnded,
     WaitSource,
@@ -97,7 +99,8 @@ def call_events():
     exhausted = [CallExhausted(**call(5), code="UNAVAILABLE", took=9.0, reason=reason) for reason in Reason]
     ended = StreamEnded(**call(), code="OK", delay=0.5, source=WaitSource.SCHEDULE)
     lost = CallNotConnected(**call(), code="UNAVAILABLE", took=0.5)
-    return [*retried, *exhausted, CallHedged(**call(2)), CallSucceeded(**call(2), took=0.5), ended, lost]
+    held = CallNotHedged(**call(2), reason=NotHedged.CALM, delay=60.0, first=True)
+    return [*retried, *exhausted, CallHedged(**call(2)), held, CallSucceeded(**call(2), took=0.5), ended, lost]
 
 
 def tell(metrics, *told):

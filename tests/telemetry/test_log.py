@@ -112,6 +112,16 @@ LINES = [
         f"{PLACE} ended on attempt 1 without a connection after 1.5 s, UNAVAILABLE",
     ),
     (CallHedged(**CALL, attempt=2), DEBUG, f"{PLACE} has no answer yet; copy 2 was sent"),
+    (
+        calls.CallNotHedged(**CALL, attempt=2, reason=calls.NotHedged.CALM, delay=60.0, first=True),
+        INFO,
+        f"{PLACE} has no answer yet; copy 2 is not sent for 60 s, because {calls.NotHedged.CALM.value}",
+    ),
+    (
+        calls.CallNotHedged(**CALL, attempt=3, reason=calls.NotHedged.RESETS, delay=0.5),
+        DEBUG,
+        f"{PLACE} has no answer yet; copy 3 is not sent for 0.5 s, because {calls.NotHedged.RESETS.value}",
+    ),
     (CallSucceeded(**CALL, attempt=3, took=1.5), DEBUG, f"{PLACE} succeeded on attempt 3 after 1.5 s"),
     (
         calls.StreamEnded(**CALL, attempt=1, code="OK", delay=2.5, source=WaitSource.SCHEDULE),
@@ -205,7 +215,7 @@ def test_nothing_sensitive(kind):
     connections = {"channel", "limit", "failure", "retry_in", "connections", "lived", "counted_as_failure", "joined"}
     of_slots = {"endpoint", "addresses", "slot", "why", "within"}
     shared = {"target", "at", "attempt", "took", "attempt_id", "elsewhere"}
-    of_calls = {"method", "code", "delay", "server_delay", "source", "reason", "trace_id", "call_id", "gap"}
+    of_calls = {"method", "code", "delay", "server_delay", "source", "reason", "trace_id", "call_id", "gap", "first"}
 
     assert {field.name for field in fields(kind)} <= shared | connections | of_slots | of_calls
 
