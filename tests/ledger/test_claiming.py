@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from grpc_backoff.ledger.records import AttemptReport, Filter, Lease, OperationState
-from tests.ledger.conftest import open_store
+from tests.ledger.conftest import execute, open_store, submission
 from tests.ledger.steps import CHANCE, QUICK, SHOP, STEPS, UNAVAILABLE, claimed, failed, one, policy_of, submitted
 
 
@@ -148,3 +148,13 @@ async def test_what_an_owner_does_not_know_of(store):
     assert found.lease_until > unknown.lease_until + 20
     assert await store.reclaim("other:443", "me", 60.0, []) == []
     assert {each.id for each in await store.reclaim(SHOP, "me", 60.0, [])} == {known.id, unknown.id}
+
+
+async def test_due_since_ever(store, url):
+    """LG-10: an operation whose time is `-infinity`, which other means wrote, is due now and hides no others."""
+    await submitted(store, 1, 2)
+    value = "-infinity" if "://" in url else float("-inf")
+    execute(url, "UPDATE {} SET next_attempt_at = {} WHERE id = {}", value, submission(1).id)
+
+    assert await store.next_due(SHOP) == 0.0
+    assert len(await claimed(store, 2)) == 2

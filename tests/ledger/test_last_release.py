@@ -10,6 +10,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+import grpc
 import pytest
 
 from grpc_backoff.ledger import Filter, Ledger, OperationState
@@ -102,13 +103,15 @@ async def test_side_by_side(url, shop, release):
     def old(who):
         return started(release, url, shop.target, UNARY, *(each.SerializeToString().hex() for each in requests(who)))
 
+    shop.script["new-0"] = [(grpc.StatusCode.UNAVAILABLE, "down")] * 2
     async with old("old") as (process, said):
         assert (await said(), await said()) == (RELEASE, "open")
         async with at_work(url, shop, FAST) as (ledger, unary):
             process.stdin.write(b"\n")
             assert await said() == "delivers"
-            await ledger.submit_many([ledger.prepared(unary, each) for each in requests("new")])
+            first, *_ = await ledger.submit_many([ledger.prepared(unary, each) for each in requests("new")])
             await eventually(delivered(ledger, 2))
+            attempts = await ledger.attempts(first.id)
             process.stdin.write(b"\n")
             async with asyncio.timeout(60):
                 assert await process.wait() == 0
@@ -127,5 +130,7 @@ async def test_side_by_side(url, shop, release):
             assert (await said(), await said()) == (RELEASE, "")
             assert b"a newer grpc-backoff has upgraded it" in await process.stderr.read()
 
+    assert [each.code for each in attempts] == ["UNAVAILABLE", "UNAVAILABLE", "OK"]
     assert after == before + 2
-    assert dict(shop.executed) == {f"{who}-{n}": 1 for who in ("old", "new", "left", "back") for n in range(NUMBER)}
+    expected = {f"{who}-{n}": 1 for who in ("old", "new", "left", "back") for n in range(NUMBER)}
+    assert dict(shop.executed) == expected | {"new-0": 3}
