@@ -44,6 +44,10 @@ class _Calls:
         """Return each worker's last call, which the end of the trial may have cut short."""
         return {(worker, max(calls)) for worker, calls in self.by_worker.items()}
 
+    def taken(self) -> Sequence[int]:
+        """Return how many times a server took each call, which it may have processed then."""
+        return [sum(request.outcome != "refused" for _, request in requests) for _, requests in self.each()]
+
     def each(self) -> Iterator[tuple[tuple[int, int], Sequence[tuple[str, Request]]]]:
         """Yield each call's worker and number, and its requests with the behaviours of their connections."""
         for worker, calls in self.by_worker.items():
@@ -96,7 +100,7 @@ def _came_back(evidence: Evidence) -> Iterator[Measure]:
 
 @clause("CH-6", Scenario.RESTART, needs=())
 def rolling_restart(evidence: Evidence) -> Iterator[Measure]:
-    """No call is lost when a server sends GOAWAY and is replaced gracefully.
+    """When a server sends GOAWAY and is replaced gracefully, no call is lost, and none that it took is sent again.
 
     Count unanswered calls, except those that a server did not accept and the last one of each worker.
     """
@@ -118,6 +122,8 @@ def rolling_restart(evidence: Evidence) -> Iterator[Measure]:
         if not _answered(requests) and call not in last and not any(where == _REFUSING for where, _ in requests)
     ]
     yield count_calls("calls lost", len(lost) + calls.never_seen(), Range(0, 0))
+    again = sum(taken > 1 for taken in calls.taken())
+    yield count_calls("calls sent again although a server had taken them", again, Range(0, 0))
 
 
 @clause("CH-7", Scenario.RESTART, needs=())
@@ -138,9 +144,7 @@ def refused_is_repeated(evidence: Evidence) -> Iterator[Measure]:
 def lost_is_not_repeated(evidence: Evidence) -> Iterator[Measure]:
     """A call that the server may have processed is not sent again."""
     yield from _came_back(evidence)
-    taken = [
-        sum(1 for _, request in requests if request.outcome != "refused") for _, requests in _calls(evidence).each()
-    ]
+    taken = _calls(evidence).taken()
     yield count_calls("calls that a server processed", len(taken), Range(1, math.inf))
     yield count_calls("calls sent again although a server had processed them", sum(n > 1 for n in taken), Range(0, 0))
 

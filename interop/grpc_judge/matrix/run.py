@@ -209,7 +209,9 @@ async def run_all(
     found: defaultdict[str, Found] = defaultdict(dict)
     doubted: defaultdict[str, set[str]] = defaultdict(set)
     versions: dict[str, Mapping[str, str]] = {}
-    scenario_of = {clause.name: clause.scenario for clause in clauses}
+    needed = {scenario for clause in clauses for scenario in clause.needs}
+    watched = [clause for clause in CLAUSES if clause in clauses or clause.scenario in needed]
+    scenario_of = {clause.name: clause.scenario for clause in watched}
 
     def record(trial: Trial, evidence: Evidence | Absent, used: Mapping[str, str]) -> None:
         if isinstance(evidence, Evidence):
@@ -222,7 +224,7 @@ async def run_all(
     trials = [trial for trial in every if wanted is None or trial.staging.scenario in wanted[trial.peer.name]]
     await _perform_all(list(waves(trials, at_once, loud=loud)), view, record)
     for _ in range(_AGAIN):
-        open_ones = {name: _inconclusive(evidence, clauses) for name, evidence in found.items()}
+        open_ones = {name: _inconclusive(evidence, watched) for name, evidence in found.items()}
         for name, verdicts in open_ones.items():
             doubted[name] |= {verdict.clause for verdict in verdicts if verdict.close}
         again = {(name, scenario_of[verdict.clause]) for name, each in open_ones.items() for verdict in each}

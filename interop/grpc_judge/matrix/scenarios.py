@@ -196,6 +196,8 @@ def _lives(terms: Terms) -> float:
 
 _WORKS_SLOWLY = flaky.Working(latency=0.05)
 """Slow enough that calls are in progress when the connection is lost."""
+_RUNNING = 0.1
+"""How long a call takes in a rolling restart, in seconds: long enough that most workers have one running at GOAWAY."""
 _HANGS_UP = flaky.SettingsThenClose(after=0.02)
 _HANGS_UP_AND_SAYS_SO = [flaky.Step(_HANGS_UP, times=4), flaky.Step(flaky.EnhanceYourCalm(after=0.02), times=3)]
 _YOUNG = 0.25
@@ -345,9 +347,9 @@ STAGINGS: Final = {
         Staging(
             scenario=Scenario.RESTART,
             script=lambda _: [
-                flaky.Step(flaky.RollingRestart(after=1.5), times=1),
+                flaky.Step(flaky.RollingRestart(after=1.5, latency=_RUNNING), times=1),
                 flaky.Step(flaky.SettingsThenGoaway(after=1.2, closes=True), times=1),
-                flaky.RollingRestart(after=1.5),
+                flaky.RollingRestart(after=1.5, latency=_RUNNING),
             ],
             seconds=lambda _terms, pace: 24.0 if pace.long else 8.0,  # losing a call in a restart is a matter of chance
             compressible=False,

@@ -193,6 +193,7 @@ FAULTS = [
     ("first-attempt", made.restart(first=made.WANTED + 1.0)),
     ("lost-is-replaced", made.restart(pause=1.0)),
     ("rolling-restart", made.restart(replaced=[*made.REPLACED[:2], *made.REPLACED[3:]])),
+    ("rolling-restart", made.restart(replaced=[*made.REPLACED, made.request(2.4, "0-4", "reset")])),
     ("refused-is-repeated", made.restart(again=[made.request(6.6, "0-6")])),
     ("settings-reset", made.reset(after=(0.2, 0.33, 0.5, *(0.004,) * 60))),
     ("clients-disperse", made.herd(first=(0.2, 0.28, 0.7, 0.5, *(0.004,) * 60))),

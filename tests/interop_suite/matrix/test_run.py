@@ -15,11 +15,13 @@ from rich.console import Console
 from grpc_judge.checkout import cli
 from grpc_judge.clients.peer import Peer, find_peers
 from grpc_judge.conformance import CLAUSES, Absent, Outcome, Scenario
+from grpc_judge.conformance.scenario import SCHEDULE
 from grpc_judge.matrix import run as run_module
 from grpc_judge.matrix.run import SHORT, choose_clauses, run_all
 from grpc_judge.matrix.scenarios import COMPRESSED, STAGINGS, Pace
 from grpc_judge.matrix.view import MatrixView
 from grpc_judge.runner.program import ROOT, choose
+from grpc_judge.timeline import Lag
 from tests.interop_suite.conformance import made
 
 OURS = find_peers()[0]
@@ -204,6 +206,29 @@ async def test_what_is_too_close_to_tell_is_tried_again(monkeypatch, lasting, ou
     results = await run_all([MADE_UP], choose_clauses(("first-attempt",)), view())
     assert [verdict.outcome for verdict in results.peers[0].verdicts] == [outcome]
     assert left == []
+
+
+def recorded_late(seen):
+    """Return this evidence of a judge that recorded every connection three seconds late."""
+    lags = tuple(Lag(at=visit.accepted + 0.001, by=3.0) for visit in seen.visits)
+    return replace(seen, timeline=replace(seen.timeline, lags=lags))
+
+
+async def test_what_a_clause_needs_is_played_again_if_the_judge_was_late(monkeypatch):
+    """IO-4: a clause that is judged alone does not rest on a schedule that was recorded late."""
+    right, played = made.right_client(), []
+    left = {scenario: [recorded_late(right[scenario]), right[scenario]] for scenario in SCHEDULE}
+
+    async def perform(schedule, _view, record):
+        for trial in (trial for wave in schedule for trial in wave.trials):
+            scenario = trial.staging.scenario
+            played.append(scenario)
+            record(trial, left.get(scenario, [right[scenario]]).pop(0), {})
+
+    monkeypatch.setattr(run_module, "_perform_all", perform)
+    results = await run_all([MADE_UP], choose_clauses(("refused-backs-off",)), view())
+    assert [verdict.outcome for verdict in results.peers[0].verdicts] == [Outcome.PASS]
+    assert (played.count(Scenario.HANG_UP), len(played)) == (2, 5)
 
 
 async def test_what_a_client_has_no_option_for_is_said():

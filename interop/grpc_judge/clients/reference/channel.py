@@ -117,7 +117,7 @@ class Channel:
         return reason
 
     def _new_connection(self) -> Connection:
-        return Connection(acknowledges=self._habits.acknowledges, heeds_goaway=self._habits.heeds_goaway)
+        return Connection(self._habits)
 
     async def _outcome(self, connection: Connection) -> str:
         """Wait for SETTINGS until the limit. Return why they did not arrive, or an empty string if they did."""

@@ -23,6 +23,7 @@ from h2.events import (
 from h2.exceptions import ProtocolError
 
 from grpc_judge.clients.peer_program import CALL_ID, METHOD, CallFailed
+from grpc_judge.clients.reference.habits import Habits
 
 _NO_MESSAGE = bytes(5)
 _UNAVAILABLE = b"14"
@@ -54,14 +55,13 @@ class Connection(asyncio.Protocol):
         paid: whether it has answered one with another status than UNAVAILABLE.
     """
 
-    def __init__(self, *, acknowledges: bool = True, heeds_goaway: bool = True) -> None:
+    def __init__(self, habits: Habits) -> None:
         """Create the protocol; asyncio then connects it to a transport."""
         loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._h2 = H2Connection(H2Configuration(client_side=True, header_encoding=None))
         self._h2.state_machine = _StateMachine()
-        self._acknowledges = acknowledges
-        self._heeds_goaway = heeds_goaway
+        self._habits = habits
         self._calls: dict[int, asyncio.Future[None]] = {}
         self._status: dict[int, bytes] = {}
         self._reason = "closed"
@@ -163,11 +163,14 @@ class Connection(asyncio.Protocol):
 
     def _taken_leave_of(self, last: int) -> None:
         """Handle a GOAWAY: calls above `last` were not processed."""
-        if last and not self._heeds_goaway:
+        if last and not self._habits.heeds_goaway:
             return
         self._end(self._reason)
-        for stream in [stream for stream in self._calls if stream > last]:
-            self._settle(stream, NotTakenError())
+        for stream in list(self._calls):
+            if stream > last or self._habits.repeats_running:
+                self._settle(stream, NotTakenError())
+            elif self._habits.ends_running:
+                self._settle(stream, CallFailed("UNAVAILABLE"))
         self._close_if_idle()
 
     def _settle(self, stream: int, error: Exception | None) -> None:
@@ -195,7 +198,7 @@ class Connection(asyncio.Protocol):
     def _send(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             data = self._h2.data_to_send()
-            self._transport.write(data if self._acknowledges else data.replace(_SETTINGS_ACK, b""))
+            self._transport.write(data if self._habits.acknowledges else data.replace(_SETTINGS_ACK, b""))
 
 
 def _heed(outcome: asyncio.Future[None]) -> None:

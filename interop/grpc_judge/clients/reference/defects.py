@@ -135,6 +135,10 @@ DEFECTS: Final[Mapping[str, Defect]] = {
     "goaway-ignored": _one(
         "rolling-restart", "new calls are still sent on a connection that received GOAWAY", heeds_goaway=False
     ),
+    "goaway-ends-running": _one("rolling-restart", "the calls that run at a GOAWAY fail", ends_running=True),
+    "goaway-repeats-running": _one(
+        "rolling-restart", "the calls that run at a GOAWAY are sent again", repeats_running=True
+    ),
     "refused-streams-fail": _one(
         "refused-is-repeated", "a call that the server did not process is not sent again", retries_refused=False
     ),

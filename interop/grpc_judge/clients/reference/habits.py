@@ -48,6 +48,8 @@ class Habits:
         unavailable_pays: whether the status UNAVAILABLE counts as an answer there.
         knows_stable_after: whether it implements `stable-after`.
         heeds_goaway: whether new calls use another connection after GOAWAY, and running ones may finish.
+        ends_running: whether the calls that run at a GOAWAY fail.
+        repeats_running: whether the calls that run at a GOAWAY are sent again.
         retries_refused: whether it repeats calls that the server did not process.
         repeats_lost: whether it repeats calls that the server may have processed.
         ends_failed: whether calls that fail because there is no connection end.
@@ -93,6 +95,8 @@ class Habits:
     unavailable_pays: bool = False
     knows_stable_after: bool = True
     heeds_goaway: bool = True
+    ends_running: bool = False
+    repeats_running: bool = False
     retries_refused: bool = True
     repeats_lost: bool = False
     ends_failed: bool = True
