@@ -18,6 +18,7 @@ SOURCES = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for pat
 EXCEPTIONS = {
     # (module, function or variable that contains the number): why it is not a default
     ("calls/decision.py", "_LONGEST"): "hours and minutes to seconds",
+    ("calls/resets.py", "CALM"): "how long a server that wants calm gets no second copies",
     ("calls/subscription.py", "STEADY"): "how long a stream lasts that has not failed",
     ("cli/live.py", "_BAR_WIDTH"): "characters on a screen",
     ("config/credentials.py", "tls_files"): "how often files are looked at, which is no backoff",
