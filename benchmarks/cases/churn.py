@@ -1,7 +1,8 @@
 """Measures a program that creates a channel for each request, as grpc's own quick start does, to a healthy server.
 
 Each request creates a channel, makes one unary call, and closes the channel; the next request follows at once. The
-channels have their default options, so plain ones share grpcio's subchannels. The figure is the CPU of the whole client
+channels have their default options. Plain ones could share grpcio's subchannels, but grpcio closes a subchannel with
+its last channel, so each request makes a connection with either library. The figure is the CPU of the whole client
 process. The benchmark `sharing` measures the rate of such programs.
 """
 
