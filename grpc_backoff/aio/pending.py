@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from grpc_backoff.aio.errors import NoConnectionError
 from grpc_backoff.aio.loops import until_done
@@ -26,8 +27,11 @@ class PendingCalls(pending.PendingCalls):
 
         If the key is in backoff, its last failure also applies to calls that ask for a connection now (SH-3).
         """
-        if not self.manager.want():
-            return NotConnected(paid=self.manager.is_paid)
+        failing, full = self.manager.want(), self.manager.waits_for_room
+        if full:
+            self._loop.call_soon(self.manager.fill)  # when the call is in the queue
+        if not failing:
+            return NotConnected(paid=full or self.manager.is_paid)  # it has missed no connection
         self._note_resolved()
         return NotConnected(failing=True, resolved=self._resolved, paid=self.manager.is_paid)
 
@@ -37,11 +41,13 @@ class PendingCalls(pending.PendingCalls):
         if self._emptied is not None and not self._waiting and not self._emptied.done():
             self._emptied.set_result(None)
 
-    def release(self) -> None:
-        """Start all pending calls, as long as the connection stays up."""
+    def release(self, most: float = math.inf) -> None:
+        """Start pending calls, all or the first `most` of them, as long as the connection stays up."""
         self._resolved = True
         waiting = tuple(self._waiting)
         for turn, call in enumerate(waiting):
+            if turn >= most:
+                return
             self._feed(call, READY)
             if call in self._waiting:  # the connection was lost before the call could use it
                 for other in waiting[turn + 1 :]:

@@ -13,7 +13,7 @@ from typing import Any
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.connection.machine import Machine
-from grpc_backoff.sharing.manager import Pending
+from grpc_backoff.sharing.manager import CallQueue
 from grpc_backoff.sharing.news import Ticking
 from grpc_backoff.sharing.pool import Held, Seat, SteppedPool
 from grpc_backoff.sharing.registry import Membership
@@ -149,7 +149,7 @@ class ConnectionPool(SteppedPool[Manager]):
     def __init__(
         self,
         setup: PoolSetup,
-        pending: Pending,
+        pending: CallQueue,
         listeners: Listeners,
         *,
         connector: Callable[[str], CoreConnector],
@@ -166,10 +166,10 @@ class ConnectionPool(SteppedPool[Manager]):
 
     # For the channel.
 
-    def connection(self, avoid: Container[object] = ()) -> CoreConnection | None:
-        """Return the connection for the next call, as far as is currently known; None if there is none. Thread-safe.
+    def connection(self, avoid: Container[object] | None = None) -> CoreConnection | None:
+        """Return the connection for the next call, as far as is currently known. Thread-safe.
 
-        A connection to avoid is returned only if no other one serves.
+        None if there is none, or all are full. `avoid` is as in `_pick`.
         """
         only = self._only
         if only is not None and not self.picks:

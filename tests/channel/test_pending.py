@@ -18,6 +18,7 @@ class Manager:
 
     takes_calls = True
     is_paid = False
+    waits_for_room = False
 
     def __init__(self, state=State.TRANSIENT_FAILURE, becomes=None, failure=None):
         self.state = state
