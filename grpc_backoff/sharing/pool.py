@@ -147,6 +147,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         self.keepalive = Keepalive()
         self.healths = HealthWatches(self._policy, machine.policy.health_service, setup.rng)
         self._grows = False
+        """Whether there may be one more connection, and none is coming."""
+        self._full_with: tuple[p.Slot, ...] | None = None
+        """The slots of which the machine was last told that they are full."""
         self._dozes = False
         """Whether a slot is idle while others serve, so that the next call has to wake it."""
         self._asked = -math.inf
@@ -344,9 +347,6 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         if self._dozes:
             self._dozes = False
             self._at_home(self.want)
-        if held is None and self._grows:
-            self._grows = False
-            self._full()
         return None if held is None else held.manager
 
     def _pick_of(self, groups: Sequence[Sequence[Held[ManagerT]]]) -> Held[ManagerT] | None:
@@ -360,10 +360,6 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         core = connection.core
         load: int = core.running if self.most == math.inf or core.room is None else core.room.taken()
         return load
-
-    def _full(self) -> None:
-        """Tell the machine that the connections are full."""
-        self.feed(p.PoolBusy(self._loads()))
 
     def _loads(self) -> tuple[p.Load, ...]:
         return tuple(
@@ -395,17 +391,20 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             for held in group
             if (connection := held.manager.connection) is not None and connection.core.held is None
         ]
+        free = 0
         while waiting := len(self.pending):
             free = sum(max(0, int(self.most) - room.taken()) for room in rooms)
             if free:
                 self.pending.release(free)
             if not free or len(self.pending) == waiting:  # on threads, a call leaves the queue later
                 break
+        if self._grows and waiting > free and self._full_with is not self._state.slots:
+            self._full_with = self._state.slots
+            # On threads, calls that were told of room may not have taken it yet.
+            most = int(self.most)
+            self.feed(p.PoolBusy(tuple(load._replace(calls=max(load.calls, most)) for load in self._loads())))
         if not waiting:
             return
-        if self._grows:
-            self._grows = False
-            self._full()
         next_free = min((room.next_free() for room in rooms), default=math.inf)
         if self._free_timer is None and next_free < math.inf:
             self._free_timer = self.at(max(next_free, self._clock.now() + _FILL_EVERY), self._refill)

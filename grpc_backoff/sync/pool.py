@@ -234,9 +234,6 @@ class ConnectionPool(SteppedPool[Manager]):
         if self._timer is not None:  # not cancelled after it had been posted
             super()._timer_fired()
 
-    def _full(self) -> None:
-        self._conductor.post(super()._full)
-
     def _retire(self, held: Held[Manager]) -> None:
         connector, ended = held.connector, held.seat.ended
 
