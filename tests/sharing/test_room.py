@@ -43,8 +43,8 @@ def test_an_ended_call_is_counted_for_a_while(now):
     for call in ("slow", "slow", "fast"):
         room.leave(call)
     assert (room.taken(), room.enter("c"), now.left) == (2, False, 2)
-    assert room.next_free() == pytest.approx(0.11)
-    now.now = 0.1101
+    assert room.next_free() == pytest.approx(0.12)
+    now.now = 0.1201
     assert (room.taken(), room.enter("c"), room.enter("d")) == (1, True, False)
     now.now = 0.126
     assert (room.taken(), room.next_free(), room.enter("d")) == (1, math.inf, True)
