@@ -127,7 +127,7 @@ class CoreChannel(Gate):
         grpcio.core_call(call).add_done_callback(_once(ended) if hasattr(call, "write") else ended)
         if self.room is not None:
             token = object()
-            self.room.enter(token)
+            self.room.add(token)
             grpcio.core_call(call).add_done_callback(partial(self.room.leave, token))
 
     def ended(self) -> None:

@@ -50,7 +50,7 @@ ManagerT = TypeVar("ManagerT", bound=SteppedManager[Any])
 _CLOSED = p.PoolPhase.CLOSED
 _TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
 _FULL = 2**62
-"""The load of a connection that has just ended."""
+"""The load of a connection that has just ended, or that no call may use now."""
 
 
 _FILL_EVERY = 0.001
@@ -228,8 +228,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             self._sleeper = NEWS.join(self, self._home(), network=self._machine.policy.watch_network)
         if first or only is None:
             self._asked = self._clock.now()
-            idle = any(slot.state is State.IDLE for slot in self._state.live)
-            if first or idle or not (self.waits_for_room and self.takes_calls):
+            if first or not self._only_full():
                 self.feed(p.Wanted())
         else:
             only.want()
@@ -354,7 +353,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def _load(self, held: Held[ManagerT]) -> int:
         connection = held.manager.connection
-        return _FULL if connection is None else self._load_of(connection)
+        if connection is None or (self.most < math.inf and connection.core.held is not None):
+            return _FULL
+        return self._load_of(connection)
 
     def _load_of(self, connection: Any) -> int:
         core = connection.core
@@ -376,6 +377,20 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Whether a call that gets no connection waits for room, because there are connections. Thread-safe."""
         return self.most < math.inf and bool(self._serving)
 
+    def _only_full(self) -> bool:
+        """Return whether a call that gets no connection needs nothing but room: all connections are up and open."""
+        connections = self._connections()
+        return (
+            self.waits_for_room
+            and len(connections) == sum(map(len, self._serving))
+            and not any(slot.state is State.IDLE for slot in self._state.live)
+        )
+
+    def _connections(self) -> list[Any]:
+        """Return the serving connections that are up and that calls may enter if there is room."""
+        found = [held.manager.connection for group in self._serving for held in group]
+        return [each for each in found if each is not None and each.core.held is None and each.alive()]
+
     def call_left(self) -> None:
         """Handle the end of a call: another one may take its place soon. Any thread may call this."""
         if self._free_timer is None and len(self.pending):
@@ -383,14 +398,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def fill(self) -> None:
         """Start as many of the pending calls as there is room for; the others need one more connection, or wait."""
-        if self.is_closed or not self.takes_calls:
+        if self.is_closed:
             return
-        rooms = [
-            connection.core.room
-            for group in self._serving
-            for held in group
-            if (connection := held.manager.connection) is not None and connection.core.held is None
-        ]
+        rooms: list[Room] = [each.core.room for each in self._connections()]
         free = 0
         while waiting := len(self.pending):
             free = sum(max(0, int(self.most) - room.taken()) for room in rooms)
@@ -398,7 +408,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
                 self.pending.release(free)
             if not free or len(self.pending) == waiting:  # on threads, a call leaves the queue later
                 break
-        if self._grows and waiting > free and self._full_with is not self._state.slots:
+        if self._grows and waiting > free and self._full_with is not self._state.slots and self._only_full():
             self._full_with = self._state.slots
             # On threads, calls that were told of room may not have taken it yet.
             most = int(self.most)

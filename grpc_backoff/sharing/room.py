@@ -33,9 +33,13 @@ class Room:
                     heapq.heappop(counted)
         return len(self._began) + len(counted)
 
+    def add(self, call: object) -> None:
+        """Add a call, whether or not there is room for it."""
+        self._began[call] = self._now()
+
     def enter(self, call: object) -> bool:
         """Add a call, if there is room for it; return whether there is."""
-        self._began[call] = self._now()  # before the check, so that of two threads, at most one takes the last place
+        self.add(call)  # before the check, so that of two threads, at most one takes the last place
         if self.taken() <= self._most:
             return True
         del self._began[call]

@@ -242,6 +242,8 @@ class _Attempts:
         if self._single:  # its caller already holds the call
             token = object()
             connection.calls.add(token)
+            if connection.room is not None:
+                connection.room.add(token)
             _follow(call, connection, token)
         return call
 
