@@ -44,15 +44,18 @@ async def echoing() -> AsyncIterator[Served]:
 
 
 @contextlib.asynccontextmanager
-async def limited(streams: int) -> AsyncIterator[Served]:
-    """Run grpcio's threaded server with this limit of concurrent streams; it answers after 20 ms."""
+async def limited(streams: int, workers: int | None = None) -> AsyncIterator[Served]:
+    """Run grpcio's threaded server with this limit of concurrent streams; it answers after 20 ms.
+
+    By default, it has as many workers.
+    """
 
     def answer(request: bytes, _context: grpc.ServicerContext) -> bytes:
         time.sleep(0.02)
         return request
 
     handler = grpc.unary_unary_rpc_method_handler(answer)
-    server = grpc.server(ThreadPoolExecutor(streams), options=[("grpc.max_concurrent_streams", streams)])
+    server = grpc.server(ThreadPoolExecutor(workers or streams), options=[("grpc.max_concurrent_streams", streams)])
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("echo.v1.Echo", {"Unary": handler})])
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

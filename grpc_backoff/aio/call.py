@@ -62,11 +62,11 @@ class Sender(Method):
         arguments: Arguments,
         seconds: float | None,
         instead: m.Metadata,
-        avoid: Container[object] = (),
+        avoid: Container[object] | None = None,
     ) -> tuple[grpc.aio.Call, CallConnection] | None:
         """Make an attempt with a timeout in seconds; `instead` replaces the caller's metadata with the same keys.
 
-        A connection to avoid is used only if no other one serves.
+        A connection to avoid is used only if no other one serves. None stands for a call that has just been made.
 
         Return grpc's own call and the connection on which it was made, or None if there is no connection.
         """

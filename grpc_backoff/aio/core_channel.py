@@ -125,6 +125,10 @@ class CoreChannel(Gate):
         self.owners[weakref.ref(call, self.forget)] = owner
         ended = self.ended if self.served else partial(self._first_ended, weakref.ref(call))
         grpcio.core_call(call).add_done_callback(_once(ended) if hasattr(call, "write") else ended)
+        if self.room is not None:
+            token = object()
+            self.room.add(token)
+            grpcio.core_call(call).add_done_callback(partial(self.room.leave, token))
 
     def ended(self) -> None:
         """Record the end of a call."""

@@ -103,8 +103,11 @@ class MultiCallable(Sender):
             self._channel.refuse_elsewhere()
         return None if self._channel.closing else self._bind()
 
-    def _bind(self, avoid: Container[object] = ()) -> CallConnection | None:
-        """Create grpc's multicallable on the current connection and return the connection; None if there is none."""
+    def _bind(self, avoid: Container[object] | None = None) -> CallConnection | None:
+        """Create grpc's multicallable on the current connection and return the connection; None if there is none.
+
+        `avoid` is as in the pool's `_pick`.
+        """
         core = self._core
         if core is not None and not core.retired and core.check(False) == READY_NUMBER:
             return self._connection
@@ -218,7 +221,7 @@ class MultiCallable(Sender):
         arguments: Arguments,
         seconds: float | None,
         instead: Metadata,
-        avoid: Container[object] = (),
+        avoid: Container[object] | None = None,
     ) -> tuple[grpc.aio.Call, CallConnection] | None:
         """Make an attempt of a call on the current connection, even on a closing channel; None without a connection."""
         connection, core = self._connection, self._core

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 from grpc_backoff.aio.errors import NoConnectionError
@@ -32,10 +33,13 @@ class PendingCalls(pending.PendingCalls):
         If the key is in backoff, its last failure also applies to calls that ask for a connection now (SH-3).
         """
         manager = self.manager
-        failing = manager.want()
+        failing, full = manager.want(), manager.waits_for_room
+        if full:
+            self._loop.call_soon(manager.fill)  # when the call is in the queue
         if failing:
             self._note_resolved()
-        return NotConnected(failing, self._resolved if failing else True, manager.made, manager.is_paid)
+            return NotConnected(failing=True, resolved=self._resolved, made=manager.made, paid=manager.is_paid)
+        return NotConnected(made=manager.made, paid=full or manager.is_paid)  # if full, it has missed no connection
 
     def discard(self, call: AnyCall) -> None:
         """Remove a call that has a connection or has ended."""
@@ -43,11 +47,13 @@ class PendingCalls(pending.PendingCalls):
         if self._emptied is not None and not self._waiting and not self._emptied.done():
             self._emptied.set_result(None)
 
-    def release(self) -> None:
-        """Start all pending calls, as long as the connection stays up."""
+    def release(self, most: float = math.inf) -> None:
+        """Start pending calls, all or the first `most` of them, as long as the connection stays up."""
         self._resolved = True
         waiting = tuple(self._waiting)
         for turn, call in enumerate(waiting):
+            if turn >= most:
+                return
             self._feed(call, READY)
             if call in self._waiting:  # the connection was lost before the call could use it
                 missed = Missed(self.manager.made, self.manager.is_paid)

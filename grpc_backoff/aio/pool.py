@@ -21,7 +21,7 @@ from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, Stat
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.pool import machine as p
 from grpc_backoff.sharing.connector import BaseConnector, Informed
-from grpc_backoff.sharing.manager import Audience
+from grpc_backoff.sharing.manager import Owner
 from grpc_backoff.sharing.news import Ticking
 from grpc_backoff.sharing.pool import Held, Seat, SteppedPool
 from grpc_backoff.sharing.registry import Membership
@@ -113,7 +113,7 @@ class ConnectionPool(SteppedPool[Manager]):
     def __init__(
         self,
         setup: PoolSetup,
-        shares: Audience,
+        shares: Owner,
         *,
         connector: Callable[[str], Connector[CallConnection]],
         loop: asyncio.AbstractEventLoop,
@@ -131,8 +131,8 @@ class ConnectionPool(SteppedPool[Manager]):
 
     # For the channel.
 
-    def live_connection(self, avoid: Container[object] = ()) -> CallConnection | None:
-        """Return the connection for the next call, one to avoid only if no other serves; None if none is up."""
+    def live_connection(self, avoid: Container[object] | None = None) -> CallConnection | None:
+        """Return the connection for the next call; None if none is up, or all are full. `avoid` is as in `_pick`."""
         only = self._only
         if only is not None and not self.picks:
             connection = only.live_connection()
@@ -186,6 +186,7 @@ class ConnectionPool(SteppedPool[Manager]):
     def leave_alone(self) -> None:
         """Do nothing any more, without a word, because the connections belong to another process (FK-1)."""
         self._cancel_timer()
+        self._free_timer = None
         self._state = self._state._replace(phase=p.PoolPhase.CLOSED)
         self._serving = ()
         for held in self._held.values():

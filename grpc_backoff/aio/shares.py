@@ -8,6 +8,8 @@ has its own pool.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
 from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -26,7 +28,7 @@ from grpc_backoff.connection.events import (
 )
 from grpc_backoff.connection.share import state_shown, status_shown
 from grpc_backoff.process import after_fork
-from grpc_backoff.sharing.manager import Pending
+from grpc_backoff.sharing.manager import CallQueue
 from grpc_backoff.sharing.users import Users
 
 
@@ -35,6 +37,7 @@ class Shares:
 
     def __init__(self) -> None:
         self.users: Users[Share] = Users()
+        self._turns = itertools.count()
         self.connected: Connected | None = None
         """The event that announced the current connection; None if there is none."""
 
@@ -42,10 +45,15 @@ class Shares:
         """Return how many calls are pending on all channels together."""
         return sum(len(share.pending) for share in self.users)
 
-    def release(self) -> None:
-        """Start all pending calls."""
-        for share in self.users:
-            share.pending.release()
+    def release(self, most: float = math.inf) -> None:
+        """Start pending calls: all, or `most`, of the channels in turn."""
+        if most >= len(self):
+            for share in self.users:
+                share.pending.release()
+            return
+        waiting = [share.pending for share in self.users if len(share.pending)]
+        for turn in itertools.islice(self._turns, int(most)):
+            waiting[turn % len(waiting)].release(1)
 
     def fail(self) -> None:
         """Fail those pending calls of all channels that do not survive a failed attempt (CH-3)."""
@@ -79,7 +87,7 @@ class Share:
     """One channel's part in a pool."""
 
     def __init__(
-        self, shared: SharedPool, pending: Pending, listeners: Listeners, loop: asyncio.AbstractEventLoop
+        self, shared: SharedPool, pending: CallQueue, listeners: Listeners, loop: asyncio.AbstractEventLoop
     ) -> None:
         """Join the pool's other shares, on their event loop."""
         self.pending = pending
@@ -116,6 +124,15 @@ class Share:
         """Whether an answer has paid for the latest connection, or for the next (CB-7)."""
         return self._pool.is_paid
 
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether a call that gets no connection waits for room (PO-14)."""
+        return self._pool.waits_for_room
+
+    def fill(self) -> None:
+        """Start as many of the pending calls as there is room for."""
+        self._pool.fill()
+
     def status(self) -> ConnectionStatus:
         """Return the channel's status, without its slots (CH-11). May be called from any thread."""
         return status_shown(self._pool.status(), asked=self._asked, closed=self._closed)
@@ -137,8 +154,8 @@ class Share:
             self._ask()
         return self._pool.is_failing
 
-    def connection(self, avoid: Container[object] = ()) -> CallConnection | None:
-        """Return the connection for a call, one to avoid only if no other serves; None if none is up right now."""
+    def connection(self, avoid: Container[object] | None = None) -> CallConnection | None:
+        """Return the connection for a call; None if none may be used right now. `avoid` is as in the pool."""
         connection = self._pool.live_connection(avoid)
         if connection is not None and not self._asked:
             self._ask()

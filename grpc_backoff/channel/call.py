@@ -130,9 +130,14 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
         return self._machine.shown_end(self._state.began, self._timeout)
 
     @property
-    def _avoided(self) -> tuple[object, ...]:
-        """The connections that the next attempt avoids if another one serves: the last attempt's."""
-        return () if self._connection is None else (self._connection,)
+    def _avoided(self) -> tuple[object, ...] | None:
+        """The connections that the next attempt avoids if another one serves: the last attempt's.
+
+        None if the call has just been made, and so lets those go first that wait for room (PO-14).
+        """
+        if self._connection is None:
+            return () if self._state.waited else None
+        return (self._connection,)
 
     @abstractmethod
     def _has_outcome(self) -> bool:

@@ -7,6 +7,7 @@ wherever the garbage collector happens to run.
 from __future__ import annotations
 
 import logging
+import math
 from abc import abstractmethod
 from typing import Any, ClassVar, Protocol
 
@@ -31,6 +32,11 @@ class AnyCall(Protocol):
 
 class Observed(Protocol):
     """The connection for which calls wait."""
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether a call that gets no connection waits for room (PO-14). Thread-safe."""
+        ...
 
     def status(self) -> ConnectionStatus:
         """Return what the channel is doing. Thread-safe."""
@@ -78,8 +84,8 @@ class PendingCalls:
         self._waiting.pop(call, None)
 
     @abstractmethod
-    def release(self) -> None:
-        """Start all pending calls, as long as the connection stays up."""
+    def release(self, most: float = math.inf) -> None:
+        """Start pending calls, all or the first `most` of them, as long as the connection stays up."""
 
     def fail(self) -> None:
         """Notify the pending calls of a failed dial, which only wait-for-ready calls survive (CH-3)."""
@@ -97,7 +103,8 @@ class PendingCalls:
         """Return the error of a call that got no connection (CH-4)."""
         status: ConnectionStatus = self.manager.status()
         waited = code is grpc.StatusCode.DEADLINE_EXCEEDED
-        details = explain(shown_target(self._target), status, waited=waited, proxied=self._proxied)
+        full = waited and self.manager.waits_for_room
+        details = explain(shown_target(self._target), status, waited=waited, proxied=self._proxied, full=full)
         return self.no_connection_error(code, details=details, status=status)
 
     def _note_resolved(self) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from grpc_backoff.connection.events import ConnectionStatus, State
 
 
-def explain(target: str, status: ConnectionStatus, *, waited: bool = False, proxied: bool = False) -> str:
+def explain(
+    target: str, status: ConnectionStatus, *, waited: bool = False, proxied: bool = False, full: bool = False
+) -> str:
     """Return why there is no connection. The text changes only with the cause; figures are in the status.
 
     Args:
@@ -13,8 +15,11 @@ def explain(target: str, status: ConnectionStatus, *, waited: bool = False, prox
         status: the channel's status.
         waited: whether the call's deadline expired while it waited for a connection.
         proxied: whether the core connects through an HTTP proxy, whose address the last error then has.
+        full: whether there were connections, which had no room for the call (PO-14).
     """
     opening = "Deadline Exceeded while waiting: " if waited else ""
+    if full:
+        return f"{opening}every connection to {target} had as many calls as it may have"
     through = " through the HTTP proxy" if proxied else ""
     return f"{opening}no connection to {target}{through}; {_cause(status)}"
 

@@ -44,7 +44,7 @@ class PoolPolicy:
     max_connections: int = 1
     """The largest number of connections for each endpoint, from 1 to 1,000."""
     streams_per_connection: int = 100
-    """How many calls a connection carries before another one is opened. Most servers allow 100."""
+    """How many calls a connection carries before another one is opened, or calls wait. Most servers allow 100."""
     resolve_every: float = 0.0
     """How often the target's name is resolved, with a connection or in backoff: at least 1 s; 0 means never."""
     min_resolve_interval: float = 30.0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from grpc_backoff.record import record
+from grpc_backoff.sharing.room import Room
 
 if TYPE_CHECKING:
     from grpc_backoff.pool.health import Answered, Ended
@@ -35,11 +36,13 @@ class Gate(ABC):
             Calls use the channel only if it returns READY, so a gate that is not shut costs them nothing more.
         held: what really checks the state while the gate is shut; None if calls may enter.
         served: whether the server has answered a call (CB-7).
+        room: how many more calls may enter (PO-14); None if any number may.
     """
 
     check: Callable[[bool], int]
     held: Callable[[bool], int] | None = None
     served: bool
+    room: Room | None = None
 
     @property
     @abstractmethod

@@ -40,15 +40,27 @@ class Pending(Protocol):
         ...
 
 
-class Audience(Pending, Protocol):
-    """What a pool works for: it has the pending calls, and hears of the connections."""
+class CallQueue(Pending, Protocol):
+    """A queue of pending calls from which a pool may take some (PO-14)."""
+
+    def release(self, most: float = math.inf, /) -> None:
+        """Start pending calls, all or the first `most` of them, because there is a connection."""
+        ...
+
+
+class Audience(Protocol):
+    """What hears of the connections."""
 
     def hear(self, event: ConnectionEvent) -> None:
         """Handle an event."""
         ...
 
 
-class Receiver(Audience, Protocol):
+class Owner(CallQueue, Audience, Protocol):
+    """What a pool works for: it has the pending calls, and hears of the connections."""
+
+
+class Receiver(Pending, Audience, Protocol):
     """What a manager works for. It runs no user code (TH-5a)."""
 
     def changed(self, state: State) -> None:

@@ -36,10 +36,11 @@ from grpc_backoff.pool.pick import elsewhere, pick
 from grpc_backoff.record import record
 from grpc_backoff.sharing.connector import Informed, Keepalive
 from grpc_backoff.sharing.liveness import ConnectionWatch, LivenessWatches
-from grpc_backoff.sharing.manager import Pending, SteppedManager
+from grpc_backoff.sharing.manager import CallQueue, SteppedManager
 from grpc_backoff.sharing.news import NEWS, Sleeper, Ticking, spot_of
 from grpc_backoff.sharing.registry import Membership
 from grpc_backoff.sharing.resolver import Addresses
+from grpc_backoff.sharing.room import Room
 from grpc_backoff.sharing.setup import PoolSetup
 from grpc_backoff.sharing.watches import HealthWatches
 from grpc_backoff.stepping import Stepper
@@ -49,7 +50,11 @@ ManagerT = TypeVar("ManagerT", bound=SteppedManager[Any])
 _CLOSED = p.PoolPhase.CLOSED
 _TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
 _FULL = 2**62
-"""The load of a connection that has just ended."""
+"""The load of a connection that has just ended, or that no call may use now."""
+
+
+_FILL_EVERY = 0.001
+"""How often calls that wait for room are started at most, in seconds, so that one wake-up serves many."""
 
 
 class Seat:
@@ -69,7 +74,7 @@ class Seat:
         """Return how many calls are pending."""
         return 0 if self.pool is None else len(self.pool.pending)
 
-    def release(self) -> None:
+    def release(self, _most: float = math.inf, /) -> None:
         """Tell the pool that there is a connection."""
         if self.pool is not None:
             self.pool.serves(self.number)
@@ -88,6 +93,11 @@ class Seat:
         """Tell the pool of the slot's new state."""
         if self.pool is not None:
             self.pool.changed(self.number, state)
+
+    def left(self) -> None:
+        """Tell the pool that a call has ended, if the slot's connection has limited room. Any thread may call this."""
+        if self.pool is not None:
+            self.pool.call_left()
 
     def ended(self) -> None:
         """Tell the pool that a retired slot has no connection left."""
@@ -114,15 +124,20 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         healths: the watches over the health of its servers (RO-1).
         keepalive: how often its connections ping.
         picks: whether several connections may serve at a time, so that each call has to ask for one.
+        most: how many calls a connection carries; infinity if any number (PO-14).
     """
 
-    def __init__(self, setup: PoolSetup, pending: Pending) -> None:
+    def __init__(self, setup: PoolSetup, pending: CallQueue) -> None:
         """Make the first slot. Subclasses call this when everything else is ready."""
         super().__init__()
         machine, policy, clock = setup.machine(), setup.policy, setup.clock
         self.pending = pending
         self.setup = setup
         self.picks = machine.policy.round_robin or machine.policy.max_connections > 1
+        several = machine.policy.max_connections > 1
+        self.most: float = machine.policy.streams_per_connection if several else math.inf
+        self._free_timer: TimerHandle | None = None
+        """Armed while calls wait for room, until the next ended call is no longer counted."""
         self._policy = replace(policy, reconnect=Reconnect.LAZY) if self.picks else policy
         self._machine = machine
         self._clock = clock
@@ -135,6 +150,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         self.keepalive = Keepalive()
         self.healths = HealthWatches(self._policy, machine.policy.health_service, setup.rng)
         self._grows = False
+        """Whether there may be one more connection, and none is coming."""
+        self._full_with: tuple[p.Slot, ...] | None = None
+        """The slots of which the machine was last told that they are full."""
         self._dozes = False
         """Whether a slot is idle while others serve, so that the next call has to wake it."""
         self._asked = -math.inf
@@ -213,7 +231,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             self._sleeper = NEWS.join(self, self._home(), network=self._machine.policy.watch_network)
         if first or only is None:
             self._asked = self._clock.now()
-            self.feed(p.Wanted())
+            if first or not self._only_full():
+                self.feed(p.Wanted())
         else:
             only.want()
         if not first:
@@ -284,6 +303,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         NEWS.leave(self)
         if self._sleeper is not None:
             self._sleeper.leave(self)
+        if self._free_timer is not None:
+            self._free_timer.cancel()
         self.feed(p.PoolCloseRequested())
         self.pending = Seat()  # the queue may refer to the pool, and nothing is to be left to the collector (CB-10)
 
@@ -333,40 +354,105 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     # Picking.
 
-    def _pick(self, avoid: Container[object] = ()) -> ManagerT | None:
-        """Return the manager whose connection takes the next call; None if no connection serves.
+    def _pick(self, avoid: Container[object] | None = ()) -> ManagerT | None:
+        """Return the manager whose connection takes the next call; None if no connection serves, or all are full.
 
-        A connection to avoid takes it only if no other connection serves.
+        A connection to avoid takes it only if no other connection does. None stands for a call that has just been made
+        and lets those go first that wait for room.
         """
         serving: Sequence[Sequence[Held[ManagerT]]] = self._serving
-        if not serving:
+        if not serving or (avoid is None and self.most < math.inf and len(self.pending)):
             return None
-        if avoid:
-            serving = elsewhere(serving, lambda held: held.manager.connection in avoid)
-        held = pick(serving, next(self._turns), self._load) if self.picks else serving[0][0]
+        others = elsewhere(serving, lambda held: held.manager.connection in avoid) if avoid else serving
+        held = self._pick_of(others) if self.picks else serving[0][0]
+        if held is None and others is not serving:
+            held = self._pick_of(serving)
         if self._dozes:
             self._dozes = False
             self._at_home(self.want)
-        if self._grows and self._load(held) >= self._machine.policy.streams_per_connection:
-            self._grows = False
-            self._full()
-        return held.manager
+        return None if held is None else held.manager
+
+    def _pick_of(self, groups: Sequence[Sequence[Held[ManagerT]]]) -> Held[ManagerT] | None:
+        return pick(groups, next(self._turns), self._load, self.most)
 
     def _load(self, held: Held[ManagerT]) -> int:
         connection = held.manager.connection
-        return _FULL if connection is None else connection.core.running
+        if connection is None or (self.most < math.inf and connection.core.held is not None):
+            return _FULL
+        return self._load_of(connection)
 
-    def _full(self) -> None:
-        """Tell the machine that the connections are full."""
-        self.feed(p.PoolBusy(self._loads()))
+    def _load_of(self, connection: Any) -> int:
+        core = connection.core
+        load: int = core.running if self.most == math.inf or core.room is None else core.room.taken()
+        return load
 
     def _loads(self) -> tuple[p.Load, ...]:
         return tuple(
-            p.Load(held.seat.number, connection.core.running, connection.last_used(), connection.core.served)
+            p.Load(held.seat.number, self._load_of(connection), connection.last_used(), connection.core.served)
             for group in self._serving
             for held in group
             if (connection := held.manager.connection) is not None
         )
+
+    # Calls that wait for room (PO-14).
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether a call that gets no connection waits for room, because there are connections. Thread-safe."""
+        return self.most < math.inf and bool(self._serving)
+
+    def _only_full(self) -> bool:
+        """Return whether a call that gets no connection needs nothing but room: all connections are up and open."""
+        connections = self._connections()
+        return (
+            self.waits_for_room
+            and len(connections) == sum(map(len, self._serving))
+            and not any(slot.state is State.IDLE for slot in self._state.live)
+        )
+
+    def _connections(self) -> list[Any]:
+        """Return the serving connections that are up and that calls may enter if there is room."""
+        found = [held.manager.connection for group in self._serving for held in group]
+        return [each for each in found if each is not None and each.core.held is None and each.alive()]
+
+    def call_left(self) -> None:
+        """Handle the end of a call: another one may take its place soon. Any thread may call this."""
+        if self._free_timer is None and len(self.pending):
+            self._at_home(self.fill)
+
+    def fill(self) -> None:
+        """Start as many of the pending calls as there is room for; the others need one more connection, or wait."""
+        if self.is_closed:
+            return
+        rooms: list[Room] = [each.core.room for each in self._connections()]
+        free = 0
+        while waiting := len(self.pending):
+            free = sum(max(0, int(self.most) - room.taken()) for room in rooms)
+            if free:
+                self.pending.release(free)
+            if not free or len(self.pending) == waiting:  # on threads, a call leaves the queue later
+                break
+        if self._grows and waiting > free and self._full_with is not self._state.slots and self._only_full():
+            self._full_with = self._state.slots
+            # On threads, calls that were told of room may not have taken it yet.
+            most = int(self.most)
+            self.feed(p.PoolBusy(tuple(load._replace(calls=max(load.calls, most)) for load in self._loads())))
+        if not waiting:
+            return
+        next_free = min((room.next_free() for room in rooms), default=math.inf)
+        if self._free_timer is None and next_free < math.inf:
+            self._free_timer = self.at(max(next_free, self._clock.now() + _FILL_EVERY), self._refill)
+
+    def _refill(self) -> None:
+        self._free_timer = None
+        self.fill()
+
+    def _release(self) -> None:
+        """Start the pending calls, because there is a connection."""
+        if self.most == math.inf:
+            self.pending.release()
+        else:
+            self.fill()
 
     # Liveness (LV-1 to LV-3).
 
@@ -391,7 +477,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         )
         connection.core.hold(shut=shut or unhealthy)
         if not shut and self.takes_calls:
-            self.pending.release()
+            self._release()
 
     def report(self, kind: Any, **fields: Any) -> None:
         """Emit an event of this kind, which is about no attempt."""
@@ -450,6 +536,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         watched, connection = self._machine.policy.health_service is not None, self._held[number].manager.connection
         if watched and connection is not None:
             self.healths.watch(self, number, connection)
+        if self.most < math.inf and connection is not None:
+            connection.core.room = Room(self.most, self._clock.now, self._held[number].seat.left)
         self.feed(p.SlotServes(number, self._held[number].manager.started))
         problem = self.healths.problem(number)
         if problem:
@@ -522,7 +610,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
                     self._set_gates()
             case m.ReleaseCalls():
                 if not self.liveness.doubted or self.takes_calls:
-                    self.pending.release()
+                    self._release()
             case m.FailCalls():
                 self.pending.fail()
             case stepping.Emit():
@@ -570,6 +658,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             most = self._machine.policy.max_connections
             coming = any(slot.role is Role.COMING for slot in live)
             self._grows = most > 1 and not coming and len(live) < most * len({slot.endpoint for slot in live})
+            if self._grows and len(self.pending):
+                self.fill()
 
     def _open(self, effect: p.OpenSlot) -> None:
         seat = Seat(self, effect.slot, effect.endpoint)

@@ -60,8 +60,11 @@ multicallable on it. This is a plain tuple, because every call on a READY channe
 class Attempts(Protocol):
     """Makes the attempts of one call."""
 
-    def enter(self, avoid: Container[object] = ()) -> Entry | None:
-        """Enter a connection, one to avoid only if no other serves, and return it; None if there is none."""
+    def enter(self, avoid: Container[object] | None = None) -> Entry | None:
+        """Enter a connection, one to avoid only if no other serves, and return it; None if there is none.
+
+        `avoid` is None if the call has just been made.
+        """
         ...
 
     def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> Any:

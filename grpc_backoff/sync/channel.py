@@ -193,7 +193,7 @@ class Channel(BaseChannel, grpc.Channel):
         """Return whether there is a connection, as far as is currently known."""
         return self._pool.has_connection and not self.closing and not self._is_inherited
 
-    def connection(self, avoid: Container[object] = ()) -> CoreConnection | None:
+    def connection(self, avoid: Container[object] | None = None) -> CoreConnection | None:
         """Return the connection for the next call, one to avoid only if no other serves; None if there is none."""
         return None if self.closing or self._generation.is_over() else self._pool.connection(avoid)
 

@@ -167,9 +167,18 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
         self.ended(token)
         return False
 
+    def has_room(self, token: object) -> bool:
+        """Return whether a call that has entered may stay (PO-14); if not, it is removed. Thread-safe."""
+        if self.room is None or self.room.enter(token):
+            return True
+        self.ended(token)
+        return False
+
     def ended(self, token: object) -> None:
         """Remove a finished call; harmless if the call has been removed already. Thread-safe."""
         self.calls.discard(token)
+        if self.room is not None:
+            self.room.leave(token)
         self.used = self.now()
         if self.retired and (not self.calls or (self.served and not self._state.served)):
             self._owner.conductor.post(self.look)

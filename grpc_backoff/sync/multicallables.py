@@ -42,7 +42,7 @@ class CallingChannel(MethodChannel, Protocol):
     picks: bool
     single_threaded: bool
 
-    def connection(self, avoid: Container[object] = ()) -> CoreConnection | None:
+    def connection(self, avoid: Container[object] | None = None) -> CoreConnection | None:
         """Return the connection for the next call, one to avoid only if no other serves; None if there is none."""
         ...
 
@@ -79,17 +79,17 @@ class MultiCallable(Method):
 
     # The path of a call on a READY channel.
 
-    def enter(self, avoid: Container[object] = ()) -> Entry | None:
+    def enter(self, avoid: Container[object] | None = None) -> Entry | None:
         """Enter a connection, one to avoid only if no other serves, and return it; None if there is none."""
         bound, token = self._bound, object()
         if bound is None or not bound[0].entered(token):
             bound = self._bind(bound, avoid)
-            if bound is None or not bound[0].entered(token):
+            if bound is None or not bound[0].entered(token) or not bound[0].has_room(token):
                 return None
         return bound[0], token, bound[1]
 
     def _bind(
-        self, before: tuple[CoreConnection, object] | None, avoid: Container[object]
+        self, before: tuple[CoreConnection, object] | None, avoid: Container[object] | None
     ) -> tuple[CoreConnection, object] | None:
         """Return the current connection with grpc's multicallable on it; None if there is no new connection."""
         connection = self._channel.connection(avoid)
@@ -242,6 +242,8 @@ class _Attempts:
         if self._single:  # its caller already holds the call
             token = object()
             connection.calls.add(token)
+            if connection.room is not None:
+                connection.room.add(token)
             _follow(call, connection, token)
         return call
 

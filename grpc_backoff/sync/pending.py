@@ -7,6 +7,7 @@ time are answered together, because each message to the conductor may cost a swi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -34,6 +35,8 @@ class PendingCalls(pending.PendingCalls):
         """Start empty; `post` passes work to the conductor. `proxied` is as in `explain`."""
         super().__init__(target, proxied=proxied)
         self._post = post
+        self._called: dict[AnyCall, None] = {}
+        """The calls that were told of room and whose threads have not taken it yet."""
         self._asking: SimpleQueue[AnyCall] = SimpleQueue()  # a deque would take five times the memory
 
     # Called from the calls' threads.
@@ -42,10 +45,12 @@ class PendingCalls(pending.PendingCalls):
         """Return the machine's input for an attempt that finds no connection."""
         manager = self.manager
         failing = manager.state is State.TRANSIENT_FAILURE
-        return NotConnected(failing=failing, resolved=self._resolved, made=manager.made, paid=manager.is_paid)
+        paid = manager.is_paid or manager.waits_for_room  # then it has missed no connection
+        return NotConnected(failing=failing, resolved=self._resolved, made=manager.made, paid=paid)
 
     def add(self, call: AnyCall) -> None:
         """Ask for a connection and keep the call until it is removed."""
+        self._called.pop(call, None)
         super().add(call)
         self._asking.put(call)
         # Each call posts, even if others already ask: a flag that says so would be set before the work is posted, and
@@ -65,8 +70,11 @@ class PendingCalls(pending.PendingCalls):
         if self._asking.empty():
             return  # an earlier one has answered them all
         self.manager.want()
-        for _ in range(self._asking.qsize()):  # no more than these, because an answered call may ask again
-            call = self._asking.get()
+        asking = [self._asking.get() for _ in range(self._asking.qsize())]  # an answered call may ask again
+        if self.manager.waits_for_room:
+            self.manager.fill()
+            return
+        for call in asking:
             if call in self._waiting:
                 self._answer(call)
 
@@ -80,11 +88,23 @@ class PendingCalls(pending.PendingCalls):
             self._note_resolved()
             self._feed(call, self.no_connection())
 
-    def release(self) -> None:
-        """Start all pending calls, as long as the connection stays up."""
+    def release(self, most: float = math.inf) -> None:
+        """Start pending calls, all or the first `most` of them, as long as the connection stays up."""
         self._resolved = True
         manager = self.manager
+        if most < math.inf:
+            for call in tuple(self._called):
+                if call not in self._waiting:
+                    self._called.pop(call, None)
+            most -= len(self._called)
         for call in tuple(self._waiting):
+            if call in self._called:
+                continue
+            if most <= 0:
+                return
+            if most < math.inf:
+                most -= 1
+                self._called[call] = None
             self._feed(call, READY if manager.state is State.READY else Missed(manager.made, manager.is_paid))
 
     def abandon(self) -> None:

@@ -13,7 +13,7 @@ from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
 from grpc_backoff.connection.machine import Machine
 from grpc_backoff.sharing.connector import Informed
-from grpc_backoff.sharing.manager import Pending
+from grpc_backoff.sharing.manager import CallQueue
 from grpc_backoff.sharing.news import Ticking
 from grpc_backoff.sharing.pool import Held, Seat, SteppedPool
 from grpc_backoff.sharing.registry import Membership
@@ -148,7 +148,7 @@ class ConnectionPool(SteppedPool[Manager]):
     def __init__(
         self,
         setup: PoolSetup,
-        pending: Pending,
+        pending: CallQueue,
         listeners: Listeners,
         *,
         connector: Callable[[str], CoreConnector],
@@ -165,10 +165,10 @@ class ConnectionPool(SteppedPool[Manager]):
 
     # For the channel.
 
-    def connection(self, avoid: Container[object] = ()) -> CoreConnection | None:
-        """Return the connection for the next call, as far as is currently known; None if there is none. Thread-safe.
+    def connection(self, avoid: Container[object] | None = None) -> CoreConnection | None:
+        """Return the connection for the next call, as far as is currently known. Thread-safe.
 
-        A connection to avoid is returned only if no other one serves.
+        None if there is none, or all are full. `avoid` is as in `_pick`.
         """
         only = self._only
         if only is not None and not self.picks:
@@ -232,9 +232,6 @@ class ConnectionPool(SteppedPool[Manager]):
     def _timer_fired(self) -> None:
         if self._timer is not None:  # not cancelled after it had been posted
             super()._timer_fired()
-
-    def _full(self) -> None:
-        self._conductor.post(super()._full)
 
     def _retire(self, held: Held[Manager]) -> None:
         connector, ended = held.connector, held.seat.ended

@@ -283,7 +283,7 @@ async def test_close_that_is_cancelled(others):
 async def test_close_in_a_cancelled_scope(peer, slots, grace, others):
     """CB-10: if each await of `close` is cancelled, as in a cancelled scope of anyio, everything still ends."""
     peer.service.scripts["a"] = [HANG] * 3
-    options = [("grpc_backoff.max_connections", slots), ("grpc_backoff.streams_per_connection", 1)]
+    options = [("grpc_backoff.max_connections", slots), ("grpc_backoff.streams_per_connection", 2)]
     channel, *rest = [aio.insecure_channel(peer.target, options) for _ in range(1 + others)]
     calls = []
     for count in range(1, 4):

@@ -357,6 +357,7 @@ def test_more_connections_for_more_streams(ready, log):
         for call in held:
             call.cancel()
         until(lambda: sum(slot.calls for slot in channel.own.connection_status().connections) == 0)
+        time.sleep(0.1)  # until the ended calls are no longer counted (PO-14)
         burst = [channel.begin("Down", ["then hang"], timeout=60) for _ in range(300)]
         assert [slot.calls for slot in channel.own.connection_status().connections] == [75] * 4
         assert {call.read() for call in burst} == {"then hang"}

@@ -19,6 +19,7 @@ class Manager:
     takes_calls = True
     is_paid = False
     made = 1
+    waits_for_room = False
 
     def __init__(self, state=State.TRANSIENT_FAILURE, becomes=None, failure=None):
         self.state = state

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from grpc_backoff import State
-from grpc_backoff.pool.pick import aggregate, elsewhere, pick
+from grpc_backoff.pool.pick import aggregate, counts_for, elsewhere, pick
 
 IDLE, CONNECTING, READY, FAILING = State.IDLE, State.CONNECTING, State.READY, State.TRANSIENT_FAILURE
 
@@ -23,6 +23,25 @@ def test_the_least_used():
     """PO-8: of the connections to one endpoint, the one with the fewest calls takes the next call."""
     calls = {"one": 3, "two": 2, "three": 2}
     assert pick((tuple(calls),), 7, calls.__getitem__) == "two"
+
+
+@pytest.mark.parametrize(
+    ("calls", "picked"),
+    [
+        ({"a": 1, "b1": 2, "b2": 1}, "b2"),
+        ({"a": 1, "b1": 2, "b2": 2}, "a"),
+        ({"a": 2, "b1": 2, "b2": 2}, None),
+    ],
+)
+def test_full_connections(calls, picked):
+    """PO-14: a full connection takes no call; another endpoint's does, if it has room."""
+    assert pick((("a",), ("b1", "b2")), 1, calls.__getitem__, 2) == picked
+
+
+@pytest.mark.parametrize(("took", "counts"), [(0.0, 0.02), (0.08, 0.02), (0.1, 0.025), (9.0, 0.05)])
+def test_how_long_an_ended_call_counts(took, counts):
+    """PO-14: a quarter of the time that it took, between 20 and 50 ms."""
+    assert counts_for(took) == pytest.approx(counts)
 
 
 @pytest.mark.parametrize(
