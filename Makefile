@@ -45,7 +45,7 @@ help:
 	@echo "make check-workflows  check the GitHub workflows; needs Go"
 	@echo "make interop     test gRPC clients in six languages against a failing server, rule by rule; several minutes"
 	@echo "make interop-peers     build these clients, and the servers in other languages"
-	@echo "make interop-short     test two behaviours of each client and server, as in CI; two minutes plus the builds"
+	@echo "make interop-short     test two behaviours of each client and server, as in CI; three minutes plus the builds"
 	@echo "make interop-full      run the conformance matrix and write docs/conformance; 15 minutes"
 	@echo "make interop-verify    run the matrix again and compare it with the committed results; 15 minutes"
 	@echo "make interop-mutants   test the judge with every defect of the reference client; MUTANTS=--full for the long run"

@@ -17,7 +17,7 @@ from grpc_backoff.policy.presets import RETRY
 from tests.echo import Message
 from tests.ledger import previous
 from tests.ledger.conftest import SETTINGS, connected, execute, open_store, opened_store, submission
-from tests.ledger.steps import QUICK, SHOP, STEPS, expired
+from tests.ledger.steps import QUICK, SHOP, STEPS, eventually, expired
 from tests.ledger.test_delivery import FAST, at_work, until
 
 
@@ -152,6 +152,26 @@ async def test_another_process_migrates(older):
 
     assert ([each.id for each in unaware], [each.id for each in aware]) == ([], [first.id])
     assert len(found) == 3
+
+
+async def test_migrating_under_load(older, shop):
+    """LG-18: deliverers go on while another process migrates, and then use what is new without a restart."""
+    async with at_work(older, shop, FAST) as (ledger, unary):
+        await ledger.submit_many([ledger.prepared(unary, Message(text=f"plain-{n}")) for n in range(200)])
+        async with await Ledger.open(older, settings=SETTINGS) as other:
+            await other.migrate()
+        for number in range(5):
+            await ledger.submit(unary, Message(text=f"keyed-{number}"), order_key="k", keep_response=100)
+
+        async def all_delivered():
+            return (await ledger.queue()).counts == {OperationState.SUCCEEDED: 205}
+
+        await eventually(all_delivered)
+        first, *_ = await ledger.find(Filter(order_key="k"))
+        response = (await ledger.wait(first.id, 5)).response
+
+    assert set(shop.executed.values()) == {1}
+    assert response == Message(text="keyed-0").SerializeToString()
 
 
 async def test_leases_in_tables_of_the_previous_version(older):
