@@ -377,26 +377,29 @@ MULTICALLABLES: dict[str, type[MultiCallable]] = {
 """Multicallable classes, by the name of the channel method that creates each."""
 
 
+Details = grpc.aio.ClientCallDetails
+
+
 class _LastUnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(self, continuation: object, client_call_details: Any, request: Any) -> Any:
+    async def intercept_unary_unary(self, continuation: object, client_call_details: Details, request: object) -> Any:
         return _ROUTE.get().forward(client_call_details, request)
 
 
 class _LastUnaryStream(grpc.aio.UnaryStreamClientInterceptor):
-    async def intercept_unary_stream(self, continuation: object, client_call_details: Any, request: Any) -> Any:
+    async def intercept_unary_stream(self, continuation: object, client_call_details: Details, request: object) -> Any:
         return _ROUTE.get().forward(client_call_details, request)
 
 
 class _LastStreamUnary(grpc.aio.StreamUnaryClientInterceptor):
     async def intercept_stream_unary(
-        self, continuation: object, client_call_details: Any, request_iterator: Any
+        self, continuation: object, client_call_details: Details, request_iterator: object
     ) -> Any:
         return _ROUTE.get().forward(client_call_details, request_iterator)
 
 
 class _LastStreamStream(grpc.aio.StreamStreamClientInterceptor):
     async def intercept_stream_stream(
-        self, continuation: object, client_call_details: Any, request_iterator: Any
+        self, continuation: object, client_call_details: Details, request_iterator: object
     ) -> Any:
         return _ROUTE.get().forward(client_call_details, request_iterator)
 
