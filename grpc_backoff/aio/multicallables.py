@@ -156,7 +156,7 @@ class MultiCallable(Sender):
         finally:
             _ROUTE.reset(token)
 
-    def forward(self, details: grpc.aio.ClientCallDetails, request: object) -> Any:
+    def forward(self, details: grpc.aio.ClientCallDetails, request: object) -> object:
         """Make the call that the interceptors have passed on; they may have changed its method."""
         method = details.method.decode() if isinstance(details.method, bytes) else details.method
         callee = self

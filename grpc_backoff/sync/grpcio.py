@@ -164,10 +164,10 @@ def noticing_headers(method: Any, sent: Callable[[], object]) -> Any:
     """
     create = method._managed_call  # noqa: SLF001
 
-    def split(*given: Any) -> Any:
+    def split(*given: Any) -> object:
         *before, ((headers, *others),), handle, context, registered = given
 
-        def handled(event: Any) -> Any:
+        def handled(event: Any) -> object:
             if any(each.type() == cygrpc.OperationType.send_initial_metadata for each in event.batch_operations):
                 sent()
             return handle(event)
@@ -186,7 +186,7 @@ def read_first(call: Any, received: Callable[[object], object]) -> None:
     state = call._state  # noqa: SLF001
     handle = _channel._event_handler(state, call._response_deserializer)  # noqa: SLF001
 
-    def handled(event: object) -> Any:
+    def handled(event: object) -> object:
         done = handle(event)
         with state.condition:
             message, state.response = state.response, None
