@@ -44,7 +44,7 @@ class Calls(CallEnvironment):
         self.loop = loop
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def spawn(self, work: Coroutine[object, object, None], context: Context) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
         """Run a coroutine alongside an attempt; like the attempt, it may continue while the channel closes."""
         # Use a copy, because an eagerly started task cannot enter the context of the task that creates it.
         task = self.loop.create_task(work, context=context.copy())

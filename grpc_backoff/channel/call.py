@@ -129,7 +129,7 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
         return self._machine.shown_end(self._state.began, self._timeout)
 
     @property
-    def _avoided(self) -> tuple[object, ...]:
+    def _avoided(self) -> tuple[Any, ...]:
         """The connections that the next attempt avoids if another one serves: the last attempt's."""
         return () if self._connection is None else (self._connection,)
 

@@ -89,8 +89,8 @@ class MultiCallable(Method):
         return bound[0], token, bound[1]
 
     def _bind(
-        self, before: tuple[CoreConnection, object] | None, avoid: Container[object]
-    ) -> tuple[CoreConnection, object] | None:
+        self, before: tuple[CoreConnection, Any] | None, avoid: Container[object]
+    ) -> tuple[CoreConnection, Any] | None:
         """Return the current connection with grpc's multicallable on it; None if there is no new connection."""
         connection = self._channel.connection(avoid)
         if connection is not None and self._channel.picks:
