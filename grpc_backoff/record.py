@@ -52,11 +52,11 @@ def _equal(self: tuple[object, ...], other: object) -> bool:
     return type(self) is type(other) and tuple.__eq__(self, other)
 
 
-def _unequal(self: tuple[object, ...], other: object) -> bool:
+def _unequal(self: tuple[Any, ...], other: object) -> bool:
     return not _equal(self, other)
 
 
-def _hash(self: tuple[object, ...]) -> int:
+def _hash(self: tuple[Any, ...]) -> int:
     return hash((type(self), *self))
 
 
@@ -71,11 +71,11 @@ def by_fields(kind: DataclassT) -> DataclassT:
     return kind
 
 
-_readers: dict[type[object], Callable[[object], object]] = {}
+_readers: dict[type[Any], Callable[[Any], Any]] = {}
 """By class, a function that returns the fields that are compared."""
 
 
-def _compared(kind: type[Any]) -> Callable[[object], object]:
+def _compared(kind: type[Any]) -> Callable[[Any], Any]:
     read = _readers.get(kind)
     if read is None:
         names = [part.name for part in fields(kind) if part.compare]
@@ -83,14 +83,14 @@ def _compared(kind: type[Any]) -> Callable[[object], object]:
     return read
 
 
-def _equal_fields(self: object, other: object) -> object:
+def _equal_fields(self: Any, other: Any) -> Any:
     if type(self) is not type(other):
         return NotImplemented
     read = _compared(type(self))
     return read(self) == read(other)
 
 
-def _hash_fields(self: object) -> int:
+def _hash_fields(self: Any) -> int:
     return hash(_compared(type(self))(self))
 
 

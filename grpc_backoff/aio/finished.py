@@ -70,7 +70,7 @@ class _FinishedCall:
     async def initial_metadata(self) -> Any:
         return self._initial_metadata
 
-    async def receive_serialized_message(self) -> Any:
+    async def receive_serialized_message(self) -> object:
         """Return EOF, because a call ends only after its messages have been read or dropped."""
         return grpc.aio.EOF
 

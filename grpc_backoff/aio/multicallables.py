@@ -159,7 +159,7 @@ class MultiCallable(Sender):
         finally:
             _ROUTE.reset(token)
 
-    def forward(self, details: grpc.aio.ClientCallDetails, request: object) -> Any:
+    def forward(self, details: grpc.aio.ClientCallDetails, request: object) -> object:
         """Make the call that the interceptors have passed on; they may have changed its method."""
         method = details.method.decode() if isinstance(details.method, bytes) else details.method
         callee = self
@@ -384,26 +384,29 @@ MULTICALLABLES: dict[str, type[MultiCallable]] = {
 """Multicallable classes, by the name of the channel method that creates each."""
 
 
+Details = grpc.aio.ClientCallDetails
+
+
 class _LastUnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(self, continuation: object, client_call_details: Any, request: Any) -> Any:
+    async def intercept_unary_unary(self, continuation: object, client_call_details: Details, request: object) -> Any:
         return _ROUTE.get().forward(client_call_details, request)
 
 
 class _LastUnaryStream(grpc.aio.UnaryStreamClientInterceptor):
-    async def intercept_unary_stream(self, continuation: object, client_call_details: Any, request: Any) -> Any:
+    async def intercept_unary_stream(self, continuation: object, client_call_details: Details, request: object) -> Any:
         return _ROUTE.get().forward(client_call_details, request)
 
 
 class _LastStreamUnary(grpc.aio.StreamUnaryClientInterceptor):
     async def intercept_stream_unary(
-        self, continuation: object, client_call_details: Any, request_iterator: Any
+        self, continuation: object, client_call_details: Details, request_iterator: object
     ) -> Any:
         return _ROUTE.get().forward(client_call_details, request_iterator)
 
 
 class _LastStreamStream(grpc.aio.StreamStreamClientInterceptor):
     async def intercept_stream_stream(
-        self, continuation: object, client_call_details: Any, request_iterator: Any
+        self, continuation: object, client_call_details: Details, request_iterator: object
     ) -> Any:
         return _ROUTE.get().forward(client_call_details, request_iterator)
 

@@ -256,7 +256,7 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
         return error
 
 
-def account_for(status: Status, failed: FailedCall, gave_up: GiveUp | None) -> dict[str, Any]:
+def account_for(status: Status, failed: FailedCall, gave_up: GiveUp | None) -> dict[str, object]:
     """Return the arguments of the `RetriesExhaustedError` of a call that ends with this status (RT-6)."""
     assert failed.reason is not None, "the hook must have been given the reason"
     assert gave_up is not None, "a call that gives up must have an account"

@@ -158,7 +158,7 @@ class Method:
         return request if serializer is None else serializer(request)
 
     @property
-    def serializer(self) -> Callable[[Any], bytes] | None:
+    def serializer(self) -> Callable[[object], bytes] | None:
         """The stub's serializer of requests; None if the stub passes requests that are already serialized."""
         return self._signature[0]
 
@@ -175,7 +175,7 @@ class Method:
             return self._signature
         serializer, deserializer, registered = self._signature
 
-        def deserialized(message: bytes) -> Any:
+        def deserialized(message: bytes) -> object:
             for tell in told:
                 tell()
             return message if deserializer is None else deserializer(message)

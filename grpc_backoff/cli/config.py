@@ -23,7 +23,8 @@ from grpc_backoff.policy.ledger import KEEPING, LedgerSettings
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import Setting
 
-_TIMES = {checks.duration, checks.pause, checks.limit, checks.idle_timeout}
+_NUMBERS = {checks.growth, *(setting.check for setting in BUDGETING)}
+"""The checks for fractions of a number; all others that return a float are for times."""
 
 _SETTINGS: Mapping[type, Sequence[Setting]] = {
     ConnectPolicy: CONNECTING,
@@ -126,7 +127,7 @@ def _text(section: Section, effective: Effective) -> str:
     setting = _setting(section, effective)
     if value is None:
         return "unlimited" if effective.part == "max_attempts" else "none"
-    if isinstance(value, float) and setting is not None and setting.check in _TIMES:
+    if isinstance(value, float) and setting is not None and setting.check not in _NUMBERS:
         return seconds(value)
     if isinstance(value, tuple | list):
         return " ".join(str(item) for item in value) or "none"

@@ -499,7 +499,7 @@ class FutureCall(_SteppedCall):
         end = self._shown_end()
         return None if end is None else end - self._calls.now()
 
-    def read(self, attempt: Any) -> Any:
+    def read(self, attempt: Any) -> object:
         """Return the attempt's next response, or raise what the attempt raises."""
         return next(attempt)
 

@@ -297,7 +297,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
         """Begin a health Watch; see `Gate.listen` (RO-1)."""
         exclude_service(LIVENESS_SERVICE)
         post, self.streamed = self._owner.conductor.post, True
-        call = self.channel.unary_stream(WATCH_METHOD)(request, wait_for_ready=False)
+        begin: Callable[..., Any] = self.channel.unary_stream(WATCH_METHOD)
+        call = begin(request, wait_for_ready=False)
         told = partial(_listen, call, lambda given: post(partial(hear, given)))
         with contextlib.suppress(RuntimeError):  # the interpreter is about to exit
             threads.start(told, "grpc-backoff-health")
@@ -352,7 +353,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
 
     def _explain(self) -> m.Explained:
         """Ask why the dial failed. The call fails at once and never leaves the process."""
-        ask = self.channel.unary_unary(EXPLAIN_METHOD)
+        ask: Callable[..., object] = self.channel.unary_unary(EXPLAIN_METHOD)
         try:
             ask(self._owner.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
         except grpc.RpcError as error:
@@ -444,7 +445,7 @@ class CoreConnector(BaseConnector[CoreConnection]):
             return CoreConnection(self, limit, tell)
         return ReadingAttempt(self, self._source, limit, tell)
 
-    def make_channel(self, limit: float) -> Any:
+    def make_channel(self, limit: float) -> grpc.Channel:
         """Return a channel that makes one attempt with a time limit of `limit` seconds."""
         return core_channel(self._target, self.credentials, self._options_for(limit), self._compression)
 
@@ -458,7 +459,7 @@ class CoreConnector(BaseConnector[CoreConnection]):
         return [closing for closing in [connection.close() for connection in tuple(self.open)] if closing is not None]
 
 
-def _close_elsewhere(channel: object, condemned: str) -> Running | None:
+def _close_elsewhere(channel: grpc.Channel, condemned: str) -> Running | None:
     """Close a core channel in a separate thread, because closing waits for its calls and for user callbacks.
 
     Where no thread can be started, close it here, unless those who end its calls will never run again.

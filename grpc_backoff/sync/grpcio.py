@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import grpc
@@ -37,48 +38,53 @@ Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
 
 Options = Sequence[tuple[str | bytes, object]]
 
-_open: dict[int, tuple[str, object]] = {}
+inner_channel: Callable[[object], Any] = attrgetter("_channel")
+"""Returns the core's own channel in one of grpcio's."""
+_state: Callable[[object], Any] = attrgetter("_state")
+
+_open: dict[int, tuple[str, grpc.Channel]] = {}
 
 
 def core_channel(
     target: str, credentials: grpc.ChannelCredentials | None, options: Options, compression: grpc.Compression | None
-) -> Any:
+) -> grpc.Channel:
     """Return a channel of grpcio's own class, even if tracing libraries have replaced the public functions."""
     core_stirred()
     inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
-    channel = GrpcioChannel(target, tuple(options), inner, compression)
+    channel: grpc.Channel = GrpcioChannel(target, tuple(options), inner, compression)
     _open[id(channel)] = target, channel
     return channel
 
 
-def state_check(channel: Any) -> Callable[[bool], int]:
+def state_check(channel: grpc.Channel) -> Callable[[bool], int]:
     """Return a function that returns a channel's state as the core's integer; given True, it makes the core dial.
 
     It raises ValueError once the channel is closed.
     """
-    check: Callable[[bool], int] = channel._channel.check_connectivity_state  # noqa: SLF001
+    check: Callable[[bool], int] = inner_channel(channel).check_connectivity_state
     return check
 
 
-def channel_to_nowhere() -> Any:
+def channel_to_nowhere() -> grpc.Channel:
     """Return a channel of grpcio's own class that never connects, for a call that grpcio rejects."""
     core_stirred()
-    return GrpcioChannel(NOWHERE, UNSEEN, None, None)
+    channel: grpc.Channel = GrpcioChannel(NOWHERE, UNSEEN, None, None)
+    return channel
 
 
-def close_channel(channel: Any, condemned: str = "") -> None:
+def close_channel(channel: grpc.Channel, condemned: str = "") -> None:
     """Close a channel created by `core_channel`, after waiting for its calls to be notified and for their callbacks.
 
     If its peer is dead, its calls end with UNAVAILABLE, and `condemned` says why.
     """
     if condemned:
-        channel._channel.close(cygrpc.StatusCode.unavailable, condemned)  # noqa: SLF001
+        inner_channel(channel).close(cygrpc.StatusCode.unavailable, condemned)
     channel.close()
     _open.pop(id(channel), None)
     core_stirred()
 
 
-def open_channels() -> list[tuple[str, Any]]:
+def open_channels() -> list[tuple[str, grpc.Channel]]:
     """Return the channels created by `core_channel` that have not been closed, with their targets.
 
     Another thread may close such a channel at any time, so do not ask it for its target: that crashes the process.
@@ -86,7 +92,7 @@ def open_channels() -> list[tuple[str, Any]]:
     return list(_open.values())
 
 
-def forget_channels() -> list[Any]:
+def forget_channels() -> list[grpc.Channel]:
     """Return the open channels and stop tracking them, because they belong to another process."""
     forgotten = [channel for _, channel in open_channels()]
     _open.clear()
@@ -117,16 +123,16 @@ def unavailable(details: str) -> Any:
     return InactiveRpcError(call_state(grpc.StatusCode.UNAVAILABLE, details, (), (), ""))
 
 
-def failed_call(error: Any) -> Any:
+def failed_call(error: object) -> Any:
     """Return grpcio's own object for a call in the background that has ended with this error."""
-    state = error._state  # noqa: SLF001
+    state = _state(error)
     state.callbacks = None
     return Rendezvous(state, None, None, None)
 
 
-def status_of(call: Any) -> Status:
+def status_of(call: object) -> Status:
     """Return the status of a finished call of grpcio's or of an error; never blocks, unlike grpcio's methods."""
-    state = call._state  # noqa: SLF001
+    state = _state(call)
     return Status(
         state.code,
         _common.decode(state.details) or "",
@@ -144,9 +150,9 @@ def inherited_deadline() -> float | None:
     return None if ask is None else ask()
 
 
-def running_server_calls(server: Any) -> int:
+def running_server_calls(server: grpc.Server) -> int:
     """Return how many calls a server of grpc is handling."""
-    state = server._state  # noqa: SLF001
+    state = _state(server)
     with state.lock:
         return len(state.rpc_states)
 
@@ -158,10 +164,10 @@ def noticing_headers(method: Any, sent: Callable[[], object]) -> Any:
     """
     create = method._managed_call  # noqa: SLF001
 
-    def split(*given: Any) -> Any:
+    def split(*given: Any) -> object:
         *before, ((headers, *others),), handle, context, registered = given
 
-        def handled(event: Any) -> Any:
+        def handled(event: Any) -> object:
             if any(each.type() == cygrpc.OperationType.send_initial_metadata for each in event.batch_operations):
                 sent()
             return handle(event)
@@ -172,7 +178,7 @@ def noticing_headers(method: Any, sent: Callable[[], object]) -> Any:
     return method
 
 
-def read_first(call: Any, received: Callable[[Any], object]) -> None:
+def read_first(call: Any, received: Callable[[object], object]) -> None:
     """Let grpcio's thread read the first message of a stream and call `received` with it; with None if there is none.
 
     The message is taken away from the call's iterator. This spares a thread that would wait for it.
@@ -180,7 +186,7 @@ def read_first(call: Any, received: Callable[[Any], object]) -> None:
     state = call._state  # noqa: SLF001
     handle = _channel._event_handler(state, call._response_deserializer)  # noqa: SLF001
 
-    def handled(event: object) -> Any:
+    def handled(event: object) -> object:
         done = handle(event)
         with state.condition:
             message, state.response = state.response, None

@@ -407,13 +407,13 @@ class _StreamUnary(_OneResponse, grpc.StreamUnaryMultiCallable):  # type: ignore
     arity = "stream_unary"
     takes_one_request = False
 
-    def __call__(self, request_iterator: Any, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
+    def __call__(self, request_iterator: object, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
         return super().__call__(request_iterator, *how, **named)
 
-    def with_call(self, request_iterator: Any, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
+    def with_call(self, request_iterator: object, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
         return super().with_call(request_iterator, *how, **named)
 
-    def future(self, request_iterator: Any, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
+    def future(self, request_iterator: object, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
         return super().future(request_iterator, *how, **named)
 
 
@@ -421,7 +421,7 @@ class _StreamStream(_ManyResponses, grpc.StreamStreamMultiCallable):  # type: ig
     arity = "stream_stream"
     takes_one_request = False
 
-    def __call__(self, request_iterator: Any, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
+    def __call__(self, request_iterator: object, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
         return super().__call__(request_iterator, *how, **named)
 
 

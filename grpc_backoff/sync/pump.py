@@ -12,12 +12,11 @@ these versions, the pump waits as long as there are threaded channels, on anothe
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import grpc
 
 from grpc_backoff import threads
-from grpc_backoff.sync.grpcio import close_channel, core_channel
+from grpc_backoff.sync.grpcio import close_channel, core_channel, inner_channel
 
 _OWN_THREADS_SINCE = (1, 80)
 _SLICE = 0.2
@@ -36,7 +35,7 @@ class Standby:
 
     def __init__(self) -> None:
         """Start without a channel."""
-        self._channel: object = None
+        self._channel: grpc.Channel | None = None
 
     def open(self) -> None:
         """Keep the core running from now on."""
@@ -57,12 +56,12 @@ class Standby:
         return True
 
 
-def _channel_to_nowhere() -> object:
+def _channel_to_nowhere() -> grpc.Channel:
     return core_channel("127.0.0.1:0", None, [("grpc.enable_channelz", 0)], None)
 
 
-def _wait(channel: Any, seconds: float) -> None:
-    channel._channel.watch_connectivity_state(_IDLE, time.time() + seconds)  # noqa: SLF001 - see `grpcio.py`
+def _wait(channel: grpc.Channel, seconds: float) -> None:
+    inner_channel(channel).watch_connectivity_state(_IDLE, time.time() + seconds)
 
 
 class Pump:
@@ -74,7 +73,7 @@ class Pump:
         Raises:
             RuntimeError: no thread can be started.
         """
-        self._channel: object = _channel_to_nowhere()
+        self._channel = _channel_to_nowhere()
         self._stopped = False
         try:
             threads.start(self._run, "grpc-backoff-pump")

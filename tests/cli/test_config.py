@@ -55,6 +55,21 @@ def values(document, section):
     return {name: (entry["value"], entry["from"]) for name, entry in document[section].items()}
 
 
+def test_times_have_a_unit(file):
+    """LV-1, PO-7: the table shows every time with its unit, those of a pool as well, and no other number."""
+    file.write_text(
+        "[connection]\nquiet_after = 30\nresolve_every = 10\n[retry_budget]\nmax_tokens = 9\ntoken_ratio = 0.1\n"
+    )
+    shown = {words[0]: words[1:3] for line in run("check").stdout.splitlines() if len(words := line.split()) > 2}
+
+    assert [shown[name] for name in ("quiet_after", "resolve_every", "answer_within")] == [
+        ["30", "s"],
+        ["10", "s"],
+        ["5", "s"],
+    ]
+    assert [shown[name] for name in ("max_tokens", "multiplier")] == [["9.0", "file"], ["1.6", "preset"]]
+
+
 def test_check_says_what_holds_and_why(file):
     """BP-3: `config check` prints every effective value and where it came from."""
     document = read("check")
