@@ -13,6 +13,7 @@ from benchmarks.cases import (
     calls,
     churn,
     delays,
+    deliveries,
     fail_fast,
     fleet,
     hang_up,
@@ -48,6 +49,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         importing,
         start,
         churn,
+        deliveries,
     )
 }
 
