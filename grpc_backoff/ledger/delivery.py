@@ -74,6 +74,8 @@ _PRUNE_EVERY = 100.0
 """Seconds between checks for operations to prune."""
 _SWEEP_EVERY, _SWEEP_SELDOM = 1.0, 60.0
 """Seconds between sweeps, and the most to which they grow while sweeps are in vain."""
+_SWEEP_SHARE = 0.05
+"""The part of the time that sweeps may take, because those of a large table take long."""
 
 
 class DeliveringLedger(Protocol):
@@ -607,10 +609,11 @@ class Delivery:
         pause = _SWEEP_EVERY
         while True:
             await asyncio.sleep(pause)
-            in_vain = True
+            in_vain, began = True, time.monotonic()
             with contextlib.suppress(LedgerError):  # as above
                 in_vain = await self._store.sweep()
-            pause = min(2 * pause, _SWEEP_SELDOM) if in_vain else _SWEEP_EVERY
+            at_least = (time.monotonic() - began) / _SWEEP_SHARE
+            pause = min(max(2 * pause if in_vain else _SWEEP_EVERY, at_least), _SWEEP_SELDOM)
 
     # Trouble with the database.
 

@@ -74,11 +74,15 @@ _RELISTEN = 1.0
 _UNTIDY = 500
 """The number of dead tuples from which they are removed without waiting for autovacuum."""
 _UNTIDINESS = Statement(
-    "SELECT coalesce(sum(n_dead_tup), 0), coalesce(bool_or(n_mod_since_analyze > 50 + 0.1 * n_live_tup), false) "
+    "SELECT coalesce(sum(n_dead_tup), 0), coalesce(bool_or(relname = 'operations' "
+    "AND n_mod_since_analyze > 50 + 0.5 * n_live_tup), false) "
     "FROM pg_stat_all_tables WHERE schemaname = 'grpc_backoff'",
     {},
 )
-"""The number of dead tuples, and whether autovacuum would analyze a table."""
+"""The number of dead tuples, and whether most operations have changed since they were analyzed.
+
+Attempts are found by their key, whatever the planner knows of them.
+"""
 _FIRST = (
     "SELECT coalesce((SELECT o.due FROM grpc_backoff.operations o WHERE o.open AND o.target = :target "
     "AND o.due <= now() ORDER BY o.due, o.seq LIMIT 1), now())"
@@ -539,9 +543,9 @@ class PostgresStore(Store):
         [(found, stale)] = await self._run(lambda: one(_UNTIDINESS), Access.READ)
         if found < _UNTIDY:
             return False
-        options = f"{'ANALYZE, ' if stale else ''}SKIP_LOCKED, TRUNCATE false"
-        vacuum = f"VACUUM ({options}) grpc_backoff.operations, grpc_backoff.attempts"
-        await self._connected(lambda connection: connection.execute(vacuum), self._settings.timeout)
+        for table, also in (("operations", "ANALYZE, " if stale else ""), ("attempts", "")):
+            vacuum = f"VACUUM ({also}SKIP_LOCKED, TRUNCATE false) grpc_backoff.{table}"
+            await self._connected(functools.partial(_do, vacuum), self._settings.timeout)
         [(left, _)] = await self._run(lambda: one(_UNTIDINESS), Access.READ)
         return bool(left > found / 2)
 
@@ -624,6 +628,10 @@ def _in_psycopg(text: str) -> str:
 
 def _notice(target: str) -> Statement:
     return Statement("SELECT pg_notify(:channel, :target)", {"channel": _CHANNEL, "target": target})
+
+
+async def _do(statement: str, connection: Any) -> None:
+    await connection.execute(statement)
 
 
 async def _rows(connection: Any, statement: str, given: Any) -> list[tuple[Any, ...]]:
