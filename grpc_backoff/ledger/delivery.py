@@ -573,7 +573,7 @@ class Delivery:
                         await self._extend()  # after an outage, this process's leases have expired but are not lost
                     await self._find_lost(first=time.monotonic() < look_at)
                 await self._expire()
-                await self._store.set_aside(self.target, _MANY)
+                await self._store.set_aside(self.target, _MANY, 2 * self._window.limit)
                 if time.monotonic() >= look_at:
                     if self._aside:
                         await self._record_what_is_aside()
