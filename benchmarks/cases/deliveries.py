@@ -42,6 +42,7 @@ __all__ = ["BENCHMARK"]
 
 BARE, BARE_CONTROL = "a bare loop", "a bare loop, again"
 OURS, ORDERED = "ledger", "ledger, order keys"
+SUBJECTS = (BARE, OURS, BARE_CONTROL)
 QUEUE = "procrastinate"
 CPU = Measure("CPU of a delivery, worker and database", "ms")
 WORKER = Measure("CPU of a delivery, worker alone", "ms")
@@ -89,6 +90,11 @@ class Delivered(NamedTuple):
     quarters: tuple[float, float] = (0.0, 0.0)
 
 
+def has_queue() -> bool:
+    """Return whether procrastinate is installed."""
+    return importlib.util.find_spec("procrastinate") is not None
+
+
 def run(effort: Effort) -> list[Row]:
     """Measure each worker in a new process."""
     size, rows = SIZES[effort], list[Row]()
@@ -105,8 +111,8 @@ def _on_postgres(server, peer: Peer, size: Size) -> Iterator[Row]:
         with server.lending() as url:
             return in_child(_WORKERS[subject], url, peer.target, operations, server.pid)
 
-    queue = (QUEUE,) if importlib.util.find_spec("procrastinate") else ()
-    subjects = (BARE, OURS, BARE_CONTROL, *queue)
+    queue = (QUEUE,) if has_queue() else ()
+    subjects = (*SUBJECTS, *queue)
     taken: dict[str, list[Delivered]] = {subject: [] for subject in (*subjects, ORDERED)}
     for subject in turns([*taken], size.rounds):
         taken[subject].append(deliver(subject, size.operations))
@@ -141,7 +147,7 @@ def _on_idle_workers(server, peer: Peer, size: Size, subjects: tuple[str, ...]) 
         took[subject].append(waits[len(waits) // 2])
         cpu[subject].append((taken.worker + taken.database) * 1000 / size.wakes)
     case = "an operation now and then on PostgreSQL"
-    yield from by_round(case, WAKE, took, subjects[0])
+    yield from by_round(case, WAKE, took, subjects[0] if subjects[0] == QUEUE else None)
     yield from by_round(case, IDLE_CPU, cpu, BARE)
 
 

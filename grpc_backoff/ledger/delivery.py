@@ -65,6 +65,8 @@ _CROWDED = 0.05
 """Seconds to wait after a claim that got none of the due operations because other processes held their locks."""
 _TOGETHER = 0.005
 """Seconds to wait for attempts to end together, which saves claims and recordings."""
+_PARTS = 4
+"""A claim waits a moment until one of so many parts of the room is free; with fewer, too few attempts would run."""
 _BEATS = 3
 """How many times a lease is extended within its duration."""
 _NUMBERS = itertools.count(1)
@@ -221,7 +223,7 @@ class Delivery:
 
     async def _more_end_soon(self, free: int) -> bool:
         """Return whether another attempt ends within a moment, so that one claim can replace several attempts."""
-        if not self._running or 2 * free >= self._window.size:
+        if not self._running or _PARTS * free >= self._window.size:
             return False
         self._room_made.clear()
         with contextlib.suppress(TimeoutError):

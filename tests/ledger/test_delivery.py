@@ -398,7 +398,8 @@ async def test_attempts_that_end_together(ledger, channel, shop, monkeypatch):
 
     sizes = [len(taken) for taken in claims if taken]
     assert sum(sizes) == sum(records) == 40
-    assert max(len(sizes), len(records)) <= 20, (sizes, records)
+    assert len(sizes) <= 26, sizes  # two at a time, after a slow start
+    assert len(records) <= 20, records
 
 
 async def test_a_policy_that_is_not_known_here(url, shop, channel, tmp_path, caplog):
