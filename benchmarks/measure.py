@@ -57,7 +57,7 @@ def _interval(value: float, resampled: np.ndarray) -> Interval:
     return Interval(float(value), float(low), float(high))
 
 
-def by_round(case: str, measure: Measure, samples: Mapping[str, Samples], baseline: str) -> list[Row]:
+def by_round(case: str, measure: Measure, samples: Mapping[str, Samples], baseline: str | None) -> list[Row]:
     """Return rows for subjects that took turns: samples with the same index belong to the same round."""
     return rows(case, measure, samples, baseline, ratio_by_round)
 

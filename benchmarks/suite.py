@@ -13,6 +13,7 @@ from benchmarks.cases import (
     calls,
     churn,
     delays,
+    deliveries,
     fail_fast,
     fleet,
     full,
@@ -50,6 +51,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         importing,
         start,
         churn,
+        deliveries,
     )
 }
 

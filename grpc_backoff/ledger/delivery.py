@@ -65,6 +65,8 @@ _CROWDED = 0.05
 """Seconds to wait after a claim that got none of the due operations because other processes held their locks."""
 _TOGETHER = 0.005
 """Seconds to wait for attempts to end together, which saves claims and recordings."""
+_PARTS = 4
+"""A claim waits a moment until one of so many parts of the room is free; with fewer, too few attempts would run."""
 _BEATS = 3
 """How many times a lease is extended within its duration."""
 _NUMBERS = itertools.count(1)
@@ -74,6 +76,8 @@ _PRUNE_EVERY = 100.0
 """Seconds between checks for operations to prune."""
 _SWEEP_EVERY, _SWEEP_SELDOM = 1.0, 60.0
 """Seconds between sweeps, and the most to which they grow while sweeps are in vain."""
+_SWEEP_SHARE = 0.05
+"""The part of the time that sweeps may take, because those of a large table take long."""
 
 
 class DeliveringLedger(Protocol):
@@ -129,7 +133,12 @@ class Delivery:
         self._hook_places = asyncio.Semaphore(concurrency)
         self._beside: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
+        self._news = asyncio.Event()
+        """Set when an operation may be due that no claim has seen."""
+        self._room_made = asyncio.Event()
+        """Set when more operations may be claimed than before."""
+        self._more_due = True
+        """Whether the last claim got as many operations as it asked for, so that more may be due."""
         self._unrecorded = asyncio.Event()
         self._extended_at = time.monotonic()
         self._flushing = False
@@ -140,7 +149,7 @@ class Delivery:
 
     def wake(self) -> None:
         """Query the database for operations at once."""
-        self._wake.set()
+        self._news.set()
 
     async def run(self) -> None:
         """Deliver until cancelled, or until `end` is called; then give back the operations that were not delivered."""
@@ -194,9 +203,9 @@ class Delivery:
         while True:
             free = self._room()
             if free <= 0:
-                self._wake.clear()
+                self._room_made.clear()
                 if self._room() <= 0:
-                    await self._wake.wait()
+                    await self._room_made.wait()
                 continue
             if await self._more_end_soon(free):
                 continue
@@ -205,18 +214,21 @@ class Delivery:
                 if self._troubled:
                     _LOG.info("%s: deliveries have resumed", self.target)
                 self._troubled = False
+                for operation in taken:
+                    self._start(operation)
+                if not self._more_due:
+                    await self._wait_until_due(crowded=not taken)
             except LedgerError as error:
                 await self._is_troubled(error)
-                continue
-            for operation in taken:
-                self._start(operation)
 
     async def _more_end_soon(self, free: int) -> bool:
         """Return whether another attempt ends within a moment, so that one claim can replace several attempts."""
-        if not self._running or 2 * free >= self._window.size:
+        if not self._running or _PARTS * free >= self._window.size:
             return False
-        self._wake.clear()
-        await self._pause(_TOGETHER)
+        self._room_made.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_TOGETHER):
+                await self._room_made.wait()
         return self._room() > free
 
     def _room(self) -> int:
@@ -229,8 +241,9 @@ class Delivery:
         return min(self._window.size, self._window.limit - behind) - len(self._running)
 
     async def _take(self, free: int) -> list[Operation]:
-        """Wait until there are operations to deliver and the channel is READY, then return them."""
-        self._wake.clear()
+        """Claim operations, if the channel is READY; otherwise wait a while for that."""
+        self._news.clear()
+        self._more_due = True
         if self._channel.get_state() is not grpc.ChannelConnectivity.READY:
             self._channel.refuse_if_closed()
             self._window = self._window.closed()
@@ -249,10 +262,15 @@ class Delivery:
             with contextlib.suppress(LedgerError):
                 self._held.update(map(_lease_of, await claim))
             raise
-        if not taken:
-            due = await self._next_due()
-            await self._pause(None if due is None else due or _CROWDED)
         return taken
+
+    async def _wait_until_due(self, *, crowded: bool) -> None:
+        """Wait until an operation may be due that was not when the last claim was made."""
+        due = await self._next_due()
+        if due != 0:
+            await self._pause(due)
+        elif crowded:
+            await self._pause(_CROWDED)
 
     async def _claim_up_to(self, free: int) -> list[Operation]:
         """Claim operations: first those of methods with a limit of their own, which cannot take all of the room.
@@ -268,6 +286,7 @@ class Delivery:
             without=tuple(self._unknown),
         )
         taken: list[Operation] = []
+        more = False
         try:
             if self._claims_in_doubt:
                 taken += await self._store.reclaim(self.target, self._owner, self._settings.lease, self._held)
@@ -275,9 +294,12 @@ class Delivery:
             for method, limit in self._limits.items():
                 room = min(limit - self._by_method[method], free - len(taken))
                 if room > 0:
-                    taken += await claim(limit=room, method=method)
+                    some = await claim(limit=room, method=method)
+                    more |= len(some) == room
+                    taken += some
             if len(taken) < free:
                 taken += await claim(limit=free - len(taken), methods_without=tuple(self._limits))
+            self._more_due = more or len(taken) == free
         except LedgerError as error:
             self._claims_in_doubt |= isinstance(error, LedgerUnavailableError) and error.stored is None
             if not taken:
@@ -293,7 +315,7 @@ class Delivery:
         seconds = self._settings.poll if due is None else min(due, self._settings.poll)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._wake.wait()
+                await self._news.wait()
 
     # Attempts.
 
@@ -315,7 +337,9 @@ class Delivery:
         if error is not None:  # a bug; the lease expires by itself
             self._held.discard(lease)
             _LOG.error("%s: an attempt at operation %s raised", self.target, lease.id, exc_info=error)
-        self._wake.set()
+        self._room_made.set()
+        if operation.method in self._limits:
+            self._news.set()
 
     async def _attempt(self, operation: Operation) -> None:
         if operation.problem is not None:
@@ -383,6 +407,7 @@ class Delivery:
         with contextlib.suppress(LedgerError):  # otherwise the lease expires by itself
             await self._store.release([_lease_of(operation)])
         self._held.discard(_lease_of(operation))
+        self._news.set()
 
     async def _succeeded(self, operation: Operation, policy: RetryPolicy, response: bytes) -> None:
         hook = self._ledger.hooks.on_success
@@ -466,7 +491,8 @@ class Delivery:
             else:
                 self._settle(report, operation, recorded)
         if any(report.failure is not None or operation.order_key is not None for report, operation in batch):
-            self._wake.set()  # there may be room again, or the next operation of an order key
+            self._room_made.set()  # of hooks
+            self._news.set()  # the next operation of an order key
         if self._ended:
             self._unrecorded.set()
 
@@ -508,7 +534,7 @@ class Delivery:
 
     def _tell(self, operation: Operation, recorded: Recorded) -> None:
         if recorded.delay is not None:
-            asyncio.get_running_loop().call_later(recorded.delay, self._wake.set)
+            asyncio.get_running_loop().call_later(recorded.delay, self._news.set)
         hook = self._ledger.announce(operation, recorded)
         if hook is not None:
             task = asyncio.ensure_future(self._call_hook(hook))
@@ -521,7 +547,7 @@ class Delivery:
 
     def _hook_done(self, task: asyncio.Task[None]) -> None:
         self._hooks.discard(task)
-        self._wake.set()
+        self._room_made.set()
 
     # Tasks that run alongside the attempts.
 
@@ -549,11 +575,11 @@ class Delivery:
                         await self._extend()  # after an outage, this process's leases have expired but are not lost
                     await self._find_lost(first=time.monotonic() < look_at)
                 await self._expire()
-                await self._store.set_aside(self.target, _MANY)
+                await self._store.set_aside(self.target, _MANY, 2 * self._window.limit)
                 if time.monotonic() >= look_at:
                     if self._aside:
                         await self._record_what_is_aside()
-                        self._wake.set()
+                        self._room_made.set()
                     await self._store.take_up()
                     look_at = time.monotonic() + self._settings.lease
                 await self._store.retarget(self.target, self.target, _MANY, due=True)  # previous versions' spellings
@@ -566,7 +592,7 @@ class Delivery:
         self._lost += await self._store.lost(self.target, self._ledger.policy_of_any, _MANY, first=first)
         if not self._lost:
             return
-        self._wake.set()
+        self._news.set()
         operations = await self._store.find(Filter(ids=tuple(each.id for each in self._lost)), len(self._lost))
         by_id = {operation.id: operation for operation in operations}
         lost, self._lost = self._lost, []
@@ -579,16 +605,17 @@ class Delivery:
             return
         for operation in await self._store.expire(self.target, _MANY):
             self._tell(operation, Recorded(operation.id, operation.state, operation.attempts, live=True))
-            self._wake.set()  # there may be a next operation of its order key
+            self._news.set()  # there may be a next operation of its order key
 
     async def _sweep(self) -> None:
         pause = _SWEEP_EVERY
         while True:
             await asyncio.sleep(pause)
-            in_vain = True
+            in_vain, began = True, time.monotonic()
             with contextlib.suppress(LedgerError):  # as above
                 in_vain = await self._store.sweep()
-            pause = min(2 * pause, _SWEEP_SELDOM) if in_vain else _SWEEP_EVERY
+            at_least = (time.monotonic() - began) / _SWEEP_SHARE
+            pause = min(max(2 * pause if in_vain else _SWEEP_EVERY, at_least), _SWEEP_SELDOM)
 
     # Trouble with the database.
 

@@ -22,27 +22,34 @@ class OrderKeys(Database):
             "WHERE p.target = o.target AND p.order_key = o.order_key AND p.seq < o.seq AND p.open)"
         )
 
-    async def set_aside(self, target: str, limit: int) -> None:
+    async def set_aside(self, target: str, limit: int, enough: int) -> None:
         """Set aside those of the first `limit` due operations that are behind others of their order keys.
 
-        The rest are in nobody's way, and most never will be, which saves two updates of each.
+        Only those are that are ahead of the first `enough` operations which claims can take. The rest are in nobody's
+        way, and most never will be, which saves two updates of each.
         """
         d = self.dialect
         since, floor = self._from(target)
         first = (
-            f"SELECT h.seq FROM {d.operations} h WHERE h.open AND h.target = :target AND h.due {since} "
-            f"AND h.due <= {d.now} AND h.next_attempt_at <= {d.now} ORDER BY h.due, h.seq LIMIT :limit"
+            f"SELECT o.seq AS key, o.due, o.order_key >= '' AND {self._behind()} AS behind FROM {d.operations} o "
+            f"WHERE o.open AND o.target = :target AND o.due {since} AND o.due <= {d.now} "
+            f"AND o.next_attempt_at <= {d.now} ORDER BY o.due, o.seq LIMIT :limit"
+        )
+        counted = (
+            "SELECT key, behind, sum(CASE WHEN behind THEN 0 ELSE 1 END) OVER (ORDER BY due, key) AS free "
+            f"FROM ({first}) first"
         )
         behind = (
             f"SELECT o.seq AS key FROM {d.operations} o WHERE EXISTS (SELECT 1 FROM {d.operations} k WHERE k.open "
-            f"AND k.target = :target AND k.order_key >= '') AND o.seq IN ({first}) AND o.open AND o.order_key >= '' "
-            f"AND o.next_attempt_at <= {d.now} AND {self._behind()} LIMIT :limit{d.skip}"
+            f"AND k.target = :target AND k.order_key >= '') "
+            f"AND o.seq IN (SELECT key FROM ({counted}) counted WHERE behind AND free < :enough) "
+            f"AND o.open AND o.next_attempt_at <= {d.now} LIMIT :limit{d.skip}"
         )
         text = (
             f"UPDATE {d.operations} AS o SET claimed_from = o.next_attempt_at, next_attempt_at = NULL "
             f"FROM ({behind}) behind WHERE o.seq = behind.key RETURNING id"
         )
-        aside = await self._rows(text, {"target": target, "limit": limit, **floor}, share=SOON)
+        aside = await self._rows(text, {"target": target, "limit": limit, "enough": enough, **floor}, share=SOON)
         if aside:  # what was ahead of them may have ended meanwhile
             await self.take_up([id_ for (id_,) in aside])
 

@@ -29,9 +29,20 @@ from grpc_backoff.ledger.errors import (
     first_line,
     wrong_type,
 )
-from grpc_backoff.ledger.records import AttemptReport, Recorded, Submission, Submitted
+from grpc_backoff.ledger.records import AttemptReport, OperationState, Recorded, Submission, Submitted
 from grpc_backoff.ledger.schema import migrations, upgrade
-from grpc_backoff.ledger.statements import PARAMETER, Access, Dialect, Plan, Row, Statement, follow, follow_async, one
+from grpc_backoff.ledger.statements import (
+    NO_LEASE,
+    PARAMETER,
+    Access,
+    Dialect,
+    Plan,
+    Row,
+    Statement,
+    follow,
+    follow_async,
+    one,
+)
 from grpc_backoff.ledger.store import Store
 from grpc_backoff.policy.ledger import LedgerSettings
 
@@ -63,11 +74,15 @@ _RELISTEN = 1.0
 _UNTIDY = 500
 """The number of dead tuples from which they are removed without waiting for autovacuum."""
 _UNTIDINESS = Statement(
-    "SELECT coalesce(sum(n_dead_tup), 0), coalesce(bool_or(n_mod_since_analyze > 50 + 0.1 * n_live_tup), false) "
+    "SELECT coalesce(sum(n_dead_tup), 0), coalesce(bool_or(relname = 'operations' "
+    "AND n_mod_since_analyze > 50 + 0.5 * n_live_tup), false) "
     "FROM pg_stat_all_tables WHERE schemaname = 'grpc_backoff'",
     {},
 )
-"""The number of dead tuples, and whether autovacuum would analyze a table."""
+"""The number of dead tuples, and whether most operations have changed since they were analyzed.
+
+Attempts are found by their key, whatever the planner knows of them.
+"""
 _FIRST = (
     "SELECT coalesce((SELECT o.due FROM grpc_backoff.operations o WHERE o.open AND o.target = :target "
     "AND o.due <= now() ORDER BY o.due, o.seq LIMIT 1), now())"
@@ -94,6 +109,21 @@ _REJECTING = ("22", "23", "44", "P0")
 _REJECTED = (psycopg.DataError,)  # psycopg's own, for a value that it cannot send
 _UNSENT = (psycopg.DataError, psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.PipelineAborted)
 """Errors that psycopg raises by itself for a value or a statement that it does not send, or after an error before."""
+_SUCCEEDED = (
+    "held AS (SELECT o.seq, o.id, r.token, o.recorded + 1 AS number, o.lease_began, clock_timestamp() AS ended "
+    "FROM grpc_backoff.operations o JOIN r ON o.id = r.id AND o.lease_token = r.token "
+    "WHERE o.state = 'in_progress' AND isfinite(o.began) AND isfinite(o.lease_began) AND isfinite(o.lease_until) "
+    "AND coalesce(abs(o.previous), 0) < 'Infinity' FOR UPDATE OF o SKIP LOCKED), "
+    "added AS (INSERT INTO grpc_backoff.attempts (operation_id, number, token, started, ended, code) "
+    "SELECT id, number, token, lease_began, ended, 'OK' FROM held) "
+    "UPDATE grpc_backoff.operations AS o SET state = 'succeeded', attempts = o.attempts + 1, recorded = held.number, "
+    "backoff_request_seconds = NULL, last_attempted_at = held.ended, next_attempt_at = NULL, code = 'OK', "
+    "details = NULL, reason = NULL, finished = held.ended, "
+    "began = CASE o.attempts WHEN 0 THEN coalesce(o.lease_began, held.ended) ELSE o.began END, "
+    f"{NO_LEASE} FROM held WHERE o.seq = held.seq RETURNING o.id, held.token, o.attempts, o.order_key"
+)
+"""Records successes of the operations and tokens in `r`, by the rules of `Recording`, if the leases are valid, and the
+rows can be read."""
 _IDENTITY = Statement("SELECT id FROM grpc_backoff.identity", {})
 """The id of the ledger in a database."""
 
@@ -234,12 +264,16 @@ class PostgresStore(Store):
         return await self._connected(lambda session: self._follow(session, plan(), access), seconds)
 
     async def _follow(self, session: Session, plan: Plan[ResultT], access: Access) -> ResultT:
-        """Run a plan. In a transaction, statements without an answer are sent together with COMMIT (LG-2)."""
+        """Run a plan. In a transaction, statements without an answer are sent together with COMMIT (LG-2).
+
+        So is a single statement.
+        """
+        single = access is Access.LIMITED
 
         def execute(statements: list[Statement]) -> Awaitable[list[list[Row]]]:
-            return _execute(session, self._fitted(statements))
+            return _execute(session, self._fitted(statements), commit=single)
 
-        if access is not Access.TRANSACTION:
+        if access is not Access.TRANSACTION and not single:
             session.committing = access is Access.STATEMENT
             return await follow_async(plan, execute)
         first: BaseException | None = None
@@ -249,8 +283,8 @@ class PostgresStore(Store):
                     await session.execute("BEGIN")
                     await self._limit_locks(session)
                     result = await follow_async(plan, execute)
-                    session.committing = True
-                    await session.execute("COMMIT")
+                    if not single:
+                        await _commit(session)
                 except BaseException as error:  # noqa: BLE001 - raised below, because psycopg would log a second one
                     first = error
         except psycopg.Error as error:
@@ -452,13 +486,47 @@ class PostgresStore(Store):
     # Delivering.
 
     async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError | LedgerStateError]:
-        """Record the ends of attempts in one transaction, or one by one if another process has locked a row (LG-2)."""
+        """Record the ends of attempts in one transaction, or one by one if another process has locked a row (LG-2).
+
+        Successes that leave nothing to decide are recorded before, in one statement.
+        """
+        done = await self._record_successes([each for each in reports if _is_plain(each)])
+        told = [done.get((each.id, each.token)) if _is_plain(each) else None for each in reports]
+        rest = [report for report, answer in zip(reports, told, strict=True) if answer is None]
+        others = iter(await self._record_rest(rest) if rest else ())
+        return [answer or next(others) for answer in told]
+
+    async def _record_rest(
+        self, reports: Sequence[AttemptReport]
+    ) -> list[Recorded | LedgerBusyError | LedgerStateError]:
         try:
             return await super().record(reports)
         except LedgerBusyError as busy:
             if len(reports) == 1:
                 return [busy]
-            return [(await self.record([report]))[0] for report in reports]
+            return [(await self._record_rest([report]))[0] for report in reports]
+
+    async def _record_successes(self, reports: Sequence[AttemptReport]) -> dict[tuple[str, int | None], Recorded]:
+        """Record successes whose lease is valid and whose row is not locked; return those that were recorded.
+
+        Nothing needs to be decided about them, so that they need no second request.
+        """
+        if not reports:
+            return {}
+        rows, given = self._table(("id", "token"), [(each.id, each.token) for each in reports])
+        try:
+            found = await self._rows(f"WITH r (id, token) AS ({rows}), {_SUCCEEDED}", given, Access.LIMITED)
+        except (LedgerBusyError, LedgerStateError):  # about one of them; nothing was written
+            return {}
+        ended = [id_ for id_, _, _, order_key in found if order_key is not None]
+        if ended:
+            with contextlib.suppress(LedgerError):  # as in `Recording.record`
+                await self.take_up(ended)
+        succeeded = OperationState.SUCCEEDED
+        return {
+            (id_, token): Recorded(id_, succeeded, attempts, "OK", live=True, order_key=order_key)
+            for id_, token, attempts, order_key in found
+        }
 
     async def look(self, target: str) -> None:
         """Find the earliest time at which an operation of a target may be due; claims then begin there in the index.
@@ -480,9 +548,9 @@ class PostgresStore(Store):
         [(found, stale)] = await self._run(lambda: one(_UNTIDINESS), Access.READ)
         if found < _UNTIDY:
             return False
-        options = f"{'ANALYZE, ' if stale else ''}SKIP_LOCKED, TRUNCATE false"
-        vacuum = f"VACUUM ({options}) grpc_backoff.operations, grpc_backoff.attempts"
-        await self._connected(lambda connection: connection.execute(vacuum), self._settings.timeout)
+        for table, also in (("operations", "ANALYZE, " if stale else ""), ("attempts", "")):
+            vacuum = f"VACUUM ({also}SKIP_LOCKED, TRUNCATE false) grpc_backoff.{table}"
+            await self._connected(functools.partial(_do, vacuum), self._settings.timeout)
         [(left, _)] = await self._run(lambda: one(_UNTIDINESS), Access.READ)
         return bool(left > found / 2)
 
@@ -517,6 +585,11 @@ class PostgresStore(Store):
             await connection.close()
 
 
+def _is_plain(report: AttemptReport) -> bool:
+    """Return whether a report is about a success under a lease, whose response is not kept."""
+    return report.failure is None and report.token is not None and report.response is None
+
+
 def _is_uuid(text: str) -> bool:
     try:
         return bool(uuid.UUID(text))
@@ -524,13 +597,20 @@ def _is_uuid(text: str) -> bool:
         return False
 
 
-async def _execute(connection: Any, statements: list[Statement]) -> list[list[Row]]:
+async def _commit(session: Session) -> None:
+    session.committing = True
+    await session.execute("COMMIT")
+
+
+async def _execute(connection: Any, statements: list[Statement], *, commit: bool = False) -> list[list[Row]]:
     cursors = []
     for text, given, _ in statements:
         cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)  # the caller's row factory may be anything
         if not isinstance(connection, Session):
             _load_like_sqlite(cursor.adapters)
         cursors.append(await cursor.execute(_in_psycopg(text), given, binary=True))
+    if commit:
+        await _commit(connection)
     pairs = zip(cursors, statements, strict=True)
     return [[*await cursor.fetchall()] if statement.answers else [] for cursor, statement in pairs]
 
@@ -553,6 +633,10 @@ def _in_psycopg(text: str) -> str:
 
 def _notice(target: str) -> Statement:
     return Statement("SELECT pg_notify(:channel, :target)", {"channel": _CHANNEL, "target": target})
+
+
+async def _do(statement: str, connection: Any) -> None:
+    await connection.execute(statement)
 
 
 async def _rows(connection: Any, statement: str, given: Any) -> list[tuple[Any, ...]]:

@@ -46,6 +46,7 @@ class Access(enum.Enum):
 
     READ = "it only reads"
     STATEMENT = "it is one statement, which writes"
+    LIMITED = "it is one statement, which writes and gives up as a transaction does if it must wait for a lock"
     TRANSACTION = "it locks rows and then writes"
 
 

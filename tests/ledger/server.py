@@ -56,6 +56,11 @@ class Server:
             [*self._as, self._programs / program, *arguments], check=True, stdout=subprocess.DEVNULL, cwd="/"
         )
 
+    @property
+    def pid(self):
+        """The id of the server's first process."""
+        return self._process.pid
+
     def url(self, database="postgres", user="postgres"):
         return f"postgresql://{user}@/{database}?host={self.directory}"
 

@@ -344,6 +344,37 @@ async def test_concurrency_is_kept(url, shop, limits):
     assert max(shop.levels) == 3
 
 
+@pytest.mark.parametrize("limits", [{"concurrency": 1}, {"method_concurrency": {"/echo.v1.Echo/Unary": 1}}])
+async def test_room_is_used_at_once(url, shop, limits):
+    """LG-10, LG-12: what is due when an attempt ends does not wait for the next poll."""
+    async with at_work(url, shop, replace(FAST, poll=60.0, **limits)) as (ledger, unary):
+        await ledger.submit_many(prepared(ledger, unary, 10))
+        await drained(ledger)
+
+
+async def test_nothing_is_claimed_in_vain(url, shop):
+    """LG-12: after a claim that got less than it asked for, the next one waits until something may be due.
+
+    A deliverer in PostgreSQL is woken twice by its own ledger, once by NOTIFY.
+    """
+    async with at_work(url, shop, replace(FAST, poll=60.0)) as (ledger, unary):
+        for _ in range(3):
+            await done(ledger, unary)
+        claims, claim = [], ledger.store.claim
+
+        async def claimed(*given, **named):
+            claims.append(await claim(*given, **named))
+            return claims[-1]
+
+        ledger.store.claim = claimed
+        for _ in range(10):
+            await done(ledger, unary)
+            await asyncio.sleep(0.05)
+
+    assert sum(map(len, claims)) == 10
+    assert len(claims) <= (20 if "://" in url else 10)
+
+
 async def test_attempts_that_end_together(ledger, channel, shop, monkeypatch):
     """LG-10: of attempts that end within a moment, the ends are recorded together, and one claim replaces them."""
     monkeypatch.setattr(delivery_module, "_TOGETHER", 1.0)
@@ -367,7 +398,8 @@ async def test_attempts_that_end_together(ledger, channel, shop, monkeypatch):
 
     sizes = [len(taken) for taken in claims if taken]
     assert sum(sizes) == sum(records) == 40
-    assert max(len(sizes), len(records)) <= 20, (sizes, records)
+    assert len(sizes) <= 26, sizes  # two at a time, after a slow start
+    assert len(records) <= 20, records
 
 
 async def test_a_policy_that_is_not_known_here(url, shop, channel, tmp_path, caplog):

@@ -45,7 +45,7 @@ async def test_its_order_key_goes_on(store):
     """LG-15, LG-17: the successors of an expired operation go on, also if they were set aside."""
     first, second = await submitted(store, 1, 2, order_key="k")
     [held] = await claimed(store)
-    await store.set_aside(SHOP, 10)
+    await store.set_aside(SHOP, 10, 10)
     await failed(store, held)
     await _let_expire(store, first)
 

@@ -33,7 +33,7 @@ async def test_what_holds_its_key(store, code, aside):
     [operation] = await claimed(store, 10)
     await failed(store, operation, failure=FailedAttempt(code))
     if aside:
-        await store.set_aside(SHOP, 10)
+        await store.set_aside(SHOP, 10, 10)
     held = (await store.queue(SHOP)).held_keys
     none = await claimed(store, 10)
     await store.discard([first])
@@ -46,7 +46,7 @@ async def test_what_holds_its_key(store, code, aside):
 async def test_what_is_set_aside_is_taken_up(store):
     """LG-15: operations behind others are set aside, and taken up when those before them have succeeded or are gone."""
     ids = await submitted(store, 1, 2, 3, order_key="a")
-    await store.set_aside(SHOP, 10)
+    await store.set_aside(SHOP, 10, 10)
     aside = [(await one(store, id_)).next_attempt_at is None for id_ in ids]
     order = []
     while taken := await claimed(store, 10):
@@ -60,9 +60,22 @@ async def test_what_is_set_aside_is_taken_up(store):
 async def test_what_is_in_nobodys_way_is_not_set_aside(store):
     """LG-15: only the first due operations are set aside, because each of the others may never have to be."""
     ids = await submitted(store, 1, 2, 3, order_key="a")
-    await store.set_aside(SHOP, 2)
+    await store.set_aside(SHOP, 2, 10)
 
     assert [(await one(store, id_)).next_attempt_at is None for id_ in ids] == [False, True, False]
+
+
+async def test_what_others_are_ahead_of_is_not_set_aside(store):
+    """LG-15: an operation is not set aside if a claim finds enough others before it."""
+    ids = await submitted(store, 1, order_key="a")
+    ids += await submitted(store, 2, order_key="a")
+    ids += await submitted(store, 3, order_key="b")
+    ids += await submitted(store, 4, order_key="a")
+    ids += await submitted(store, 5)
+    await store.set_aside(SHOP, 10, 2)
+
+    assert [(await one(store, id_)).next_attempt_at is None for id_ in ids] == [False, True, False, False, False]
+    assert [each.id for each in await claimed(store, 2)] == [ids[0], ids[2]]
 
 
 async def test_what_is_before_was_deleted(store, url):
@@ -71,7 +84,7 @@ async def test_what_is_before_was_deleted(store, url):
     Until then, `ready` says that it is not ready.
     """
     first, second = await submitted(store, 1, 2, order_key="a")
-    await store.set_aside(SHOP, 10)
+    await store.set_aside(SHOP, 10, 10)
     execute(url, "DELETE FROM {} WHERE id = {}", first)
     [told] = await store.ready(Filter(), 1, policy_of)
     assert (told.ready, told.at, told.why) == (False, None, "pending")

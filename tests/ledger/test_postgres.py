@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import re
@@ -32,8 +33,10 @@ from grpc_backoff.ledger import (
     delivery,
     postgres,
 )
+from grpc_backoff.ledger.postgres import PostgresStore
 from grpc_backoff.ledger.records import AttemptReport, Lease
 from grpc_backoff.ledger.schema import Migration
+from grpc_backoff.ledger.store import Store
 from tests.echo import Message
 from tests.ledger import server as servers
 from tests.ledger.conftest import SETTINGS, execute, locking, open_store, opened_store, submission
@@ -665,6 +668,47 @@ async def test_what_is_due_and_locked(url, shop):
                 await until(ledger, told.id, OperationState.SUCCEEDED)
 
     assert 1 < while_locked <= 40
+
+
+async def test_a_success_in_one_statement(url):
+    """LG-2: a success for which nothing is to be decided is written as the transaction for all reports writes it."""
+    written, numbers = [], itertools.count(1)
+    for record in (Store.record, PostgresStore.record):
+        async with opened_store(url) as store:
+            for failures in range(2):
+                await submitted(store, next(numbers))
+                for last in range(failures + 1):
+                    [operation] = await claimed(store)
+                    report = AttemptReport(operation.id, operation.lease_token, STEPS)
+                    if last < failures:
+                        await store.record([report._replace(failure=FailedAttempt("UNAVAILABLE"))])
+                        execute(url, "UPDATE {} SET next_attempt_at = now() WHERE state = 'waiting_for_retry'")
+                told = await record(store, [report])
+                with psycopg.connect(url) as connection:
+                    text = (
+                        "SELECT to_jsonb(o) - '{id,seq,due,created,began,last_attempted_at,finished}'::text[], "
+                        "began = created, began = first.started, finished = last_attempted_at, "
+                        "(SELECT array_agg((number, token, code, delay IS NULL, started <= ended, finished >= ended)) "
+                        "FROM grpc_backoff.attempts WHERE operation_id = o.id) FROM grpc_backoff.operations o "
+                        "JOIN grpc_backoff.attempts first ON operation_id = id AND number = 1 WHERE id = %s"
+                    )
+                    row = connection.execute(text, (operation.id,)).fetchone()
+                written.append(([each._replace(id="") for each in told], row))
+
+    assert written[:2] == written[2:]
+
+
+@pytest.mark.parametrize("single", [True, False])
+async def test_a_success_behind_a_lock(url, single):
+    """LG-2: a success that waits for a lock gives up after `lock_timeout`, and nothing was written."""
+    async with opened_store(url, replace(SETTINGS, lock_timeout=0.1)) as store:
+        await submitted(store, 1)
+        [operation] = await claimed(store)
+        report = AttemptReport(operation.id, operation.lease_token, STEPS, response=None if single else b"")
+        with locking(url):
+            [told] = await store.record([report])
+        assert isinstance(told, LedgerBusyError)
+        assert await store.attempts(operation.id) == []
 
 
 async def test_two_that_store_the_same_keys_in_another_order(store, url):
