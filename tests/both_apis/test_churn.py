@@ -33,7 +33,7 @@ def test_a_channel_for_each_request(ours, monkeypatch):
 
 
 def test_a_familiar_peer_that_begins_to_hang_up(ours):
-    """CB-7, CB-15: from the first such connection on, attempts are INITIAL_BACKOFF apart, also those of new channels."""
+    """CB-7, CB-15: from the first such connection on, attempts are INITIAL_BACKOFF apart, on new channels too."""
     log, visits, codes = Log(), [], []
 
     async def hangs_up_later(visit):
