@@ -34,15 +34,15 @@ class Gate(ABC):
     Attributes:
         check: returns the channel's state, as the integer that grpcio's core uses; given True, it makes the core dial.
             Calls use the channel only if it returns READY, so a gate that is not shut costs them nothing more.
+        room: how many more calls may enter (PO-14); None if any number may.
         held: what really checks the state while the gate is shut; None if calls may enter.
         served: whether the server has answered a call (CB-7).
-        room: how many more calls may enter (PO-14); None if any number may.
     """
 
     check: Callable[[bool], int]
-    held: Callable[[bool], int] | None = None
     served: bool
     room: Room | None = None
+    held: Callable[[bool], int] | None = None
 
     @property
     @abstractmethod

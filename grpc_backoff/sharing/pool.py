@@ -379,16 +379,12 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         connection = held.manager.connection
         if connection is None or (self.most < math.inf and connection.core.held is not None):
             return _FULL
-        return self._load_of(connection)
-
-    def _load_of(self, connection: Any) -> int:
-        core = connection.core
-        load: int = core.running if self.most == math.inf or core.room is None else core.room.taken()
+        load: int = connection.core.running if self.most == math.inf else connection.core.room.taken()
         return load
 
     def _loads(self) -> tuple[p.Load, ...]:
         return tuple(
-            p.Load(held.seat.number, self._load_of(connection), connection.last_used(), connection.core.served)
+            p.Load(held.seat.number, connection.core.running, connection.last_used(), connection.core.served)
             for group in self._serving
             for held in group
             if (connection := held.manager.connection) is not None

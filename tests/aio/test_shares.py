@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import math
 import os
 import random
 import sys
@@ -13,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from unittest.mock import Mock
 
 import grpc
 import grpc.aio
@@ -21,7 +23,7 @@ import pytest
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, Disconnected, State, aio
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.manager import ConnectionManager
-from grpc_backoff.aio.shares import Share, _shared_pools
+from grpc_backoff.aio.shares import Share, Shares, _shared_pools
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.sharing import registry
 from grpc_backoff.sharing.registry import SCHEDULES
@@ -418,3 +420,32 @@ async def test_the_grace_is_one():
         await closing
         assert time.monotonic() - began < 3.5
         assert all(call.done() for call in calls)
+
+
+class Waiting:
+    """Calls that wait on one channel; each is told to begin by its name."""
+
+    def __init__(self, told, *names):
+        self.names, self.told = list(names), told
+
+    def __len__(self):
+        return len(self.names)
+
+    def release(self, most=math.inf):
+        while self.names and most > 0:
+            self.told.append(self.names.pop(0))
+            most -= 1
+
+
+def test_channels_take_turns():
+    """PO-14: where there is room for some calls only, the channels take turns, however little room there is."""
+    shares, told = Shares(), []
+    for names in (("a1", "a2", "a3"), ("b1", "b2"), ()):
+        shares.users.join(Mock(pending=Waiting(told, *names)))
+    for _ in range(2):
+        shares.release(1)
+    assert told == ["a1", "b1"]
+    shares.release(2)
+    assert told == ["a1", "b1", "a2", "b2"]
+    shares.release(5)
+    assert (told[4:], len(shares)) == (["a3"], 0)

@@ -85,3 +85,37 @@ def test_all_are_told():
     waiting.cancel()
     told = [ConnectionReady(), Missed(1), NoConnection(resolved=True), CancelRequested()]
     assert [call.told for call in calls] == [told, told]
+
+
+def test_some_are_told():
+    """PO-14: where there is room for some calls, those that came first are told, each once until it has asked again."""
+    manager, calls = Manager(State.READY), [Call() for _ in range(4)]
+    waiting = pending(manager)
+    for call in calls:
+        waiting.add(call)
+    told = lambda: [len(call.told) for call in calls]  # noqa: E731
+    waiting.release(1)
+    waiting.release(2)
+    assert told() == [1, 1, 0, 0], "the thread of the first has not taken its place yet"
+    waiting.discard(calls[0])
+    waiting.release(2)
+    assert told() == [1, 1, 1, 0]
+    waiting.add(calls[1])
+    waiting.release(2)
+    assert told() == [1, 2, 1, 0]
+
+
+def test_calls_ask_for_room_together():
+    """PO-14: calls that found every connection full ask once, for all of them."""
+    manager = Manager(State.READY)
+    manager.waits_for_room, manager.filled = True, 0
+
+    def fill():
+        manager.filled += 1
+
+    manager.fill = fill
+    waiting = pending(manager)
+    for _ in range(3):
+        waiting.add(Call())
+    run(waiting)
+    assert (manager.filled, len(waiting)) == (1, 3)
