@@ -338,7 +338,7 @@ class Delivery:
             self._held.discard(lease)
             _LOG.error("%s: an attempt at operation %s raised", self.target, lease.id, exc_info=error)
         self._room_made.set()
-        if operation.method in self._limits:
+        if operation.method in self._limits or not self._store.hears:
             self._news.set()
 
     async def _attempt(self, operation: Operation) -> None:
@@ -580,6 +580,7 @@ class Delivery:
                     if self._aside:
                         await self._record_what_is_aside()
                         self._room_made.set()
+                        self._news.set()  # the next operation of an order key
                     await self._store.take_up()
                     look_at = time.monotonic() + self._settings.lease
                 await self._store.retarget(self.target, self.target, _MANY, due=True)  # previous versions' spellings

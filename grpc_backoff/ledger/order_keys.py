@@ -25,8 +25,8 @@ class OrderKeys(Database):
     async def set_aside(self, target: str, limit: int, enough: int) -> None:
         """Set aside those of the first `limit` due operations that are behind others of their order keys.
 
-        Only those are that are ahead of the first `enough` operations which claims can take. The rest are in nobody's
-        way, and most never will be, which saves two updates of each.
+        Those after the first `enough` operations that claims can take are left: they are in nobody's way, and most
+        never will be, which saves two updates of each.
         """
         d = self.dialect
         since, floor = self._from(target)

@@ -576,12 +576,14 @@ class PostgresStore(Store):
         connection = await self._connect()
         try:
             await connection.execute(f"LISTEN {_CHANNEL}")
+            self.hears = True
             while True:
                 async for notification in connection.notifies(timeout=_HEARTBEAT):
                     heard(notification.payload)
                 async with asyncio.timeout(self._settings.timeout):
                     await connection.execute("SELECT 1")
         finally:
+            self.hears = False
             await connection.close()
 
 

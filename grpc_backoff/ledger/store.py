@@ -26,6 +26,9 @@ class Store(Submitting, Claiming, Recording, Queries, Counting, Manual):
     error says what happened to the data.
     """
 
+    hears = False
+    """Whether the store listens, so that operations of other processes need not be looked for."""
+
     @abc.abstractmethod
     async def migrate(self, *, apply: bool, needed_only: bool = False) -> tuple[int, int]:
         """Bring the tables to this library's version; return the versions before and after (LG-13).

@@ -355,7 +355,8 @@ async def test_room_is_used_at_once(url, shop, limits):
 async def test_nothing_is_claimed_in_vain(url, shop):
     """LG-12: after a claim that got less than it asked for, the next one waits until something may be due.
 
-    A deliverer in PostgreSQL is woken twice by its own ledger, once by NOTIFY.
+    A deliverer in PostgreSQL is woken twice by its own ledger, once by NOTIFY. One in SQLite, which hears nothing of
+    other processes, looks again when an attempt has ended.
     """
     async with at_work(url, shop, replace(FAST, poll=60.0)) as (ledger, unary):
         for _ in range(3):
@@ -372,7 +373,7 @@ async def test_nothing_is_claimed_in_vain(url, shop):
             await asyncio.sleep(0.05)
 
     assert sum(map(len, claims)) == 10
-    assert len(claims) <= (20 if "://" in url else 10)
+    assert len(claims) <= 20
 
 
 async def test_attempts_that_end_together(ledger, channel, shop, monkeypatch):
