@@ -377,10 +377,16 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def _load(self, held: Held[ManagerT]) -> int:
         connection = held.manager.connection
-        if connection is None or (self.most < math.inf and connection.core.held is not None):
+        if connection is None:
             return _FULL
-        load: int = connection.core.running if self.most == math.inf else connection.core.room.taken()
-        return load
+        core = connection.core
+        if self.most == math.inf:
+            running: int = core.running
+            return running
+        if core.room is None or core.held is not None:  # its slot is about to serve, or its peer has to answer first
+            return _FULL
+        taken: int = core.room.taken()
+        return taken
 
     def _loads(self) -> tuple[p.Load, ...]:
         return tuple(
@@ -399,17 +405,17 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def _only_full(self) -> bool:
         """Return whether a call that gets no connection needs nothing but room: all connections are up and open."""
-        connections = self._connections()
         return (
             self.waits_for_room
-            and len(connections) == sum(map(len, self._serving))
+            and len(self._connections()) == sum(map(len, self._serving))
             and not any(slot.state is State.IDLE for slot in self._state.live)
         )
 
     def _connections(self) -> list[Any]:
-        """Return the serving connections that are up and that calls may enter if there is room."""
+        """Return the serving connections that are up and that calls may enter, as long as there is room."""
         found = [held.manager.connection for group in self._serving for held in group]
-        return [each for each in found if each is not None and each.core.held is None and each.alive()]
+        usable = [each for each in found if each is not None and each.core.held is None and each.alive()]
+        return [each for each in usable if each.core.room is not None]
 
     def call_left(self) -> None:
         """Handle the end of a call: another one may take its place soon. Any thread may call this."""
@@ -435,6 +441,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             self.feed(p.PoolBusy(tuple(load._replace(calls=max(load.calls, most)) for load in self._loads())))
         if not waiting:
             return
+        self.liveness.call_waits()
         next_free = min((room.next_free() for room in rooms), default=math.inf)
         if self._free_timer is None and next_free < math.inf:
             self._free_timer = self.at(max(next_free, self._clock.now() + _FILL_EVERY), self._refill)

@@ -184,13 +184,12 @@ def test_one_connection_carries_any_number(ready):
 
 def test_after_a_pause(ready):
     """PO-14, LV-1: where every peer has to answer first, calls wait for that, and then for room."""
-    service = Echo()
     options = [*narrow(2, 1), ("grpc_backoff.quiet_after", 0.2)]
-    with place(service) as server, ready(server.target, options) as channel:
+    with place() as server, ready(server.target, options) as channel:
         held = [channel.begin("Down", ["then hang"], timeout=60) for _ in range(2)]
         assert {call.read() for call in held} == {"then hang"}
-        service.end()
-        assert {call.outcome().code for call in held} == {CODE.OK}
+        for call in held:
+            call.cancel()
         for _ in range(3):
             time.sleep(0.4)
             calls = [channel.begin("Down", ["a"], timeout=60) for _ in range(6)]
