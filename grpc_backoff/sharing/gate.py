@@ -56,7 +56,7 @@ class Gate(ABC):
     def hold(self, *, shut: bool) -> None:
         """Keep new calls out, or let them in again."""
         if shut and self.held is None:
-            self.held, self.check = self.check, _not_ready
+            self.held, self.check = self.check, is_shut
         elif not shut and self.held is not None:
             self.check, self.held = self.held, None
 
@@ -73,6 +73,6 @@ class Gate(ABC):
         """Begin a health Watch and pass on its messages and its end (RO-1); return a function that cancels it."""
 
 
-def _not_ready(_try_to_connect: bool) -> int:
-    """Return IDLE, as the integer that grpcio's core uses."""
+def is_shut(_try_to_connect: bool) -> int:
+    """Return IDLE, as the integer that grpcio's core uses: the `check` of a gate that is shut."""
     return 0

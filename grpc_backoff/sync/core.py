@@ -39,7 +39,7 @@ from grpc_backoff.core.texts import (
     shows_life,
 )
 from grpc_backoff.sharing.connector import BaseConnector, Complaints, Reporting, unheard
-from grpc_backoff.sharing.gate import Gate, LivenessReply
+from grpc_backoff.sharing.gate import Gate, LivenessReply, is_shut
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.grpcio import close_channel, core_channel, noticing_headers, state_check, unavailable
@@ -159,9 +159,11 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
         calls.add(token)  # before the check, because a thread that retires the connection checks afterwards
         try:
             if not self.retired:
-                if self.check(False) == m.READY:
+                check = self.check
+                if check(False) == m.READY:
                     return True
-                self._left = True  # the core may be READY again, for a call of its own, when the conductor looks
+                # When the conductor looks, the core may be READY again, for a call of its own.
+                self._left = self._left or check is not is_shut
         except ValueError:  # the channel was closed
             pass
         self.ended(token)

@@ -131,6 +131,19 @@ def test_a_call_that_saw_the_end(conductor):
         close(conductor, made)
 
 
+def test_a_call_at_a_shut_gate(conductor):
+    """LV-3, CB-16: a call that a shut gate keeps out says nothing about the connection, which has not ended."""
+    with place() as server:
+        made = connector(conductor, server.target)
+        connection = outcome(conductor, made)
+        run(conductor, lambda: connection.hold(shut=True))
+        assert not connection.entered(object())
+        run(conductor, lambda: connection.hold(shut=False))
+        assert run(conductor, connection.loss) is None
+        assert connection.entered(object())
+        close(conductor, made)
+
+
 def test_stable_after(conductor):
     """CB-8: soon after a young connection ends, it is known how it ended and whether a call was answered on it."""
     with place() as server, front(healthy, server.port) as peer:
