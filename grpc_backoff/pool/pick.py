@@ -11,8 +11,6 @@ from grpc_backoff.connection.events import State
 T = TypeVar("T")
 
 _ORDER = State.READY, State.CONNECTING, State.TRANSIENT_FAILURE
-
-
 _SHARE, _SHORTEST, _LONGEST = 0.25, 0.02, 0.05
 """How long an ended call is counted: as a part of how long it took, and within these limits, in seconds."""
 

@@ -51,8 +51,6 @@ _CLOSED = p.PoolPhase.CLOSED
 _TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
 _FULL = 2**62
 """The load of a connection that has just ended, or that no call may use now."""
-
-
 _FILL_EVERY = 0.001
 """How often calls that wait for room are started at most, in seconds, so that one wake-up serves many."""
 

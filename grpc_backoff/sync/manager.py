@@ -123,7 +123,7 @@ class ConnectionManager(SteppedManager[ConnectionT]):
         """Stop for good (CB-10): no timers, attempts or events remain. Running calls continue."""
         connection = self.connection
         if connection is not None and connection.alive():
-            connection.loss()  # has it look for an answer, which the next attempt of the key is told of (CB-15)
+            connection.loss()  # it looks for an answer, which lets the key's next connection be used at once (CB-15)
         self.feed(m.CloseRequested())
         self._leave()
         self._conductor.leave(self)
