@@ -6,9 +6,8 @@ Internal: programs import from `grpc_backoff`.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
-from grpc_backoff.record import by_fields
+from grpc_backoff.record import dataclass
 
 
 class State(enum.Enum):
@@ -44,8 +43,7 @@ class Stage(enum.Enum):
     """grpcio's message, given as the reason, does not indicate the stage."""
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Why there is no connection: the stage that failed, and a description."""
 
@@ -74,8 +72,7 @@ class Role(enum.Enum):
     """Its connection is known to be dead, so its calls are being ended."""
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotStatus:
     """A snapshot of one of a channel's slots, which has at most one connection for new calls (PO-11).
 
@@ -103,8 +100,7 @@ class SlotStatus:
     spreads: bool = False
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionStatus:
     """A snapshot of what a channel is doing (CH-11).
 

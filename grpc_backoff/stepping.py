@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 InputT = TypeVar("InputT")
 EffectT = TypeVar("EffectT")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
-from dataclasses import dataclass, field, make_dataclass
-from typing import NamedTuple
+from dataclasses import FrozenInstanceError, field, make_dataclass, replace
+from typing import Generic, TypeVar
 
 import pytest
 
-from grpc_backoff.record import by_fields, record
+from grpc_backoff.record import NamedTuple, dataclass, record
+
+ValueT = TypeVar("ValueT")
 
 
 @record
@@ -28,6 +31,31 @@ class One(NamedTuple):
 
     part: object
     other: int = 0
+
+
+@record
+class Generically(NamedTuple, Generic[ValueT]):
+    """A record of any type."""
+
+    value: ValueT
+
+    def twice(self) -> tuple[ValueT, ValueT]:
+        """Return the value twice."""
+        return self.value, self.value
+
+
+def test_named_tuples_are_the_usual_ones():
+    """They have what `typing.NamedTuple` gives: fields, defaults, annotations, methods, patterns, and no dictionary."""
+    assert (One._fields, One._field_defaults, One.__annotations__["other"]) == (("part", "other"), {"other": 0}, "int")
+    assert (One.__module__, One.__qualname__, One.__doc__) == (__name__, "One", "A record with a field and a default.")
+    assert repr(One(part=1)) == "One(part=1, other=0)"
+    assert not hasattr(One(1), "__dict__")
+    assert Generically[int](1).twice() == (1, 1)
+    with pytest.raises(TypeError, match="part"):
+        One()
+    match One(1, 2):
+        case One(part, other):
+            assert (part, other) == (1, 2)
 
 
 def test_records_equal_only_records_of_their_own_type():
@@ -52,8 +80,7 @@ def test_replaced_records_keep_their_type():
         One(1)._replace(another=2)
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class Event:
     """A dataclass, one of whose fields is not compared and another not shown."""
 
@@ -62,15 +89,14 @@ class Event:
     secret: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class Lost(Event):
     """A dataclass that is derived from it."""
 
     why: str = ""
 
 
-@by_fields
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True)
 class Bare:
     """A dataclass without fields."""
 
@@ -99,3 +125,68 @@ def test_copied_dataclasses():
     """A copy, and what was pickled, equals the original."""
     lost = Lost(1.0, why="gone")
     assert lost == copy.copy(lost) == pickle.loads(pickle.dumps(lost))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A dataclass whose fields must be named."""
+
+    at: float
+    parts: list[int] = field(default_factory=list)
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the count."""
+        if self.count < 0:
+            raise ValueError(self.count)
+
+
+def test_dataclasses_are_created_as_usual():
+    """Arguments are set by place or name, others have defaults, and all are checked."""
+    assert Lost(1.0, "a", why="gone") == Lost(at=1.0, channel="a", secret="", why="gone")
+    assert Named(at=1.0).parts == []
+    assert Named(at=1.0).parts is not Named(at=1.0).parts
+    assert replace(Named(at=1.0), count=2) == Named(at=1.0, count=2)
+    with pytest.raises(ValueError, match="-1"):
+        replace(Named(at=1.0), count=-1)
+    match Lost(1.0, why="gone"):
+        case Lost(at, why=why):
+            assert (at, why) == (1.0, "gone")
+
+
+@pytest.mark.parametrize(
+    ("create", "problem"),
+    [
+        (Named, "Named: .*'at'"),
+        (lambda: Named(1.0), "Named: .*positional"),
+        (lambda: Named(at=1.0, other=2), "Named: .*'other'"),
+        (lambda: Lost(1.0, at=1.0), "Lost: .*'at'"),
+        (lambda: Lost(1.0, 2, 3, 4, 5), "Lost: .*positional"),
+    ],
+)
+def test_arguments_that_do_not_fit(create, problem):
+    """Arguments that are missing, unknown, given twice or too many are a TypeError that names the class."""
+    with pytest.raises(TypeError, match=problem):
+        create()
+
+
+def test_dataclasses_are_frozen():
+    """Fields can be neither set nor deleted, and nothing can be added."""
+    named = Named(at=1.0)
+    with pytest.raises(FrozenInstanceError, match="'at'"):
+        named.at = 2.0
+    with pytest.raises(FrozenInstanceError, match="'at'"):
+        del named.at
+    with pytest.raises(FrozenInstanceError, match="'other'"):
+        named.other = 2.0
+    assert not hasattr(named, "__dict__")
+
+
+def test_signatures_are_the_usual_ones():
+    """`help` shows the fields."""
+    assert (
+        str(inspect.signature(Named))
+        == "(*, at: 'float', parts: 'list[int]' = <class 'list'>, count: 'int' = 0) -> None"
+    )
+    usual = make_dataclass("Lost", [("at", float), ("channel", object, None), ("secret", str, ""), ("why", str, "")])
+    assert list(inspect.signature(Lost).parameters) == list(inspect.signature(usual).parameters)

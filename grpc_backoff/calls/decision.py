@@ -7,12 +7,10 @@ leave time for an attempt.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from grpc_backoff.calls.server_hint import ServerHint, hint_window
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.status import Reason, WaitSource
 
 _UNAVAILABLE = "UNAVAILABLE"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.calls import machine as m
@@ -16,7 +16,7 @@ from grpc_backoff.calls.decision import Progress
 from grpc_backoff.calls.events import CallHedged, CallNotHedged, CallSucceeded
 from grpc_backoff.calls.resets import left_until
 from grpc_backoff.policy.hedging import HedgingPolicy
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.status import NotHedged, WaitSource
 from grpc_backoff.stepping import ArmTimer, CancelTimer, Emit
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.calls.budget import RetryTokens
@@ -30,7 +30,7 @@ from grpc_backoff.calls.decision import FailedAttempt, GiveUp, Progress, Retry, 
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.status import Reason
 from grpc_backoff.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
 

@@ -11,11 +11,11 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.policy.jitter import Proportional, Window
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.status import WaitSource
 
 Metadata = Iterable[tuple[str, str | bytes]]

@@ -23,7 +23,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.calls.decision import FailedAttempt, GiveUp, Progress, Retry, decide
@@ -40,7 +40,7 @@ from grpc_backoff.calls.machine import (
 )
 from grpc_backoff.calls.server_hint import ServerHint
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
 
 _OK = "OK"

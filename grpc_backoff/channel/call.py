@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from contextvars import copy_context
 from sys import modules
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import grpc
 
@@ -29,7 +29,7 @@ from grpc_backoff.core.texts import (
     was_cut,
     was_refused,
 )
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.status import CANCELLED_BY_SERVER
 from grpc_backoff.stepping import Stepper
 from grpc_backoff.telemetry.identity import CallId

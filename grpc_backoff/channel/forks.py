@@ -12,12 +12,11 @@ import math
 import os
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from grpc_backoff.channel.errors import ForkError
 from grpc_backoff.channel.grpcio import cygrpc
 from grpc_backoff.process import after_fork, notice_fork
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 _LOG = logging.getLogger("grpc_backoff")
 

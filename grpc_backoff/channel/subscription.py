@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import grpc
 
@@ -25,7 +25,7 @@ from grpc_backoff.channel.method import Arguments, Method, load_retries, replace
 from grpc_backoff.config.failed_call import FailedCall
 from grpc_backoff.core.texts import Link, Report, is_oversized, turned_away, was_cut
 from grpc_backoff.policy.retry import Retry
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Stepper
 from grpc_backoff.telemetry.identity import CallId
 

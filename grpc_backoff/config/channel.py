@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.arguments import Listener, check_kind, read_listeners
@@ -21,7 +21,7 @@ from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.hedging import Repeats
 from grpc_backoff.policy.pool import PoolPolicy
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 if TYPE_CHECKING:
     from grpc_backoff.config.file import Config

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import grpc
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.policy.checks import duration
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.status import Failure
 
 _FILE = "the path of a file"

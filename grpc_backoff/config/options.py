@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base_errors import OptionError, near_miss, unknown
 from grpc_backoff.config.service_config import ServiceConfig, read_service_config
@@ -28,7 +28,7 @@ from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.policy.presets import REPLAY_LIMIT
 from grpc_backoff.policy.setting import PREFIX
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 if TYPE_CHECKING:
     from grpc_backoff.config.file import Config

@@ -11,7 +11,7 @@ import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.config.proxies import DIRECT, proxy_applies
@@ -19,7 +19,7 @@ from grpc_backoff.config.service_config import read_json
 from grpc_backoff.config.target import Address, Target, parse_target
 from grpc_backoff.core.options import Pairs, first_values, key_text, resolver_configures
 from grpc_backoff.policy.pool import PoolPolicy
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 _POLICY = "grpc.lb_policy_name"
 _SERVICE_CONFIG = "grpc.service_config"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from grpc_backoff.base_errors import OptionError
 from grpc_backoff.core.options import Pairs, key_text
@@ -23,7 +23,7 @@ from grpc_backoff.policy.presets import NATIVE_JITTER
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import checks_of
 from grpc_backoff.policy.strategy import Exponential, Fixed
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = [
     "Conversion",

@@ -7,10 +7,10 @@ The default connector, `aio/core.py`, dials with grpcio's C-core; the one in `gr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from grpc_backoff.base_errors import ConnectError
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 __all__ = ["ConnectError", "Connection", "Connector", "Loss"]
 

@@ -6,9 +6,9 @@ for a threaded channel. Only differences between them are meaningful.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from grpc_backoff.record import by_fields
+from grpc_backoff.record import dataclass
 from grpc_backoff.status import ConnectionStatus as ConnectionStatus
 from grpc_backoff.status import Failure as Failure
 from grpc_backoff.status import Role as Role
@@ -30,8 +30,7 @@ class ChannelKey:
     __slots__ = ("__weakref__",)
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionEvent:
     """The base class of all connection events, with the fields that they share.
 
@@ -59,14 +58,14 @@ class ConnectionEvent:
     slot: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted(ConnectionEvent):
     """An attempt to connect has started; it may take up to `limit` seconds (CB-3)."""
 
     limit: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailed(ConnectionEvent):
     """The attempt ended without SETTINGS after `took` seconds; the next one starts in `retry_in` seconds (CB-4)."""
 
@@ -75,7 +74,7 @@ class AttemptFailed(ConnectionEvent):
     retry_in: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Connected(ConnectionEvent):
     """SETTINGS arrived after `took` seconds: the connection is established.
 
@@ -88,7 +87,7 @@ class Connected(ConnectionEvent):
     joined: bool = field(default=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Disconnected(ConnectionEvent):
     """An established connection ended after `lived` seconds; `failure` says how, as far as is known.
 
@@ -102,7 +101,7 @@ class Disconnected(ConnectionEvent):
     retry_in: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoreRedial(ConnectionEvent):
     """grpc's core redialled by itself, because a connection ended just as a call was assigned to it (CB-16).
 
@@ -110,7 +109,7 @@ class CoreRedial(ConnectionEvent):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackoffReset(ConnectionEvent):
     """`reset_connect_backoff()` was called, and there was something to reset (CB-9).
 
@@ -121,7 +120,7 @@ class BackoffReset(ConnectionEvent):
     retry_in: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Closed(ConnectionEvent):
     """The channel was closed, or garbage-collected; no event follows (CB-10).
 

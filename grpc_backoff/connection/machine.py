@@ -25,8 +25,8 @@ import enum
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import field
+from typing import Any
 
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.connection import events
@@ -34,7 +34,7 @@ from grpc_backoff.connection.events import NO_SETTINGS, ChannelKey, Failure, Sta
 from grpc_backoff.connection.schedule import BEAT, STALLED_AFTER, Health, Schedule
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-from grpc_backoff.record import by_fields, record
+from grpc_backoff.record import NamedTuple, dataclass, record
 from grpc_backoff.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
 
 _NEVER = -math.inf
@@ -319,8 +319,7 @@ Effect = (
 Step = tuple[MachineState, list[Effect]]
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class Machine:
     """The rules for one target under one policy. The machine holds no state: `step` is a pure function."""
 

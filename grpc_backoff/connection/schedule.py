@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import NamedTuple
 
 from grpc_backoff.connection.events import Failure
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 _NEVER = -math.inf
 

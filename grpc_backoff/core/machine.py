@@ -35,14 +35,14 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.connection.events import Failure
 from grpc_backoff.core import limits
 from grpc_backoff.core.texts import Link, failure_of
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 IDLE, CONNECTING, READY, TRANSIENT_FAILURE, SHUTDOWN = range(5)
 """The core's own numbers for the states of a channel."""

@@ -15,10 +15,9 @@ import enum
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
 
 from grpc_backoff.connection.events import NO_SETTINGS, Failure, Stage
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 
 # Failed dials.
 

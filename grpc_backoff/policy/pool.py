@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.setting import Setting, checks_of, own
-from grpc_backoff.record import by_fields
+from grpc_backoff.record import dataclass
 
 _RESOLVE_INTERVAL = "grpc.dns_min_time_between_resolutions_ms"
 
@@ -36,8 +35,7 @@ POOLING = (
 _CHECKS = {**checks_of(POOLING), "round_robin": checks.flag}
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolPolicy:
     """Which connections a channel has (PO-5 to PO-8), and when it asks if a peer is alive. Times are in seconds."""
 

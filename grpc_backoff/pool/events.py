@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from grpc_backoff.connection.events import ConnectionEvent, Failure
+from grpc_backoff.record import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

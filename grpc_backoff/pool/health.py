@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import NamedTuple
 
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.stepping import ArmTimer, CancelTimer
 
 PROOF_WITHIN = 5.0

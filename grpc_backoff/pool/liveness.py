@@ -26,10 +26,10 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_backoff.base_errors import IllegalTransition
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.stepping import ArmTimer, CancelTimer
 
 _NEVER = -math.inf

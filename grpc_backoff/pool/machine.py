@@ -32,7 +32,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from grpc_backoff.base_errors import IllegalTransition
 from grpc_backoff.connection.events import ChannelKey, Role, State
@@ -40,7 +40,7 @@ from grpc_backoff.connection.machine import FailCalls, ReleaseCalls
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.pool import PoolPolicy
 from grpc_backoff.pool.pick import aggregate
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.stepping import ArmTimer, CancelTimer, Emit
 
 if TYPE_CHECKING:

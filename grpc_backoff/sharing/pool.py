@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from grpc_backoff import stepping
 from grpc_backoff.connection import machine as m
@@ -33,7 +33,7 @@ from grpc_backoff.policy.connect import Reconnect
 from grpc_backoff.pool import machine as p
 from grpc_backoff.pool.liveness import News
 from grpc_backoff.pool.pick import elsewhere, pick
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.sharing.connector import Informed, Keepalive
 from grpc_backoff.sharing.liveness import ConnectionWatch, LivenessWatches
 from grpc_backoff.sharing.manager import CallQueue, SteppedManager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import grpc
 
@@ -17,7 +17,7 @@ from grpc_backoff.calls.machine import CallHook, ChannelClosing
 from grpc_backoff.channel.method import Arguments
 from grpc_backoff.channel.subscription import SubscriptionSetup, SubscriptionShell, checked
 from grpc_backoff.policy.retry import Retry
-from grpc_backoff.record import record
+from grpc_backoff.record import NamedTuple, record
 from grpc_backoff.sync.call import longest_sleep
 from grpc_backoff.sync.errors import RetriesExhaustedError
 from grpc_backoff.sync.grpcio import CLOSED_DETAILS, FORKED_DETAILS, InactiveRpcError, call_state
