@@ -6,8 +6,14 @@ import ast
 import json
 import re
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from xml.etree import ElementTree as ET
+
+import grpc
+
+import grpc_backoff
+from grpc_judge.runner.written import machine
 
 PAGE = Path(__file__).parents[3] / "docs" / "conformance" / "servers.md"
 BEGIN, END = "<!-- written by make interop-servers -->", "<!-- up to here -->"
@@ -32,7 +38,7 @@ def read(report):
     """Return the cases of a report that `--junitxml` has written."""
     cases = []
     for each in ET.parse(report).iter("testcase"):
-        found = re.fullmatch(r"(\w+)\[(?:\w+-)?(.*?)(?:-(?:asyncio|threads))?\]", each.get("name"))
+        found = re.fullmatch(r"(\w+)\[(?:(?:asyncio|threads)-)?(.*)\]", each.get("name"))
         if found and each.find("skipped") is None:
             figures = {one.get("name"): one.get("value") for one in each.iter("property")}
             passed = each.find("failure") is None and each.find("error") is None
@@ -105,7 +111,10 @@ def _cancelled(cases):
 
 
 def write(report, skipped, page=PAGE):
-    """Put the tables of this report into the page."""
+    """Put the tables of this report into the page, and when and with what it was made."""
+    made = (
+        f"Measured on {date.today()} ({machine()}, grpc_backoff {grpc_backoff.__version__}, grpcio {grpc.__version__})."  # noqa: DTZ011
+    )
     before, _, rest = page.read_text("utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n\n{tables(read(report), skipped)}\n{END}{after}", "utf-8")
+    page.write_text(f"{before}{BEGIN}\n\n{made}\n\n{tables(read(report), skipped)}\n{END}{after}", "utf-8")

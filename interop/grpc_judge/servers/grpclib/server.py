@@ -45,7 +45,8 @@ class TestService:
 
 async def _empty_call(stream: Stream[bytes, bytes]) -> None:
     await stream.recv_message()
-    await asyncio.sleep(int((stream.metadata or {}).get("answer-after-ms", 0)) / 1000)
+    assert stream.metadata is not None  # once a message has come
+    await asyncio.sleep(int(stream.metadata.get("answer-after-ms", 0)) / 1000)
     await stream.send_message(b"")
 
 
