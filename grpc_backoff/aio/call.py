@@ -88,6 +88,7 @@ class Call(CallShell, grpc.aio.Call):
         self._sender: Sender | None = setup.attempts
         self._arguments: Arguments | None = setup.arguments
         self._awaiting: list[asyncio.Future[None]] = []
+        self._endings: list[asyncio.Future[None]] = []
         self._callbacks: list[Callable[[object], None]] = []
         self._stepping = True
         try:
@@ -235,6 +236,8 @@ class Call(CallShell, grpc.aio.Call):
             self._cancel_timer()
         if self._spans is not None:
             self._end_span("CANCELLED")  # does nothing if the span has ended
+        if self._endings:
+            _wake(self._endings)
         if self._awaiting:
             _wake(self._awaiting)
         if not self._callbacks:
@@ -335,6 +338,12 @@ class Call(CallShell, grpc.aio.Call):
             self._awaiting = [other for other in self._awaiting if not other.done()]
         self._awaiting.append(changed)
         return changed
+
+    def _ending(self) -> asyncio.Future[None]:
+        """Return a future that is done when the outcome is known; cancelling a wait for it must cancel the call."""
+        ending = self._calls.loop.create_future()
+        self._endings.append(ending)
+        return ending
 
     # grpc.aio.RpcContext
 

@@ -164,7 +164,8 @@ def decide(
     elif failure.says_refused and failure.code == _UNAVAILABLE and not progress.refused:  # RT-13
         retry = Retry(0.0, WaitSource.REFUSED, following._replace(refused=True))
     else:
-        retry = _wait(policy, following, failure.hint, left, rng)._replace(refresh=renews)
+        retry = _wait(policy, following, failure.hint, left, rng)
+        retry = retry._replace(refresh=True) if renews else retry
     if left is not None and retry.delay >= left:  # RT-3: a wait would only delay the failure
         asked_by = None if retry.asked is None else retry.source
         return GiveUp(Reason.DEADLINE, retry.delay or None, asked_by, left if retry.delay else None)

@@ -464,8 +464,8 @@ class CallMachine(NamedTuple):
 
     # The start of an attempt, until it has a connection.
 
-    def _attempt(self, state: CallState, now: float) -> Step:
-        """Start another attempt."""
+    def _attempt(self, state: CallState, now: float, **changes: Any) -> Step:
+        """Start another attempt, with these fields of the state changed."""
         end, own_timeout = self._attempt_end(now, state.end)
         seconds = None if end is None else end - now
         state = state._replace(
@@ -476,6 +476,7 @@ class CallMachine(NamedTuple):
             waited=False,
             missed=None,
             unconnected=False,
+            **changes,
         )
         return state, [Begin(seconds, state.metadata)]
 
@@ -637,10 +638,10 @@ class CallMachine(NamedTuple):
         return self._next(state, state.following, now)
 
     def _next(self, state: CallState, following: Retry, now: float) -> Step:
-        state = state._replace(progress=following.progress, following=None)
+        metadata = state.metadata
         if following.progress.attempt > 1:  # RT-10
-            state = _with_metadata(state, ((_ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
-        return self._attempt(state, now)
+            metadata = _replaced(metadata, ((_ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
+        return self._attempt(state, now, progress=following.progress, following=None, metadata=metadata)
 
     def _give_up(self, state: CallState, decision: GiveUp, now: float, around: Surroundings) -> Step:
         """Report that the call gives up and call the hook; the call ends when the hook has returned (RT-6)."""
@@ -673,7 +674,7 @@ class CallMachine(NamedTuple):
                 return _finish(state, Ending.ATTEMPT)
             if state.end is not None and not now < state.end:
                 return self._give_up(state, GiveUp(Reason.DEADLINE), now, around)
-            state = _with_metadata(state, given.metadata)
+            state = state._replace(metadata=_replaced(state.metadata, given.metadata))
             state, effects = (self._next if following.delay else self._retry)(state, following, now)
             return state, [_CANCEL_TIMER, *effects]
         assert isinstance(following, GiveUp), "a decision without a retry must be to give up"
@@ -734,10 +735,10 @@ def ran_out(given: NonOkStatus, end: float | None, now: float) -> bool:
     return given.code in _CUT_WITH and end is not None and now >= end
 
 
-def _with_metadata(state: CallState, metadata: Metadata) -> CallState:
-    """Return the state with these metadata pairs for the next attempts, in place of pairs with the same keys."""
-    keys = {key for key, _ in metadata}
-    return state._replace(metadata=(*(pair for pair in state.metadata if pair[0] not in keys), *metadata))
+def _replaced(metadata: Metadata, instead: Metadata) -> Metadata:
+    """Return the metadata for the next attempts with these pairs in place of pairs with the same keys."""
+    keys = {key for key, _ in instead}
+    return (*(pair for pair in metadata if pair[0] not in keys), *instead)
 
 
 def _earliest(now: float, *spans: float | None) -> float | None:

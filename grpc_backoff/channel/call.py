@@ -204,7 +204,7 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
             return m.NonOkStatus(report.code, unsent=never_left(report))
         return m.NonOkStatus(
             report.code,
-            hint=read_hint(trailing, initial, calls.wall_clock),
+            hint=read_hint(trailing, initial, calls.wall_clock) if report.metadata else None,
             unsent=never_left(report),
             refused=calls.stands_in and was_refused(report),
             says_refused=says_refused(report),

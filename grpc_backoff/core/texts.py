@@ -265,8 +265,10 @@ def never_ran(report: Report, metadata: Iterable[tuple[str, str | bytes]]) -> bo
     said = (
         re.fullmatch(_PROXYS, report.details, re.DOTALL) if report.code in (_UNAVAILABLE, _RESOURCE_EXHAUSTED) else None
     )
+    if said is None:
+        return False
     keys = {key for key, _ in metadata}
-    return said is not None and _ANSWERED not in keys and (said["reason"] != "overflow" or _OVERLOADED in keys)
+    return _ANSWERED not in keys and (said["reason"] != "overflow" or _OVERLOADED in keys)
 
 
 def was_cut(report: Report) -> bool:

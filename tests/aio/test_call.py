@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+import types
 
 import pytest
 
@@ -51,6 +52,28 @@ async def test_exhausted(peer):
 
 
 # The caller's side.
+
+
+@types.coroutine
+def counted(call, waits):
+    """Await a call; append to `waits` whatever the caller's task waits for."""
+    steps = call.__await__()
+    while True:
+        try:
+            wait = next(steps)
+        except StopIteration as end:
+            return end.value
+        waits.append(wait)
+        yield wait
+
+
+async def test_failed_attempts_do_not_wake_the_caller(peer):
+    """RT-1: the caller waits for the outcome, however many attempts it takes."""
+    client, waits = peer.client(QUICK), []
+    peer.service.scripts["a"] = [DOWN] * 3
+    assert (await counted(client.call("a"), waits)).text == "a"
+    assert len(peer.service.tries["a"]) == 4
+    assert len(waits) <= 2, "for the outcome, and perhaps for grpcio to read the response"
 
 
 async def test_never_awaited(peer):
