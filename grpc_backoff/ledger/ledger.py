@@ -725,8 +725,8 @@ class Ledger(Preparing):
     async def retarget(self, old: str, new: str) -> int:
         """Move operations to another target, for example after a server was renamed; return how many were moved.
 
-        Operations that succeeded or were discarded stay as they are, and so does an operation whose idempotency key
-        the new target already has.
+        Operations that succeeded, expired or were discarded stay as they are. So does an operation if the new target
+        has one with the same method and idempotency key.
 
         Raises:
             OptionError: a target cannot be dialled.
