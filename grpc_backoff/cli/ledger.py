@@ -396,7 +396,7 @@ def resume(context: click.Context, target: str) -> None:
 @click.argument("new")
 @click.pass_context
 def retarget(context: click.Context, old: str, new: str) -> None:
-    """Move operations from the target OLD to the target NEW, except those that succeeded or were discarded.
+    """Move operations from the target OLD to the target NEW, unless they succeeded, expired or were discarded.
 
     An operation stays where it is if NEW has one with the same method and idempotency key.
     """

@@ -283,8 +283,9 @@ class Ledger(Preparing):
                 in which their transactions commit. One that failed or is in conflict holds back those after it until
                 it is replayed, resolved or discarded. The key is locked until the transaction ends.
             not_before: the earliest time of the first attempt, in seconds since the epoch on the database's clock.
-            not_after: from when on the operation is no longer attempted, in seconds since the epoch on the database's
-                clock. If it has not been executed by then, it ends as `expired` (LG-17). Running attempts go on.
+            not_after: the time from which the operation is no longer attempted, in seconds since the epoch on the
+                database's clock. If it has not been executed by then, it ends as `expired` (LG-17). Running attempts
+                go on.
             keep_response: store the serialized response, if it has at most this many bytes, until the operation is
                 pruned; `wait` returns it. By default, no response is stored.
             within: a database connection; the insert becomes part of its current transaction, so if that is rolled
@@ -609,7 +610,7 @@ class Ledger(Preparing):
         operation's policy or, without that setting, to the policy's cap (LG-4).
 
         Raises:
-            OptionError: it is not a finite, non-negative number of seconds.
+            OptionError: `seconds` is not a finite, non-negative number.
         """
         return await self.store.set_backoff(_checked(id), checks.pause("seconds", seconds), self.policy_of_any)
 
@@ -650,7 +651,7 @@ class Ledger(Preparing):
         return await self.store.ready(_filter(which), _limit(limit), self.policy_of_any)
 
     async def queue(self, target: str | None = None) -> Queue:
-        """Return how many operations there are in each state, how many are waiting, and the age of the oldest.
+        """Return how many operations there are in each state, how many are unfinished, and the longest wait in seconds.
 
         Raises:
             OptionError: the target is not text, or contains NUL or a surrogate.
@@ -660,7 +661,7 @@ class Ledger(Preparing):
         return await self.store.queue(target)
 
     async def queues(self) -> dict[str, Queue]:
-        """Return the same as `queue` for each target."""
+        """Return what `queue` returns, for each target by its name."""
         return await self.store.queues()
 
     # Manual actions (LG-7, LG-8).
@@ -682,9 +683,9 @@ class Ledger(Preparing):
         return resumed
 
     async def replay(self, *ids: str) -> list[str]:
-        """Retry operations that failed or expired, with new attempts but the same history; return the ids of those.
+        """Retry operations that failed or expired; return the ids of those that are retried.
 
-        They no longer expire (LG-17).
+        Their attempts are counted anew, their recorded attempts are kept, and they no longer expire (LG-17).
         """
         states = [OperationState.FAILED, OperationState.EXPIRED]
         return self._begun_anew(await self.store.begin_anew([*map(_checked, ids)], states, None))
@@ -724,8 +725,8 @@ class Ledger(Preparing):
     async def retarget(self, old: str, new: str) -> int:
         """Move operations to another target, for example after a server was renamed; return how many were moved.
 
-        Operations that succeeded or were discarded stay as they are, and so does an operation whose idempotency key
-        the new target already has.
+        Operations that succeeded, expired or were discarded stay as they are. So does an operation if the new target
+        has one with the same method and idempotency key.
 
         Raises:
             OptionError: a target cannot be dialled.

@@ -64,7 +64,7 @@ class Manual(OrderKeys):
         return await self._run(change, Access.TRANSACTION)
 
     async def retarget(self, old: str, new: str, limit: int, *, due: bool = False) -> int:
-        """Change the target of operations that have not succeeded or been discarded; return how many (LG-10).
+        """Change the target of operations that have not succeeded, expired or been discarded; return how many (LG-10).
 
         With `due`, only operations that may be claimed at some time are changed, which an index finds, and only if the
         old target is another spelling of the new one. If the new target already has an operation with the same key, the
