@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable, Sequence
-from copy import copy
 from operator import attrgetter
 from typing import Any
 
@@ -177,71 +176,6 @@ def noticing_headers(method: Any, sent: Callable[[], object]) -> Any:
 
     method._managed_call = split  # noqa: SLF001
     return method
-
-
-def without_thread(method: Any) -> Any:
-    """Return a unary method of grpcio's whose futures need no thread of grpcio's, because `Events` has their events."""
-    create = method._channel.segregated_call  # noqa: SLF001
-
-    def made(*given: Any) -> object:
-        *before, operations, handle, context, registered = given
-        return create(*before, tuple((each, handle) for each in operations), context, registered)
-
-    own = copy(method)
-    own._managed_call = made  # noqa: SLF001
-    return own
-
-
-class Events:
-    """The events of a future of `without_thread`. They are handled, which ends the call, by one thread at a time."""
-
-    def __init__(self, call: Any) -> None:
-        self._future = call
-        self._call = call._call  # noqa: SLF001
-        self._state = call._state  # noqa: SLF001
-        self._roused = self._taken = 0
-
-    def handle(self) -> bool:
-        """Wait until the call has ended, or `rouse` is called; return whether it has ended."""
-        before = self._taken
-        while self._state.due and self._taken == before:
-            self._take()
-        while self._taken < self._roused:  # the core keeps the call until all events have been taken
-            self._take()
-        return not self._state.due
-
-    def look(self) -> bool:
-        """Return whether the call has ended; does not wait, and ignores the response (TH-5a)."""
-        self.rouse()
-        return self.handle()
-
-    def rouse(self) -> None:
-        """End the current or next `handle`, by a batch without operations, which the core completes at once.
-
-        If another thread may be in `handle`, call this at most once, and so that no callback of the call that ends it
-        can run meanwhile.
-        """
-        if self._state.due and self._call.operate((), self._note):
-            self._roused += 1
-
-    def drop(self) -> None:
-        """Cancel the call and run its callbacks, because `handle` was interrupted. Its events are not handled any more.
-
-        If a signal handler raised while grpcio waited for an event, grpcio has released the core's call.
-        """
-        self._future.cancel()
-        with self._state.condition:
-            self._state.due.clear()
-            callbacks, self._state.callbacks = self._state.callbacks or (), None
-        for callback in callbacks:
-            callback()
-
-    def _take(self) -> None:
-        event = self._call.next_event()
-        event.tag(event)
-
-    def _note(self, _event: object) -> None:
-        self._taken += 1
 
 
 def read_first(call: Any, received: Callable[[object], object]) -> None:

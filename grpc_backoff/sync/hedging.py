@@ -2,7 +2,7 @@
 
 A hedged call has no attempt until one of its copies is chosen. From then on it is that copy, just as a call that was
 handed over is its attempt. A blocking call is a future whose caller waits for it, because another thread has to send
-further copies. The first copy is served by the caller's own thread, unless it has to wait for a connection.
+its copies.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from grpc_backoff.calls.resets import resets_of
 from grpc_backoff.channel.call import CallSetup, Status
 from grpc_backoff.channel.losers import Copies, Losers
 from grpc_backoff.sync.call import Attempts, Entry, FutureCall, leave
-from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import Events, InactiveRpcError, read_first, status_of, without_thread
+from grpc_backoff.sync.grpcio import InactiveRpcError, read_first, status_of
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 
 
@@ -119,68 +118,6 @@ class _HedgedCall(FutureCall):
         super()._break_off(error)
 
 
-class _BlockingCall(_HedgedCall):
-    """A call whose caller waits for it, and serves its first copy meanwhile."""
-
-    _entered: Entry | None = None
-    _is_new = True
-    _own: Events | None = None
-    """The events of the first copy."""
-
-    def run(self) -> None:
-        """Make the call, and wait for its end."""
-        self.start()
-        try:
-            if self._own is not None:
-                self._serve(self._own)
-            with self.state.condition:
-                self._wait_for(lambda: self.state.code is not None)
-        except BaseException:  # for example, KeyboardInterrupt
-            self.cancel(None, None)
-            raise
-
-    def _serve(self, own: Events) -> None:
-        """Serve the first copy until it has ended, or another one is chosen."""
-        try:
-            ended = own.handle()
-        except BaseException:
-            own.drop()
-            raise
-        if not ended:
-            conductor = self._calls.conductor
-            conductor.post(partial(conductor.watch, _LeftCopy(own, conductor)))
-
-    def _enter(self, attempts: Attempts) -> Entry | None:
-        entry, is_new, self._is_new = super()._enter(attempts), self._is_new, False
-        if entry is not None and is_new:
-            connection, token, method = entry
-            entry = self._entered = connection, token, without_thread(method)
-        return entry
-
-    def _follow(self, number: int, attempt: Any, entry: Entry) -> None:
-        if entry is self._entered:
-            self._own = Events(attempt)
-        super()._follow(number, attempt, entry)
-
-    def _leave_others(self, at: float | None) -> None:
-        super()._leave_others(at)
-        if self._own is not None:
-            self._own.rouse()
-
-
-class _LeftCopy:
-    """A first copy that has lost, and that the caller's thread no longer serves."""
-
-    def __init__(self, events: Events, conductor: Conductor) -> None:
-        self._events = events
-        self._conductor = conductor
-
-    def look(self) -> None:
-        """See whether it has ended."""
-        if self._events.look():
-            self._conductor.unwatch(self)
-
-
 class _HedgedStream(_HedgedCall):
     """A call with a stream of responses: the first copy that receives a message, or the end with OK, is chosen."""
 
@@ -231,14 +168,18 @@ def make_hedged(setup: CallSetup[Attempts], style: str, *, stream: bool) -> Any:
         responses = StreamRendezvous(streamed)
         streamed.start()
         return responses
+    call = _HedgedCall(setup)
+    made = FutureRendezvous(call)
+    call.start()
     if style == "future":
-        call = _HedgedCall(setup)
-        made = FutureRendezvous(call)
-        call.start()
         return made
-    blocking = _BlockingCall(setup)
-    blocking.run()
-    state, error = blocking.state, blocking.error
-    if state.code is not grpc.StatusCode.OK:
-        raise InactiveRpcError(state) if error is None or state.cancelled else error
-    return (state.response, FutureRendezvous(blocking)) if style == "with_call" else state.response
+    try:
+        error = made.exception()
+    except grpc.FutureCancelledError:
+        error = made
+    except BaseException:  # for example, KeyboardInterrupt
+        made.cancel()
+        raise
+    if error is not None:
+        raise InactiveRpcError(call.state) if error is made else error
+    return (call.state.response, made) if style == "with_call" else call.state.response
