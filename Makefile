@@ -18,10 +18,10 @@ PYTEST = -m pytest -p no:cacheprovider -n 5 --dist worksteal $(patsubst %,--igno
 # Plain grpc runs the tests of both APIs in `make test`, which is often enough.
 OURS = -m "not slow" -k "not asyncio-plain and not threads-plain"
 SHORT = tests/aio tests/both_apis tests/interop $(OURS)
-BESIDE = tests/aio tests/sync tests/both_apis tests/connection tests/calls tests/policy -m "not slow"
+BESIDE = tests/aio tests/sync tests/both_apis tests/decide tests/policy -m "not slow"
 
 # The parts of `make test`, each for a job of its own: `make test-part PART=channels`. The last has all that is not in another.
-PART_channels = tests/aio tests/channel tests/connection tests/both_apis tests/interop tests/sharing tests/sync
+PART_channels = tests/aio tests/both_apis tests/decide/connections tests/engine tests/grpcio tests/interop tests/sync
 PART_interop_suite = tests/interop_suite
 PART_rest = tests $(patsubst %,--ignore=%,$(PART_channels) $(PART_interop_suite))
 PART ?= rest

@@ -15,7 +15,7 @@ from grpc_backoff.aio.call import Call, Outcome, Sender
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.replay import Replay
 from grpc_backoff.aio.stream_attempt import StreamAttempt
-from grpc_backoff.channel.call import CallSetup
+from grpc_backoff.engine.call import CallSetup
 
 _MIXED_STYLES = "The iterator and read/write APIs may not be mixed on a single RPC."
 _ALREADY_FINISHED = "RPC already finished."

@@ -15,28 +15,28 @@ from weakref import WeakSet, proxy
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio import core, interceptor_channel
+from grpc_backoff.aio import core_connector, interceptor_channel
 from grpc_backoff.aio.calls import Calls
-from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.connection import CallConnection
-from grpc_backoff.aio.grpcio import core_channel
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
+from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time, refuse_elsewhere
 from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES
 from grpc_backoff.aio.pending import PendingCalls
-from grpc_backoff.aio.polling import Polling
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.shares import Share, SharedPool, Shares, shared_pool
-from grpc_backoff.chance import CHANCE
-from grpc_backoff.channel.channel import BaseChannel
-from grpc_backoff.channel.forks import CoreUse, at_fork, refuse_inherited
-from grpc_backoff.config.channel import ChannelSettings, ChannelSetup, Options, read_channel
+from grpc_backoff.base.chance import CHANCE
+from grpc_backoff.config.channel_settings import ChannelSettings, ChannelSetup, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.connection.connector import Connector
-from grpc_backoff.connection.events import ConnectionStatus, State
-from grpc_backoff.sharing.key import Key, key_of
-from grpc_backoff.sharing.setup import PoolSetup
+from grpc_backoff.decide.connections.events import ConnectionStatus, State
+from grpc_backoff.engine.channel import BaseChannel
+from grpc_backoff.engine.key import Key, key_of
+from grpc_backoff.engine.setup import PoolSetup
+from grpc_backoff.grpcio.aio_private import core_channel
+from grpc_backoff.grpcio.forks import CoreUse, at_fork, refuse_inherited
+from grpc_backoff.grpcio.poller import Polling
 
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
@@ -311,7 +311,7 @@ def _inherit() -> CoreUse:
     """Leave the parent's channels untouched in the child of a fork (FK-1)."""
     found = [channel for channel in _channels if not channel.closing]
     _inherited.extend(found)
-    _inherited.extend([connection.leave_alone() for connection in core.connections])
+    _inherited.extend([connection.leave_alone() for connection in core_connector.connections])
     for channel in found:
         channel.leave_alone()
     _channels.clear()
@@ -364,7 +364,7 @@ def secure_channel(
     Raises:
         TypeError: `credentials` are none of these.
     """
-    from grpc_backoff.sharing.credentials import security_of  # noqa: PLC0415 - many channels have no credentials
+    from grpc_backoff.engine.credentials import security_of  # noqa: PLC0415 - many channels have no credentials
 
     return _made(target, security_of(credentials), options, compression, interceptors, settings)
 
@@ -396,7 +396,9 @@ def _make_pool(
         if connector is not None:
             return connector
         target, options = setup.dialled(endpoint)
-        return core.CoreConnector(target, credentials, options, compression, setup.policy, clock=setup.clock, loop=loop)
+        return core_connector.CoreConnector(
+            target, credentials, options, compression, setup.policy, clock=setup.clock, loop=loop
+        )
 
     shares = Shares()
     return SharedPool(ConnectionPool(setup, shares, connector=make_connector, loop=loop), shares)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.connection.connector import Connection
-from grpc_backoff.core.texts import Link
+from grpc_backoff.decide.connections.core_texts import Link
 
 
 class CallConnection(Connection, Protocol):

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.config.arguments import Listener
-from grpc_backoff.connection.events import ConnectionEvent
+from grpc_backoff.decide.connections.events import ConnectionEvent
 from grpc_backoff.telemetry.log import listens, log_event
 
 if TYPE_CHECKING:
-    from grpc_backoff.calls.events import CallEvent
+    from grpc_backoff.decide.calls.events import CallEvent
 
 _LOG = logging.getLogger(__name__)
 

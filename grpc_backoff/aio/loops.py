@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
-from grpc_backoff.base_errors import WrongLoopError
+from grpc_backoff.base.base_errors import WrongLoopError
 
 _LOOK = 0.1
 """How often to check whether the other loop is still running, in seconds."""

@@ -28,17 +28,17 @@ from grpc_backoff.aio.arities import CALLS
 from grpc_backoff.aio.call import Sender
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
-from grpc_backoff.aio.core import CoreConnection
 from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.aio.core_connector import CoreConnection
 from grpc_backoff.aio.finished import make_failable
-from grpc_backoff.aio.grpcio import READY_NUMBER, core_call, wake_writers
 from grpc_backoff.aio.interceptor_channel import LISTS, InterceptorChannel, channel_to_nowhere
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.shares import Share
-from grpc_backoff.calls.machine import Metadata
-from grpc_backoff.channel.call import CallSetup
-from grpc_backoff.channel.method import Arguments, MethodChannel, is_stream, replaced
+from grpc_backoff.decide.calls.call_machine import Metadata
+from grpc_backoff.engine.call import CallSetup
+from grpc_backoff.engine.method import Arguments, MethodChannel, is_stream, replaced
+from grpc_backoff.grpcio.aio_private import READY_NUMBER, core_call, wake_writers
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 

@@ -6,11 +6,11 @@ import asyncio
 import math
 from typing import TYPE_CHECKING
 
-from grpc_backoff.aio.errors import NoConnectionError
+from grpc_backoff.aio.call_errors import NoConnectionError
 from grpc_backoff.aio.loops import until_done
-from grpc_backoff.calls.machine import Missed, NotConnected
-from grpc_backoff.channel import pending
-from grpc_backoff.channel.pending import READY, AnyCall
+from grpc_backoff.decide.calls.call_machine import Missed, NotConnected
+from grpc_backoff.engine import pending
+from grpc_backoff.engine.pending import READY, AnyCall
 
 if TYPE_CHECKING:
     from grpc_backoff.aio.shares import Share

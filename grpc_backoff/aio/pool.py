@@ -10,23 +10,23 @@ from functools import partial
 from typing import Any
 from weakref import ref
 
-from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.listeners import tell
+from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import is_here, keeps_time, until_done
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.connector import ConnectError, Connector
-from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
-from grpc_backoff.connection.machine import Machine
-from grpc_backoff.pool import machine as p
-from grpc_backoff.sharing.connector import BaseConnector, Informed
-from grpc_backoff.sharing.manager import Owner
-from grpc_backoff.sharing.news import Ticking
-from grpc_backoff.sharing.pool import Held, Seat, SteppedPool
-from grpc_backoff.sharing.registry import Membership
-from grpc_backoff.sharing.resolver import HANGS, WITHIN_LIMIT, Addresses
-from grpc_backoff.sharing.setup import PoolSetup
+from grpc_backoff.decide.connections import pool_machine as p
+from grpc_backoff.decide.connections.connection_machine import Machine
+from grpc_backoff.decide.connections.events import ConnectionEvent, Failure, Stage, State
+from grpc_backoff.engine.core_connector import BaseConnector, Informed
+from grpc_backoff.engine.manager import Owner
+from grpc_backoff.engine.news import Ticking
+from grpc_backoff.engine.pool import Held, Seat, SteppedPool
+from grpc_backoff.engine.registry import Membership
+from grpc_backoff.engine.resolver import HANGS, WITHIN_LIMIT, Addresses
+from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.telemetry.log import listens, log_event
 
 Manager = ConnectionManager[CallConnection]

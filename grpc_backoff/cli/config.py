@@ -19,7 +19,7 @@ from grpc_backoff.policy import checks
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.hedging import HEDGING, HedgingPolicy
-from grpc_backoff.policy.ledger import KEEPING, LedgerSettings
+from grpc_backoff.policy.ledger_settings import KEEPING, LedgerSettings
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import Setting
 

@@ -19,7 +19,7 @@ from uuid import UUID
 
 import click
 
-from grpc_backoff.base_errors import MissingExtra, OptionError
+from grpc_backoff.base.base_errors import MissingExtra, OptionError
 from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.tables import seconds, show_table, write_json

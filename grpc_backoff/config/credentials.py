@@ -1,7 +1,7 @@
 """Where a secure channel's credentials come from: grpc's own object, files, or a function (PO-10).
 
 This module only checks and loads. When credentials are read, and what follows from a change, is in
-`sharing/credentials.py`.
+`engine/credentials.py`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Protocol
 
 import grpc
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.status import Failure
 from grpc_backoff.policy.checks import duration
-from grpc_backoff.record import NamedTuple, record
-from grpc_backoff.status import Failure
 
 _FILE = "the path of a file"
 

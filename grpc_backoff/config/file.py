@@ -44,7 +44,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from grpc_backoff.base_errors import ConfigError, OptionError, unknown
+from grpc_backoff.base.base_errors import ConfigError, OptionError, unknown
 from grpc_backoff.config import names
 from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.settings import (
@@ -63,7 +63,7 @@ from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.hedging import HedgingPolicy
-from grpc_backoff.policy.ledger import KEEPING, LedgerSettings
+from grpc_backoff.policy.ledger_settings import KEEPING, LedgerSettings
 from grpc_backoff.policy.presets import LEDGER, PRESETS
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import Setting

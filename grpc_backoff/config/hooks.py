@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from grpc_backoff.base_errors import OptionError, kind_of
-from grpc_backoff.record import dataclass
+from grpc_backoff.base.base_errors import OptionError, kind_of
+from grpc_backoff.base.record import dataclass
 
 if TYPE_CHECKING:
     from grpc_backoff.config.failed_call import FailedCall

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config import names
+from grpc_backoff.config.core_options import Pairs
 from grpc_backoff.config.options import Options
 from grpc_backoff.config.policy_string import read_string
 from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.service_config import ServiceConfig
 from grpc_backoff.config.settings import begin_with, resolve_hedging, resolve_retry
 from grpc_backoff.config.sources import Source, SourceValue
-from grpc_backoff.core.options import Pairs
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
 from grpc_backoff.policy.presets import REPLAY_LIMIT

@@ -17,18 +17,18 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from grpc_backoff.base_errors import OptionError, near_miss, unknown
+from grpc_backoff.base.base_errors import OptionError, near_miss, unknown
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.config.core_options import Pairs, first_values, key_text
 from grpc_backoff.config.service_config import ServiceConfig, read_service_config
 from grpc_backoff.config.settings import CONNECTING, read_source, resolve_connect, resolve_pool
 from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE, Effective, Source, SourceValue, describe
-from grpc_backoff.core.options import Pairs, first_values, key_text
 from grpc_backoff.policy.checks import Unit, duration
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
-from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import REPLAY_LIMIT
 from grpc_backoff.policy.setting import PREFIX
-from grpc_backoff.record import NamedTuple, record
 
 if TYPE_CHECKING:
     from grpc_backoff.config.file import Config

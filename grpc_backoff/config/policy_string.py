@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from grpc_backoff.base_errors import OptionError, shown
+from grpc_backoff.base.base_errors import OptionError, shown
 from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.settings import begin_with, read_source, resolve_retry
 from grpc_backoff.config.sources import Source

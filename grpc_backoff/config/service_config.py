@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from grpc_backoff.base_errors import OptionError
-from grpc_backoff.core.options import Pairs, key_text
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.config.core_options import Pairs, key_text
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
@@ -23,7 +24,6 @@ from grpc_backoff.policy.presets import NATIVE_JITTER
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import checks_of
 from grpc_backoff.policy.strategy import Exponential, Fixed
-from grpc_backoff.record import NamedTuple, record
 
 __all__ = [
     "Conversion",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import TypeVar
 
-from grpc_backoff.base_errors import OptionError, near_miss, unknown
+from grpc_backoff.base.base_errors import OptionError, near_miss, unknown
 from grpc_backoff.config.sources import (
     AT_ONCE_SOURCE,
     PRESET_SOURCES,
@@ -27,7 +27,7 @@ from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import DIALLING, ConnectPolicy
 from grpc_backoff.policy.hedging import HEDGE, HEDGING, HedgingPolicy
-from grpc_backoff.policy.pool import POOLING, PoolPolicy
+from grpc_backoff.policy.pooling import POOLING, PoolPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET, KIND_PRESETS, RETRY_PRESET
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import Setting, checks_of

@@ -14,8 +14,8 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from grpc_backoff.base_errors import OptionError
-from grpc_backoff.record import NamedTuple, record
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import NamedTuple, record
 
 AF_UNIX: socket.AddressFamily | None = getattr(socket, "AF_UNIX", None)
 """The address family of Unix sockets; None on Windows, where Python has none."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.ledger.errors import (
     LedgerSchemaError,
@@ -21,7 +21,7 @@ from grpc_backoff.ledger.errors import (
 from grpc_backoff.ledger.records import WELL, OperationState, is_storable
 from grpc_backoff.ledger.rows import OPERATION
 from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, one, texts
-from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 ResultT = TypeVar("ResultT")
 SOON = 0.5

@@ -21,18 +21,27 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from grpc_backoff.aio.call_errors import NoConnectionError
 from grpc_backoff.aio.channel import Channel
-from grpc_backoff.aio.errors import NoConnectionError
-from grpc_backoff.base_errors import OptionError
-from grpc_backoff.calls.decision import FailedAttempt
-from grpc_backoff.calls.machine import NonOkStatus, ran_out
-from grpc_backoff.calls.server_hint import read_hint
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.target import bare_target
-from grpc_backoff.core.texts import TIMED_OUT, Link, Report, is_oversized, never_left, never_ran, was_cut, was_refused
-from grpc_backoff.ledger import events
+from grpc_backoff.decide.calls.call_machine import NonOkStatus, ran_out
+from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.server_hint import read_hint
+from grpc_backoff.decide.connections.core_texts import (
+    TIMED_OUT,
+    Link,
+    Report,
+    is_oversized,
+    never_left,
+    never_ran,
+    was_cut,
+    was_refused,
+)
+from grpc_backoff.ledger import operation_events
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerStateError, LedgerUnavailableError
-from grpc_backoff.ledger.hooks import LedgerHooks, call_hook, run_hook
+from grpc_backoff.ledger.operation_hooks import LedgerHooks, call_hook, run_hook
 from grpc_backoff.ledger.records import (
     FINISHED,
     LOST,
@@ -49,7 +58,7 @@ from grpc_backoff.ledger.slow_start import AttemptWindow
 from grpc_backoff.ledger.store import Store
 from grpc_backoff.ledger.transitions import recalled
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 from grpc_backoff.policy.retry import RetryPolicy
 
 _LOG = logging.getLogger("grpc_backoff")
@@ -629,7 +638,7 @@ class Delivery:
         await asyncio.sleep(self._settings.poll)
 
 
-def event_of(operation: Operation, recorded: Recorded) -> events.OperationEvent:
+def event_of(operation: Operation, recorded: Recorded) -> operation_events.OperationEvent:
     """Return the event for a report on the current attempt of an operation."""
     common: dict[str, Any] = {
         "operation_id": operation.id,
@@ -639,14 +648,14 @@ def event_of(operation: Operation, recorded: Recorded) -> events.OperationEvent:
         "trace_id": operation.trace_id,
     }
     if recorded.state is OperationState.SUCCEEDED:
-        return events.OperationDelivered(**common)
+        return operation_events.OperationDelivered(**common)
     if recorded.state is OperationState.CONFLICT:
-        return events.OperationConflicted(**common, code=recorded.code)
+        return operation_events.OperationConflicted(**common, code=recorded.code)
     if recorded.state is OperationState.EXPIRED:
-        return events.OperationExpired(**common)
+        return operation_events.OperationExpired(**common)
     if recorded.state in FINISHED:
-        return events.OperationExhausted(**common, code=recorded.code, reason=recorded.reason)
-    kind = events.OperationLost if recorded.code == LOST else events.OperationRetried
+        return operation_events.OperationExhausted(**common, code=recorded.code, reason=recorded.reason)
+    kind = operation_events.OperationLost if recorded.code == LOST else operation_events.OperationRetried
     return kind(**common, code=recorded.code, delay=recorded.delay or 0.0, source=recorded.source or "")
 
 

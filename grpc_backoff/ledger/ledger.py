@@ -21,14 +21,14 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.channel import Channel
-from grpc_backoff.base_errors import OptionError, PolicyWarning
-from grpc_backoff.calls.decision import FailedAttempt
-from grpc_backoff.calls.events import WaitSource
-from grpc_backoff.calls.server_hint import ServerHint, read_hint
+from grpc_backoff.base.base_errors import OptionError, PolicyWarning
 from grpc_backoff.config.file import Config, read_config, resolve_ledger
 from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE
 from grpc_backoff.config.target import bare_target
-from grpc_backoff.core.texts import Link, Report, is_oversized, never_ran
+from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.events import WaitSource
+from grpc_backoff.decide.calls.server_hint import ServerHint, read_hint
+from grpc_backoff.decide.connections.core_texts import Link, Report, is_oversized, never_ran
 from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS, check_process, read_url
 from grpc_backoff.ledger.delivery import Delivery, cut, event_of
 from grpc_backoff.ledger.errors import (
@@ -38,9 +38,9 @@ from grpc_backoff.ledger.errors import (
     LedgerUnavailableError,
     wrong_type,
 )
-from grpc_backoff.ledger.events import Listener, OperationEvent
-from grpc_backoff.ledger.hooks import LedgerHooks, run_hook
 from grpc_backoff.ledger.log import log_operation
+from grpc_backoff.ledger.operation_events import Listener, OperationEvent
+from grpc_backoff.ledger.operation_hooks import LedgerHooks, run_hook
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.preparing import Preparing, check_bytes, check_prepared, read_pairs, target_of
 from grpc_backoff.ledger.records import (
@@ -64,7 +64,7 @@ from grpc_backoff.ledger.statements import ParameterStyle
 from grpc_backoff.ledger.store import Store
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import Retry
 

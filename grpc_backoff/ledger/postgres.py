@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from grpc_backoff.base_errors import MissingExtra, OptionError
+from grpc_backoff.base.base_errors import MissingExtra, OptionError
 from grpc_backoff.ledger.database import check_version, rejection
 from grpc_backoff.ledger.errors import (
     LedgerBusyError,
@@ -44,7 +44,7 @@ from grpc_backoff.ledger.statements import (
     one,
 )
 from grpc_backoff.ledger.store import Store
-from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 try:
     import psycopg

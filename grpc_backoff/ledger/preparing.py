@@ -7,12 +7,12 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from grpc_backoff.base_errors import OptionError, kind_of
-from grpc_backoff.channel.method import Method
+from grpc_backoff.base.base_errors import OptionError, kind_of
 from grpc_backoff.config.file import Config
 from grpc_backoff.config.methods import read_retry
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.config.target import bare_target, read_target
+from grpc_backoff.engine.method import Method
 from grpc_backoff.ledger.errors import LedgerLimitError, wrong_type
 from grpc_backoff.ledger.metadata import metadata_bytes, unsendable
 from grpc_backoff.ledger.parameters import policy_text
@@ -20,7 +20,7 @@ from grpc_backoff.ledger.records import Metadata, Submission, is_storable
 from grpc_backoff.ledger.transitions import ledger_policy
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.hedging import HedgingPolicy, Repeats
-from grpc_backoff.policy.ledger import LedgerSettings, unstorable
+from grpc_backoff.policy.ledger_settings import LedgerSettings, unstorable
 from grpc_backoff.policy.retry import Retry, RetryPolicy
 from grpc_backoff.telemetry.trace import current_trace_id
 

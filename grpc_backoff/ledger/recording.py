@@ -7,14 +7,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from grpc_backoff.base.record import record
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerStateError
 from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import CLAIMABLE, LOST, WELL, AttemptReport, OperationState, Recorded
 from grpc_backoff.ledger.rows import LockedRow, PolicyOf
 from grpc_backoff.ledger.statements import NO_LEASE, Access, Plan, Statement
 from grpc_backoff.ledger.transitions import Change, after_failure, after_loss, after_success, ledger_policy
-from grpc_backoff.policy.ledger import LedgerSettings
-from grpc_backoff.record import record
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 _LOG = logging.getLogger("grpc_backoff")
 _HEAD = 1000

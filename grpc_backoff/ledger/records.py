@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from grpc_backoff.base_errors import OptionError
-from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import record
+from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.policy.checks import choice, pause
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.ledger.database import check_version, rejection
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.schema import Migration, migrations, upgrade
 from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, follow
 from grpc_backoff.ledger.store import Store
-from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 ResultT = TypeVar("ResultT")
 

@@ -11,8 +11,8 @@ import enum
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from grpc_backoff.base.record import record
 from grpc_backoff.ledger.records import OperationState
-from grpc_backoff.record import record
 
 AnswerT = TypeVar("AnswerT")
 ResultT = TypeVar("ResultT")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.ledger.database import Database
 from grpc_backoff.ledger.errors import LedgerStateError, LedgerUnavailableError
 from grpc_backoff.ledger.metadata import encode_metadata

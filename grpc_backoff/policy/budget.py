@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.setting import Setting, checks_of
-from grpc_backoff.record import dataclass
 
 _MOST, _LEAST = 1000, 0.001  # gRPC's cores count in thousandths
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.jitter import Window, parse_jitter
 from grpc_backoff.policy.setting import Setting, checks_of, own
 from grpc_backoff.policy.strategy import Decorrelated
-from grpc_backoff.record import dataclass
 
 
 class Reconnect(enum.Enum):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.retry import Retry, RetryPolicy
 from grpc_backoff.policy.setting import Setting, checks_of
-from grpc_backoff.record import dataclass
 
 MOST_COPIES = 5
 """The most copies of one call, as in gRFC A6."""

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import ClassVar, Protocol
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import NamedTuple, dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.record import NamedTuple, dataclass
 
 
 class Window(NamedTuple):

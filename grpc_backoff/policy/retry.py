@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.jitter import parse_jitter
 from grpc_backoff.policy.setting import Setting, checks_of
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
-from grpc_backoff.record import dataclass
 
 
 def _strategy(key: str, value: object, _unit: Unit) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.policy.checks import Check, Unit
-from grpc_backoff.record import NamedTuple, record
 
 PREFIX = "grpc_backoff."
 """The prefix of this library's own channel options."""

@@ -10,8 +10,8 @@ import math
 from functools import lru_cache
 from typing import ClassVar, Protocol
 
+from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
-from grpc_backoff.record import dataclass
 
 
 class Strategy(Protocol):

@@ -21,12 +21,12 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import record
 from grpc_backoff.config.target import AF_UNIX, Address, Target, parse_target
 from grpc_backoff.connection.connector import ConnectError
-from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.probe.stages import Certificate, NoTunnel, Security
-from grpc_backoff.record import record
 
 ALPN = "h2"
 """The only protocol that gRPC uses over TLS."""

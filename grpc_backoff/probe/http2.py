@@ -18,7 +18,7 @@ from typing import cast
 
 from grpc_backoff.config.target import Address, Target, parse_target
 from grpc_backoff.connection.connector import ConnectError, Loss
-from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.probe.dial import (
     ALPN,
     CLOSED_WITHIN,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from grpc_backoff.base_errors import MissingExtra
+from grpc_backoff.base.base_errors import MissingExtra
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.probe.reply import Reply
 

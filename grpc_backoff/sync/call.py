@@ -1,4 +1,4 @@
-"""Threaded calls that may wait for a connection or be repeated: the threaded shells of `calls.machine`.
+"""Threaded calls that may wait for a connection or be repeated: the threaded shell of `call_machine`.
 
 A call executes its machine's effects and feeds the machine inputs; the machine makes all decisions. There are two
 shells:
@@ -23,23 +23,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 
-from grpc_backoff import stepping
-from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import CallSetup, CallShell, Status
-from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
-from grpc_backoff.sync.calls import Calls
-from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.errors import RetriesExhaustedError
-from grpc_backoff.sync.grpcio import (
+from grpc_backoff.base import stepping
+from grpc_backoff.decide.calls import call_machine as m
+from grpc_backoff.engine.call import CallSetup, CallShell
+from grpc_backoff.grpcio.private import CANCELLED_DETAILS, Status
+from grpc_backoff.grpcio.sync_private import (
     CLOSED_DETAILS,
     FORKED_DETAILS,
     InactiveRpcError,
     call_state,
     status_of,
 )
+from grpc_backoff.sync.call_errors import RetriesExhaustedError
+from grpc_backoff.sync.calls import Calls
+from grpc_backoff.sync.core_connector import CoreConnection
 
 if TYPE_CHECKING:
-    from grpc_backoff.calls import hedging as h
+    from grpc_backoff.decide.calls import hedging_machine as h
 
 _LOG = logging.getLogger(__name__)
 

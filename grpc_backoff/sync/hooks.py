@@ -16,9 +16,9 @@ from dataclasses import fields
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from grpc_backoff.base_errors import OptionError
-from grpc_backoff.calls.machine import Hook, Metadata
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.hooks import RetryHooks, renewed_metadata
+from grpc_backoff.decide.calls.call_machine import Hook, Metadata
 
 if TYPE_CHECKING:
     from grpc_backoff.config.failed_call import FailedCall

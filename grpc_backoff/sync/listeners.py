@@ -16,11 +16,11 @@ from typing import Any
 
 import grpc
 
-from grpc_backoff import threads
+from grpc_backoff.base import threads
+from grpc_backoff.base.threads import Running
 from grpc_backoff.config.arguments import Listener
-from grpc_backoff.connection.events import State
+from grpc_backoff.decide.connections.events import State
 from grpc_backoff.telemetry.log import listens, log_event
-from grpc_backoff.threads import Running
 
 _LOG = logging.getLogger(__name__)
 

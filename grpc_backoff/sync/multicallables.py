@@ -21,14 +21,14 @@ from weakref import ref
 
 import grpc
 
-from grpc_backoff.calls.machine import Metadata
-from grpc_backoff.channel.call import CallSetup
-from grpc_backoff.channel.method import Arguments, Method, MethodChannel, is_stream, replaced
-from grpc_backoff.core.machine import READY
+from grpc_backoff.decide.calls.call_machine import Metadata
+from grpc_backoff.decide.connections.dial_machine import READY
+from grpc_backoff.engine.call import CallSetup
+from grpc_backoff.engine.method import Arguments, Method, MethodChannel, is_stream, replaced
+from grpc_backoff.grpcio.sync_private import channel_to_nowhere, failed_call, inherited_deadline
 from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, leave
 from grpc_backoff.sync.calls import Calls
-from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import channel_to_nowhere, failed_call, inherited_deadline
+from grpc_backoff.sync.core_connector import CoreConnection
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.replay import Replay
 

@@ -9,21 +9,21 @@ from collections.abc import Callable, Container
 from functools import partial
 from typing import Any
 
+from grpc_backoff.base.threads import Running
 from grpc_backoff.connection.clock import TimerHandle
-from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
-from grpc_backoff.connection.machine import Machine
-from grpc_backoff.sharing.connector import Informed
-from grpc_backoff.sharing.manager import CallQueue
-from grpc_backoff.sharing.news import Ticking
-from grpc_backoff.sharing.pool import Held, Seat, SteppedPool
-from grpc_backoff.sharing.registry import Membership
-from grpc_backoff.sharing.resolver import HANGS, WITHIN_LIMIT, Addresses
-from grpc_backoff.sharing.setup import PoolSetup
+from grpc_backoff.decide.connections.connection_machine import Machine
+from grpc_backoff.decide.connections.events import ConnectionEvent, Failure, Stage, State
+from grpc_backoff.engine.core_connector import Informed
+from grpc_backoff.engine.manager import CallQueue
+from grpc_backoff.engine.news import Ticking
+from grpc_backoff.engine.pool import Held, Seat, SteppedPool
+from grpc_backoff.engine.registry import Membership
+from grpc_backoff.engine.resolver import HANGS, WITHIN_LIMIT, Addresses
+from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.sync.conductor import Conductor, Timer
-from grpc_backoff.sync.core import CoreConnection, CoreConnector
+from grpc_backoff.sync.core_connector import CoreConnection, CoreConnector
 from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.manager import ConnectionManager
-from grpc_backoff.threads import Running
 
 Manager = ConnectionManager[CoreConnection]
 

@@ -17,8 +17,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from grpc_backoff.base_errors import MissingExtra
-from grpc_backoff.calls.events import (
+from grpc_backoff.base.base_errors import MissingExtra
+from grpc_backoff.base.status import NotHedged
+from grpc_backoff.base.version import __version__
+from grpc_backoff.decide.calls.events import (
     CallEvent,
     CallExhausted,
     CallHedged,
@@ -30,12 +32,10 @@ from grpc_backoff.calls.events import (
     StreamEnded,
     WaitSource,
 )
-from grpc_backoff.connection import events
-from grpc_backoff.connection.events import ConnectionEvent, Role
-from grpc_backoff.pool.events import LivenessAnswered, NameResolution, SlotClosed, SlotCondemned
-from grpc_backoff.status import NotHedged
+from grpc_backoff.decide.connections import events
+from grpc_backoff.decide.connections.events import ConnectionEvent, Role
+from grpc_backoff.decide.connections.slot_events import LivenessAnswered, NameResolution, SlotClosed, SlotCondemned
 from grpc_backoff.telemetry.channels import Channels
-from grpc_backoff.version import __version__
 
 try:
     from opentelemetry.metrics import Histogram, Meter, MeterProvider, Observation, get_meter_provider

@@ -1,8 +1,8 @@
 """A single retried call against a real server: features that only asyncio has.
 
-`tests/both_apis` covers what both APIs do. The pure tests of the state machine (`tests/calls`) cover which attempts
-follow which outcomes, and when. Waits are short and in real time. The tests compare the waits that the channel reports,
-so a slow machine only makes the tests slower.
+`tests/both_apis` covers what both APIs do. The pure tests of the state machine (`tests/decide/calls`) cover which
+attempts follow which outcomes, and when. Waits are short and in real time. The tests compare the waits that the channel
+reports, so a slow machine only makes the tests slower.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import types
 import pytest
 
 from grpc_backoff import CallExhausted, CallRetried, CallSucceeded, aio
-from grpc_backoff.aio.clock import LoopClock
-from grpc_backoff.calls import machine as m
+from grpc_backoff.aio.loop_clock import LoopClock
+from grpc_backoff.decide.calls import call_machine as m
 from tests.aio.retry_service import CODE, HANG, Breaking, Say, peer
 from tests.aio.trying import failing, finish
 from tests.echo import EchoStub, Message

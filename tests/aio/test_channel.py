@@ -17,10 +17,10 @@ import pytest
 from grpc_backoff import aio
 from grpc_backoff.config import service_config
 from grpc_backoff.config.service_config import read_json
-from grpc_backoff.connection import events
+from grpc_backoff.decide.connections import events
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.jitter import Proportional
-from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing import FakeClock
 from grpc_backoff.testing.front import FlakyFront, silent

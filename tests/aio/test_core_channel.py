@@ -12,7 +12,7 @@ import pytest
 
 from grpc_backoff import aio
 from grpc_backoff.aio.core_channel import CoreChannel
-from grpc_backoff.core import machine as m
+from grpc_backoff.decide.connections import dial_machine as m
 from tests.aio.trying import until
 from tests.echo import EchoStub, Message, serving
 

@@ -11,7 +11,7 @@ import pytest
 
 from grpc_backoff import aio
 from grpc_backoff.aio.pending import PendingCalls
-from grpc_backoff.calls.machine import ConnectionReady, Missed
+from grpc_backoff.decide.calls.call_machine import ConnectionReady, Missed
 from tests.aio.test_waiting import QUICK, SLOW, front
 from tests.echo import EchoStub, Message
 

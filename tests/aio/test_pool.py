@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 from grpc_backoff import AttemptStarted, Closed, Connected, CoreRedial, State
 from grpc_backoff.aio.pool import ConnectionPool
-from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.decide.connections.pool_machine import Role
+from grpc_backoff.decide.connections.slot_events import SlotClosed, SlotOpened, SlotRetiring, SlotServing
+from grpc_backoff.engine.setup import PoolSetup
+from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
-from grpc_backoff.pool.events import SlotClosed, SlotOpened, SlotRetiring, SlotServing
-from grpc_backoff.pool.machine import Role
-from grpc_backoff.sharing.setup import PoolSetup
 from grpc_backoff.testing import Fails, FakeClock, ScriptedConnector, Succeeds
 from tests.both_apis.managers import Slot
 

@@ -25,8 +25,8 @@ from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.aio.shares import Share, Shares, _shared_pools
 from grpc_backoff.connection.connector import Loss
-from grpc_backoff.sharing import registry
-from grpc_backoff.sharing.registry import SCHEDULES
+from grpc_backoff.engine import registry
+from grpc_backoff.engine.registry import SCHEDULES
 from grpc_backoff.testing.front import FlakyFront, accept_close, healthy, silent
 from tests.aio.trying import until
 from tests.both_apis.interceptors import notes

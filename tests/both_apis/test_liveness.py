@@ -15,10 +15,10 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import AttemptFailed, AttemptStarted, Disconnected, network_changed
-from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked, NameResolution, SlotCondemned
-from grpc_backoff.pool.liveness import WOKE, LivenessPhase
-from grpc_backoff.sharing import resolver
+from grpc_backoff.decide.connections.events import Failure, Stage
+from grpc_backoff.decide.connections.liveness_machine import WOKE, LivenessPhase
+from grpc_backoff.decide.connections.slot_events import LivenessAnswered, LivenessAsked, NameResolution, SlotCondemned
+from grpc_backoff.engine import resolver
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.relay import relay
 from tests.both_apis.test_health import served

@@ -1,6 +1,6 @@
 """The connection managers of both APIs: how they execute their machine's effects.
 
-`tests/connection` tests what the machine decides, and `tests/sharing/test_manager.py` how it is stepped.
+`tests/decide/connections` tests what the machine decides, and `tests/engine/test_manager.py` how it is stepped.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from grpc_backoff import (
     Stage,
     State,
 )
-from grpc_backoff.connection.machine import ResetRequested
-from grpc_backoff.sharing.registry import Registry
+from grpc_backoff.decide.connections.connection_machine import ResetRequested
+from grpc_backoff.engine.registry import Registry
 from grpc_backoff.testing import Fails, FakeClock, Hangs, Succeeds
 from grpc_backoff.testing.connector import ScriptedConnection
 from tests.both_apis.managers import Asyncio, Threaded

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from grpc_backoff import AttemptStarted, CallExhausted, State
-from grpc_backoff.pool.events import SlotOpened, SlotRetiring
+from grpc_backoff.decide.connections.slot_events import SlotOpened, SlotRetiring
 from grpc_backoff.testing.front import accept_close
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.test_subscriptions import Reader

@@ -17,7 +17,7 @@ from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.jitter import Equal, Full, NoJitter, Proportional
-from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT, RETRY
 from grpc_backoff.policy.retry import RETRYING
 from grpc_backoff.policy.strategy import Exponential, Fixed, Steps

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from grpc_backoff.config.core_options import key_text
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.options import OPTION_KEYS, read_options
-from grpc_backoff.core.options import key_text
 from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import Reconnect

@@ -15,8 +15,8 @@ from pathlib import Path
 import grpc
 
 from grpc_backoff import BackoffPolicy, Exponential, NoJitter
+from grpc_backoff.grpcio.sync_private import open_channels
 from grpc_backoff.policy.presets import CONNECT
-from grpc_backoff.sync.grpcio import open_channels
 from grpc_backoff.testing.front import FlakyFront
 from tests.both_apis.loops import on_a_thread
 from tests.echo import Message, services

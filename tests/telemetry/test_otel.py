@@ -12,7 +12,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from grpc_backoff.calls.events import (
+from grpc_backoff.base.status import NotHedged
+from grpc_backoff.decide.calls.events import (
     CallExhausted,
     CallHedged,
     CallNotConnected,
@@ -23,10 +24,9 @@ from grpc_backoff.calls.events import (
     StreamEnded,
     WaitSource,
 )
-from grpc_backoff.connection import events
-from grpc_backoff.connection.events import ChannelKey, Failure, Stage
+from grpc_backoff.decide.connections import events
+from grpc_backoff.decide.connections.events import ChannelKey, Failure, Stage
 from grpc_backoff.errors import MissingExtra
-from grpc_backoff.status import NotHedged
 from grpc_backoff.telemetry import otel
 from grpc_backoff.telemetry.otel import Metrics
 from tests.telemetry.reading import METHOD, Reading, about, call, call_events, connection_events, kind, run, tell
@@ -280,8 +280,8 @@ def test_without_an_sdk():
     """RT-12: without an SDK, the listener accepts every event, does nothing, and holds no reference to a channel."""
     said = run("""
         import sys
-        from grpc_backoff.connection import events
-        from grpc_backoff.calls.events import CallRetried, CallSucceeded, WaitSource
+        from grpc_backoff.decide.connections import events
+        from grpc_backoff.decide.calls.events import CallRetried, CallSucceeded, WaitSource
         from grpc_backoff.telemetry.otel import Metrics
 
         metrics = Metrics()
