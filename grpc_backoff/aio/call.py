@@ -100,10 +100,10 @@ class Call(CallShell, grpc.aio.Call):
 
     # Driving the machine. All the overhead of a call that succeeds at the first attempt is in the next two sections.
 
-    def _step(self, given: Any) -> Sequence[h.Effect]:
+    def _step(self, input_: Any) -> Sequence[h.Effect]:
         if self._state.phase is _DONE:
             return ()  # the end is final; later inputs are ignored
-        self._state, effects = self._machine.step(self._state, given, self._calls.now(), self._calls)
+        self._state, effects = self._machine.step(self._state, input_, self._calls.now(), self._calls)
         return effects
 
     def _drained(self) -> None:
@@ -145,7 +145,7 @@ class Call(CallShell, grpc.aio.Call):
             case stepping.Emit(event):
                 self._emit(event)
             case m.SeekAnother(status):
-                self._calls.pending.manager.seek_another(self._connection, status)
+                self._calls.pending.pool.seek_another(self._connection, status)
             case m.CallHook():
                 failed, began = self._failed_call(effect), self._state.attempt_began
                 self._calls.hooks.ask(effect.hook, failed, began, self._context, self._hook_done)
@@ -172,9 +172,9 @@ class Call(CallShell, grpc.aio.Call):
         sender, arguments = self._sender, self._arguments
         assert sender is not None, "a finished call must not start an attempt"
         assert arguments is not None, "and has no arguments"
-        how = self._request, arguments, effect.seconds, effect.metadata, self._avoided
+        attempt = self._request, arguments, effect.seconds, effect.metadata, self._avoided
         try:
-            made = sender.make_attempt(*how) if in_context else self._context.run(sender.make_attempt, *how)
+            made = sender.make_attempt(*attempt) if in_context else self._context.run(sender.make_attempt, *attempt)
         except Exception as error:
             self._end_span("INTERNAL")
             if in_context:
@@ -210,7 +210,7 @@ class Call(CallShell, grpc.aio.Call):
         if error is None or error.code() is grpc.StatusCode.OK:
             if self._spans is not None:
                 self._end_span("OK")
-            self.feed(_OBSERVED if self._calls.listeners.given else _UNOBSERVED)
+            self.feed(_OBSERVED if self._calls.listeners.listeners else _UNOBSERVED)
             return
         if aio_private.is_cancelled_here(attempt.call if stream else attempt):
             self.feed(m.CancelRequested())  # for example, because the channel was closed

@@ -13,7 +13,7 @@ class CallConnection(Connection, Protocol):
     """A connection on which a channel can make calls."""
 
     @property
-    def core(self) -> CoreChannel:
+    def core_channel(self) -> CoreChannel:
         """The core channel that has this connection."""
         ...
 

@@ -63,7 +63,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
         """Start to dial; `limit` is the attempt's time limit, in seconds."""
         super().__init__()
         loop = owner.loop
-        self.core = CoreChannel(
+        self.core_channel = CoreChannel(
             owner.make_channel(limit), loop, owner.clock.now, self.look, self._left, self._judge, self.look
         )
         self._owner = owner
@@ -71,7 +71,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
         self._refused = self._dropped = False
         self._complaints = Complaints(owner.keepalive)
         if owner.pings:
-            self.core.watch_ends(self._look_for_complaint)
+            self.core_channel.watch_ends(self._look_for_complaint)
         self._closing = False
         self._seen_ended = math.inf
         self._loss: Loss | None = None
@@ -83,7 +83,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
         self._lost: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
         connections.add(self)
-        self.core.check(True)
+        self.core_channel.check(True)
         guarded, owner.guards = owner.guards, False
         self._state, effects = owner.machine.begin(
             loop.time(),
@@ -112,34 +112,34 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
             await self.close(None)
             raise
         if self._failure is not None:
-            await self.core.close()
+            await self.core_channel.close()
             raise ConnectError(self._failure, self._redials)
 
     def decided(self) -> bool:
         """Return whether the core has an outcome; see `Connector.decided`."""
-        return m.is_decided(self._state, self.core.shown(), self._owner.loop.time())
+        return m.is_decided(self._state, self.core_channel.shown(), self._owner.loop.time())
 
     # The connection.
 
     def alive(self) -> bool:
         """Return whether the connection is up in the core right now; see `is_up`."""
-        return m.is_up(self._state, self.core.shown())
+        return m.is_up(self._state, self.core_channel.shown())
 
     def link(self) -> Link:
         """Return the connection's state. Call this at the moment when a call ends."""
-        shown, now = self.core.shown(), self._owner.loop.time()
+        shown, now = self.core_channel.shown(), self._owner.loop.time()
         if shown != m.READY:
             self._seen_ended = min(self._seen_ended, self._state.ended, now)
         return m.link_of(shown, now - self._seen_ended)
 
     def last_used(self) -> float:
         """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
-        return self._owner.clock.now() if self.core.running else self.core.left
+        return self._owner.clock.now() if self.core_channel.running else self.core_channel.left
 
     def _look_for_complaint(self) -> None:
         """Look whether the connection has ended because the server got too many pings."""
         if self._owner.pings and not self._complaints.heard and not self.alive():
-            for call, _ in self.core.calls():
+            for call, _ in self.core_channel.calls():
                 if call.done():
                     self._complaints.look(aio_private.details_of(call))
 
@@ -161,9 +161,9 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
     def call_ended(self, began: float, call: grpc.aio.Call) -> None:
         """Record the end of a call that began at the time `began`, on a connection that is watched (LV-2)."""
         if shows_life(aio_private.code_of(call)):
-            self.core.hear()
+            self.core_channel.hear()
         else:
-            self.unanswered(began, self.core.heard)
+            self.unanswered(began, self.core_channel.heard)
 
     def loss(self) -> Loss | None:
         """Return how the connection ended; None while that is unknown."""
@@ -189,29 +189,29 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
     def retire(self) -> None:
         """Accept no new calls; close once the running ones have ended."""
         self.feed(m.Retire())
-        self.core.retire()
+        self.core_channel.retire()
 
     async def close(self, grace: float | None) -> None:
         """Give the calls up to `grace` seconds to finish, then close the channel."""
         self._closing = True
         self.feed(m.Abandon())
         try:
-            await self.core.close(grace)
+            await self.core_channel.close(grace)
         except asyncio.CancelledError:
-            self._owner.spawn(self.core.close())  # each await of a cancelled scope of anyio is cancelled
+            self._owner.spawn(self.core_channel.close())  # each await of a cancelled scope of anyio is cancelled
             raise
 
     def leave_alone(self) -> object:
         """Do not touch the core any more, because it belongs to another process; return what to keep (FK-1)."""
         self._cancel_timer()
         self._state = self._state._replace(phase=m.DialPhase.CLOSED)
-        return self.core.leave_alone()
+        return self.core_channel.leave_alone()
 
     # Driving the machine.
 
     def look(self, *, left: bool = False) -> None:
         """Step the machine with what the core shows; `left` is as in `Looked`."""
-        core = self.core
+        core = self.core_channel
         if self._owner.loop.is_closed():
             return  # garbage-collected calls may end that late
         unused = self._owner.clock.now() - self.last_used()
@@ -224,8 +224,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
         self._timer = None
         self.look()
 
-    def _step(self, given: m.Input) -> Sequence[m.Effect]:
-        self._state, effects = self._owner.machine.step(self._state, given, self._owner.loop.time())
+    def _step(self, input_: m.Input) -> Sequence[m.Effect]:
+        self._state, effects = self._owner.machine.step(self._state, input_, self._owner.loop.time())
         return effects
 
     def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect
@@ -234,7 +234,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
                 self._cancel_timer()
                 self._timer = self._owner.loop.call_at(at, self._timer_fired, context=Context())
             case m.NotifyOn(shown):
-                self.core.watch(shown)
+                self.core_channel.watch(shown)
             case m.Explain():
                 self._closing = True  # `made` waits for the answer and then closes: a task would cost turns of the loop
                 self._question = self._ask()
@@ -256,7 +256,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
             case m.GuardNext():
                 self._owner.guard_next()
             case m.EndCalls(details):
-                self.core.fail(details)
+                self.core_channel.fail(details)
             case m.Close():
                 self._close()
 
@@ -275,9 +275,9 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
 
     def _ask(self) -> grpc.aio.Call:
         """Ask why the dial failed. The call never leaves the process, and grpcio's own metrics do not count it."""
-        ask: Callable[..., grpc.aio.Call] = self.core.channel.unary_unary(EXPLAIN_METHOD)
+        ask: Callable[..., grpc.aio.Call] = self.core_channel.channel.unary_unary(EXPLAIN_METHOD)
         question = ask(self._owner.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
-        self.core.began(question, None)
+        self.core_channel.began(question, None)
         return question
 
     def _close(self) -> None:
@@ -288,15 +288,15 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
         self._owner.open.discard(self)
         self.answered = unheard
         if not self._closing:
-            self._owner.spawn(self.core.close())
+            self._owner.spawn(self.core_channel.close())
 
 
 class CoreConnector(BaseConnector[CoreConnection]):
     """Creates one C-core channel for each attempt."""
 
-    def __init__(self, *how: Any, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, *arguments: Any, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         """Take the arguments of `BaseConnector`, and the channel's clock and event loop."""
-        super().__init__(*how, notifies=True)
+        super().__init__(*arguments, notifies=True)
         self.clock = clock
         self.loop = loop
         self.after_failure = False
@@ -358,7 +358,7 @@ class CoreConnector(BaseConnector[CoreConnection]):
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
         """Give one channel's calls up to `grace` seconds to finish, then cancel them; connections stay open (SH-7)."""
-        await asyncio.gather(*(connection.core.end_calls(owner, grace) for connection in self.open))
+        await asyncio.gather(*(connection.core_channel.end_calls(owner, grace) for connection in self.open))
 
     # For its connections.
 

@@ -36,21 +36,21 @@ def tell(listeners: Iterable[Listener], event: Event, loop: asyncio.AbstractEven
 class Listeners:
     """One channel's listeners. Events from its calls are logged here; events from its connection, by the manager."""
 
-    def __init__(self, given: Iterable[Listener], loop: asyncio.AbstractEventLoop) -> None:
-        self.given: list[Listener] = list(given)
+    def __init__(self, listeners: Iterable[Listener], loop: asyncio.AbstractEventLoop) -> None:
+        self.listeners: list[Listener] = list(listeners)
         self._loop = loop
         self._closed = False
 
     def hear(self, event: Event) -> None:
         """Notify the channel's listeners of an event."""
-        tell(self.given, event, self._loop)
+        tell(self.listeners, event, self._loop)
 
     def hear_of_call(self, event: Event) -> None:
         """Log an event of a call and notify the channel's listeners."""
         if not self._closed:
-            tell((log_event, *self.given) if listens(event) else self.given, event, self._loop)
+            tell((log_event, *self.listeners) if listens(event) else self.listeners, event, self._loop)
 
     def close(self) -> None:
         """Stop notifying and logging (CB-10)."""
         self._closed = True
-        self.given.clear()
+        self.listeners.clear()

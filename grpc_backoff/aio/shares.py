@@ -68,7 +68,7 @@ class Shares:
             case Disconnected():
                 self.connected = None
         for share in self.users:
-            if share.listeners.given:
+            if share.listeners.listeners:
                 own = event if event.channel is share.key else replace(event, channel=share.key)
                 share.listeners.hear(own)
 

@@ -36,13 +36,13 @@ else:
             if not bases:
                 return super().__new__(cls, name, bases, body)
             names = body.pop("__annotations__", {})
-            defaults = [body.pop(each) for each in names if each in body]
+            defaults = [body.pop(field) for field in names if field in body]
             kind = namedtuple(name, names, defaults=defaults, module=body["__module__"])  # noqa: PYI024
             kind.__annotations__ = names
             if len(bases) > 1:  # `Generic`
                 kind.__class_getitem__ = classmethod(GenericAlias)
-            for each, value in body.items():
-                setattr(kind, each, value)
+            for attribute, value in body.items():
+                setattr(kind, attribute, value)
             return kind
 
     class NamedTuple(metaclass=_Fields):
@@ -145,14 +145,14 @@ def _fill(self: Any, /, *values: Any, **named: Any) -> None:
     if plan is None:
         plan = _plans[kind] = _plan(kind)
     positional, required, parts = plan
-    given = {**dict(zip(positional, values, strict=False)), **named}
-    if len(given) != len(values) + len(named) or not required <= given.keys() <= parts.keys():
+    by_name = {**dict(zip(positional, values, strict=False)), **named}
+    if len(by_name) != len(values) + len(named) or not required <= by_name.keys() <= parts.keys():
         try:
             kind.__signature__.bind(*values, **named)
         except TypeError as error:
             raise TypeError(f"{kind.__qualname__}: {error}") from None
     for name, (default, factory) in parts.items():
-        _set(self, name, given[name] if name in given else factory() if default is MISSING else default)
+        _set(self, name, by_name[name] if name in by_name else factory() if default is MISSING else default)
     check = getattr(self, "__post_init__", None)
     if check is not None:
         check()
@@ -185,13 +185,14 @@ class _Signature:
                 part.name,
                 Parameter.KEYWORD_ONLY if part.kw_only else Parameter.POSITIONAL_OR_KEYWORD,
                 default=next(
-                    (each for each in (part.default, part.default_factory) if each is not MISSING), Parameter.empty
+                    (default for default in (part.default, part.default_factory) if default is not MISSING),
+                    Parameter.empty,
                 ),
                 annotation=part.type,
             )
             for part in fields(kind)
         ]
-        return Signature(sorted(parameters, key=lambda each: each.kind), return_annotation=None)
+        return Signature(sorted(parameters, key=lambda parameter: parameter.kind), return_annotation=None)
 
 
 _METHODS = {

@@ -61,9 +61,9 @@ class Stepper(ABC, Generic[InputT, EffectT]):
         """Start without inputs."""
         self._inputs: list[InputT] = []  # a deque would take a dozen times the memory, for one or two inputs
 
-    def feed(self, given: InputT) -> None:
+    def feed(self, input_: InputT) -> None:
         """Step the machine with an input, or let it wait if a step is in progress."""
-        self._inputs.append(given)
+        self._inputs.append(input_)
         if not self._stepping:
             self._drain()
 
@@ -86,7 +86,7 @@ class Stepper(ABC, Generic[InputT, EffectT]):
             self._drained()
 
     @abstractmethod
-    def _step(self, given: InputT) -> Sequence[EffectT] | None:
+    def _step(self, input_: InputT) -> Sequence[EffectT] | None:
         """Replace the machine's state and return the effects; None if the inputs have to wait for another `_drain`."""
 
     @abstractmethod

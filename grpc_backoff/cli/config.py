@@ -108,7 +108,10 @@ def _show(sections: Sequence[Section], *, as_json: bool) -> None:
 
 
 def _document(section: Section) -> dict[str, object]:
-    return {_name(section, each): {"value": _bare(each.value), "from": each.origin} for each in section.effective}
+    return {
+        _name(section, setting): {"value": _bare(setting.value), "from": setting.origin}
+        for setting in section.effective
+    }
 
 
 def _setting(section: Section, effective: Effective) -> Setting | None:

@@ -150,12 +150,12 @@ def _explain(failure: Failure | None, view: View, *, tls: bool, unix: bool) -> N
     view.explain(meaning, f"{found.advice} {more}" if found else more)
 
 
-def _probe(target: str, *, as_json: bool, **given: Any) -> bool:
+def _probe(target: str, *, as_json: bool, **options: Any) -> bool:
     with refusing(status=1):
         require("probe", "connect --probe", ("h2",))
     from grpc_backoff.cli.probe import read_request, run_probe  # noqa: PLC0415 - needs the extra that was just checked
 
-    return run_probe(read_request(target, **given), as_json=as_json)
+    return run_probe(read_request(target, **options), as_json=as_json)
 
 
 def _read_trust(ca: str | None, cert: str | None, key: str | None) -> Trust:

@@ -238,4 +238,4 @@ class _Watch:
 
     def failed_at(self, stage: Stage) -> Address | None:
         """Return the address that reached this stage and failed there; None if there is none."""
-        return next((each.address for each in self._passed_over if each.failure.stage is stage), self.address)
+        return next((passed.address for passed in self._passed_over if passed.failure.stage is stage), self.address)

@@ -12,12 +12,12 @@ Listener = Callable[[Any], object]
 """A function that takes one event. Its return value is ignored, and its exceptions are logged."""
 
 
-def read_listeners(given: object) -> tuple[Listener, ...]:
+def read_listeners(value: object) -> tuple[Listener, ...]:
     """Return a channel's listeners as a tuple; OptionError if one of them is not a function."""
     try:
-        listeners: tuple[Any, ...] = tuple(given)  # type: ignore[arg-type]
+        listeners: tuple[Any, ...] = tuple(value)  # type: ignore[arg-type]
     except TypeError as error:
-        raise OptionError("listeners", given, "a list of functions") from error
+        raise OptionError("listeners", value, "a list of functions") from error
     for index, listener in enumerate(listeners):
         check_listener(f"listeners[{index}]", listener)
     return listeners

@@ -174,19 +174,19 @@ def _read(target: str, options: Iterable[tuple[str | bytes, object]] | None, set
     target = read_target(target)
     read = read_options(options or (), settings.get("policy"), target=target, config=settings.get("config"))
     calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read)
-    (around, health), remarks = read_balancing(calls.core), read.remarks
+    (round_robin, health), remarks = read_balancing(calls.core_options), read.remarks
     if health is not None:
         from importlib.util import find_spec  # noqa: PLC0415 - few channels watch health
 
         if find_spec("grpc_health") is None:  # the core's own round_robin watches it, as before
-            around, health, remarks = False, None, (*remarks, _NO_HEALTH)
+            round_robin, health, remarks = False, None, (*remarks, _NO_HEALTH)
     return ChannelSetup(
         target=target,
         policy=read.policy,
-        pool=replace(read.pool, round_robin=around, health_service=health),
+        pool=replace(read.pool, round_robin=round_robin, health_service=health),
         policy_values=MappingProxyType({value.part: value for value in read.effective}),
         call_policies=calls,
-        core_options=calls.core,
+        core_options=calls.core_options,
         derived={},
         remarks=remarks,
     )

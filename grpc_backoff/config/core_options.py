@@ -54,10 +54,10 @@ def attempt_options(policy: ConnectPolicy, limit: float, *, spreads: bool) -> Op
 
 def keepalive_options(options: Options, slower: int) -> Options:
     """Return the option that lengthens the time between keepalive pings by the factor `slower`; none without pings."""
-    given = first_values(options).get(_KEEPALIVE_TIME)
-    if not isinstance(given, int) or not 0 < given < _MAX_INT32:
+    keepalive_time = first_values(options).get(_KEEPALIVE_TIME)
+    if not isinstance(keepalive_time, int) or not 0 < keepalive_time < _MAX_INT32:
         return ()
-    return ((_KEEPALIVE_TIME, min(given * slower, _MAX_INT32)),)
+    return ((_KEEPALIVE_TIME, min(keepalive_time * slower, _MAX_INT32)),)
 
 
 def _milliseconds(seconds: float) -> int:

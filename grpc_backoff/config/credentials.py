@@ -113,12 +113,12 @@ def tls_files(
     return TLSFiles(**paths, check_every=duration("check_every", check_every))
 
 
-def _path(name: str, given: object) -> str | None:
-    if given is None:
+def _path(name: str, value: object) -> str | None:
+    if value is None:
         return None
-    text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str) or not text:
-        raise OptionError(name, given, _FILE)
+        raise OptionError(name, value, _FILE)
     return text
 
 

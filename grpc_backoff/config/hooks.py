@@ -51,12 +51,12 @@ class RetryHooks:
                 raise OptionError(f"RetryHooks.{name}", value, "a function, or None for no hook")
 
 
-def renewed_metadata(given: Any) -> tuple[tuple[str, str | bytes], ...]:
+def renewed_metadata(renewed: Any) -> tuple[tuple[str, str | bytes], ...]:
     """Return the metadata from a hook; TypeError, which shows no values, if grpc would not accept it."""
     try:
-        pairs = tuple((key, value) for key, value in given or ())
+        pairs = tuple((key, value) for key, value in renewed or ())
     except (TypeError, ValueError):
-        problem = f"refresh_credentials returned {kind_of(given)}: expected (key, value) pairs, or None"
+        problem = f"refresh_credentials returned {kind_of(renewed)}: expected (key, value) pairs, or None"
         raise TypeError(problem) from None
     for key, given_value in pairs:
         if not isinstance(key, str) or not re.fullmatch(_KEY, key):

@@ -81,15 +81,15 @@ def read_balancing(core: Pairs) -> tuple[bool, str | None]:
     if not isinstance(config, dict):
         return False, None
     policy, asked = _policy(config, named), config.get(_HEALTH)
-    around = policy == _ROUND_ROBIN
+    round_robin = policy == _ROUND_ROBIN
     if asked is None or named.get(_INHIBITED) or policy not in (None, _PICK_FIRST, _ROUND_ROBIN):
-        return around, None
+        return round_robin, None
     if not isinstance(asked, dict):
         raise OptionError(_HEALTH, asked, 'an object such as {"serviceName": ""}')
     name = asked.get(_SERVICE_NAME)
     if name is not None and (not isinstance(name, str) or name.encode(errors="ignore").decode() != name):
         raise OptionError(f"{_HEALTH}.{_SERVICE_NAME}", name, "the name of a service, or an empty string")
-    return around, name
+    return round_robin, name
 
 
 def read_place(target: str, policy: PoolPolicy, core: Sequence[tuple[Any, Any]]) -> Place:
@@ -178,4 +178,4 @@ def _without(key: str, value: object, *names: str) -> object:
         return value
     import json  # noqa: PLC0415 - most channels have no service config
 
-    return json.dumps({name: each for name, each in config.items() if name not in names})
+    return json.dumps({name: value for name, value in config.items() if name not in names})

@@ -42,7 +42,7 @@ class BaseChannel:
     _multicallables: ClassVar[Mapping[str, Any]]
     """Multicallable classes, by the name of the method that creates each."""
     _listeners: ListenersOfChannel
-    _share: Refreshable
+    _connections: Refreshable
     closing = True  # until the constructor has finished
 
     def _take(
@@ -93,7 +93,7 @@ class BaseChannel:
     def _refresh(self, why: str) -> None:
         if not self.closing and not self._is_inherited:
             load_slot_events()
-            self._share.refresh(why)
+            self._connections.refresh(why)
 
     def reset_connect_backoff(self) -> None:
         """Reset the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
@@ -102,7 +102,7 @@ class BaseChannel:
         any state, from any thread, any number of times; after `close` it does nothing.
         """
         if not self.closing and not self._is_inherited:
-            self._share.reset()
+            self._connections.reset()
 
     def add_listener(self, listener: Listener) -> None:
         """Register a listener, to be called with every later event from the connection and from retried calls.
@@ -115,7 +115,7 @@ class BaseChannel:
             OptionError: `listener` is not callable, or is a coroutine function.
         """
         check_listener("listener", listener)
-        self._listeners.given.append(listener)
+        self._listeners.listeners.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
         """Remove a listener.
@@ -123,7 +123,7 @@ class BaseChannel:
         Raises:
             ValueError: `listener` is not registered.
         """
-        remove_listener(self._listeners.given, listener)
+        remove_listener(self._listeners.listeners, listener)
 
     # The multicallables.
 

@@ -40,20 +40,20 @@ _MARGIN = 0.25
 """How long before an attempt's limit the wait for its credentials ends, in seconds, so that they are the reason."""
 
 
-def security_of(given: object) -> grpc.ChannelCredentials | CredentialsSource:
+def security_of(credentials: object) -> grpc.ChannelCredentials | CredentialsSource:
     """Return what a channel is secured with.
 
     Raises:
         TypeError: it is neither credentials, nor files, nor a function.
     """
-    if isinstance(given, grpc.ChannelCredentials):
-        return given
-    if isinstance(given, TLSFiles):
-        return Files(given)
-    if callable(given):
-        return Function(given)
+    if isinstance(credentials, grpc.ChannelCredentials):
+        return credentials
+    if isinstance(credentials, TLSFiles):
+        return Files(credentials)
+    if callable(credentials):
+        return Function(credentials)
     raise TypeError(  # None would create a channel without TLS
-        f"credentials={kind_of(given)}: expected grpc.ChannelCredentials, tls_files(...) or a function"
+        f"credentials={kind_of(credentials)}: expected grpc.ChannelCredentials, tls_files(...) or a function"
     )
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class ListenersOfChannel(Protocol):
     """The listeners of one channel."""
 
-    given: list[Listener]
+    listeners: list[Listener]
 
 
 class HooksOfChannel(Protocol):
@@ -96,7 +96,7 @@ class CallEnvironment:
     @property
     def observed(self) -> bool:
         """Whether the channel has any listeners besides the log."""
-        return len(self.listeners.given) > 0
+        return len(self.listeners.listeners) > 0
 
     @cached_property
     def calm(self) -> Calm:

@@ -58,17 +58,17 @@ class HealthWatch(Stepper[m.WatchInput, m.WatchEffect]):
         """Watch no longer."""
         self.feed(m.Unwatched())
 
-    def _hear(self, given: m.Answered | m.Ended) -> None:
-        self.feed(given._replace(alive=self.connection.alive()) if isinstance(given, m.Ended) else given)
+    def _hear(self, input_: m.Answered | m.Ended) -> None:
+        self.feed(input_._replace(alive=self.connection.alive()) if isinstance(input_, m.Ended) else input_)
 
-    def _step(self, given: m.WatchInput) -> Sequence[m.WatchEffect]:
-        self.state, effects = self._machine.step(self.state, given, self._keeper.now(), self._rng)
+    def _step(self, input_: m.WatchInput) -> Sequence[m.WatchEffect]:
+        self.state, effects = self._machine.step(self.state, input_, self._keeper.now(), self._rng)
         return effects
 
     def _carry_out(self, effect: m.WatchEffect) -> None:
         match effect:
             case m.BeginStream():
-                self._cancel = self.connection.core.listen(self._request, self._hear)
+                self._cancel = self.connection.core_channel.listen(self._request, self._hear)
             case m.EndStream():
                 if self._cancel is not None:
                     self._cancel()

@@ -46,7 +46,7 @@ class Keeper(Protocol):
         """Emit an event of this kind, which is about no attempt."""
         ...
 
-    def feed(self, given: PoolInput) -> None:
+    def feed(self, input_: PoolInput) -> None:
         """Step the pool's machine."""
         ...
 
@@ -94,7 +94,7 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
         connection = self.connection
         self._timer = None
         if connection.alive():
-            self.feed(m.CallsCounted(connection.core.running, connection.core.quiet()))
+            self.feed(m.CallsCounted(connection.core_channel.running, connection.core_channel.quiet()))
         else:
             self.feed(m.Left())
 
@@ -103,7 +103,7 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
         self.feed(m.Unanswered(began, heard))
 
     def _replied(self, reply: LivenessReply) -> None:
-        core = self.connection.core
+        core = self.connection.core_channel
         if not self.connection.alive():
             self.feed(m.Left())
             return
@@ -112,8 +112,8 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
         alive = shows_life(reply.code) or core.quiet() < self._keeper.now() - self.state.asked
         self.feed(m.Replied(alive, reply.waited, core.running))
 
-    def _step(self, given: m.LivenessInput) -> Sequence[m.LivenessEffect]:
-        self.state, effects = self._machine.step(self.state, given, self._keeper.now())
+    def _step(self, input_: m.LivenessInput) -> Sequence[m.LivenessEffect]:
+        self.state, effects = self._machine.step(self.state, input_, self._keeper.now())
         return effects
 
     def _carry_out(self, effect: m.LivenessEffect) -> None:
@@ -126,7 +126,7 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
                 self._cancel_timer()
             case m.Shut():
                 keeper.hold(self.connection, shut=True)
-                if self.connection.core.running:  # a thread was faster
+                if self.connection.core_channel.running:  # a thread was faster
                     self._inputs.append(m.CallWaits())
             case m.Ask(why, within):
                 from grpc_backoff.decide.connections.slot_events import LivenessAsked  # noqa: PLC0415 - few connections are suspected
@@ -134,7 +134,7 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
                 if self.connection.alive():
                     keeper.report(LivenessAsked, endpoint=self._endpoint, slot=self._number, why=why, within=within)
                     self._doubted.add(self._endpoint)
-                    self.connection.core.ask(within, self._replied)
+                    self.connection.core_channel.ask(within, self._replied)
                 else:  # the core would dial again for the question
                     self._inputs.append(m.Left())
             case m.Lives(took):

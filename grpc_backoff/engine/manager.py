@@ -17,7 +17,7 @@ from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections.dial_machine import IDLED
 from grpc_backoff.decide.connections.events import ConnectionEvent, ConnectionStatus, Failure, State
 from grpc_backoff.engine.core_connector import Informed, Reporting
-from grpc_backoff.engine.registry import Entry, Home, Membership, Registry
+from grpc_backoff.engine.registry import Home, Membership, Registry, ScheduleGroup
 from grpc_backoff.policy.backoff import Random
 
 _LOG = logging.getLogger("grpc_backoff.sharing.manager")
@@ -113,7 +113,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         self._rng = rng
         self._to_tell: list[ConnectionEvent | None] = []
         self.membership = schedules.join(key, self.hear, home, clock.now(), beside)
-        self._state = m.MachineState(key=self.membership.entry.schedule, member=self.membership.number)
+        self._state = m.MachineState(key=self.membership.group.schedule, member=self.membership.number)
 
     # For subclasses to implement.
 
@@ -195,18 +195,18 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
 
     # Driving the machine.
 
-    def _step(self, given: m.Input) -> Sequence[m.Effect] | None:
-        entry = self.membership.entry
+    def _step(self, input_: m.Input) -> Sequence[m.Effect] | None:
+        group = self.membership.group
         with self.membership.lock:
-            if entry.stepping:  # a signal handler or a finalizer has interrupted another manager's step in this thread
-                self._inputs.insert(0, given)
+            if group.stepping:  # a signal handler or a finalizer has interrupted another manager's step in this thread
+                self._inputs.insert(0, input_)
                 self._later(self._drain)
                 return None
-            entry.stepping = True
+            group.stepping = True
             try:
-                before, effects = self._state, self._decide(given, entry)
+                before, effects = self._state, self._decide(input_, group)
             finally:
-                entry.stepping = False
+                group.stepping = False
         now = self._state
         if now.phase is not m.Phase.READY:
             self.connection = None
@@ -241,22 +241,22 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         for event in news:
             self.membership.tell_others(event)
 
-    def _decide(self, given: m.Input, entry: Entry) -> Sequence[m.Effect]:
+    def _decide(self, input_: m.Input, group: ScheduleGroup) -> Sequence[m.Effect]:
         if self._state.phase is m.Phase.CLOSED:
             return ()  # closed is final; later inputs are ignored
         now = self._clock.now()
         state = self._state
-        if state.key is not entry.schedule:
-            state = state._replace(key=entry.schedule)
+        if state.key is not group.schedule:
+            state = state._replace(key=group.schedule)
         try:
-            self._state, effects = self._machine.step(state, given, now, self._rng)
+            self._state, effects = self._machine.step(state, input_, now, self._rng)
         except Exception:
             if self._timer is not None or not (state.in_flight or state.next_start is not None):
                 raise
             # The random generator, which the program may supply, has raised. Nothing else would ever wake this manager.
             _LOG.exception("a step of the connection to %s raised", self._machine.target)
             return (stepping.ArmTimer(now + self._machine.policy.initial_backoff),)
-        entry.schedule = self._state.key
+        group.schedule = self._state.key
         return effects
 
     # Inputs.

@@ -168,13 +168,13 @@ class Method:
         `hear` is for all messages (LV-1), and `answered` for those of response streams, because other calls are
         answered when they end (CB-7); None for either if it is not wanted.
         """
-        told = [tell for tell in (hear, answered if self.arity.endswith("stream") else None) if tell is not None]
-        if not told:
+        receivers = [tell for tell in (hear, answered if self.arity.endswith("stream") else None) if tell is not None]
+        if not receivers:
             return self._signature
         serializer, deserializer, registered = self._signature
 
         def deserialized(message: bytes) -> object:
-            for tell in told:
+            for tell in receivers:
                 tell()
             return message if deserializer is None else deserializer(message)
 
@@ -240,9 +240,9 @@ def _is_legal(pair: Any) -> bool:
         return False
 
 
-def _text(given: object) -> Any:
+def _text(value: object) -> Any:
     """Return a metadata key or value as text; an object that is neither bytes nor None is returned unchanged."""
-    return given.decode("latin-1") if isinstance(given, bytes) else "" if given is None else given
+    return value.decode("latin-1") if isinstance(value, bytes) else "" if value is None else value
 
 
 def replaced(metadata: Any, instead: Metadata) -> tuple[Any, ...]:

@@ -182,18 +182,18 @@ class NewsDesk:
         found = list[tuple[Hearer, Hashable]]()
         with self._lock:
             for reference in self._seeking.keyrefs():  # a finalizer may change the mapping meanwhile
-                each = reference()
-                if each is None:
+                other = reference()
+                if other is None:
                     continue
-                sought = self._seeking.get(each, set())
+                sought = self._seeking.get(other, set())
                 for spot in sought.intersection(spots):
                     sought.discard(spot)
-                    found.append((each, spot))
+                    found.append((other, spot))
                 if not sought:
-                    self._seeking.pop(each, None)
-        for each, spot in found:
-            if each is not pool:
-                each.tell_news(REACHED, spot)
+                    self._seeking.pop(other, None)
+        for other, spot in found:
+            if other is not pool:
+                other.tell_news(REACHED, spot)
 
     def _changed(self) -> None:
         with self._lock:

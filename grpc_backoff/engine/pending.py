@@ -25,7 +25,7 @@ READY = ConnectionReady()
 class AnyCall(Protocol):
     """A call of either API."""
 
-    def feed(self, given: Input) -> None:
+    def feed(self, input_: Input) -> None:
         """Step the call's machine with an input. If threads share the calls, this is thread-safe and never blocks."""
         ...
 
@@ -51,10 +51,10 @@ class PendingCalls:
     """One channel's pending calls, in order of arrival.
 
     Attributes:
-        manager: the connection's manager, or a channel's share in it; set before the first call arrives.
+        pool: the connection's pool, or a channel's share in it; set before the first call arrives.
     """
 
-    manager: Observed
+    pool: Observed
     no_connection_error: ClassVar[Any]
     """The `NoConnectionError` of this API."""
 
@@ -101,21 +101,21 @@ class PendingCalls:
 
     def error(self, code: grpc.StatusCode) -> Any:
         """Return the error of a call that got no connection (CH-4)."""
-        status: ConnectionStatus = self.manager.status()
+        status: ConnectionStatus = self.pool.status()
         waited = code is grpc.StatusCode.DEADLINE_EXCEEDED
-        full = waited and self.manager.waits_for_room
+        full = waited and self.pool.waits_for_room
         details = explain(shown_target(self._target), status, waited=waited, proxied=self._proxied, full=full)
         return self.no_connection_error(code, details=details, status=status)
 
     def _note_resolved(self) -> None:
         if not self._resolved:
-            error = self.manager.status().last_error
+            error = self.pool.status().last_error
             self._resolved = error is not None and error.stage is not Stage.RESOLVE
 
-    def _feed(self, call: AnyCall, given: Input) -> None:
+    def _feed(self, call: AnyCall, input_: Input) -> None:
         """Feed an input to a call's machine; an exception removes the call, but must not keep the others waiting."""
         try:
-            call.feed(given)
+            call.feed(input_)
         except Exception:  # noqa: BLE001 - a clock or a source of jitter, which the program may supply
             _LOG.exception("a step of a pending call raised")
             self.discard(call)

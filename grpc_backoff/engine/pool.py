@@ -55,7 +55,7 @@ _FILL_EVERY = 0.001
 """How often calls that wait for room are started at most, in seconds, so that one wake-up serves many."""
 
 
-class Seat:
+class PoolSlot:
     """What a slot's manager knows of its pool: a queue of pending calls, and a receiver of events and states.
 
     Without a pool, it is an empty queue, and what it receives is lost.
@@ -104,10 +104,10 @@ class Seat:
 
 
 @record
-class Held(NamedTuple, Generic[ManagerT]):
-    """One slot's seat, its manager, and the connector of that manager."""
+class SlotParts(NamedTuple, Generic[ManagerT]):
+    """One slot's pool_slot, its manager, and the connector of that manager."""
 
-    seat: Seat
+    pool_slot: PoolSlot
     manager: ManagerT
     connector: Any
 
@@ -139,10 +139,10 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         self._policy = replace(policy, reconnect=Reconnect.LAZY) if self.picks else policy
         self._machine = machine
         self._clock = clock
-        self._held: dict[int, Held[ManagerT]] = {}
+        self._slots: dict[int, SlotParts[ManagerT]] = {}
         self._only: ManagerT | None = None
         """The manager of the only slot; None if there are several."""
-        self._serving: tuple[tuple[Held[ManagerT], ...], ...] = ()
+        self._serving: tuple[tuple[SlotParts[ManagerT], ...], ...] = ()
         self._turns = itertools.count()
         self.liveness = LivenessWatches(machine.policy, setup.target)
         self.keepalive = Keepalive()
@@ -166,7 +166,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     # For subclasses to implement.
 
     @abstractmethod
-    def _make(self, seat: Seat, beside: Membership | None) -> tuple[ManagerT, Any]:
+    def _make(self, pool_slot: PoolSlot, beside: Membership | None) -> tuple[ManagerT, Any]:
         """Return a new slot's manager, which joins the schedule of `beside` if that is given, and its connector."""
 
     @abstractmethod
@@ -190,11 +190,11 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Run `work` soon, on the event loop or thread that the pool belongs to; any thread may call this."""
 
     @abstractmethod
-    def _retire(self, held: Held[ManagerT]) -> None:
-        """Stop dialling for a slot and call the seat's `ended` when no connection of it is left."""
+    def _retire(self, slot: SlotParts[ManagerT]) -> None:
+        """Stop dialling for a slot and call the slot's `ended` when no connection of it is left."""
 
     @abstractmethod
-    def _discard(self, held: Held[ManagerT]) -> None:
+    def _discard(self, slot: SlotParts[ManagerT]) -> None:
         """Stop a slot for good; if the pool is not being closed, it has no connection left."""
 
     # For the channel.
@@ -248,12 +248,12 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         self._at_home(partial(self._seek_another, connection, status))
 
     def _seek_another(self, connection: Any, status: int) -> None:
-        serving = [held for group in self._serving for held in group]
-        for held in serving:
-            current = held.manager.connection
+        serving = [slot for group in self._serving for slot in group]
+        for slot in serving:
+            current = slot.manager.connection
             if current is not None and (current is connection or (connection is None and len(serving) == 1)):
                 draw = self.setup.rng.random()
-                self.feed(p.TurnedAway(held.seat.number, status, current.core.served, draw))
+                self.feed(p.TurnedAway(slot.pool_slot.number, status, current.core_channel.served, draw))
 
     def tell_news(self, why: str, spot: Hashable = None) -> None:
         """Handle news, which concerns only one spot if one is given; any thread may call this."""
@@ -264,12 +264,12 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
         With `spot`, the news concerns only attempts to connect there.
         """
-        for each in self._live():
-            if spot is None or self._spot(each.seat) == spot:
-                each.manager.feed(m.NewsArrived())
+        for slot in self._live():
+            if spot is None or self._spot(slot.pool_slot) == spot:
+                slot.manager.feed(m.NewsArrived())
         if spot is None and (self._machine.policy.quiet_after or woke):
-            for held in tuple(self._held.values()):
-                watch = self._watch_over(held.seat.number)
+            for slot in tuple(self._slots.values()):
+                watch = self._watch_over(slot.pool_slot.number)
                 if watch is not None:
                     watch.feed(News(why, woke))
 
@@ -278,18 +278,18 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         self._at_home(self._reset)
 
     def _reset(self) -> None:
-        for held in self._live():
-            held.manager.feed(m.ResetRequested())
+        for slot in self._live():
+            slot.manager.feed(m.ResetRequested())
 
     @property
     def is_paid(self) -> bool:
         """Whether an answer has paid for a live slot's latest connection, or for the next. Any thread may read this."""
-        return any(held.manager.is_paid for held in self._live())
+        return any(slot.manager.is_paid for slot in self._live())
 
     @property
     def made(self) -> int:
         """How many connections the live slots have made. Any thread may read this."""
-        return sum(held.manager.made for held in self._live())
+        return sum(slot.manager.made for slot in self._live())
 
     @property
     def is_closed(self) -> bool:
@@ -304,14 +304,14 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         if self._free_timer is not None:
             self._free_timer.cancel()
         self.feed(p.PoolCloseRequested())
-        self.pending = Seat()  # the queue may refer to the pool, and nothing is to be left to the collector (CB-10)
+        self.pending = PoolSlot()  # the queue may refer to the pool, and nothing is to be left to the collector (CB-10)
 
     def status(self) -> ConnectionStatus:
         """Return the channel's status, without its slots (CH-11). Any thread may call this."""
         only = self._only
         if only is not None and not self._made_before:
             return only.status()
-        state, statuses = self.state, [held.manager.status() for held in self._live()]
+        state, statuses = self.state, [slot.manager.status() for slot in self._live()]
         main = next((status for status in statuses if status.state is state), statuses[0])
         ready = state is State.READY
         planned = [status.next_attempt_in for status in statuses if status.next_attempt_in is not None]
@@ -322,7 +322,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             ready_since=main.ready_since if ready else None,
             in_flight=any(status.in_flight for status in statuses),
             next_attempt_in=min(planned, default=None),
-            made=self._made_before + sum(held.manager.made for held in tuple(self._held.values())),
+            made=self._made_before + sum(slot.manager.made for slot in tuple(self._slots.values())),
         )
 
     def slots(self) -> tuple[SlotStatus, ...]:
@@ -331,21 +331,21 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         if self._state.phase is p.PoolPhase.UNWANTED:
             return ()
         for slot in self._state.slots:
-            held = self._held.get(slot.number)
-            if held is not None:
-                status, connection = held.manager.status(), held.manager.connection or held.manager.draining
+            parts = self._slots.get(slot.number)
+            if parts is not None:
+                status, connection = parts.manager.status(), parts.manager.connection or parts.manager.draining
                 asked = self.liveness.state(slot.number)
                 rows.append(
                     SlotStatus(
                         endpoint=slot.endpoint,
                         role=slot.role,
-                        state=self._shown(held),
-                        calls=0 if connection is None else connection.core.running,
+                        state=self._shown(parts),
+                        calls=0 if connection is None else connection.core_channel.running,
                         since=slot.since,
                         last_error=status.last_error or self.healths.failure(slot.number),
                         suspected=asked.why,
                         answered=asked.answered,
-                        spreads=isinstance(held.connector, Informed) and held.connector.spreads,
+                        spreads=isinstance(parts.connector, Informed) and parts.connector.spreads,
                     )
                 )
         return tuple(rows)
@@ -358,26 +358,26 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         A connection to avoid takes it only if no other connection does. None stands for a call that has just been made
         and lets those go first that wait for room.
         """
-        serving: Sequence[Sequence[Held[ManagerT]]] = self._serving
+        serving: Sequence[Sequence[SlotParts[ManagerT]]] = self._serving
         if not serving or (avoid is None and self.most < math.inf and len(self.pending)):
             return None
-        others = elsewhere(serving, lambda held: held.manager.connection in avoid) if avoid else serving
-        held = self._pick_of(others) if self.picks else serving[0][0]
-        if held is None and others is not serving:
-            held = self._pick_of(serving)
+        others = elsewhere(serving, lambda slot: slot.manager.connection in avoid) if avoid else serving
+        slot = self._pick_of(others) if self.picks else serving[0][0]
+        if slot is None and others is not serving:
+            slot = self._pick_of(serving)
         if self._dozes:
             self._dozes = False
             self._at_home(self.want)
-        return None if held is None else held.manager
+        return None if slot is None else slot.manager
 
-    def _pick_of(self, groups: Sequence[Sequence[Held[ManagerT]]]) -> Held[ManagerT] | None:
+    def _pick_of(self, groups: Sequence[Sequence[SlotParts[ManagerT]]]) -> SlotParts[ManagerT] | None:
         return pick(groups, next(self._turns), self._load, self.most)
 
-    def _load(self, held: Held[ManagerT]) -> int:
-        connection = held.manager.connection
+    def _load(self, slot: SlotParts[ManagerT]) -> int:
+        connection = slot.manager.connection
         if connection is None:
             return _FULL
-        core = connection.core
+        core = connection.core_channel
         if self.most == math.inf:
             running: int = core.running
             return running
@@ -388,10 +388,15 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def _loads(self) -> tuple[p.Load, ...]:
         return tuple(
-            p.Load(held.seat.number, connection.core.running, connection.last_used(), connection.core.served)
+            p.Load(
+                slot.pool_slot.number,
+                connection.core_channel.running,
+                connection.last_used(),
+                connection.core_channel.served,
+            )
             for group in self._serving
-            for held in group
-            if (connection := held.manager.connection) is not None
+            for slot in group
+            if (connection := slot.manager.connection) is not None
         )
 
     # Calls that wait for room (PO-14).
@@ -411,9 +416,13 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def _connections(self) -> list[Any]:
         """Return the serving connections that are up and that calls may enter, as long as there is room."""
-        found = [held.manager.connection for group in self._serving for held in group]
-        usable = [each for each in found if each is not None and each.core.held is None and each.alive()]
-        return [each for each in usable if each.core.room is not None]
+        found = [slot.manager.connection for group in self._serving for slot in group]
+        usable = [
+            connection
+            for connection in found
+            if connection is not None and connection.core_channel.held is None and connection.alive()
+        ]
+        return [connection for connection in usable if connection.core_channel.room is not None]
 
     def call_left(self) -> None:
         """Handle the end of a call: another one may take its place soon. Any thread may call this."""
@@ -424,7 +433,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Start as many of the pending calls as there is room for; the others need one more connection, or wait."""
         if self.is_closed:
             return
-        rooms: list[Room] = [each.core.room for each in self._connections()]
+        rooms: list[Room] = [connection.core_channel.room for connection in self._connections()]
         free = 0
         while waiting := len(self.pending):
             free = sum(max(0, int(self.most) - room.taken()) for room in rooms)
@@ -461,9 +470,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def takes_calls(self) -> bool:
         """Whether a connection may be used now: it serves, and its peer need not answer first. Thread-safe."""
         return any(
-            (connection := held.manager.connection) is not None and connection.core.held is None
+            (connection := slot.manager.connection) is not None and connection.core_channel.held is None
             for group in self._serving
-            for held in group
+            for slot in group
         )
 
     def now(self) -> float:
@@ -473,10 +482,10 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     def hold(self, connection: Any, *, shut: bool) -> None:
         """Make calls wait instead of using a connection, or start those that wait."""
         unhealthy = any(
-            slot.role is Role.UNHEALTHY and self._held[slot.number].manager.connection is connection
+            slot.role is Role.UNHEALTHY and self._slots[slot.number].manager.connection is connection
             for slot in self._state.slots
         )
-        connection.core.hold(shut=shut or unhealthy)
+        connection.core_channel.hold(shut=shut or unhealthy)
         if not shut and self.takes_calls:
             self._release()
 
@@ -487,9 +496,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def _watch_over(self, number: int) -> ConnectionWatch | None:
         """Return the watch over a slot's connection; None if the slot has no connection."""
-        held = self._held[number]
-        connection = held.manager.connection or held.manager.draining
-        return self.liveness.watch(self, number, held.seat.endpoint, connection)
+        slot = self._slots[number]
+        connection = slot.manager.connection or slot.manager.draining
+        return self.liveness.watch(self, number, slot.pool_slot.endpoint, connection)
 
     # Health (RO-1).
 
@@ -500,16 +509,16 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def rest(self, number: int, connection: Any) -> None:
         """Close the connection of a slot, because no call has used it within the idle timeout."""
-        self._held[number].manager.rest(connection)
+        self._slots[number].manager.rest(connection)
 
     def _set_gates(self) -> None:
         """Keep calls from unhealthy connections, even calls whose method remembers its connection."""
         for slot in self._state.live:
-            held, watch = self._held.get(slot.number), self.liveness.watched.get(slot.number)
-            connection = None if held is None else held.manager.connection
+            parts, watch = self._slots.get(slot.number), self.liveness.watched.get(slot.number)
+            connection = None if parts is None else parts.manager.connection
             if connection is not None:
                 shut = watch is not None and watch.connection is connection and watch.state.shut
-                connection.core.hold(shut=shut or slot.role is Role.UNHEALTHY)
+                connection.core_channel.hold(shut=shut or slot.role is Role.UNHEALTHY)
 
     # Names.
 
@@ -531,31 +540,31 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
 
     def serves(self, number: int) -> None:
         """Handle a new connection of a slot; if its endpoint is doubted, calls wait until its peer has answered."""
-        if self._machine.policy.quiet_after or self._held[number].seat.endpoint in self.liveness.doubted:
+        if self._machine.policy.quiet_after or self._slots[number].pool_slot.endpoint in self.liveness.doubted:
             self._watch_over(number)
-        NEWS.reached(self, self._spot(self._held[number].seat), spot_of(self._machine.target))
-        watched, connection = self._machine.policy.health_service is not None, self._held[number].manager.connection
+        NEWS.reached(self, self._spot(self._slots[number].pool_slot), spot_of(self._machine.target))
+        watched, connection = self._machine.policy.health_service is not None, self._slots[number].manager.connection
         if watched and connection is not None:
             self.healths.watch(self, number, connection)
         if self.most < math.inf and connection is not None:
-            connection.core.room = Room(self.most, self._clock.now, self._held[number].seat.left)
-        self.feed(p.SlotServes(number, self._held[number].manager.started))
+            connection.core_channel.room = Room(self.most, self._clock.now, self._slots[number].pool_slot.left)
+        self.feed(p.SlotServes(number, self._slots[number].manager.started))
         problem = self.healths.problem(number)
         if problem:
             self.feed(p.HealthChanged(number, problem))
 
-    def failed(self, seat: Seat) -> None:
+    def failed(self, pool_slot: PoolSlot) -> None:
         """Handle a failed attempt of a slot; if another pool gets there, the next one starts soon (LV-4)."""
-        NEWS.seeks(self, self._spot(seat))
-        self.feed(p.SlotFailed(seat.number))
+        NEWS.seeks(self, self._spot(pool_slot))
+        self.feed(p.SlotFailed(pool_slot.number))
 
-    def _spot(self, seat: Seat) -> Hashable:
-        return spot_of(seat.endpoint or self._machine.target)
+    def _spot(self, pool_slot: PoolSlot) -> Hashable:
+        return spot_of(pool_slot.endpoint or self._machine.target)
 
     def changed(self, number: int, state: State) -> None:
         """Handle the new state of a slot."""
         if state is State.CONNECTING:  # what is reached during an attempt may be too late for it
-            NEWS.seeks(self, self._spot(self._held[number].seat))
+            NEWS.seeks(self, self._spot(self._slots[number].pool_slot))
         watch = self.liveness.watched.get(number)
         if watch is not None and not watch.connection.alive():
             self.liveness.drop(number)
@@ -563,49 +572,49 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             self.healths.drop(number)
         busy = False
         if state is State.IDLE:  # only then does it matter
-            used = max(self._asked, self._held[number].manager.last_used())
+            used = max(self._asked, self._slots[number].manager.last_used())
             recently = self._clock.now() - used < IDLE_SHARE * self._policy.idle_timeout  # CB-14
             busy = len(self.pending) > 0 or recently
         self.feed(p.SlotChanged(number, state, busy=busy))
 
-    def hear(self, seat: Seat, event: ConnectionEvent) -> None:
+    def hear(self, pool_slot: PoolSlot, event: ConnectionEvent) -> None:
         """Pass on an event of a slot; only the end of the last one is the channel's."""
         if type(event) is Closed and not self._final:
             return
-        if seat.number or seat.endpoint:
-            event = replace(event, slot=seat.number, endpoint=seat.endpoint)
+        if pool_slot.number or pool_slot.endpoint:
+            event = replace(event, slot=pool_slot.number, endpoint=pool_slot.endpoint)
         self.emit(event)
 
-    def _live(self) -> list[Held[ManagerT]]:
+    def _live(self) -> list[SlotParts[ManagerT]]:
         """Return the live slots, or all if none is left; any thread may call this."""
-        held = dict(self._held)
-        live = [held[slot.number] for slot in self._state.live if slot.number in held]
+        slots = dict(self._slots)
+        live = [slots[slot.number] for slot in self._state.live if slot.number in slots]
         # In a step that exchanges all slots, the new ones are not made yet.
-        return live or list(held.values())
+        return live or list(slots.values())
 
-    def _shown(self, held: Held[ManagerT]) -> State:
+    def _shown(self, parts: SlotParts[ManagerT]) -> State:
         """Return the state of a slot that counts for the channel's; any thread may call this."""
         state = self._state
-        slot = state.slot(held.seat.number)
+        slot = state.slot(parts.pool_slot.number)
         if slot is None or slot.role is not Role.UNHEALTHY:
-            return held.manager.state
+            return parts.manager.state
         # In the step that opens the replacement, it has no manager yet.
         replacement = state.replacement(slot.number)
         return slot.shown if replacement is None else replacement.state
 
     # Driving the machine.
 
-    def _step(self, given: p.PoolInput) -> Sequence[p.PoolEffect]:
-        self._state, effects = self._machine.step(self._state, given, self._clock.now())
+    def _step(self, input_: p.PoolInput) -> Sequence[p.PoolEffect]:
+        self._state, effects = self._machine.step(self._state, input_, self._clock.now())
         return effects
 
     def _carry_out(self, effect: p.PoolEffect) -> None:  # noqa: C901, PLR0912 - one branch for each effect
-        held = self._held
+        slots = self._slots
         match effect:
             case p.Show():
                 self._show(effect.state)
             case p.Serving():
-                self._serving = tuple(tuple(held[number] for number in group) for group in effect.groups)
+                self._serving = tuple(tuple(slots[number] for number in group) for group in effect.groups)
                 self._count()
                 if self.healths.watched:
                     self._set_gates()
@@ -619,20 +628,20 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             case p.OpenSlot():
                 self._open(effect)
             case p.WantSlot():
-                held[effect.slot].manager.want()
+                slots[effect.slot].manager.want()
             case p.RetireSlot():
                 self.healths.drop(effect.slot)
-                self._retire(held[effect.slot])
+                self._retire(slots[effect.slot])
             case p.CondemnSlot():
                 self.healths.drop(effect.slot)
-                self._condemn(held[effect.slot], effect.why)
+                self._condemn(slots[effect.slot], effect.why)
             case p.RestSlot(number):
-                if (connection := held[number].manager.connection) is not None:
+                if (connection := slots[number].manager.connection) is not None:
                     self.rest(number, connection)
             case p.CloseSlot():
                 self._close_slot(effect.slot)
             case p.TellSlot():
-                held[effect.slot].manager.feed(m.NewsArrived())
+                slots[effect.slot].manager.feed(m.NewsArrived())
             case p.Resolve():
                 self.setup.resolve(lambda outcome: self._at_home(partial(self.resolved, outcome)))
             case stepping.ArmTimer():
@@ -641,16 +650,16 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             case stepping.CancelTimer():
                 self._cancel_timer()
 
-    def _condemn(self, held: Held[ManagerT], why: str) -> None:
-        """End a slot's connection with its calls; the seat's `ended` follows."""
-        live = held.manager.connection
-        connection = live or held.manager.draining
+    def _condemn(self, slot: SlotParts[ManagerT], why: str) -> None:
+        """End a slot's connection with its calls; the slot's `ended` follows."""
+        live = slot.manager.connection
+        connection = live or slot.manager.draining
         if live is not None:
-            held.manager.feed(m.ConnectionLost(why, used=live.last_used(), replaced=True))
-        self._retire(held)
+            slot.manager.feed(m.ConnectionLost(why, used=live.last_used(), replaced=True))
+        self._retire(slot)
         if connection is not None:
             connection.retire()
-            connection.core.fail(f"the connection was lost: {why}")
+            connection.core_channel.fail(f"the connection was lost: {why}")
 
     def _drained(self) -> None:
         live = self._state.live
@@ -663,44 +672,44 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
                 self.fill()
 
     def _open(self, effect: p.OpenSlot) -> None:
-        seat = Seat(self, effect.slot, effect.endpoint)
-        beside = next((held for held in self._held.values() if held.seat.endpoint == effect.endpoint), None)
+        pool_slot = PoolSlot(self, effect.slot, effect.endpoint)
+        beside = next((slot for slot in self._slots.values() if slot.pool_slot.endpoint == effect.endpoint), None)
         if effect.replaces is not None:
-            self._held[effect.replaces].manager.replaced = True
-        manager, connector = self._make(seat, None if beside is None else beside.manager.membership)
-        self._held[effect.slot] = Held(seat, manager, connector)
+            self._slots[effect.replaces].manager.replaced = True
+        manager, connector = self._make(pool_slot, None if beside is None else beside.manager.membership)
+        self._slots[effect.slot] = SlotParts(pool_slot, manager, connector)
         self._count()
 
     def _close_slot(self, number: int) -> None:
-        held = self._held[number]
+        slot = self._slots[number]
         self.liveness.drop(number)
         self.healths.drop(number)
-        self._final = sum(other.seat.pool is not None for other in self._held.values()) == 1
-        self._discard(held)
-        held.seat.pool = None  # otherwise, the pool and the manager would keep each other alive (CB-10)
+        self._final = sum(other.pool_slot.pool is not None for other in self._slots.values()) == 1
+        self._discard(slot)
+        slot.pool_slot.pool = None  # otherwise, the pool and the manager would keep each other alive (CB-10)
         if not self.is_closed:
-            self._made_before += held.manager.made
-            del self._held[number]
+            self._made_before += slot.manager.made
+            del self._slots[number]
             self._count()
-            self._forget(held.seat)
+            self._forget(slot.pool_slot)
 
-    def _forget(self, seat: Seat) -> None:
+    def _forget(self, pool_slot: PoolSlot) -> None:
         """Keep nothing of an endpoint without slots: over the years, a name may have any number of addresses."""
-        kept = [held.seat for held in self._held.values()]
-        if seat.endpoint not in [each.endpoint for each in kept]:
-            self.liveness.doubted.discard(seat.endpoint)
-        if self._spot(seat) not in map(self._spot, kept):
-            NEWS.gives_up(self, self._spot(seat))
+        kept = [slot.pool_slot for slot in self._slots.values()]
+        if pool_slot.endpoint not in [slot.endpoint for slot in kept]:
+            self.liveness.doubted.discard(pool_slot.endpoint)
+        if self._spot(pool_slot) not in map(self._spot, kept):
+            NEWS.gives_up(self, self._spot(pool_slot))
 
     def _count(self) -> None:
-        held = next(iter(self._held.values())) if len(self._held) == 1 else None
-        slot = None if held is None else self._state.slot(held.seat.number)
-        usable = held is not None and (slot is None or slot.role is not Role.UNHEALTHY)
-        self._only = held.manager if held is not None and usable else None
+        parts = next(iter(self._slots.values())) if len(self._slots) == 1 else None
+        slot = None if parts is None else self._state.slot(parts.pool_slot.number)
+        usable = parts is not None and (slot is None or slot.role is not Role.UNHEALTHY)
+        self._only = parts.manager if parts is not None and usable else None
 
     def _timer_fired(self) -> None:
         self._timer = None
-        draining = [held.manager.draining for held in self._held.values()]
-        used = [held.manager.last_used() for held in self._held.values()]
+        draining = [slot.manager.draining for slot in self._slots.values()]
+        used = [slot.manager.last_used() for slot in self._slots.values()]
         used += [connection.last_used() for connection in draining if connection is not None]
         self.feed(p.PoolTimerFired(self._loads(), max(self._asked, *used)))

@@ -37,7 +37,7 @@ class Home(Protocol):
         ...
 
 
-class Entry:
+class ScheduleGroup:
     """The schedule of one key, and its managers.
 
     Attributes:
@@ -63,29 +63,29 @@ class Membership:
     """One manager's membership in the schedule of its key.
 
     Attributes:
-        entry: the schedule. A step of the manager's machine reads and replaces it under `lock`.
+        group: the schedule. A step of the manager's machine reads and replaces it under `lock`.
         number: identifies the manager in the schedule.
     """
 
-    __slots__ = ("_registry", "entry", "number")
+    __slots__ = ("_registry", "group", "number")
 
-    def __init__(self, registry: Registry, entry: Entry, number: int) -> None:
+    def __init__(self, registry: Registry, group: ScheduleGroup, number: int) -> None:
         self._registry = registry
-        self.entry = entry
+        self.group = group
         self.number = number
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
         """The lock to hold while a step reads the schedule and replaces it."""
-        return _NO_LOCK if self.entry.key is None else self._registry.lock
+        return _NO_LOCK if self.group.key is None else self._registry.lock
 
     def tell_others(self, news: Any) -> None:
         """Notify every other manager of the key that the schedule has changed."""
-        self._registry.tell(self.entry, self.number, news)
+        self._registry.tell(self.group, self.number, news)
 
     def leave(self, now: float, initial_backoff: float) -> None:
         """Leave the schedule; calling this again does nothing."""
-        self._registry.leave(self.entry, self.number, now, initial_backoff)
+        self._registry.leave(self.group, self.number, now, initial_backoff)
 
 
 class Registry:
@@ -97,15 +97,15 @@ class Registry:
     def begin_anew(self) -> None:
         """Start over in the child of a fork (SH-8), because all the data belongs to the parent's threads."""
         self.lock = threading.RLock()
-        self._entries: dict[Hashable, Entry] = {}
+        self._groups: dict[Hashable, ScheduleGroup] = {}
         self._remembered: OrderedDict[Hashable, float] = OrderedDict()
         self._numbers = itertools.count(1)
         # The garbage collector appends to this at any time and in any thread, even in one that holds the lock.
-        self._gone: deque[tuple[Entry, int]] = deque()
+        self._gone: deque[tuple[ScheduleGroup, int]] = deque()
 
     def __len__(self) -> int:
         """Return the number of known keys."""
-        return len(self._entries)
+        return len(self._groups)
 
     def join(
         self, key: Hashable | None, hear: Hear, home: Home, now: float, beside: Membership | None = None
@@ -121,38 +121,38 @@ class Registry:
             beside: without a key, the membership of another manager of the same pool, whose schedule this one joins.
         """
         with self.lock:
-            entry = None if beside is None else beside.entry
+            group = None if beside is None else beside.group
             if key is not None:
                 self._sweep(now)
-                entry = self._entries.get(key)
+                group = self._groups.get(key)
                 self._remembered.pop(key, None)
-            if entry is None:
-                entry = Entry(key)
+            if group is None:
+                group = ScheduleGroup(key)
                 if key is not None:
-                    self._entries[key] = entry
-            if entry.members:
-                self._drop_homeless(entry)
+                    self._groups[key] = group
+            if group.members:
+                self._drop_homeless(group)
             number, gone = next(self._numbers), self._gone
-            entry.members[number] = WeakMethod(hear, lambda _: gone.append((entry, number))), home
-            entry.homes[home] = entry.homes.get(home, 0) + 1
-            entry.schedule = entry.schedule.joined()
-            diallers = [entry.schedule.turn] if entry.schedule.failing else []
+            group.members[number] = WeakMethod(hear, lambda _: gone.append((group, number))), home
+            group.homes[home] = group.homes.get(home, 0) + 1
+            group.schedule = group.schedule.joined()
+            diallers = [group.schedule.turn] if group.schedule.failing else []
         if diallers:  # a manager that dials alone gives no signs of life until there is another
-            self._pass_on(entry, diallers, None)
-        return Membership(self, entry, number)
+            self._pass_on(group, diallers, None)
+        return Membership(self, group, number)
 
-    def tell(self, entry: Entry, teller: int, news: Any) -> None:
-        """Notify all members of an entry except `teller`."""
-        if len(entry.members) <= 1:
+    def tell(self, group: ScheduleGroup, teller: int, news: Any) -> None:
+        """Notify all members of a group except `teller`."""
+        if len(group.members) <= 1:
             return
         with self.lock:
-            others = [number for number in entry.members if number != teller]
-        self._pass_on(entry, others, news)
+            others = [number for number in group.members if number != teller]
+        self._pass_on(group, others, news)
 
-    def _pass_on(self, entry: Entry, numbers: Iterable[int | None], news: Any) -> None:
+    def _pass_on(self, group: ScheduleGroup, numbers: Iterable[int | None], news: Any) -> None:
         lost = []
         for number in numbers:
-            member = entry.members.get(number) if number is not None else None
+            member = group.members.get(number) if number is not None else None
             hear = None if member is None else member[0]()
             try:
                 if hear is not None:
@@ -162,61 +162,61 @@ class Registry:
         if lost:
             with self.lock:
                 for number in lost:
-                    self._drop(entry, number)
+                    self._drop(group, number)
 
-    def leave(self, entry: Entry, number: int, now: float, initial_backoff: float) -> None:
+    def leave(self, group: ScheduleGroup, number: int, now: float, initial_backoff: float) -> None:
         """Remove a member. When the last one leaves, the key is forgotten, or remembered for a while.
 
         It is remembered for as long as it still delays the next start (SH-5).
         """
         with self.lock:
-            self._drop(entry, number)
-            if entry.key is None:
+            self._drop(group, number)
+            if group.key is None:
                 return
             self._sweep(now)
-            key = entry.key
-            if entry.members or self._entries.get(key) is not entry:
+            key = group.key
+            if group.members or self._groups.get(key) is not group:
                 return
-            until = entry.schedule.remembers_until(initial_backoff)
+            until = group.schedule.remembers_until(initial_backoff)
             if until <= now:
-                del self._entries[key]
+                del self._groups[key]
                 self._remembered.pop(key, None)
             else:
                 self._remembered[key] = until
                 self._remembered.move_to_end(key)
                 if len(self._remembered) > MOST_REMEMBERED:
-                    self._entries.pop(self._remembered.popitem(last=False)[0], None)
+                    self._groups.pop(self._remembered.popitem(last=False)[0], None)
 
-    def _drop(self, entry: Entry, number: int | None) -> None:
-        member = None if number is None else entry.members.pop(number, None)
+    def _drop(self, group: ScheduleGroup, number: int | None) -> None:
+        member = None if number is None else group.members.pop(number, None)
         if number is None or member is None:
             return
         home = member[1]
-        entry.homes[home] -= 1
-        if not entry.homes[home]:
-            del entry.homes[home]
-        entry.schedule = entry.schedule.left(number)
+        group.homes[home] -= 1
+        if not group.homes[home]:
+            del group.homes[home]
+        group.schedule = group.schedule.left(number)
 
-    def _drop_homeless(self, entry: Entry) -> None:
-        closed = [home for home in entry.homes if home.is_closed()]
+    def _drop_homeless(self, group: ScheduleGroup) -> None:
+        closed = [home for home in group.homes if home.is_closed()]
         if closed:
-            for number in [number for number, (_, home) in entry.members.items() if home in closed]:
-                self._drop(entry, number)
+            for number in [number for number, (_, home) in group.members.items() if home in closed]:
+                self._drop(group, number)
 
     def _sweep(self, now: float) -> None:
         """Remove managers that are gone and keys that need no longer be remembered."""
         while self._gone:
-            entry, number = self._gone.popleft()
-            self._drop(entry, number)
-            if not entry.members and self._entries.get(entry.key) is entry:
-                self._remembered.setdefault(entry.key, entry.schedule.remembers_until(0.0))
+            group, number = self._gone.popleft()
+            self._drop(group, number)
+            if not group.members and self._groups.get(group.key) is group:
+                self._remembered.setdefault(group.key, group.schedule.remembers_until(0.0))
         remembered = self._remembered
         if not remembered:
             return
         expired = [key for key, until in remembered.items() if until <= now]
         for key in [*expired, *itertools.islice(remembered, max(0, len(remembered) - MOST_REMEMBERED))]:
             if remembered.pop(key, None) is not None:
-                self._entries.pop(key, None)
+                self._groups.pop(key, None)
 
 
 SCHEDULES = Registry()

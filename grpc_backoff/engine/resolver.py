@@ -23,7 +23,7 @@ def look_up(host: str, port: int) -> Addresses | Failure:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         return Failure(Stage.RESOLVE, f"the name {host} could not be resolved: {error}")
-    places = [str(Address(each[0], each[4])) for each in found if each[0] in (socket.AF_INET, socket.AF_INET6)]
+    places = [str(Address(info[0], info[4])) for info in found if info[0] in (socket.AF_INET, socket.AF_INET6)]
     return tuple(dict.fromkeys(places)) or Failure(Stage.RESOLVE, f"the name {host} has no addresses")
 
 

@@ -92,13 +92,13 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
 
     # Driving the machine.
 
-    def _step(self, given: Any) -> Sequence[s.Effect]:
+    def _step(self, input_: Any) -> Sequence[s.Effect]:
         if self._state.phase is _DONE:
             return ()  # the end is final; later inputs are ignored
-        if isinstance(given, ChannelClosing) and self._state.phase not in _BETWEEN:
+        if isinstance(input_, ChannelClosing) and self._state.phase not in _BETWEEN:
             return ()  # the stream's own end comes
         before = self._state.phase
-        self._state, effects = self._machine.step(self._state, given, self._calls.now(), self._calls)
+        self._state, effects = self._machine.step(self._state, input_, self._calls.now(), self._calls)
         if self._state.phase in _BETWEEN:
             self._calls.rests(self)
         elif before in _BETWEEN:
@@ -120,7 +120,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
             case Emit(event):
                 self._calls.emit(event)
             case SeekAnother(status):
-                self._calls.pending.manager.seek_another(None, status)  # which one, grpc's own call does not say
+                self._calls.pending.pool.seek_another(None, status)  # which one, grpc's own call does not say
             case AbandonAttempt():
                 self._ready.clear()
                 if self._call is not None:

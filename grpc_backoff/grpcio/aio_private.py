@@ -124,4 +124,4 @@ def is_stand_in(error: BaseException) -> bool:
 def running_server_calls(loop: asyncio.AbstractEventLoop) -> int:
     """Return how many calls the grpc.aio servers of an event loop are handling; grpcio has a task for each."""
     coroutines = (task.get_coro() for task in asyncio.all_tasks(loop))
-    return sum(getattr(each, "__name__", "") == "_schedule_rpc_coro" for each in coroutines)
+    return sum(getattr(coroutine, "__name__", "") == "_schedule_rpc_coro" for coroutine in coroutines)

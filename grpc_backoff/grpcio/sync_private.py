@@ -162,11 +162,13 @@ def noticing_headers(method: Any, sent: Callable[[], object]) -> Any:
     """
     create = method._managed_call  # noqa: SLF001
 
-    def split(*given: Any) -> object:
-        *before, ((headers, *others),), handle, context, registered = given
+    def split(*operations: Any) -> object:
+        *before, ((headers, *others),), handle, context, registered = operations
 
         def handled(event: Any) -> object:
-            if any(each.type() == cygrpc.OperationType.send_initial_metadata for each in event.batch_operations):
+            if any(
+                operation.type() == cygrpc.OperationType.send_initial_metadata for operation in event.batch_operations
+            ):
                 sent()
             return handle(event)
 

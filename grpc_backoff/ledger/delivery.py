@@ -163,7 +163,7 @@ class Delivery:
     async def run(self) -> None:
         """Deliver until cancelled, or until `end` is called; then give back the operations that were not delivered."""
         work = (self._claim(), self._record(), self._extend_leases(), self._housekeeping(), self._sweep())
-        self._beside = [asyncio.ensure_future(each) for each in work]
+        self._beside = [asyncio.ensure_future(coroutine) for coroutine in work]
         try:
             done, _ = await asyncio.wait(self._beside, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -443,8 +443,8 @@ class Delivery:
         renewed = False
         if refresh is not None and code == grpc.StatusCode.UNAUTHENTICATED.name:
             renewed = await self._renew(refresh, operation)
-        told = AttemptReport(*_lease_of(operation), policy, failure, cut(error.details() or ""), renewed)
-        self._report(operation, told._replace(draw=self._ledger.rng.random()))
+        attempt_report = AttemptReport(*_lease_of(operation), policy, failure, cut(error.details() or ""), renewed)
+        self._report(operation, attempt_report._replace(draw=self._ledger.rng.random()))
 
     async def _renew(self, refresh: Callable[..., Any], operation: Operation) -> bool:
         """Call the hook for new credentials and keep them in memory only (LG-11); return whether it succeeded."""
@@ -480,14 +480,16 @@ class Delivery:
         batch = self._ended[:_MANY]
         self._unrecorded.clear()
         try:
-            told = await self._store.record([report for report, _ in batch])
-            told = [await self._first_answer(report, each) for (report, _), each in zip(batch, told, strict=True)]
+            answers = await self._store.record([report for report, _ in batch])
+            answers = [
+                await self._first_answer(report, answer) for (report, _), answer in zip(batch, answers, strict=True)
+            ]
         except BaseException:
             self._doubted.update(_lease_of(operation) for _, operation in batch)
             self._unrecorded.set()
             raise
         del self._ended[: len(batch)]
-        for (report, operation), recorded in zip(batch, told, strict=True):
+        for (report, operation), recorded in zip(batch, answers, strict=True):
             if isinstance(recorded, LedgerStateError):
                 _LOG.error(
                     "%s: the end of an attempt at operation %s cannot be recorded, so it is set aside and recorded "
@@ -519,15 +521,15 @@ class Delivery:
         while aside:
             report, operation = aside[-1]
             try:
-                [told] = await self._store.record([report])
+                [answer] = await self._store.record([report])
             except BaseException:
                 self._aside += aside
                 raise
             aside.pop()
-            if isinstance(told, LedgerStateError):
+            if isinstance(answer, LedgerStateError):
                 self._aside.append((report, operation))
             else:
-                self._settle(report, operation, told)
+                self._settle(report, operation, answer)
 
     async def _first_answer(
         self, report: AttemptReport, recorded: Recorded | LedgerBusyError | LedgerStateError
@@ -603,7 +605,9 @@ class Delivery:
         if not self._lost:
             return
         self._news.set()
-        operations = await self._store.find(Filter(ids=tuple(each.id for each in self._lost)), len(self._lost))
+        operations = await self._store.find(
+            Filter(ids=tuple(operation.id for operation in self._lost)), len(self._lost)
+        )
         by_id = {operation.id: operation for operation in operations}
         lost, self._lost = self._lost, []
         for recorded in lost:

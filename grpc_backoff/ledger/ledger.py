@@ -324,14 +324,14 @@ class Ledger(Preparing):
         await self.make_room(len(prepared))
         if within is not None:
             answer = self.store.submit_within(within, prepared)
-            told: list[Submitted] = await answer if inspect.isawaitable(answer) else answer
-            return told
-        told = await self.store.submit(prepared)
-        self._waiting += sum(each.new for each in told)
+            submitted: list[Submitted] = await answer if inspect.isawaitable(answer) else answer
+            return submitted
+        submitted = await self.store.submit(prepared)
+        self._waiting += sum(one.new for one in submitted)
         for target in {submission.target for submission in prepared}:
             self._wake(target)
             self._notify(target)
-        return told
+        return submitted
 
     def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
         """Return the SQL that stores an operation, and its parameters, for a transaction with any other driver (LG-9).
@@ -494,8 +494,8 @@ class Ledger(Preparing):
                 PolicyWarning,
                 stacklevel=2,
             )
-        given = {"concurrency": concurrency, "grace": grace}
-        chosen = dataclasses.replace(self.settings, **{name: each for name, each in given.items() if each is not None})  # type: ignore[arg-type]
+        asked = {"concurrency": concurrency, "grace": grace}
+        chosen = dataclasses.replace(self.settings, **{name: item for name, item in asked.items() if item is not None})  # type: ignore[arg-type]
         delivery = Delivery(self, channel, chosen.concurrency, chosen.grace)
         self.store.listen(self._wake)
         self._deliveries.add(delivery)
@@ -513,13 +513,13 @@ class Ledger(Preparing):
         if not recorded.live or recorded.state is None:
             return None
         self.emit(event_of(operation, recorded))
-        its = {
+        limits = {
             OperationState.FAILED: self.hooks.on_exhausted,
             OperationState.CONFLICT: self.hooks.on_conflict,
             OperationState.EXPIRED: self.hooks.on_expired,
         }
-        blocks = recorded.state in its and recorded.state not in WELL and operation.order_key is not None
-        hooks = [hook for hook in (its.get(recorded.state), self.hooks.on_blocked if blocks else None) if hook]
+        blocks = recorded.state in limits and recorded.state not in WELL and operation.order_key is not None
+        hooks = [hook for hook in (limits.get(recorded.state), self.hooks.on_blocked if blocks else None) if hook]
         if not hooks:
             return None
         after = dataclasses.replace(
@@ -595,13 +595,13 @@ class Ledger(Preparing):
         return await self._recorded(operation, AttemptReport(operation.id, None, self.policy_of_any(operation.policy)))
 
     async def _recorded(self, operation: Operation, report: AttemptReport) -> Recorded:
-        [told] = await self.store.record([report])
-        if isinstance(told, LedgerError):
-            raise told
-        hook = self.announce(operation, told)
+        [answer] = await self.store.record([report])
+        if isinstance(answer, LedgerError):
+            raise answer
+        hook = self.announce(operation, answer)
         if hook is not None:
             await hook()
-        return told
+        return answer
 
     async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002
         """Write a backoff, and its timestamp, atomically; return whether a waiting operation had this id.

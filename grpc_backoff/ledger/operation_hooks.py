@@ -49,13 +49,13 @@ class LedgerHooks:
                 raise OptionError(f"LedgerHooks.{name}", hook, "a function or a coroutine function")
 
 
-async def call_hook(hook: Callable[..., Any], *given: Any) -> Any:
+async def call_hook(hook: Callable[..., Any], *arguments: Any) -> Any:
     """Call a hook and await it if it is a coroutine function.
 
     If the hook raises CancelledError but this task was not cancelled, a RuntimeError is raised instead.
     """
     try:
-        answer = hook(*given)
+        answer = hook(*arguments)
         return await answer if inspect.isawaitable(answer) else answer
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
@@ -64,9 +64,9 @@ async def call_hook(hook: Callable[..., Any], *given: Any) -> Any:
         raise RuntimeError("the hook raised CancelledError, but its caller was not cancelled") from error
 
 
-async def run_hook(target: str, hook: Callable[..., Any], *given: Any) -> None:
+async def run_hook(target: str, hook: Callable[..., Any], *arguments: Any) -> None:
     """Call a hook whose result does not matter; exceptions are logged."""
     try:
-        await call_hook(hook, *given)
+        await call_hook(hook, *arguments)
     except Exception:  # noqa: BLE001 - a hook is user code
         _LOG.exception("%s: a hook of the ledger raised", target)

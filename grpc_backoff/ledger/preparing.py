@@ -198,7 +198,7 @@ def read_pairs(name: str, metadata: Any) -> Metadata:
 def check_prepared(prepared: object) -> None:
     """Reject what is not a list of operations; TypeError, which shows only the type of what is wrong."""
     found = prepared if isinstance(prepared, Sequence) else [prepared]
-    wrong = [each for each in found if not isinstance(each, Submission)]
+    wrong = [submission for submission in found if not isinstance(submission, Submission)]
     if wrong:
         raise TypeError(wrong_type("prepared", wrong[0], "a list of operations made by `prepared`"))
 
@@ -232,8 +232,8 @@ def check_bytes(request: object) -> None:
         raise TypeError(wrong_type("request", request, "bytes"))
 
 
-def target_of(given: str) -> str:
+def target_of(target: str) -> str:
     """Return a target to store; unlike a channel's, it must name something, because no channel would deliver to it."""
-    if not given or not is_storable(given):
-        raise OptionError("target", given, "the target of a channel that delivers, such as 'localhost:50051'")
-    return read_target(given)
+    if not target or not is_storable(target):
+        raise OptionError("target", target, "the target of a channel that delivers, such as 'localhost:50051'")
+    return read_target(target)

@@ -328,7 +328,7 @@ class Filter:
             object.__setattr__(self, "older_than", pause("Filter.older_than", self.older_than))
         for name, parts in (("ids", () if self.ids is None else self.ids), ("states", self.states)):
             if not isinstance(parts, tuple | list | set | frozenset) or not all(
-                isinstance(each, str) for each in parts
+                isinstance(part, str) for part in parts
             ):
                 raise OptionError(f"Filter.{name}", parts, f"a tuple of {name}, as text")
         for state in self.states:

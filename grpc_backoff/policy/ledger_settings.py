@@ -20,22 +20,22 @@ _OVERWRITTEN = frozenset({"te", "host", "content-type", "user-agent", "connectio
 """Keys that belong to HTTP/2, or that the ledger itself sends with each attempt."""
 
 
-def _name(key: str, given: object, _unit: Unit = Unit.SECONDS) -> str:
-    if isinstance(given, str) and given:
-        return given
-    raise OptionError(key, given, "the name of a policy, or a policy string")
+def _name(key: str, value: object, _unit: Unit = Unit.SECONDS) -> str:
+    if isinstance(value, str) and value:
+        return value
+    raise OptionError(key, value, "the name of a policy, or a policy string")
 
 
-def _count(key: str, given: object, _unit: Unit = Unit.SECONDS) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise OptionError(key, given, "a whole number of at least 1")
-    return given
+def _count(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise OptionError(key, value, "a whole number of at least 1")
+    return value
 
 
-def _metadata(key: str, given: object, _unit: Unit = Unit.SECONDS) -> tuple[str, ...]:
-    names = given.split() if isinstance(given, str) else given
+def _metadata(key: str, value: object, _unit: Unit = Unit.SECONDS) -> tuple[str, ...]:
+    names = value.split() if isinstance(value, str) else value
     if not isinstance(names, list | tuple):
-        raise OptionError(key, given, "a list of metadata keys")
+        raise OptionError(key, value, "a list of metadata keys")
     for name in names:
         wanted = unstorable(name)
         if wanted is not None:
@@ -54,13 +54,13 @@ def unstorable(name: object) -> str | None:
     return None
 
 
-def _method_counts(key: str, given: object, _unit: Unit = Unit.SECONDS) -> tuple[tuple[str, int], ...]:
+def _method_counts(key: str, value: object, _unit: Unit = Unit.SECONDS) -> tuple[tuple[str, int], ...]:
     try:
-        table = None if isinstance(given, str | bytes) else dict(given)  # type: ignore[call-overload]
+        table = None if isinstance(value, str | bytes) else dict(value)  # type: ignore[call-overload]
     except (TypeError, ValueError):
         table = None
     if table is None or not all(isinstance(name, str) for name in table):
-        raise OptionError(key, given, 'a table such as { "shop.Orders/Place" = 2 }')
+        raise OptionError(key, value, 'a table such as { "shop.Orders/Place" = 2 }')
     return tuple((f"/{name.removeprefix('/')}", _count(f"{key}.{name}", number)) for name, number in table.items())
 
 

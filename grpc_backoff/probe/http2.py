@@ -296,7 +296,9 @@ class _Attempt:
             except ConnectError as error:
                 errors.append(error)
                 break
-            addresses = [each for each in addresses if each != dialled.address and each not in dialled.failed]
+            addresses = [
+                address for address in addresses if address != dialled.address and address not in dialled.failed
+            ]
             try:
                 return await self._talk(dialled)
             except ConnectError as error:

@@ -79,15 +79,15 @@ class Channel(BaseChannel, grpc.Channel):
         pool_setup = PoolSetup(target, policy, setup.pool, clock, rng, core_options, key)
 
         def make_connector(endpoint: str) -> CoreConnector:
-            there, how = pool_setup.dialled(endpoint)
-            connector = CoreConnector(there, credentials, how, compression, policy, conductor=conductor)
+            there, dial_options = pool_setup.dialled(endpoint)
+            connector = CoreConnector(there, credentials, dial_options, compression, policy, conductor=conductor)
             connector.made = forks.connections.add
             return connector
 
-        self._share = self._pool = ConnectionPool(
+        self._connections = self._pool = ConnectionPool(
             pool_setup, pending, self._listeners, connector=make_connector, conductor=conductor
         )
-        pending.manager = self._pool
+        pending.pool = self._pool
         self.picks = self._pool.picks
         """Whether each call asks which connection to take."""
         self.calls = Calls(

@@ -258,7 +258,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
     # Liveness. Called on the conductor.
 
     @property
-    def core(self) -> CoreConnection:
+    def core_channel(self) -> CoreConnection:
         """The gate of this connection, which is the connection itself."""
         return self
 
@@ -301,9 +301,9 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
         post, self.streamed = self._owner.conductor.post, True
         begin: Callable[..., Any] = self.channel.unary_stream(WATCH_METHOD)
         call = begin(request, wait_for_ready=False)
-        told = partial(_listen, call, lambda given: post(partial(hear, given)))
+        listening = partial(_listen, call, lambda answer: post(partial(hear, answer)))
         with contextlib.suppress(RuntimeError):  # the interpreter is about to exit
-            threads.start(told, "grpc-backoff-health")
+            threads.start(listening, "grpc-backoff-health")
         return cast("Callable[[], object]", call.cancel)
 
     def fail(self, details: str) -> None:
@@ -319,8 +319,8 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
         unused, self._left = now - self.last_used(), False
         self.feed(m.Looked(self.shown(), self.running, unused, self.served, self._refused, self._dropped, left))
 
-    def _step(self, given: m.Input) -> Sequence[m.Effect]:
-        self._state, effects = self._owner.machine.step(self._state, given, self.now())
+    def _step(self, input_: m.Input) -> Sequence[m.Effect]:
+        self._state, effects = self._owner.machine.step(self._state, input_, self.now())
         self.retired = self.retired or m.has_ended(self._state)
         return effects
 
@@ -421,9 +421,9 @@ class ReadingAttempt:
 class CoreConnector(BaseConnector[CoreConnection]):
     """Creates one C-core channel for each attempt."""
 
-    def __init__(self, *how: Any, conductor: Conductor) -> None:
+    def __init__(self, *arguments: Any, conductor: Conductor) -> None:
         """Take the arguments of `BaseConnector`, and the conductor."""
-        super().__init__(*how)
+        super().__init__(*arguments)
         self.conductor = conductor
         self.fail_fast = False if self._resolver_configures else None
         """The value of `wait_for_ready` that makes grpcio's own calls fail-fast; False costs grpcio microseconds per

@@ -45,9 +45,9 @@ class Hooks:
             OptionError: a hook is a coroutine function, which would never be awaited.
         """
         for part in fields(hooks):
-            given = getattr(hooks, part.name)
-            if given is not None and inspect.iscoroutinefunction(given):
-                raise OptionError(f"RetryHooks.{part.name}", given, "a function, not a coroutine function")
+            hook = getattr(hooks, part.name)
+            if hook is not None and inspect.iscoroutinefunction(hook):
+                raise OptionError(f"RetryHooks.{part.name}", hook, "a function, not a coroutine function")
         self._hooks = hooks
         self._target = target
         self._now = now

@@ -40,8 +40,8 @@ class _Subscription:
 class Listeners:
     """The listeners and the connectivity callbacks of one channel."""
 
-    def __init__(self, given: Iterable[Listener], target: str) -> None:
-        self.given: list[Listener] = list(given)
+    def __init__(self, listeners: Iterable[Listener], target: str) -> None:
+        self.listeners: list[Listener] = list(listeners)
         self._target = target
         self._subscriptions: list[_Subscription] = []
         self._news: SimpleQueue[Callable[[], None]] = SimpleQueue()  # a deque would take five times the memory
@@ -88,7 +88,7 @@ class Listeners:
 
     def hear(self, event: Any) -> None:
         """Deliver an event to the listeners and the log."""
-        if not self._closed and (self.given or listens(event)):
+        if not self._closed and (self.listeners or listens(event)):
             self._tell(lambda: self._tell_event(event))
 
     def changed(self, state: State) -> None:
@@ -123,7 +123,7 @@ class Listeners:
                 return
 
     def _tell_event(self, event: object) -> None:
-        for listener in (log_event, *self.given):
+        for listener in (log_event, *self.listeners):
             _guarded(lambda listener=listener: listener(event), self._target)  # type: ignore[misc]
 
     def _tell_all(self, state: State) -> None:

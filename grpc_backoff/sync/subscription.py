@@ -56,11 +56,11 @@ class Subscription(SubscriptionShell):
     exhausted_error = RetriesExhaustedError
     _closed_details = CLOSED_DETAILS
 
-    def __init__(self, *how: Any) -> None:
+    def __init__(self, *arguments: Any) -> None:
         self._changed = threading.Condition()  # its lock is reentrant: a finalizer may close the subscription
         self._reader = threading.Lock()
         self._wake: float | None = None
-        super().__init__(*how)
+        super().__init__(*arguments)
 
     def __iter__(self) -> Self:
         """Return the subscription itself."""

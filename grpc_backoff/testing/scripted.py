@@ -123,8 +123,8 @@ class _ServedConnection:
         self, scripted: ScriptedConnection, script: ScriptedConnector, line: _Line, channel: grpc.aio.Channel
     ) -> None:
         self.scripted = scripted
-        self.core = CoreChannel(channel, asyncio.get_running_loop(), script.clock.now, judge=self._judge)
-        self.core.check = self._check
+        self.core_channel = CoreChannel(channel, asyncio.get_running_loop(), script.clock.now, judge=self._judge)
+        self.core_channel.check = self._check
         self._now = script.clock.now
         self._line = line
         self._breaking = asyncio.create_task(self._break_when_lost())
@@ -136,7 +136,7 @@ class _ServedConnection:
         return (_READY if self.scripted.alive() else _IDLE).value[0]
 
     def last_used(self) -> float:
-        return self._now() if self.core.running else self.scripted.last_used()
+        return self._now() if self.core_channel.running else self.scripted.last_used()
 
     def _judge(self, _call: grpc.aio.Call) -> bool:
         """Record the use; how the connection counts is for the script to decide."""
@@ -153,7 +153,7 @@ class _ServedConnection:
         """Return at once, because only the script dials here."""
 
     def retire(self) -> None:
-        self.core.retire()
+        self.core_channel.retire()
         self.scripted.retire()
 
     def link(self) -> Link:
@@ -165,7 +165,7 @@ class _ServedConnection:
 
     async def close(self, grace: float | None) -> None:
         self._breaking.cancel()
-        await self.core.close(grace)
+        await self.core_channel.close(grace)
         await self._line.close()
 
 

@@ -109,7 +109,11 @@ async def test_a_closed_channel_is_freed():
             async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                 await EchoStub(channel).Unary(Message())
                 connection = next(iter(channel._pool._connectors()[0].open))
-                gone = [weakref.ref(connection), weakref.ref(connection.core), weakref.ref(connection.core.channel)]
+                gone = [
+                    weakref.ref(connection),
+                    weakref.ref(connection.core_channel),
+                    weakref.ref(connection.core_channel.channel),
+                ]
             del channel, connection
             await settle()
             assert [ref() for ref in gone] == [None] * 3

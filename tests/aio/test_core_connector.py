@@ -115,8 +115,8 @@ async def test_retired_connections_end_with_their_calls():
     async with serving() as port:
         dialler = connector(f"127.0.0.1:{port}")
         connection = await dialler.connect(5.0)
-        call = connection.core.channel.stream_stream("/echo.v1.Echo/Both")()
-        connection.core.began(call, connection)
+        call = connection.core_channel.channel.stream_stream("/echo.v1.Echo/Both")()
+        connection.core_channel.began(call, connection)
         await call.write(b"")
         connection.retire()
         await asyncio.sleep(0.05)
@@ -124,10 +124,10 @@ async def test_retired_connections_end_with_their_calls():
         await call.done_writing()
         assert await call.read() is grpc.aio.EOF
         for _ in range(100):
-            if connection.core.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN:
+            if connection.core_channel.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN:
                 break
             await asyncio.sleep(0.05)
-        assert connection.core.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+        assert connection.core_channel.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
         await dialler.close(None)
 
 
@@ -136,15 +136,15 @@ async def test_a_redial_takes_no_new_call():
     async with FlakyFront(settings_only) as front, asyncio.timeout(20):
         dialler = connector(front.target)
         connection = await dialler.connect(5.0)
-        connection.core.running += 1  # as if a call ran, so that the channel is not closed
+        connection.core_channel.running += 1  # as if a call ran, so that the channel is not closed
         assert connection.alive()
         await front.break_all()
         await connection.lost()
-        connection.core.check(True)
-        while connection.core.shown() != READY:
+        connection.core_channel.check(True)
+        while connection.core_channel.shown() != READY:
             await asyncio.sleep(0.005)
         assert not connection.alive()
-        connection.core.running -= 1
+        connection.core_channel.running -= 1
         await dialler.close(None)
 
 
@@ -161,8 +161,8 @@ async def test_idle_connections_end_by_the_cores_own_rule():
             front.target, None, options, None, policy, clock=LoopClock(loop), loop=loop
         )
         connection = await dialler.connect(5.0)
-        call = connection.core.channel.unary_unary("/echo.v1.Echo/Unary")(b"", timeout=0.1)
-        connection.core.began(call, connection)
+        call = connection.core_channel.channel.unary_unary("/echo.v1.Echo/Unary")(b"", timeout=0.1)
+        connection.core_channel.began(call, connection)
         await asyncio.sleep(0.05)
         time.sleep(0.12)  # noqa: ASYNC251 - blocks the loop
         loss = await asyncio.wait_for(connection.lost(), 10)

@@ -22,7 +22,7 @@ class Connector(ScriptedConnector):
 
     async def connect(self, limit):
         connection = await super().connect(limit)
-        connection.core = SimpleNamespace(running=0, held=None)
+        connection.core_channel = SimpleNamespace(running=0, held=None)
         return connection
 
 
@@ -93,7 +93,7 @@ async def test_a_replacement():
     await parts.clock.advance(0)
     first.redial()
     assert parts.kinds()[-1] is CoreRedial, "a call from before may still make the core redial (CB-16)"
-    parts.pool._held[0].seat.ended()  # a scripted connection never reports its end
+    parts.pool._slots[0].pool_slot.ended()  # a scripted connection never reports its end
     assert parts.kinds()[-1] is SlotClosed
     assert [slot.role for slot in parts.pool.slots()] == [Role.SERVING]
     await parts.close()

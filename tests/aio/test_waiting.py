@@ -94,7 +94,7 @@ def enter_as_it_breaks(front, channel, monkeypatch, method, *request, **how):
         # Shut down a duplicate, because uvloop's own socket object cannot be shut down.
         with socket.socket(fileno=os.dup(visit.writer.get_extra_info("socket").fileno())) as sock:
             sock.shutdown(socket.SHUT_RDWR)
-    core, until = channel._pool._only.connection.core, time.monotonic() + 10
+    core, until = channel._pool._only.connection.core_channel, time.monotonic() + 10
     while core.shown() == READY_NUMBER:  # the core notices in its own thread
         assert time.monotonic() < until
         time.sleep(0.001)
@@ -169,7 +169,7 @@ def on_a_clock_in_hand(clock, policy=None, hooks=None, **how):
     """Return a call to a target without a connection, on a clock that the test advances."""
     loop = asyncio.get_running_loop()
     pending = PendingCalls("target", loop)
-    pending.manager = Manager()
+    pending.pool = Manager()
     calls = Calls(
         read_channel("target", None, {}),
         pending=pending,

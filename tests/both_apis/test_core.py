@@ -174,7 +174,9 @@ def test_connected(dialler, secure):
         dialler.close()
         assert dialler.do(
             lambda: (
-                not connection.alive() if hasattr(connection, "channel") else connection.core.check(False) == SHUTDOWN
+                not connection.alive()
+                if hasattr(connection, "channel")
+                else connection.core_channel.check(False) == SHUTDOWN
             )
         )
     assert dialled() == []

@@ -290,10 +290,10 @@ async def test_a_reset_in_the_midst_of_anothers_step(parts):
     other.manager.want()
     await other.clock.advance(0.1)
     with one.manager.membership.lock:
-        one.manager.membership.entry.stepping = True
+        one.manager.membership.group.stepping = True
         other.manager.feed(ResetRequested())
         assert BackoffReset not in other.kinds()
-        one.manager.membership.entry.stepping = False
+        one.manager.membership.group.stepping = False
     await other.clock.advance(0)
     assert BackoffReset in other.kinds()
     assert other.starts() == pytest.approx([0.0, 0.1])

@@ -46,7 +46,7 @@ class Keeper:
     def now(self):
         return self.time
 
-    core = property(lambda self: self)
+    core_channel = property(lambda self: self)
 
     def listen(self, request, hear):
         self.requests.append(request)

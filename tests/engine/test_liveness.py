@@ -33,7 +33,7 @@ class Keeper:
     def now(self):
         return self.time
 
-    core = property(lambda self: self)
+    core_channel = property(lambda self: self)
     running = property(lambda self: self.counts.pop(0) if self.counts else self.calls)
 
     def quiet(self):

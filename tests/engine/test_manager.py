@@ -77,10 +77,10 @@ def test_another_step_of_the_key_goes_first(registry):
     """SH-3: an input from a signal handler that interrupts another channel's step waits until that step has ended."""
     one, other = Manager(registry), Manager(registry)
     with one.membership.lock:
-        one.membership.entry.stepping = True
+        one.membership.group.stepping = True
         other.feed(m.ConnectionWanted())
         assert other.done == []
-        one.membership.entry.stepping = False
+        one.membership.group.stepping = False
     other.due.pop()()
     assert m.StartAttempt in other.done
 

@@ -65,13 +65,13 @@ class Call:
 def waiting(request):
     """An empty queue, whose manager is up to the test."""
     made = request.param("target:1", lambda work: None)
-    made.manager = Manager()
+    made.pool = Manager()
     return made
 
 
 def test_an_exception_of_one_call(waiting, caplog):
     """CH-3, TH-5: an exception in the step of one pending call is logged and does not keep the others waiting."""
-    waiting.manager.state = State.READY
+    waiting.pool.state = State.READY
     calls = [Call(waiting), Call(waiting, broken=True), Call(waiting)]
     for notify in (waiting.release, waiting.fail, waiting.cancel):
         for call in calls:
@@ -108,7 +108,7 @@ def test_a_name_that_is_resolved(waiting):
     call, told = Call(), []
     waiting.add(call)
     for failure in (UNKNOWN, REFUSED, UNKNOWN):
-        waiting.manager.failure = failure
+        waiting.pool.failure = failure
         waiting.fail()
         told.append(waiting.not_connected().resolved)
     assert told == [False, True, True]
@@ -117,9 +117,9 @@ def test_a_name_that_is_resolved(waiting):
 
 def test_the_error(waiting):
     """CH-4: the error's text names the target, the stage and the reason; its `status` has the figures."""
-    waiting.manager.failure = REFUSED
+    waiting.pool.failure = REFUSED
     error = waiting.error(grpc.StatusCode.UNAVAILABLE)
     assert error.details() == "no connection to target:1; last error: tcp: refused"
-    assert error.status == waiting.manager.status()
+    assert error.status == waiting.pool.status()
     late = waiting.error(grpc.StatusCode.DEADLINE_EXCEEDED)
     assert late.details().startswith("Deadline Exceeded while waiting: no connection to target")

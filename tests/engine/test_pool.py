@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from grpc_backoff import Closed, Connected, Reconnect, State
-from grpc_backoff.engine.pool import Seat
+from grpc_backoff.engine.pool import PoolSlot
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
@@ -28,17 +28,17 @@ class Pool:
 def test_a_seat_without_a_pool():
     """PO-12: what a manager reports after its slot was closed goes nowhere, so that it keeps nothing alive."""
     pool = Pool()
-    seat = Seat(pool, 3, "a")
-    assert len(seat) == 2
+    pool_slot = PoolSlot(pool, 3, "a")
+    assert len(pool_slot) == 2
     for pool_now in (pool, None):
-        seat.pool = pool_now
-        seat.release()
-        seat.fail()
-        seat.ended()
-        seat.changed(State.READY)
-        seat.hear(Closed(target="t", at=0.0, attempt=1, lived=None))
-        seat.hear(Connected(target="t", at=0.0, attempt=1, took=0.0, connections=1))
-    assert (len(seat), len(pool.told)) == (0, 6)
+        pool_slot.pool = pool_now
+        pool_slot.release()
+        pool_slot.fail()
+        pool_slot.ended()
+        pool_slot.changed(State.READY)
+        pool_slot.hear(Closed(target="t", at=0.0, attempt=1, lived=None))
+        pool_slot.hear(Connected(target="t", at=0.0, attempt=1, took=0.0, connections=1))
+    assert (len(pool_slot), len(pool.told)) == (0, 6)
 
 
 def test_the_key_of_an_endpoint():

@@ -39,8 +39,8 @@ class Manager:
     def fail(self, at):
         """Record a failed attempt with this start time."""
         with self.place.lock:
-            begun = self.place.entry.schedule.begun(self.place.number, 1, at, at + INITIAL, at + 20)
-            self.place.entry.schedule = begun.failed(self.place.number, None, 1, at, at + INITIAL, INITIAL)
+            begun = self.place.group.schedule.begun(self.place.number, 1, at, at + INITIAL, at + 20)
+            self.place.group.schedule = begun.failed(self.place.number, None, 1, at, at + INITIAL, INITIAL)
 
 
 def test_one_schedule_for_a_key():
@@ -49,9 +49,9 @@ def test_one_schedule_for_a_key():
     first, second, other = Manager(registry), Manager(registry), Manager(registry, "other")
     alone = [Manager(registry, None), Manager(registry, None)]
     first.fail(10.0)
-    assert second.place.entry.schedule.failing
-    assert second.place.entry.schedule.members == 2
-    assert not any(manager.place.entry.schedule.failing for manager in (other, *alone))
+    assert second.place.group.schedule.failing
+    assert second.place.group.schedule.members == 2
+    assert not any(manager.place.group.schedule.failing for manager in (other, *alone))
     assert len(registry) == 2
 
 
@@ -69,9 +69,9 @@ def test_a_closed_loop_is_no_member():
     first, second = Manager(registry), Manager(registry)
     second.home.closed = True
     first.place.tell_others(None)
-    assert first.place.entry.schedule.members == 1
+    assert first.place.group.schedule.members == 1
     first.home.closed = True
-    assert Manager(registry).place.entry.schedule.members == 1
+    assert Manager(registry).place.group.schedule.members == 1
 
 
 def test_a_lost_manager_is_no_member():
@@ -81,7 +81,7 @@ def test_a_lost_manager_is_no_member():
     del dropped
     gc.collect()
     Manager(registry, "other")
-    assert kept.place.entry.schedule.members == 1
+    assert kept.place.group.schedule.members == 1
 
 
 def test_a_healthy_key_is_forgotten_at_once():
@@ -100,8 +100,8 @@ def test_a_failure_is_remembered_for_initial_backoff():
     manager.fail(10.0)
     manager.leave(10.1)
     again = Manager(registry, now=10.5)
-    assert again.place.entry.schedule.deadline == 11.0
-    assert again.place.entry.schedule.health is Health.UNKNOWN
+    assert again.place.group.schedule.deadline == 11.0
+    assert again.place.group.schedule.health is Health.UNKNOWN
     again.leave(10.6)
     assert len(registry) == 1
     Manager(registry, "other", now=11.0).leave(11.0)
@@ -130,7 +130,7 @@ def test_many_threads():
                 manager = Manager(registry, turn % 3, now=float(turn))
                 manager.fail(float(turn))
                 manager.place.tell_others(number)
-                assert manager.place.entry.schedule.members >= 1
+                assert manager.place.group.schedule.members >= 1
                 manager.leave(float(turn))
         except BaseException as error:  # noqa: BLE001
             errors.append(error)
@@ -193,8 +193,8 @@ def test_a_step_in_the_midst_of_another():
     registry = Registry()
     first, second = Manager(registry), Manager(registry)
     with first.place.lock:
-        first.place.entry.stepping = True
+        first.place.group.stepping = True
         with second.place.lock:
-            assert second.place.entry.stepping
+            assert second.place.group.stepping
         with Manager(registry, "other").place.lock:
             pass

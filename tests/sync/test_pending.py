@@ -11,7 +11,7 @@ from tests.engine.test_pending import Call, Manager
 def pending(manager):
     work = []
     made = PendingCalls("target:1", work.append)
-    made.manager = manager
+    made.pool = manager
     made.work = work
     return made
 

@@ -451,16 +451,16 @@ class CallMachine(NamedTuple):
         """Return the state of a call that was ended by an exception in a step."""
         return _new(CallState, (_DONE, *state[1:]))
 
-    def step(self, state: CallState, given: Input, now: float, around: Surroundings) -> Step:
+    def step(self, state: CallState, input_: Input, now: float, surroundings: Surroundings) -> Step:
         """Return the state after this input, and the effects that the shell must execute, in this order.
 
         Raises:
             IllegalTransition: the table has no entry for this phase and input.
         """
-        handler = _TABLE.get((state.phase, type(given)))
+        handler = _TABLE.get((state.phase, type(input_)))
         if handler is None:
-            raise IllegalTransition(f"{type(given).__name__} in phase {state.phase.name}")
-        return handler(self, state, given, now, around)
+            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
+        return handler(self, state, input_, now, surroundings)
 
     # The start of an attempt, until it has a connection.
 
@@ -487,35 +487,35 @@ class CallMachine(NamedTuple):
             return now + own, True
         return end, False
 
-    def _hand_over(self, state: CallState, _given: Begun, _now: float, _around: Surroundings) -> Step:
+    def _hand_over(self, state: CallState, _input: Begun, _now: float, _surroundings: Surroundings) -> Step:
         return _new(CallState, (_DONE, *state[1:])), [AS_ATTEMPT]
 
-    def _not_connected(self, state: CallState, given: NotConnected, now: float, _around: Surroundings) -> Step:
+    def _not_connected(self, state: CallState, input_: NotConnected, now: float, _surroundings: Surroundings) -> Step:
         """Wait for a connection, or fail with the last dial's error (CH-3, SH-3)."""
         effects: list[Effect] = []
         if state.waited:
-            state, effects = self._missed(state, Missed(given.made, given.paid), now, _around)
-        if not effects and given.failing and not self._outlasts_failures(resolved=given.resolved):
+            state, effects = self._missed(state, Missed(input_.made, input_.paid), now, _surroundings)
+        if not effects and input_.failing and not self._outlasts_failures(resolved=input_.resolved):
             effects = [FailSoon()]
         at: list[Effect] = [] if state.attempt_end is None else [_new(ArmTimer, (_not_nan(state.attempt_end, now),))]
         return state._replace(phase=CallPhase.WAITING, waited=True), [*at, _ENQUEUE, *effects]
 
-    def _connected(self, state: CallState, _given: ConnectionReady, now: float, around: Surroundings) -> Step:
+    def _connected(self, state: CallState, _input: ConnectionReady, now: float, surroundings: Surroundings) -> Step:
         if state.attempt_end is not None and not now < state.attempt_end:
-            return self._wait_is_over(state, CallTimerFired(), now, around)  # its timer has not fired yet
+            return self._wait_is_over(state, CallTimerFired(), now, surroundings)  # its timer has not fired yet
         seconds = None if state.attempt_end is None else state.attempt_end - now
         return _new(CallState, (_RUNNING, *state[1:])), [_CANCEL_TIMER, _new(Begin, (seconds, state.metadata))]
 
-    def _missed(self, state: CallState, given: Missed, _now: float, _around: Surroundings) -> Step:
+    def _missed(self, state: CallState, input_: Missed, _now: float, _surroundings: Surroundings) -> Step:
         """Keep waiting; a fail-fast call does so only once, because the peer may hang up each time (CB-17)."""
-        if given.paid or self.wait_for_ready or given.made == state.missed:
+        if input_.paid or self.wait_for_ready or input_.made == state.missed:
             return state, []
-        return state._replace(missed=given.made), [] if state.missed is None else [FailSoon()]
+        return state._replace(missed=input_.made), [] if state.missed is None else [FailSoon()]
 
-    def _no_connection(self, state: CallState, given: NoConnection, now: float, around: Surroundings) -> Step:
-        if self._outlasts_failures(resolved=given.resolved):
+    def _no_connection(self, state: CallState, input_: NoConnection, now: float, surroundings: Surroundings) -> Step:
+        if self._outlasts_failures(resolved=input_.resolved):
             return state, []
-        return self._failed_waiting(state, _UNAVAILABLE, now, around)
+        return self._failed_waiting(state, _UNAVAILABLE, now, surroundings)
 
     def _outlasts_failures(self, *, resolved: bool) -> bool:
         """Return whether the call keeps waiting after a failed dial (CH-3).
@@ -525,83 +525,83 @@ class CallMachine(NamedTuple):
         """
         return self.wait_for_ready and (resolved or not self.by_config)
 
-    def _wait_is_over(self, state: CallState, _given: CallTimerFired, now: float, around: Surroundings) -> Step:
-        return self._failed_waiting(state, _TIMED_OUT, now, around)
+    def _wait_is_over(self, state: CallState, _input: CallTimerFired, now: float, surroundings: Surroundings) -> Step:
+        return self._failed_waiting(state, _TIMED_OUT, now, surroundings)
 
-    def _failed_waiting(self, state: CallState, code: str, now: float, around: Surroundings) -> Step:
+    def _failed_waiting(self, state: CallState, code: str, now: float, surroundings: Surroundings) -> Step:
         failed = NonOkStatus(code, never_ran=True)
-        state, effects = self._after(state._replace(unconnected=True), failed, now, around)
+        state, effects = self._after(state._replace(unconnected=True), failed, now, surroundings)
         return state, [_CANCEL_TIMER, FailAttempt(code), *effects]
 
     # The end of an attempt.
 
-    def _succeeded(self, state: CallState, given: OkStatus, now: float, around: Surroundings) -> Step:
-        if around.tokens is not None and self.policy is not None:  # RT-9
-            around.tokens.succeeded()
+    def _succeeded(self, state: CallState, input_: OkStatus, now: float, surroundings: Surroundings) -> Step:
+        if surroundings.tokens is not None and self.policy is not None:  # RT-9
+            surroundings.tokens.succeeded()
         effects: list[Effect] = [AS_ATTEMPT]
-        if self.policy is not None and (given.observed or state.progress.attempt > 1):
+        if self.policy is not None and (input_.observed or state.progress.attempt > 1):
             from grpc_backoff.decide.calls.events import CallSucceeded  # noqa: PLC0415 - most calls have no events
 
             effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))
         return _new(CallState, (_DONE, *state[1:])), effects
 
-    def _failed(self, state: CallState, given: NonOkStatus, now: float, around: Surroundings) -> Step:
-        waits_on = self.repeatable and given.unsent and not (state.committed or around.closing)
+    def _failed(self, state: CallState, input_: NonOkStatus, now: float, surroundings: Surroundings) -> Step:
+        waits_on = self.repeatable and input_.unsent and not (state.committed or surroundings.closing)
         if not waits_on:
-            return self._after(state, given, now, around)
+            return self._after(state, input_, now, surroundings)
         if state.end is not None and not now < state.end:
-            return self._failed_waiting(state, _TIMED_OUT, now, around)
+            return self._failed_waiting(state, _TIMED_OUT, now, surroundings)
         return self._attempt(state, now)  # CH-3: the call never left
 
-    def _after(self, state: CallState, given: NonOkStatus, now: float, around: Surroundings) -> Step:
+    def _after(self, state: CallState, input_: NonOkStatus, now: float, surroundings: Surroundings) -> Step:
         """Decide what follows a failed attempt (RT-2 to RT-9)."""
-        late = self.policy is not None and ran_out(given, state.attempt_end, now)
-        code, ending = (_TIMED_OUT, Ending.TIMED_OUT) if late else (given.code, Ending.ATTEMPT)
-        if self.policy is None or around.closing:
-            return self._end_with(state, ending, code, now, around)
+        late = self.policy is not None and ran_out(input_, state.attempt_end, now)
+        code, ending = (_TIMED_OUT, Ending.TIMED_OUT) if late else (input_.code, Ending.ATTEMPT)
+        if self.policy is None or surroundings.closing:
+            return self._end_with(state, ending, code, now, surroundings)
         state = state._replace(failed=code)
         failure = FailedAttempt(
             code=code,
-            hint=given.hint,
+            hint=input_.hint,
             own_timeout=state.own_timeout,
-            refused=given.refused,
-            says_refused=given.says_refused,
+            refused=input_.refused,
+            says_refused=input_.says_refused,
             committed=state.committed,
-            oversized=given.oversized,
-            never_ran=given.never_ran,
+            oversized=input_.oversized,
+            never_ran=input_.never_ran,
         )
-        refused = given.refused and not state.progress.refused
-        if around.tokens is not None and not refused and costs_token(self.policy, failure):  # RT-9
-            around.tokens.failed()
+        refused = input_.refused and not state.progress.refused
+        if surroundings.tokens is not None and not refused and costs_token(self.policy, failure):  # RT-9
+            surroundings.tokens.failed()
         following = decide(
             self.policy,
             state.progress,
             failure,
             left=0.0 if late and not state.own_timeout else _left(state, now),
-            budget_spent=around.tokens is not None and around.tokens.spent,
-            can_refresh=given.can_refresh,
-            rng=around.rng,
+            budget_spent=surroundings.tokens is not None and surroundings.tokens.spent,
+            can_refresh=input_.can_refresh,
+            rng=surroundings.rng,
         )
         if isinstance(following, Retry):
             if following.refresh and not following.delay:
                 return self._ask(state._replace(following=following), CallHook(Hook.REFRESH, now - state.began))
             state, effects = self._retry(state, following, now)
-            return state, [SeekAnother(given.turned_away), *effects] if given.turned_away else effects
+            return state, [SeekAnother(input_.turned_away), *effects] if input_.turned_away else effects
         if following.reason is not None:
-            return self._give_up(state, following, now, around)
+            return self._give_up(state, following, now, surroundings)
         if is_conflict(self.policy, failure) and not state.committed:  # RT-5
             return self._ask(state._replace(following=following), CallHook(Hook.CONFLICT, now - state.began))
-        return self._end_with(state, ending, code, now, around)
+        return self._end_with(state, ending, code, now, surroundings)
 
-    def _end_with(self, state: CallState, ending: Ending, code: str, now: float, around: Surroundings) -> Step:
+    def _end_with(self, state: CallState, ending: Ending, code: str, now: float, surroundings: Surroundings) -> Step:
         """End the call with its failed attempt."""
-        reported = self._unconnected(state, code, now, around)
+        reported = self._unconnected(state, code, now, surroundings)
         state, effects = _finish(state, ending)
         return state, [*reported, *effects]
 
-    def _unconnected(self, state: CallState, code: str, now: float, around: Surroundings) -> list[Effect]:
+    def _unconnected(self, state: CallState, code: str, now: float, surroundings: Surroundings) -> list[Effect]:
         """Report a call that ends for lack of a connection, because its core sees nothing of it (RT-12)."""
-        if not (state.unconnected and around.observed):
+        if not (state.unconnected and surroundings.observed):
             return []
         from grpc_backoff.decide.calls.events import CallNotConnected  # noqa: PLC0415 - as above; imported with the listener
 
@@ -627,12 +627,12 @@ class CallMachine(NamedTuple):
         state = state._replace(phase=CallPhase.SLEEPING, following=following, wake=wake)
         return state, [Emit(retried), ArmTimer(wake)]
 
-    def _woken(self, state: CallState, _given: CallTimerFired, now: float, around: Surroundings) -> Step:
+    def _woken(self, state: CallState, _input: CallTimerFired, now: float, surroundings: Surroundings) -> Step:
         if now < state.wake:
             return state, [ArmTimer(state.wake)]
         assert isinstance(state.following, Retry), "a call sleeps only before a retry"
         if state.end is not None and not now < state.end:  # RT-7: woken too late
-            return self._give_up(state, GiveUp(Reason.DEADLINE), now, around)
+            return self._give_up(state, GiveUp(Reason.DEADLINE), now, surroundings)
         if state.following.refresh:  # RT-4: after the wait, so that the attempt has fresh credentials
             return self._ask(state, CallHook(Hook.REFRESH, now - state.began))
         return self._next(state, state.following, now)
@@ -643,7 +643,7 @@ class CallMachine(NamedTuple):
             metadata = _replaced(metadata, ((_ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
         return self._attempt(state, now, progress=following.progress, following=None, metadata=metadata)
 
-    def _give_up(self, state: CallState, decision: GiveUp, now: float, around: Surroundings) -> Step:
+    def _give_up(self, state: CallState, decision: GiveUp, now: float, surroundings: Surroundings) -> Step:
         """Report that the call gives up and call the hook; the call ends when the hook has returned (RT-6)."""
         from grpc_backoff.decide.calls.events import CallExhausted  # noqa: PLC0415 - as above
 
@@ -656,7 +656,7 @@ class CallMachine(NamedTuple):
             trace_id=state.trace_id,
         )
         hook = CallHook(Hook.EXHAUSTED, exhausted.took, decision.reason)
-        reported = self._unconnected(state, state.failed, now, around)
+        reported = self._unconnected(state, state.failed, now, surroundings)
         state, effects = self._ask(state._replace(following=decision), hook)
         return state, [*reported, Emit(exhausted), *effects]
 
@@ -667,14 +667,14 @@ class CallMachine(NamedTuple):
         timer: list[Effect] = [] if state.end is None else [ArmTimer(state.end)]
         return state._replace(phase=CallPhase.DECIDING), [*timer, hook]
 
-    def _answered(self, state: CallState, given: HookDone, now: float, around: Surroundings) -> Step:
+    def _answered(self, state: CallState, input_: HookDone, now: float, surroundings: Surroundings) -> Step:
         following = state.following
         if isinstance(following, Retry):
-            if given.metadata is None:
+            if input_.metadata is None:
                 return _finish(state, Ending.ATTEMPT)
             if state.end is not None and not now < state.end:
-                return self._give_up(state, GiveUp(Reason.DEADLINE), now, around)
-            state = state._replace(metadata=_replaced(state.metadata, given.metadata))
+                return self._give_up(state, GiveUp(Reason.DEADLINE), now, surroundings)
+            state = state._replace(metadata=_replaced(state.metadata, input_.metadata))
             state, effects = (self._next if following.delay else self._retry)(state, following, now)
             return state, [_CANCEL_TIMER, *effects]
         assert isinstance(following, GiveUp), "a decision without a retry must be to give up"
@@ -683,30 +683,32 @@ class CallMachine(NamedTuple):
         done = Finish(Ending.EXHAUSTED, following)
         return state._replace(phase=_DONE, following=None), [_CANCEL_TIMER, done]
 
-    def _hook_is_late(self, state: CallState, _given: CallTimerFired, now: float, around: Surroundings) -> Step:
-        return self._answered(state, HookDone(), now, around)
+    def _hook_is_late(self, state: CallState, _input: CallTimerFired, now: float, surroundings: Surroundings) -> Step:
+        return self._answered(state, HookDone(), now, surroundings)
 
     # Inputs from the caller and the channel.
 
-    def _commit(self, state: CallState, _given: Committed, _now: float, _around: Surroundings) -> Step:
+    def _commit(self, state: CallState, _input: Committed, _now: float, _surroundings: Surroundings) -> Step:
         return state._replace(committed=True), []
 
-    def _commit_to_failed(self, state: CallState, _given: Committed, now: float, around: Surroundings) -> Step:
+    def _commit_to_failed(self, state: CallState, _input: Committed, now: float, surroundings: Surroundings) -> Step:
         """End the call with the failed attempt, because its caller has seen part of that attempt's response (RT-8)."""
         if isinstance(state.following, Retry):
-            return self._end_with(state, Ending.ATTEMPT, state.failed, now, around)
+            return self._end_with(state, Ending.ATTEMPT, state.failed, now, surroundings)
         return state._replace(committed=True), []
 
-    def _cancel_attempt(self, state: CallState, _given: CancelRequested, _now: float, _around: Surroundings) -> Step:
+    def _cancel_attempt(
+        self, state: CallState, _input: CancelRequested, _now: float, _surroundings: Surroundings
+    ) -> Step:
         return state._replace(phase=_DONE), [AbandonAttempt(), AS_ATTEMPT]
 
-    def _cancel(self, state: CallState, _given: CancelRequested, _now: float, _around: Surroundings) -> Step:
+    def _cancel(self, state: CallState, _input: CancelRequested, _now: float, _surroundings: Surroundings) -> Step:
         return _finish(state, Ending.CANCELLED)
 
-    def _broken(self, state: CallState, _given: AttemptBroken, _now: float, _around: Surroundings) -> Step:
+    def _broken(self, state: CallState, _input: AttemptBroken, _now: float, _surroundings: Surroundings) -> Step:
         return _finish(state, Ending.BROKEN)
 
-    def _ignored(self, state: CallState, _given: Input, _now: float, _around: Surroundings) -> Step:
+    def _ignored(self, state: CallState, _input: Input, _now: float, _surroundings: Surroundings) -> Step:
         return state, []
 
     def _at(self, state: CallState, now: float) -> dict[str, Any]:
@@ -724,15 +726,15 @@ def _finish(state: CallState, ending: Ending) -> Step:
     return state._replace(phase=_DONE, following=None), [_CANCEL_TIMER, Finish(ending)]
 
 
-def ran_out(given: NonOkStatus, end: float | None, now: float) -> bool:
+def ran_out(input_: NonOkStatus, end: float | None, now: float) -> bool:
     """Return whether a deadline ended a call, whatever its status says (RT-7).
 
     Servers and proxies that heed the deadline end the call themselves, and the core may see that before its own timer
     fires: CANCELLED from Go and Java, INTERNAL from a proxy that has passed headers on, or else UNAVAILABLE.
     """
-    if given.cut:
-        return given.code == _TIMED_OUT or (end is not None and now >= end - _EARLY)
-    return given.code in _CUT_WITH and end is not None and now >= end
+    if input_.cut:
+        return input_.code == _TIMED_OUT or (end is not None and now >= end - _EARLY)
+    return input_.code in _CUT_WITH and end is not None and now >= end
 
 
 def _replaced(metadata: Metadata, instead: Metadata) -> Metadata:

@@ -176,21 +176,21 @@ class HedgingMachine:
         """Return the state of a call that was ended by an exception in a step."""
         return HedgedState(self.waits.ended(state.call), state.copies)
 
-    def step(self, state: HedgedState, given: Input, now: float, around: m.Surroundings) -> Step:
+    def step(self, state: HedgedState, input_: Input, now: float, surroundings: m.Surroundings) -> Step:
         """Return the state after this input, and the effects that the shell must execute, in this order.
 
         Raises:
             IllegalTransition: the table has no entry for this phase and input.
         """
-        pair = state.call.phase, type(given)
+        pair = state.call.phase, type(input_)
         if handler := _TABLE.get(pair):
-            return handler(self, state, given, now, around)
+            return handler(self, state, input_, now, surroundings)
         if pair not in _OF_CALL:
-            raise IllegalTransition(f"{type(given).__name__} in phase {state.phase.name}")
-        call, effects = self.waits.step(state.call, given, now, around)  # type: ignore[arg-type] # in _OF_CALL
+            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
+        call, effects = self.waits.step(state.call, input_, now, surroundings)  # type: ignore[arg-type] # in _OF_CALL
         return state._replace(call=call), [*effects]
 
-    def _begun(self, state: HedgedState, _given: CopyBegun, now: float, _around: m.Surroundings) -> Step:
+    def _begun(self, state: HedgedState, _input: CopyBegun, now: float, _surroundings: m.Surroundings) -> Step:
         copies = state.copies
         # Not `_replace`, which costs a microsecond, because every call takes this path.
         live = copies.live | {copies.sent}
@@ -227,23 +227,25 @@ class HedgingMachine:
         copies = copies._replace(sent=copies.sent + 1, starting=True, due=None)
         return HedgedState(call, copies), [m.Begin(seconds, header)]
 
-    def _timer_fired(self, state: HedgedState, _given: m.CallTimerFired, now: float, around: m.Surroundings) -> Step:
+    def _timer_fired(
+        self, state: HedgedState, _input: m.CallTimerFired, now: float, surroundings: m.Surroundings
+    ) -> Step:
         due = state.copies.due
         if due is None:
             return state, []
         if now < due:
             return state, [ArmTimer(due)]
-        if not self._may_send(state, now, around):  # dropped, not delayed
+        if not self._may_send(state, now, surroundings):  # dropped, not delayed
             if not state.copies.live:
                 return self._end_as(state, state.copies.failed, now)
             return state._replace(copies=state.copies._replace(more=False, due=None)), []
-        return self._send_or_hold(state, now, around)
+        return self._send_or_hold(state, now, surroundings)
 
-    def _send_or_hold(self, state: HedgedState, now: float, around: m.Surroundings) -> Step:
+    def _send_or_hold(self, state: HedgedState, now: float, surroundings: m.Surroundings) -> Step:
         """Send the next copy, unless it would run beside others while the server wants calm."""
-        pause = around.calm.lasts(now) if state.copies.live else 0.0
+        pause = surroundings.calm.lasts(now) if state.copies.live else 0.0
         if pause:
-            return self._hold(state, now, pause, NotHedged.CALM, first=around.calm.tell())
+            return self._hold(state, now, pause, NotHedged.CALM, first=surroundings.calm.tell())
         return self._send(state, now)
 
     def _hold(self, state: HedgedState, now: float, wait: float, reason: NotHedged, *, first: bool) -> Step:
@@ -252,84 +254,88 @@ class HedgingMachine:
         state, effects = self._await_next(state, state.copies, now + max(wait, _LEAST_PAUSE))
         return state, [Emit(CallNotHedged(**about, reason=reason, delay=wait, first=first)), *effects]
 
-    def _held(self, state: HedgedState, given: CopyHeld, now: float, _around: m.Surroundings) -> Step:
+    def _held(self, state: HedgedState, input_: CopyHeld, now: float, _surroundings: m.Surroundings) -> Step:
         copies = state.copies
         state = state._replace(copies=copies._replace(sent=copies.sent - 1, starting=False))
         if not copies.live:  # the last one has failed meanwhile
             return self._send(state, now)
-        return self._hold(state, now, given.wait, NotHedged.RESETS, first=False)
+        return self._hold(state, now, input_.wait, NotHedged.RESETS, first=False)
 
-    def _may_send(self, state: HedgedState, now: float, around: m.Surroundings) -> bool:
-        spent = around.tokens is not None and around.tokens.spent
+    def _may_send(self, state: HedgedState, now: float, surroundings: m.Surroundings) -> bool:
+        spent = surroundings.tokens is not None and surroundings.tokens.spent
         expired = state.call.end is not None and not now < state.call.end
         left = state.copies.more and state.copies.sent < self.hedging.max_attempts
-        return left and not (spent or around.closing or expired)
+        return left and not (spent or surroundings.closing or expired)
 
-    def _failed(self, state: HedgedState, given: CopyFailed, now: float, around: m.Surroundings) -> Step:
-        state, effects = self._after(state, given, now, around)
-        status = given.failure.turned_away
+    def _failed(self, state: HedgedState, input_: CopyFailed, now: float, surroundings: m.Surroundings) -> Step:
+        state, effects = self._after(state, input_, now, surroundings)
+        status = input_.failure.turned_away
         if status and state.phase is not m.CallPhase.DONE and state.copies.more:  # RT-15
             effects = [m.SeekAnother(status), *effects]
         return state, effects
 
-    def _after(self, state: HedgedState, given: CopyFailed, now: float, around: m.Surroundings) -> Step:
-        copies, failure = state.copies, given.failure
+    def _after(self, state: HedgedState, input_: CopyFailed, now: float, surroundings: m.Surroundings) -> Step:
+        copies, failure = state.copies, input_.failure
         hint = failure.hint if failure.hint and failure.hint.source is WaitSource.PUSHBACK else None
         late = m.ran_out(failure, state.end, now)  # RT-7
         fatal = late or failure.oversized or not (failure.refused or failure.code in self.hedging.non_fatal_codes)
         stopped = hint is not None and hint.delay is None
-        if around.tokens is not None and (stopped or not (fatal or failure.refused)):
-            around.tokens.failed()
+        if surroundings.tokens is not None and (stopped or not (fatal or failure.refused)):
+            surroundings.tokens.failed()
         if fatal:
-            return self._end_as(state, given.copy, now, m.Finish(m.Ending.TIMED_OUT) if late else m.AS_ATTEMPT)
+            return self._end_as(state, input_.copy, now, m.Finish(m.Ending.TIMED_OUT) if late else m.AS_ATTEMPT)
         more = copies.more and not stopped
-        copies = copies._replace(live=copies.live - {given.copy}, more=more, failed=given.copy)
+        copies = copies._replace(live=copies.live - {input_.copy}, more=more, failed=input_.copy)
         state = state._replace(copies=copies)
         if copies.starting:  # the next copy, which this failure would send, is on its way
             return state, []
         wake = now if hint is None or hint.delay is None else now + hint.delay
         late = state.call.end is not None and not wake < state.call.end
-        if not self._may_send(state, now, around) or late:
+        if not self._may_send(state, now, surroundings) or late:
             if not copies.live:
-                return self._end_as(state, given.copy, now)
+                return self._end_as(state, input_.copy, now)
             return state._replace(copies=copies._replace(more=False, due=None)), [CancelTimer()]
         if wake <= now:
-            state, effects = self._send_or_hold(state, now, around)
+            state, effects = self._send_or_hold(state, now, surroundings)
             return state, [CancelTimer(), *effects]
         if not copies.live:
             state = state._replace(call=state.call._replace(phase=m.CallPhase.SLEEPING))
         return self._await_next(state, copies, wake)
 
-    def _answered(self, state: HedgedState, given: CopyAnswered, now: float, around: m.Surroundings) -> Step:
-        if around.tokens is not None:
-            around.tokens.succeeded()
-        state, effects = self._end_as(state, given.copy, now)
-        if not given.observed and given.copy == 1:
+    def _answered(self, state: HedgedState, input_: CopyAnswered, now: float, surroundings: m.Surroundings) -> Step:
+        if surroundings.tokens is not None:
+            surroundings.tokens.succeeded()
+        state, effects = self._end_as(state, input_.copy, now)
+        if not input_.observed and input_.copy == 1:
             return state, effects
-        succeeded = CallSucceeded(**self._about(state, given.copy, now), took=now - state.began)
+        succeeded = CallSucceeded(**self._about(state, input_.copy, now), took=now - state.began)
         return state, [*effects, Emit(succeeded)]
 
     def _end_as(self, state: HedgedState, copy: int, now: float, end: m.Finish = m.AS_ATTEMPT) -> Step:
         """End the call with one of its copies."""
         return self.ended(state), [Choose(copy, left_until(state.began, now)), end]
 
-    def _cancel(self, state: HedgedState, _given: m.CancelRequested, _now: float, _around: m.Surroundings) -> Step:
+    def _cancel(
+        self, state: HedgedState, _input: m.CancelRequested, _now: float, _surroundings: m.Surroundings
+    ) -> Step:
         return self.ended(state), [Choose(None), m.Finish(m.Ending.CANCELLED)]
 
-    def _not_connected(self, state: HedgedState, given: m.NotConnected, now: float, around: m.Surroundings) -> Step:
+    def _not_connected(
+        self, state: HedgedState, input_: m.NotConnected, now: float, surroundings: m.Surroundings
+    ) -> Step:
         """Without a connection, skip this copy if there are others; otherwise, wait as any call does."""
         copies = state.copies
         if copies.live:
             skipped = copies._replace(sent=copies.sent - 1, starting=False)
             return self._await_next(state, skipped, now + max(self.hedging.hedging_delay, _LEAST_PAUSE))
-        call, effects = self.waits.step(state.call, given, now, around)
+        call, effects = self.waits.step(state.call, input_, now, surroundings)
         return state._replace(call=call), [*effects]
 
-    def _broken(self, state: HedgedState, given: m.AttemptBroken, now: float, around: m.Surroundings) -> Step:
+    def _broken(self, state: HedgedState, input_: m.AttemptBroken, now: float, surroundings: m.Surroundings) -> Step:
         copies = state.copies
         if copies.live:
             return state._replace(copies=copies._replace(starting=False, more=False, due=None)), []
-        call, effects = self.waits.step(state.call, given, now, around)
+        call, effects = self.waits.step(state.call, input_, now, surroundings)
         return state._replace(call=call), [*effects]
 
 
@@ -351,5 +357,5 @@ _TABLE: Mapping[tuple[m.CallPhase, type], _Handler] = {
     (_SLEEPING, m.CallTimerFired): HedgingMachine._timer_fired,
 }
 
-_OF_CALL = m.transitions() - {(_RUNNING, given) for given in (m.Begun, m.OkStatus, m.NonOkStatus, m.Committed)}
+_OF_CALL = m.transitions() - {(_RUNNING, kind) for kind in (m.Begun, m.OkStatus, m.NonOkStatus, m.Committed)}
 """The pairs that the call machine handles, unless the table has them."""

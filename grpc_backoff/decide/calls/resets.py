@@ -97,8 +97,8 @@ class Calm:
 
     def tell(self) -> bool:
         """Return whether the pause has yet to be reported, and count it as reported."""
-        told, self._told = self._told, True
-        return not told
+        reported, self._told = self._told, True
+        return not reported
 
 
 _calms: WeakValueDictionary[str, Calm] = WeakValueDictionary()

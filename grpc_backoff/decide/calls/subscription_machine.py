@@ -223,23 +223,25 @@ class SubscriptionMachine(NamedTuple):
     resumes: bool = True
     call_id: str = ""
 
-    def step(self, state: SubscriptionState, given: Input, now: float, around: Surroundings) -> Step:
+    def step(self, state: SubscriptionState, input_: Input, now: float, surroundings: Surroundings) -> Step:
         """Return the state after this input, and the effects that the shell must execute, in this order.
 
         Raises:
             IllegalTransition: the table has no entry for this phase and input.
         """
-        handler = _TABLE.get((state.phase, type(given)))
+        handler = _TABLE.get((state.phase, type(input_)))
         if handler is None:
-            raise IllegalTransition(f"{type(given).__name__} in phase {state.phase.name}")
-        return handler(self, state, given, now, around)
+            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
+        return handler(self, state, input_, now, surroundings)
 
-    def _open(self, state: SubscriptionState, _given: Input, now: float, _around: Surroundings) -> Step:
+    def _open(self, state: SubscriptionState, _input: Input, now: float, _surroundings: Surroundings) -> Step:
         opens = state.opens + 1
         state = state._replace(phase=_P.OPENING, opened=now, opens=opens, following=None, wake=math.inf)
         return state, [Open(state.metadata)]
 
-    def _first_message(self, state: SubscriptionState, _given: MessageCame, now: float, _around: Surroundings) -> Step:
+    def _first_message(
+        self, state: SubscriptionState, _input: MessageCame, now: float, _surroundings: Surroundings
+    ) -> Step:
         effects: list[Effect] = []
         gap = None
         if state.why:
@@ -248,29 +250,29 @@ class SubscriptionMachine(NamedTuple):
         state = state._replace(phase=_P.STREAMING, opens=0, doubts=0, why="", progress=Progress())
         return state, [*effects, Deliver(gap)]
 
-    def _message(self, state: SubscriptionState, _given: MessageCame, _now: float, _around: Surroundings) -> Step:
+    def _message(self, state: SubscriptionState, _input: MessageCame, _now: float, _surroundings: Surroundings) -> Step:
         return state, [Deliver()]
 
-    def _over(self, state: SubscriptionState, given: StreamOver, now: float, around: Surroundings) -> Step:
+    def _over(self, state: SubscriptionState, input_: StreamOver, now: float, surroundings: Surroundings) -> Step:
         """Decide what follows the end of a stream (SB-2 to SB-4)."""
-        if given.code == _OK and not self.resumes:
+        if input_.code == _OK and not self.resumes:
             return _finish(state, SubscriptionEnding.STOPPED)
-        if around.closing:
+        if surroundings.closing:
             return _finish(state, SubscriptionEnding.FAILED)
         delivered = state.phase is _P.STREAMING
         if not state.why:
-            state = state._replace(why=given.code, gap_began=now)
-        code, policy = given.code, self.policy
-        doubtful = code in _INTERRUPTED and given.headers and not (given.cut or delivered)
+            state = state._replace(why=input_.code, gap_began=now)
+        code, policy = input_.code, self.policy
+        doubtful = code in _INTERRUPTED and input_.headers and not (input_.cut or delivered)
         state = state._replace(doubts=state.doubts + 1 if doubtful else 0)
         if now - state.opened >= STEADY:
             state = state._replace(progress=Progress(), doubts=0)
-        cut = given.cut or (code in _INTERRUPTED and (delivered or (doubtful and state.doubts < _DOUBTS)))
+        cut = input_.cut or (code in _INTERRUPTED and (delivered or (doubtful and state.doubts < _DOUBTS)))
         failure = FailedAttempt(
             code=code,
-            hint=given.hint,
+            hint=input_.hint,
             own_timeout=self.timeout is not None,
-            oversized=given.oversized,
+            oversized=input_.oversized,
             transient=cut or code in (_OK, _CANCELLED),
             never_ran=True,  # a policy's `never_ran_only` means calls; to read on repeats nothing
         )
@@ -280,11 +282,11 @@ class SubscriptionMachine(NamedTuple):
             failure,
             left=None if policy.deadline is None else max(0.0, state.gap_began + policy.deadline - now),
             budget_spent=False,  # a reader who waits for good has no other way to go on
-            can_refresh=given.can_refresh,
-            rng=around.rng,
+            can_refresh=input_.can_refresh,
+            rng=surroundings.rng,
         )
         if isinstance(following, Retry):
-            return self._again(state, following, given, now)
+            return self._again(state, following, input_, now)
         if following.reason is None:
             return _finish(state, SubscriptionEnding.STOPPED if code == _OK else SubscriptionEnding.FAILED)
         took = now - state.gap_began
@@ -292,10 +294,10 @@ class SubscriptionMachine(NamedTuple):
         state = state._replace(phase=_P.HOOKED, following=following)
         return state, [Emit(exhausted), CallHook(Hook.EXHAUSTED, took, following.reason)]
 
-    def _again(self, state: SubscriptionState, following: Retry, given: StreamOver, now: float) -> Step:
+    def _again(self, state: SubscriptionState, following: Retry, input_: StreamOver, now: float) -> Step:
         ended = StreamEnded(
             **self._at(state, now),
-            code=given.code,
+            code=input_.code,
             delay=following.delay,
             source=following.source,
             server_delay=following.asked,
@@ -305,34 +307,38 @@ class SubscriptionMachine(NamedTuple):
         if following.refresh and not following.delay:
             hook = CallHook(Hook.REFRESH, now - state.gap_began)
             return state._replace(phase=_P.HOOKED), [Emit(ended), hook]
-        seek: list[Effect] = [SeekAnother(given.turned_away)] if given.turned_away else []
+        seek: list[Effect] = [SeekAnother(input_.turned_away)] if input_.turned_away else []
         return state._replace(phase=_P.SLEEPING), [*seek, Emit(ended), ArmTimer(wake)]
 
-    def _woken(self, state: SubscriptionState, given: Woken, now: float, around: Surroundings) -> Step:
+    def _woken(self, state: SubscriptionState, input_: Woken, now: float, surroundings: Surroundings) -> Step:
         if now < state.wake:
             return state, [ArmTimer(state.wake)]
         assert isinstance(state.following, Retry), "a subscription sleeps only before it opens a stream"
         if state.following.refresh:  # RT-4: after the wait, so that the stream has fresh credentials
             return state._replace(phase=_P.HOOKED), [CallHook(Hook.REFRESH, now - state.gap_began)]
-        return self._open(state, given, now, around)
+        return self._open(state, input_, now, surroundings)
 
-    def _answered(self, state: SubscriptionState, given: HookDone, now: float, around: Surroundings) -> Step:
+    def _answered(self, state: SubscriptionState, input_: HookDone, now: float, surroundings: Surroundings) -> Step:
         if isinstance(state.following, GiveUp):
             return _finish(state, SubscriptionEnding.EXHAUSTED, state.following)
-        if given.metadata is None:
+        if input_.metadata is None:
             return _finish(state, SubscriptionEnding.FAILED)
-        keys = {key for key, _ in given.metadata}
+        keys = {key for key, _ in input_.metadata}
         kept = (pair for pair in state.metadata if pair[0] not in keys)
-        return self._open(state._replace(metadata=(*kept, *given.metadata)), given, now, around)
+        return self._open(state._replace(metadata=(*kept, *input_.metadata)), input_, now, surroundings)
 
-    def _broken(self, state: SubscriptionState, _given: OpenBroken, _now: float, _around: Surroundings) -> Step:
+    def _broken(self, state: SubscriptionState, _input: OpenBroken, _now: float, _surroundings: Surroundings) -> Step:
         return _finish(state, SubscriptionEnding.FAILED)
 
-    def _cancel(self, state: SubscriptionState, _given: CancelRequested, _now: float, _around: Surroundings) -> Step:
+    def _cancel(
+        self, state: SubscriptionState, _input: CancelRequested, _now: float, _surroundings: Surroundings
+    ) -> Step:
         state, effects = _finish(state, SubscriptionEnding.STOPPED)
         return state, [AbandonAttempt(), *effects]
 
-    def _closing(self, state: SubscriptionState, _given: ChannelClosing, _now: float, _around: Surroundings) -> Step:
+    def _closing(
+        self, state: SubscriptionState, _input: ChannelClosing, _now: float, _surroundings: Surroundings
+    ) -> Step:
         return _finish(state, SubscriptionEnding.CANCELLED)
 
     def _at(self, state: SubscriptionState, now: float) -> dict[str, Any]:

@@ -328,20 +328,20 @@ class Machine:
     channel: ChannelKey = field(default_factory=ChannelKey, repr=False, compare=False)
     serial: int = field(default_factory=_serials.__next__, repr=False, compare=False)
 
-    def step(self, state: MachineState, given: Input, now: float, rng: Random) -> Step:
-        """Return the state after `given`, and the effects that the shell must execute, in this order.
+    def step(self, state: MachineState, input_: Input, now: float, rng: Random) -> Step:
+        """Return the state after `input_`, and the effects that the shell must execute, in this order.
 
         Raises:
             IllegalTransition: the table has no entry for this phase and input.
         """
-        handler = _TABLE.get((state.phase, type(given)))
+        handler = _TABLE.get((state.phase, type(input_)))
         if handler is None:
-            raise IllegalTransition(f"{type(given).__name__} in phase {state.phase.name}")
-        return handler(self, state, given, now, rng)
+            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
+        return handler(self, state, input_, now, rng)
 
     # Starting and waiting.
 
-    def _wanted(self, state: MachineState, _given: ConnectionWanted, now: float, rng: Random) -> Step:
+    def _wanted(self, state: MachineState, _input: ConnectionWanted, now: float, rng: Random) -> Step:
         key = state.key
         nobody_dials = key.turn is None or now >= key.lease
         unused = nobody_dials and now - key.asked >= self.policy.idle_timeout
@@ -349,7 +349,7 @@ class Machine:
             state = state._replace(key=key.forgotten())  # CB-14, SH-3: a new series
         return self._dial(_asked(state, now), now, rng)
 
-    def _noted(self, state: MachineState, _given: ConnectionWanted, now: float, _rng: Random) -> Step:
+    def _noted(self, state: MachineState, _input: ConnectionWanted, now: float, _rng: Random) -> Step:
         return _asked(state, now), []
 
     def _dial(self, state: MachineState, now: float, rng: Random) -> Step:
@@ -404,25 +404,25 @@ class Machine:
         # SH-3: once the next start is due, the others wait only for this attempt, and need signs of life from its
         # manager.
         wake = min(limit, planned) if key.shared and key.failing else limit
-        told = _tell_others(state, event) if key.failing else []
+        notices = _tell_others(state, event) if key.failing else []
         start = StartAttempt(number, limit - now, state.last_life, now < key.familiar)
-        return state, [start, Emit(event), ArmTimer(wake), *told]
+        return state, [start, Emit(event), ArmTimer(wake), *notices]
 
     def _sleep(self, state: MachineState, phase: Phase, now: float) -> Step:
         """Sleep until the next start, or until the channel becomes idle if that comes first (CB-14)."""
         at = min(max(now, state.key.opens(state.member)), state.asked + self.policy.idle_timeout)
         return state if state.phase is phase else state._replace(phase=phase), [ArmTimer(at)]
 
-    def _woken(self, state: MachineState, given: TimerFired, now: float, rng: Random) -> Step:
+    def _woken(self, state: MachineState, input_: TimerFired, now: float, rng: Random) -> Step:
         """Continue after a sleep. Even a very late wake-up leads to only one attempt (CB-12)."""
-        state = self._attended(state, now, busy=given.busy)
+        state = self._attended(state, now, busy=input_.busy)
         if self._is_idle(state, now):
             return self._rest(state, now), []
         return self._go_on(state, now, rng)
 
     # The end of an attempt.
 
-    def _succeeded(self, state: MachineState, _given: SettingsReceived, now: float, _rng: Random) -> Step:
+    def _succeeded(self, state: MachineState, _input: SettingsReceived, now: float, _rng: Random) -> Step:
         """Become READY: only the SETTINGS frame counts as success, and nothing that comes before it (CB-6)."""
         before = state.key
         state = state._replace(
@@ -441,19 +441,19 @@ class Machine:
             took=now - state.started,
             connections=state.connections,
         )
-        told = [] if before.health is Health.WELL else _tell_others(state, connected)  # SH-4
-        return state, [CancelTimer(), Emit(connected), ReleaseCalls(), *told]
+        notices = [] if before.health is Health.WELL else _tell_others(state, connected)  # SH-4
+        return state, [CancelTimer(), Emit(connected), ReleaseCalls(), *notices]
 
-    def _failed(self, state: MachineState, given: ConnectFailed, now: float, rng: Random) -> Step:
-        return self._after_failure(state, given.failure, now, rng, busy=given.busy)
+    def _failed(self, state: MachineState, input_: ConnectFailed, now: float, rng: Random) -> Step:
+        return self._after_failure(state, input_.failure, now, rng, busy=input_.busy)
 
-    def _limit_reached(self, state: MachineState, given: TimerFired, now: float, rng: Random) -> Step:
+    def _limit_reached(self, state: MachineState, input_: TimerFired, now: float, rng: Random) -> Step:
         if now < state.limit:
             return self._show_life(state, now, min(state.limit, now + BEAT))
-        if given.decided:
+        if input_.decided:
             return self._show_life(state, now, now + _OUTCOME_WITHIN)  # CB-3: only the loop was late
         failure = Failure(Stage.SETTINGS, NO_SETTINGS)
-        state, effects = self._after_failure(state, failure, now, rng, busy=given.busy)
+        state, effects = self._after_failure(state, failure, now, rng, busy=input_.busy)
         return state, [AbandonAttempt(), *effects]
 
     def _show_life(self, state: MachineState, now: float, wake: float) -> Step:
@@ -464,8 +464,8 @@ class Machine:
         state = state._replace(key=state.key.alive(state.member, lease))
         # If the manager was alone when the attempt began, the lease lasts until the attempt's limit, and a manager that
         # has joined since then would sleep that long.
-        told = _tell_others(state) if lease < before else []
-        return state, [ArmTimer(wake), *told]
+        notices = _tell_others(state) if lease < before else []
+        return state, [ArmTimer(wake), *notices]
 
     def _after_failure(self, state: MachineState, failure: Failure, now: float, rng: Random, *, busy: bool) -> Step:
         """Sleep until `current_deadline`, or not at all if it has passed, and start the next attempt (CB-4)."""
@@ -475,8 +475,8 @@ class Machine:
         failed = self._failure_event(state, failure, now)
         effects: list[Effect] = [Emit(failed), FailCalls()]
         state, more = self._back_off(state, now, rng)
-        told = _tell_others(state, failed) if not before.failing or before.turn == state.member else []
-        return state, [*effects, *told, *more]
+        notices = _tell_others(state, failed) if not before.failing or before.turn == state.member else []
+        return state, [*effects, *notices, *more]
 
     def _count_failure(self, state: MachineState, failure: Failure) -> MachineState:
         key = state.key.failed(
@@ -503,13 +503,13 @@ class Machine:
 
     # Changes made by other managers of the key (SH-3).
 
-    def _told_asleep(self, state: MachineState, given: ScheduleChanged, now: float, rng: Random) -> Step:
-        state = self._heed(self._attended(state, now, busy=given.busy), now, rng)
+    def _told_asleep(self, state: MachineState, input_: ScheduleChanged, now: float, rng: Random) -> Step:
+        state = self._heed(self._attended(state, now, busy=input_.busy), now, rng)
         if self._is_idle(state, now):
             return self._rest(state, now), [CancelTimer()]
         return self._go_on(state, now, rng)
 
-    def _told_in_flight(self, state: MachineState, _given: ScheduleChanged, now: float, rng: Random) -> Step:
+    def _told_in_flight(self, state: MachineState, _input: ScheduleChanged, now: float, rng: Random) -> Step:
         """Abandon the attempt if the key is in backoff and it is not this manager's turn."""
         key = state.key
         if not key.failing:
@@ -525,29 +525,29 @@ class Machine:
 
     # The end of a connection.
 
-    def _lost(self, state: MachineState, given: ConnectionLost, now: float, rng: Random) -> Step:
+    def _lost(self, state: MachineState, input_: ConnectionLost, now: float, rng: Random) -> Step:
         assert state.ready_since is not None, "READY has a start time"
         lived = now - state.ready_since
         # CB-8: this is opt-in. By default every SETTINGS frame resets the backoff, as the protocol requires.
-        counts = lived < self.policy.stable_after and not given.served and not given.graceful
-        failure = Failure(Stage.ESTABLISHED, f"the connection was lost: {given.reason}")
+        counts = lived < self.policy.stable_after and not input_.served and not input_.graceful
+        failure = Failure(Stage.ESTABLISHED, f"the connection was lost: {input_.reason}")
         attempt, attempt_id = state.attempt, state.attempt_id
-        state = state._replace(ready_since=None, failure=failure, asked=max(state.asked, given.used), last_life=lived)
+        state = state._replace(ready_since=None, failure=failure, asked=max(state.asked, input_.used), last_life=lived)
         if counts:
-            state = self._attended(self._count_failure(state, failure), now, busy=given.busy)
-            told = _tell_others(state)
-            if given.replaced:
-                state, effects = state._replace(phase=Phase.IDLE, attempt=0), told
+            state = self._attended(self._count_failure(state, failure), now, busy=input_.busy)
+            notices = _tell_others(state)
+            if input_.replaced:
+                state, effects = state._replace(phase=Phase.IDLE, attempt=0), notices
             else:
                 state, effects = self._back_off(state, now, rng)
-                effects = [FailCalls(), *told, *effects]
+                effects = [FailCalls(), *notices, *effects]
         else:
-            ending = {"served": given.served, "graceful": given.graceful}
+            ending = {"served": input_.served, "graceful": input_.graceful}
             if state.key.pays(**ending):
                 state = state._replace(last_life=None)
             key = state.key.lost(state.member, self._guarded(state), now, **ending)
-            state = self._attended(state._replace(key=key), now, busy=given.busy)
-            state, effects = self._let_go(state, now, rng, given)
+            state = self._attended(state._replace(key=key), now, busy=input_.busy)
+            state, effects = self._let_go(state, now, rng, input_)
         lost = events.Disconnected(
             target=self.target,
             channel=self.channel,
@@ -561,15 +561,15 @@ class Machine:
         )
         return state, [Emit(lost), *effects]
 
-    def _let_go(self, state: MachineState, now: float, rng: Random, given: ConnectionLost) -> Step:
+    def _let_go(self, state: MachineState, now: float, rng: Random, input_: ConnectionLost) -> Step:
         """Become IDLE until the next call; if the channel is eager or a call is pending, dial right away (CB-7)."""
         state = state._replace(phase=Phase.IDLE, attempt=0)
-        wanted = given.busy or (self.policy.reconnect is Reconnect.EAGER and not given.idled)
-        if wanted and not given.replaced and not self._is_idle(state, now):
+        wanted = input_.busy or (self.policy.reconnect is Reconnect.EAGER and not input_.idled)
+        if wanted and not input_.replaced and not self._is_idle(state, now):
             return self._dial(state, now, rng)
         return state, []
 
-    def _answered(self, state: MachineState, _given: AnswerReceived, now: float, rng: Random) -> Step:
+    def _answered(self, state: MachineState, _input: AnswerReceived, now: float, rng: Random) -> Step:
         """Let the answer pay for the next attempt (CB-7), even if the connection that it came on has ended."""
         key = state.key.earned()
         if key is state.key and state.last_life is None:
@@ -578,28 +578,28 @@ class Machine:
         state = state._replace(key=key, last_life=None)
         if not lifted:
             return state, []
-        told = _tell_others(state)
+        notices = _tell_others(state)
         if state.phase is not Phase.HOLDING:
-            return state, told
+            return state, notices
         state, effects = self._go_on(state, now, rng)
-        return state, [*effects, *told]
+        return state, [*effects, *notices]
 
-    def _redialled(self, state: MachineState, given: CoreRedialled, now: float, _rng: Random) -> Step:
+    def _redialled(self, state: MachineState, input_: CoreRedialled, now: float, _rng: Random) -> Step:
         """Report a redial by the core. If the next start must wait, it waits one INITIAL_BACKOFF longer (CB-16)."""
-        told = Emit(self.redial(state, now))
+        redial = Emit(self.redial(state, now))
         initial, key = self.policy.initial_backoff, state.key
-        if given.late and state.in_flight:
+        if input_.late and state.in_flight:
             until = max(state.planned, now + initial)
-            return state._replace(planned=until, key=key.held(until)), [told]
+            return state._replace(planned=until, key=key.held(until)), [redial]
         if state.in_flight or key.redialled or now >= state.deadline:
-            return state, [told]
+            return state, [redial]
         if state.phase is Phase.READY:
-            return state._replace(planned=state.planned + initial, key=key._replace(redialled=True)), [told]
+            return state._replace(planned=state.planned + initial, key=key._replace(redialled=True)), [redial]
         state = state._replace(key=key.held(key.deadline + initial))
         if state.next_start is None:
-            return state, [told]
+            return state, [redial]
         state, effects = self._sleep(state, state.phase, now)
-        return state, [told, *effects]
+        return state, [redial, *effects]
 
     def redial(self, state: MachineState, now: float) -> events.CoreRedial:
         """Return the event of a redial by the core."""
@@ -627,7 +627,7 @@ class Machine:
 
     # Reset and close.
 
-    def _reset(self, state: MachineState, _given: ResetRequested, now: float, rng: Random) -> Step:
+    def _reset(self, state: MachineState, _input: ResetRequested, now: float, rng: Random) -> Step:
         """Reset the backoff (CB-9).
 
         A sleeping manager dials now, or INITIAL_BACKOFF after the last dial that a reset caused (SH-6).
@@ -660,7 +660,7 @@ class Machine:
             effects += more
         return state, effects
 
-    def _hear(self, state: MachineState, _given: NewsArrived, now: float, rng: Random) -> Step:
+    def _hear(self, state: MachineState, _input: NewsArrived, now: float, rng: Random) -> Step:
         """Start one attempt soon; if it fails, the backoff goes on from where it stood (LV-4)."""
         key = state.key.told(now + self.policy.initial_backoff * rng.random())
         if key is state.key:
@@ -674,11 +674,11 @@ class Machine:
             return state
         return state._replace(key=state.key.told(now + self.policy.initial_backoff * rng.random()))
 
-    def _hear_in_flight(self, state: MachineState, _given: NewsArrived, _now: float, _rng: Random) -> Step:
+    def _hear_in_flight(self, state: MachineState, _input: NewsArrived, _now: float, _rng: Random) -> Step:
         """Keep news until the attempt has failed, which may have begun before what the news is about (LV-4)."""
         return state._replace(key=state.key.told_in_flight()), []
 
-    def _close(self, state: MachineState, _given: CloseRequested, now: float, _rng: Random) -> Step:
+    def _close(self, state: MachineState, _input: CloseRequested, now: float, _rng: Random) -> Step:
         effects: list[Effect] = [CancelTimer()]
         key = state.key
         if state.in_flight:
@@ -695,10 +695,10 @@ class Machine:
             attempt_id=state.attempt_id,
             lived=lived,
         )
-        told = _tell_others(state) if state.in_flight and state.key is not key else []
-        return state._replace(phase=Phase.CLOSED, ready_since=None), [*effects, Emit(closed), *told]
+        notices = _tell_others(state) if state.in_flight and state.key is not key else []
+        return state._replace(phase=Phase.CLOSED, ready_since=None), [*effects, Emit(closed), *notices]
 
-    def _ignored(self, state: MachineState, _given: Input, _now: float, _rng: Random) -> Step:
+    def _ignored(self, state: MachineState, _input: Input, _now: float, _rng: Random) -> Step:
         return state, []
 
     # Idleness (CB-14).

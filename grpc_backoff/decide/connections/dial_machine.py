@@ -284,35 +284,35 @@ class DialMachine(NamedTuple):
         look = LookAt(now + self._shortest_pause(state, now))
         return state, [NotifyOn(IDLE), look] if watches else [look]
 
-    def step(self, state: DialState, given: Input, now: float) -> Step:
-        """Return the state after `given`, and the effects that the shell must execute, in this order.
+    def step(self, state: DialState, input_: Input, now: float) -> Step:
+        """Return the state after `input_`, and the effects that the shell must execute, in this order.
 
         Raises:
             IllegalTransition: the table has no entry for this phase and input.
         """
-        handler = _TABLE.get((state.phase, type(given)))
+        handler = _TABLE.get((state.phase, type(input_)))
         if handler is None:
-            raise IllegalTransition(f"{type(given).__name__} in phase {state.phase.name}")
-        return handler(self, state, given, now)
+            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
+        return handler(self, state, input_, now)
 
     # The attempt.
 
-    def _look_at_dial(self, state: DialState, given: Looked, now: float) -> Step:
-        if given.shown == TRANSIENT_FAILURE:
+    def _look_at_dial(self, state: DialState, input_: Looked, now: float) -> Step:
+        if input_.shown == TRANSIENT_FAILURE:
             state, redialled = self._redials_by(now, state)
             return state._replace(phase=DialPhase.FAILED), [*redialled, Explain()]
-        begun = state.begun or given.left or given.shown != IDLE or now - state.started >= dial_times.BEGINS_WITHIN
+        begun = state.begun or input_.left or input_.shown != IDLE or now - state.started >= dial_times.BEGINS_WITHIN
         state = state._replace(begun=begun)
-        if given.shown == READY:
+        if input_.shown == READY:
             # Give the connection a moment to end, but not so long that a success would miss the limit (CB-15).
             until = now + min(state.observe, max(0.0, state.started + state.limit - now) / 2)
             state = state._replace(phase=DialPhase.OBSERVING, since=now, until=until)
             if not state.observe:
-                return self._look_at_observed(state, given, now)
+                return self._look_at_observed(state, input_, now)
             return state, [*([NotifyOn(READY)] if self.notifies else []), self._until(state, now)]
-        if given.shown == IDLE and begun:  # it connected and lost the connection again between two looks
+        if input_.shown == IDLE and begun:  # it connected and lost the connection again between two looks
             return self._made(state._replace(since=now))
-        return state, self._look_again(state, given.shown, now)
+        return state, self._look_again(state, input_.shown, now)
 
     def _look_again(self, state: DialState, shown: int, now: float) -> list[Effect]:
         age = now - state.started
@@ -331,8 +331,8 @@ class DialMachine(NamedTuple):
         early = state.paid and not self.notifies and now - state.started < dial_times.FIRST_LOOK
         return dial_times.EARLY_LOOK if early else dial_times.FIRST_LOOK
 
-    def _look_at_observed(self, state: DialState, given: Looked, now: float) -> Step:
-        if given.shown == READY and not given.left and now < state.until:
+    def _look_at_observed(self, state: DialState, input_: Looked, now: float) -> Step:
+        if input_.shown == READY and not input_.left and now < state.until:
             return state, [self._until(state, now)]
         state, effects = self._made(state)
         return state, effects if self.notifies else [*effects, LookAt(now + dial_times.UNPROVEN_LOOK)]
@@ -343,58 +343,58 @@ class DialMachine(NamedTuple):
     def _made(self, state: DialState) -> Step:
         return state._replace(phase=DialPhase.OPEN), [Made(), NotifyOn(READY)]
 
-    def _explained(self, state: DialState, given: Explained, _now: float) -> Step:
-        return state._replace(phase=DialPhase.CLOSED), [Close(), Failed(failure_of(given.code, given.details))]
+    def _explained(self, state: DialState, input_: Explained, _now: float) -> Step:
+        return state._replace(phase=DialPhase.CLOSED), [Close(), Failed(failure_of(input_.code, input_.details))]
 
     # The connection.
 
-    def _look_at_open(self, state: DialState, given: Looked, now: float) -> Step:
+    def _look_at_open(self, state: DialState, input_: Looked, now: float) -> Step:
         """Notice the end: any change away from READY is one, even if a call has made the core READY again by now."""
-        if given.shown == READY and not given.left:
-            if given.refused and not given.served:  # if GOAWAY came together with SETTINGS, the core stays READY
+        if input_.shown == READY and not input_.left:
+            if input_.refused and not input_.served:  # if GOAWAY came together with SETTINGS, the core stays READY
                 loss = Loss(_GRACEFUL)
                 return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss), [Lost(loss), GuardNext()]
-            if given.served and state.guarded:  # a graceful end would fail calls, which the core repeats elsewhere
+            if input_.served and state.guarded:  # a graceful end would fail calls, which the core repeats elsewhere
                 loss = Loss(_TRIAL, graceful=True, served=True)
                 return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss, served=True), [Lost(loss)]
-            state, answered = _note_answer(state, given)
-            if given.running and not (self.notifies or state.served) and now - state.since < dial_times.YOUNG:
+            state, answered = _note_answer(state, input_)
+            if input_.running and not (self.notifies or state.served) and now - state.since < dial_times.YOUNG:
                 return state, [*answered, LookAt(now + dial_times.UNPROVEN_LOOK)]
             return state, answered
-        graceful = min(given.unused, now - state.since) >= dial_times.IDLE_SHARE * self.idle_timeout
+        graceful = min(input_.unused, now - state.since) >= dial_times.IDLE_SHARE * self.idle_timeout
         loss = Loss(IDLED, graceful=True) if graceful else Loss(_BROKEN)  # CB-14: the core closes it then
-        return self._look_at_ending(state._replace(phase=DialPhase.ENDING, ended=now, loss=loss), given, now)
+        return self._look_at_ending(state._replace(phase=DialPhase.ENDING, ended=now, loss=loss), input_, now)
 
-    def _look_at_ending(self, state: DialState, given: Looked, now: float) -> Step:
+    def _look_at_ending(self, state: DialState, input_: Looked, now: float) -> Step:
         """Report how the connection ended. Without an answer, check first whether calls survive it (CB-7, CB-8)."""
         assert state.loss is not None, "the end was seen"
-        loss = state.loss._replace(served=given.served)
-        state, effects = self._look_for_redial(state, given, now)
+        loss = state.loss._replace(served=input_.served)
+        state, effects = self._look_for_redial(state, input_, now)
         probation = state.ended - state.since < self.stable_after
-        if not given.served and (given.running or probation):
+        if not input_.served and (input_.running or probation):
             if now - state.ended < dial_times.CALLS_BREAK_WITHIN:
                 return state, [*effects, LookAt(state.ended + dial_times.CALLS_BREAK_WITHIN)]
             # If the core has left IDLE, running calls prove nothing: they may wait for the connection that it dials.
-            loss = loss._replace(graceful=loss.graceful or (given.running > 0 and given.shown == IDLE))
-        if loss.reason == _BROKEN and (loss.graceful or given.refused):
+            loss = loss._replace(graceful=loss.graceful or (input_.running > 0 and input_.shown == IDLE))
+        if loss.reason == _BROKEN and (loss.graceful or input_.refused):
             loss = loss._replace(reason=_GRACEFUL)
-        guard: list[Effect] = [GuardNext()] if given.dropped and not (given.served or loss.graceful) else []
-        return state._replace(phase=DialPhase.ENDED, loss=loss, served=given.served), [Lost(loss), *guard, *effects]
+        guard: list[Effect] = [GuardNext()] if input_.dropped and not (input_.served or loss.graceful) else []
+        return state._replace(phase=DialPhase.ENDED, loss=loss, served=input_.served), [Lost(loss), *guard, *effects]
 
-    def _look_at_ended(self, state: DialState, given: Looked, now: float) -> Step:
-        state, answered = _note_answer(state, given)
-        state, effects = self._look_for_redial(state, given, now)
+    def _look_at_ended(self, state: DialState, input_: Looked, now: float) -> Step:
+        state, answered = _note_answer(state, input_)
+        state, effects = self._look_for_redial(state, input_, now)
         return state, [*answered, *effects]
 
-    def _look_for_redial(self, state: DialState, given: Looked, now: float) -> Step:
+    def _look_for_redial(self, state: DialState, input_: Looked, now: float) -> Step:
         """Report the dials that the core has made by itself since the last look (CB-16)."""
-        shown, before = given.shown, state
-        changed = given.left or shown != state.shown
+        shown, before = input_.shown, state
+        changed = input_.left or shown != state.shown
         effects = list[Effect]()
         if changed and _has_dialled(state.shown, shown):
             state = self._dialled(state, now)._replace(redialled=state.redialled + 1)
             effects.append(Redialled())
-            if state.redialled == _MOST_REDIALS and not given.served and state.ended - state.since < dial_times.YOUNG:
+            if state.redialled == _MOST_REDIALS and not input_.served and state.ended - state.since < dial_times.YOUNG:
                 effects.append(EndCalls(_REFUSED))
         elif shown == TRANSIENT_FAILURE:
             state, effects = self._redials_by(now, state)
@@ -402,7 +402,7 @@ class DialMachine(NamedTuple):
             effects.append(NotifyOn(shown))
         if shown == TRANSIENT_FAILURE and (changed or state.redials != before.redials):
             effects.append(LookAt(state.redials))
-        elif not self.notifies and given.running and has_ended(state) and now - state.ended < dial_times.STRAYS_FOR:
+        elif not self.notifies and input_.running and has_ended(state) and now - state.ended < dial_times.STRAYS_FOR:
             effects.append(LookAt(_aligned(now, dial_times.RAREST_LOOK)))
         return state._replace(shown=shown), effects
 
@@ -422,23 +422,23 @@ class DialMachine(NamedTuple):
             effects.append(Redialled(late=state.phase is DialPhase.DIALLING))
         return state, effects
 
-    def _retire(self, state: DialState, _given: Retire, _now: float) -> Step:
+    def _retire(self, state: DialState, _input: Retire, _now: float) -> Step:
         return state._replace(phase=DialPhase.DRAINING), []
 
-    def _look_at_draining(self, state: DialState, given: Looked, now: float) -> Step:
+    def _look_at_draining(self, state: DialState, input_: Looked, now: float) -> Step:
         """Close the channel once its last call has ended, as a graceful GOAWAY allows (CH-6)."""
-        if not has_ended(state) and (given.left or given.shown != READY):  # it was retired while it was up
+        if not has_ended(state) and (input_.left or input_.shown != READY):  # it was retired while it was up
             state = state._replace(ended=now)
-        state, effects = self._look_at_ended(state, given, now)
-        if given.running:
+        state, effects = self._look_at_ended(state, input_, now)
+        if input_.running:
             return state, effects
-        told: list[Effect] = [effect for effect in effects if isinstance(effect, FirstAnswer | Redialled)]
-        return state._replace(phase=DialPhase.CLOSED), [*told, Close()]
+        kept: list[Effect] = [effect for effect in effects if isinstance(effect, FirstAnswer | Redialled)]
+        return state._replace(phase=DialPhase.CLOSED), [*kept, Close()]
 
-    def _abandon(self, state: DialState, _given: Abandon, _now: float) -> Step:
+    def _abandon(self, state: DialState, _input: Abandon, _now: float) -> Step:
         return state._replace(phase=DialPhase.CLOSED), [Close()]
 
-    def _ignored(self, state: DialState, _given: Input, _now: float) -> Step:
+    def _ignored(self, state: DialState, _input: Input, _now: float) -> Step:
         return state, []
 
 
@@ -474,9 +474,9 @@ def link_of(shown: int, ended_for: float) -> Link:
     return Link.BROKEN if shown != READY and ended_for < dial_times.CALLS_ARE_REFUSED_WITHIN else Link.OPEN
 
 
-def _note_answer(state: DialState, given: Looked) -> Step:
+def _note_answer(state: DialState, input_: Looked) -> Step:
     """Report the first answer."""
-    if state.served or not given.served:
+    if state.served or not input_.served:
         return state, []
     return state._replace(served=True), [FirstAnswer()]
 

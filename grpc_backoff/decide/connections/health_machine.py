@@ -141,41 +141,41 @@ class WatchMachine(NamedTuple):
         """
         return WatchState(WatchPhase.WAITING, now, now, now, now + prove_within)
 
-    def step(self, state: WatchState, given: WatchInput, now: float, rng: Random) -> WatchStep:
-        """Return the state after `given`, and the effects that the shell must execute, in this order."""
+    def step(self, state: WatchState, input_: WatchInput, now: float, rng: Random) -> WatchStep:
+        """Return the state after `input_`, and the effects that the shell must execute, in this order."""
         if state.phase is WatchPhase.OVER:
             return state, []
-        match given:
+        match input_:
             case Answered(message):
                 answered = state._replace(phase=WatchPhase.ANSWERED, next_start=math.inf, failures=0)
                 return self._told(answered, problem_of(message))
             case Ended():
-                return self._ended(state, given, now, rng)
+                return self._ended(state, input_, now, rng)
             case WatchTimerFired():
-                return self._timer_fired(state, given, now)
+                return self._timer_fired(state, input_, now)
             case Unwatched():
                 return self._over(state, [EndStream()])
 
-    def _ended(self, state: WatchState, given: Ended, now: float, rng: Random) -> WatchStep:
-        if not given.alive:
+    def _ended(self, state: WatchState, input_: Ended, now: float, rng: Random) -> WatchStep:
+        if not input_.alive:
             return self._gone(state)
-        if given.code == "UNIMPLEMENTED":
+        if input_.code == "UNIMPLEMENTED":
             return self._over(*self._told(state, ""))
-        told: list[WatchEffect] = []
+        news: list[WatchEffect] = []
         if state.phase is WatchPhase.ANSWERED:
             soonest = state.started + self.policy.initial_backoff
         else:
             state = state._replace(failures=state.failures + 1)
             soonest = state.started + self.policy.gap(state.failures, rng)
-            details = f": {given.details}" if given.details else ""
-            state, told = self._told(state, _ENDED.format(given.code) + details)
+            details = f": {input_.details}" if input_.details else ""
+            state, news = self._told(state, _ENDED.format(input_.code) + details)
         state = state._replace(phase=WatchPhase.WAITING, next_start=max(now + AGAIN_AFTER, soonest))
-        return state, [*told, *self._arm(state)]
+        return state, [*news, *self._arm(state)]
 
-    def _timer_fired(self, state: WatchState, given: WatchTimerFired, now: float) -> WatchStep:
-        if not given.alive:  # the core would dial again for a stream
+    def _timer_fired(self, state: WatchState, input_: WatchTimerFired, now: float) -> WatchStep:
+        if not input_.alive:  # the core would dial again for a stream
             return self._gone(state)
-        state = state._replace(used=max(state.used, given.used))
+        state = state._replace(used=max(state.used, input_.used))
         if now >= self._idle_at(state):
             return self._over(state, [EndStream(), GoIdle()])
         effects: list[WatchEffect] = []
@@ -183,14 +183,14 @@ class WatchMachine(NamedTuple):
             state = state._replace(phase=WatchPhase.ASKING, started=now, next_start=math.inf)
             effects.append(BeginStream())
         if now >= state.prove_by:
-            state, told = self._told(state, "")
-            effects += told
+            state, news = self._told(state, "")
+            effects += news
         return state, [*effects, *self._arm(state)]
 
     def _gone(self, state: WatchState) -> WatchStep:
         """Stop, because the connection has ended; an attempt that waits for its health will find that out."""
-        state, told = self._told(state, state.problem or "")
-        return self._over(state, [*told, EndStream()])
+        state, news = self._told(state, state.problem or "")
+        return self._over(state, [*news, EndStream()])
 
     def _over(self, state: WatchState, effects: list[WatchEffect]) -> WatchStep:
         return state._replace(phase=WatchPhase.OVER, prove_by=math.inf), [*effects, CancelTimer()]

@@ -212,45 +212,45 @@ class LivenessMachine(NamedTuple):
             return self._ask(state._replace(shut=True), now, _DOUBTED, self.answer_within, [Shut()])
         return self._wait(state, now + self.quiet_after)
 
-    def step(self, state: LivenessState, given: LivenessInput, now: float) -> LivenessStep:
-        """Return the state after `given`, and the effects that the shell must execute, in this order.
+    def step(self, state: LivenessState, input_: LivenessInput, now: float) -> LivenessStep:
+        """Return the state after `input_`, and the effects that the shell must execute, in this order.
 
         Raises:
             IllegalTransition: the table has no entry for this phase and input.
         """
-        handler = _TABLE.get((state.phase, type(given)))
+        handler = _TABLE.get((state.phase, type(input_)))
         if handler is None:
-            raise IllegalTransition(f"{type(given).__name__} in phase {state.phase.name}")
-        return handler(self, state, given, now)
+            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
+        return handler(self, state, input_, now)
 
     def _wait(self, state: LivenessState, due: float) -> LivenessStep:
         state = state._replace(phase=LivenessPhase.OPEN, due=due if self.quiet_after else math.inf)
         return state, [ArmTimer(due)] if self.quiet_after else []
 
-    def _look(self, state: LivenessState, given: CallsCounted, now: float) -> LivenessStep:
-        quiet = min(given.quiet, now - state.since)
-        if given.running and now - state.due > LATE:
+    def _look(self, state: LivenessState, input_: CallsCounted, now: float) -> LivenessStep:
+        quiet = min(input_.quiet, now - state.since)
+        if input_.running and now - state.due > LATE:
             return self._ask(state, now, WOKE, ANSWER_AFTER_NEWS)
         if quiet < self.quiet_after:
             return self._wait(state, now + self.quiet_after - quiet)
-        if given.running:
+        if input_.running:
             return self._ask(state, now, _QUIET.format(self.quiet_after), self.answer_within)
         return state._replace(phase=LivenessPhase.PAUSED, shut=True, due=math.inf), [Shut()]
 
-    def _wanted(self, state: LivenessState, _given: CallWaits, now: float) -> LivenessStep:
+    def _wanted(self, state: LivenessState, _input: CallWaits, now: float) -> LivenessStep:
         return self._ask(state, now, _PAUSE.format(self.quiet_after), self.answer_within)
 
-    def _unanswered(self, state: LivenessState, given: Unanswered, now: float) -> LivenessStep:
+    def _unanswered(self, state: LivenessState, input_: Unanswered, now: float) -> LivenessStep:
         """Ask after two calls in a row, if nothing has arrived since the first began (LV-2)."""
-        heard = max(given.heard, state.since)
+        heard = max(input_.heard, state.since)
         if state.first != math.inf and heard <= state.first:
             return self._ask(state, now, _UNANSWERED, self.answer_within)
-        return state._replace(first=given.began if given.began >= heard else math.inf), []
+        return state._replace(first=input_.began if input_.began >= heard else math.inf), []
 
-    def _hear(self, state: LivenessState, given: News, now: float) -> LivenessStep:
-        if not (self.quiet_after or given.woke):
+    def _hear(self, state: LivenessState, input_: News, now: float) -> LivenessStep:
+        if not (self.quiet_after or input_.woke):
             return state, []
-        return self._ask(state, now, given.why, ANSWER_AFTER_NEWS)
+        return self._ask(state, now, input_.why, ANSWER_AFTER_NEWS)
 
     def _ask(
         self, state: LivenessState, now: float, why: str, within: float, effects: list[LivenessEffect] | None = None
@@ -267,9 +267,9 @@ class LivenessMachine(NamedTuple):
         )
         return state, [*(effects or []), *timer, Ask(why, within)]
 
-    def _replied(self, state: LivenessState, given: Replied, now: float) -> LivenessStep:
+    def _replied(self, state: LivenessState, input_: Replied, now: float) -> LivenessStep:
         took = now - state.asked
-        if given.alive:
+        if input_.alive:
             state = state._replace(since=now, shut=False, repeats=0, answered=True)
             state, armed = self._wait(state, now + self.quiet_after)
             return state, [Lives(took), Reopen(), *armed]
@@ -277,18 +277,18 @@ class LivenessMachine(NamedTuple):
         if late > _ANSWER_LATE and state.repeats < _MOST_REPEATS:  # the question may not even have been sent
             state = state._replace(repeats=state.repeats + 1)
             return self._ask(state, now, WOKE if late > LATE else BUSY, ANSWER_AFTER_NEWS)
-        if given.running and given.waited > state.within * _SENT_WITHIN:
+        if input_.running and input_.waited > state.within * _SENT_WITHIN:
             # Other calls may fill the server's limit of streams, so the peer has not had its time.
             state, armed = self._wait(state._replace(shut=False, repeats=0), now + self.quiet_after)
             return state, [Reopen(), *armed]
         state = state._replace(phase=LivenessPhase.ENDED, answered=False)
         return state, [Condemn(NO_ANSWER.format(state.within))]
 
-    def _end(self, state: LivenessState, _given: Left, _now: float) -> LivenessStep:
+    def _end(self, state: LivenessState, _input: Left, _now: float) -> LivenessStep:
         timer: list[LivenessEffect] = [CancelTimer()] if state.due != math.inf else []
         return state._replace(phase=LivenessPhase.ENDED, due=math.inf), timer
 
-    def _ignored(self, state: LivenessState, _given: LivenessInput, _now: float) -> LivenessStep:
+    def _ignored(self, state: LivenessState, _input: LivenessInput, _now: float) -> LivenessStep:
         return state, []
 
 

@@ -45,7 +45,7 @@ def counts_for(took: float) -> float:
 
 def elsewhere(groups: Sequence[Sequence[T]], is_avoided: Callable[[T], bool]) -> Sequence[Sequence[T]]:
     """Return the groups without the connections to avoid (RT-13); unchanged if no other connection serves."""
-    kept = [[each for each in group if not is_avoided(each)] for group in groups]
+    kept = [[member for member in group if not is_avoided(member)] for group in groups]
     return [group for group in kept if group] or groups
 
 

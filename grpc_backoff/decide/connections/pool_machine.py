@@ -201,7 +201,7 @@ class PoolState(NamedTuple):
 
     def put(self, slot: Slot) -> PoolState:
         """Replace the slot that has the same number."""
-        return self._replace(slots=tuple([slot if each.number == slot.number else each for each in self.slots]))
+        return self._replace(slots=tuple([slot if other.number == slot.number else other for other in self.slots]))
 
 
 @record
@@ -477,16 +477,16 @@ class PoolMachine(NamedTuple):
             effects += more
         return state, effects
 
-    def step(self, state: PoolState, given: PoolInput, now: float) -> PoolStep:
-        """Return the state after `given`, and the effects that the shell must execute, in this order.
+    def step(self, state: PoolState, input_: PoolInput, now: float) -> PoolStep:
+        """Return the state after `input_`, and the effects that the shell must execute, in this order.
 
         Raises:
             IllegalTransition: the table has no entry for this phase and input.
         """
-        handler = _TABLE.get((state.phase, type(given)))
+        handler = _TABLE.get((state.phase, type(input_)))
         if handler is None:
-            raise IllegalTransition(f"{type(given).__name__} in phase {state.phase.name}")
-        after, effects = handler(self, state, given, now)
+            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
+        after, effects = handler(self, state, input_, now)
         if after is state:  # a timer that fires changes it: what is planned stays so, and its timer is armed
             return after, effects
         if after.phase is not PoolPhase.CLOSED:
@@ -497,7 +497,7 @@ class PoolMachine(NamedTuple):
 
     # Slots come, serve and go.
 
-    def _wanted(self, state: PoolState, _given: Wanted, now: float) -> PoolStep:
+    def _wanted(self, state: PoolState, _input: Wanted, now: float) -> PoolStep:
         wanted: list[PoolEffect] = [WantSlot(slot.number) for slot in state.live]
         for slot in state.live if len(wanted) > 1 else ():  # the state of a single one is the channel's
             state = self._begins(state, slot, now)
@@ -516,16 +516,16 @@ class PoolMachine(NamedTuple):
             state = self._look_up(state, now, at_once=False)
         return state
 
-    def _slot_changed(self, state: PoolState, given: SlotChanged, now: float) -> PoolStep:
-        slot = state.slot(given.slot)
+    def _slot_changed(self, state: PoolState, input_: SlotChanged, now: float) -> PoolStep:
+        slot = state.slot(input_.slot)
         if slot is None or not slot.live:
             return state, []
-        if given.state is State.CONNECTING:
+        if input_.state is State.CONNECTING:
             state = self._begins(state, slot, now)
-        slot = slot._replace(state=given.state)
-        if slot.role in _CONNECTED and given.state is not State.READY:
-            return self._lost(state, slot, now, busy=given.busy)
-        return self._seek(state.put(slot), slot, now, busy=given.busy)
+        slot = slot._replace(state=input_.state)
+        if slot.role in _CONNECTED and input_.state is not State.READY:
+            return self._lost(state, slot, now, busy=input_.busy)
+        return self._seek(state.put(slot), slot, now, busy=input_.busy)
 
     def _lost(self, state: PoolState, slot: Slot, now: float, *, busy: bool) -> PoolStep:
         replacement = state.replacement(slot.number)
@@ -549,13 +549,13 @@ class PoolMachine(NamedTuple):
             return state, []
         return self._begins(state, slot, now), [WantSlot(slot.number)]
 
-    def _slot_serves(self, state: PoolState, given: SlotServes, now: float) -> PoolStep:
-        slot = state.slot(given.slot)
+    def _slot_serves(self, state: PoolState, input_: SlotServes, now: float) -> PoolStep:
+        slot = state.slot(input_.slot)
         if slot is None or not slot.live:
             return state, []
         before, replaces = slot.role, slot.replaces
-        due = slot.due if given.started <= slot.asked else ""  # PO-9: an attempt that began later needs no successor
-        slot = slot._replace(role=Role.SERVING, since=now, replaces=None, started=given.started, made=now, due=due)
+        due = slot.due if input_.started <= slot.asked else ""  # PO-9: an attempt that began later needs no successor
+        slot = slot._replace(role=Role.SERVING, since=now, replaces=None, started=input_.started, made=now, due=due)
         state = state.put(slot)
         if self.policy.round_robin:
             state = state._replace(rest_at=min(state.rest_at, now + self.connect.idle_timeout))
@@ -570,25 +570,25 @@ class PoolMachine(NamedTuple):
             state = state._replace(addresses=None, resolve_at=now)
         return state, [*effects, ReleaseCalls()]
 
-    def _slot_failed(self, state: PoolState, given: SlotFailed, now: float) -> PoolStep:
-        slot = state.slot(given.slot)
+    def _slot_failed(self, state: PoolState, input_: SlotFailed, now: float) -> PoolStep:
+        slot = state.slot(input_.slot)
         if slot is None or not slot.live:
             return state, []
         state = self._look_up(state, now, at_once=False)
         return state, [FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
 
-    def _slot_ended(self, state: PoolState, given: SlotEnded, now: float) -> PoolStep:
-        slot = state.slot(given.slot)
+    def _slot_ended(self, state: PoolState, input_: SlotEnded, now: float) -> PoolStep:
+        slot = state.slot(input_.slot)
         if slot is None or slot.live:
             return state, []
-        state = state._replace(slots=tuple(each for each in state.slots if each is not slot))
+        state = state._replace(slots=tuple(other for other in state.slots if other is not slot))
         lived = now - slot.made if slot.made <= now else None
         closed = self._event("SlotClosed", slot, now, "its last call has ended", lived=lived)
         return state, [CloseSlot(slot.number), Emit(closed)]
 
-    def _condemned(self, state: PoolState, given: Condemned, now: float) -> PoolStep:
+    def _condemned(self, state: PoolState, input_: Condemned, now: float) -> PoolStep:
         """Condemn a connection. New calls use its replacement, or wait for one (PO-2)."""
-        slot = state.slot(given.slot)
+        slot = state.slot(input_.slot)
         if slot is None or slot.role not in (*_CONNECTED, Role.RETIRING):
             return state, []
         was_live, replacement = slot.live, state.replacement(slot.number)
@@ -599,20 +599,20 @@ class PoolMachine(NamedTuple):
             state = state.put(replacement._replace(replaces=None))
         elif was_live and not state.of(slot.endpoint):
             state, effects = self._open(state, now, slot.endpoint, _DEAD)
-        condemned = self._event("SlotCondemned", slot, now, given.why)
-        return state, [*effects, CondemnSlot(slot.number, given.why), Emit(condemned)]
+        condemned = self._event("SlotCondemned", slot, now, input_.why)
+        return state, [*effects, CondemnSlot(slot.number, input_.why), Emit(condemned)]
 
-    def _health_changed(self, state: PoolState, given: HealthChanged, now: float) -> PoolStep:
+    def _health_changed(self, state: PoolState, input_: HealthChanged, now: float) -> PoolStep:
         """Keep new calls from a connection and seek another one, or let them use it again (RO-1)."""
-        slot = state.slot(given.slot)
-        if slot is None or slot.role is not (Role.SERVING if given.problem else Role.UNHEALTHY):
+        slot = state.slot(input_.slot)
+        if slot is None or slot.role is not (Role.SERVING if input_.problem else Role.UNHEALTHY):
             return state, []
-        if given.problem:
-            problem = given.problem if state.replacement(slot.number) is None else ""
+        if input_.problem:
+            problem = input_.problem if state.replacement(slot.number) is None else ""
             slot = slot._replace(role=Role.UNHEALTHY, since=now, problem=problem, row=0, gap=0.0)
             state = self._look_up(state.put(slot), now, at_once=True)
             failed: list[PoolEffect] = [FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
-            return state, [Emit(self._event("SlotUnhealthy", slot, now, given.problem)), *failed]
+            return state, [Emit(self._event("SlotUnhealthy", slot, now, input_.problem)), *failed]
         slot = slot._replace(role=Role.SERVING, since=now, problem="")
         return state.put(slot), [Emit(self._event("SlotServing", slot, now, _HEALTHY)), ReleaseCalls()]
 
@@ -641,24 +641,24 @@ class PoolMachine(NamedTuple):
 
     # Replacement (PO-3, PO-9).
 
-    def _refresh(self, state: PoolState, given: Refresh, now: float) -> PoolStep:
+    def _refresh(self, state: PoolState, input_: Refresh, now: float) -> PoolStep:
         """Mark every connection for replacement, even one whose attempt began before this, in backoff as well."""
         for slot in state.live:
             if slot.state is not State.IDLE:
-                state = state.put(slot._replace(due=given.why, asked=now, row=0, gap=0.0))
+                state = state.put(slot._replace(due=input_.why, asked=now, row=0, gap=0.0))
         return self._look_up(state, now, at_once=True), []
 
-    def _turned_away(self, state: PoolState, given: TurnedAway, now: float) -> PoolStep:
+    def _turned_away(self, state: PoolState, input_: TurnedAway, now: float) -> PoolStep:
         """Mark a connection for replacement; one on which no call was answered, after a gap that grows (RT-15)."""
-        slot = state.slot(given.slot)
+        slot = state.slot(input_.slot)
         if slot is None or slot.role is not Role.SERVING or state.replacement(slot.number) is not None:
             return state, []
-        if slot.due and not (slot.gap and given.served):
+        if slot.due and not (slot.gap and input_.served):
             return state, []
-        row, gap = (0, 0.0) if given.served else (slot.row + 1, slot.gap)
+        row, gap = (0, 0.0) if input_.served else (slot.row + 1, slot.gap)
         if row:
-            gap = self.connect.window(row, gap or None).at(given.draw)
-        return state.put(slot._replace(due=_TURNED_AWAY.format(given.status), asked=now, row=row, gap=gap)), []
+            gap = self.connect.window(row, gap or None).at(input_.draw)
+        return state.put(slot._replace(due=_TURNED_AWAY.format(input_.status), asked=now, row=row, gap=gap)), []
 
     def _answered(self, state: PoolState, loads: Sequence[Load]) -> PoolState:
         """End the series of connections that turn calls away where one has answered a call (RT-15)."""
@@ -687,8 +687,8 @@ class PoolMachine(NamedTuple):
             return state._replace(resolve_at=now, early=now)
         return state._replace(resolve_at=min(state.resolve_at, max(now, allowed)))
 
-    def _resolved(self, state: PoolState, given: NameResolved, now: float) -> PoolStep:
-        known, new = state.addresses, tuple(dict.fromkeys(given.addresses))
+    def _resolved(self, state: PoolState, input_: NameResolved, now: float) -> PoolStep:
+        known, new = state.addresses, tuple(dict.fromkeys(input_.addresses))
         if not state.resolving:  # by an attempt of the slot that stands for the target
             state = state._replace(resolved=now)
         effects = self._appeared(state, new)
@@ -702,7 +702,7 @@ class PoolMachine(NamedTuple):
                 return state, effects
             return state._replace(addresses=known or new), effects
         opened = {slot.endpoint for slot in state.live}
-        for endpoint in [each for each in new if each not in opened]:
+        for endpoint in [address for address in new if address not in opened]:
             state, more = self._open(state, now, endpoint, _FOUND)
             effects += more
         for slot in state.live:
@@ -724,7 +724,7 @@ class PoolMachine(NamedTuple):
             if slot.state is State.TRANSIENT_FAILURE and (slot.endpoint in fresh or (fresh and not slot.endpoint))
         ]
 
-    def _resolution_failed(self, state: PoolState, _given: ResolutionFailed, _now: float) -> PoolStep:
+    def _resolution_failed(self, state: PoolState, _input: ResolutionFailed, _now: float) -> PoolStep:
         return state._replace(resolving=False, found=()), []
 
     def _resolve_regularly(self, state: PoolState, now: float) -> PoolState:
@@ -738,9 +738,9 @@ class PoolMachine(NamedTuple):
 
     # The number of connections (PO-8).
 
-    def _busy(self, state: PoolState, given: PoolBusy, now: float) -> PoolStep:
+    def _busy(self, state: PoolState, input_: PoolBusy, now: float) -> PoolStep:
         """Open one more connection for each endpoint whose connections are all full, one attempt at a time."""
-        calls = {load.slot: load.calls for load in given.loads}
+        calls = {load.slot: load.calls for load in input_.loads}
         effects: list[PoolEffect] = []
         for endpoint in dict.fromkeys(slot.endpoint for slot in state.live):
             slots = [slot for slot in state.of(endpoint) if slot.replaces is None]
@@ -753,11 +753,11 @@ class PoolMachine(NamedTuple):
                 effects += more
         return state._replace(look_at=min(state.look_at, now + UNUSED_FOR)), effects
 
-    def _timer_fired(self, state: PoolState, given: PoolTimerFired, now: float) -> PoolStep:
-        state, effects = self._rest(self._answered(state._replace(armed=math.inf), given.loads), given.used, now)
+    def _timer_fired(self, state: PoolState, input_: PoolTimerFired, now: float) -> PoolStep:
+        state, effects = self._rest(self._answered(state._replace(armed=math.inf), input_.loads), input_.used, now)
         if now < state.look_at:
             return state, effects
-        state, more = self._shrink(state, given.loads, now)
+        state, more = self._shrink(state, input_.loads, now)
         return state, [*effects, *more]
 
     def _rest(self, state: PoolState, used: float, now: float) -> PoolStep:
@@ -789,8 +789,8 @@ class PoolMachine(NamedTuple):
         return state._replace(look_at=now + UNUSED_FOR if more_than_one else math.inf), effects
 
     def _only_server(self, state: PoolState, slot: Slot) -> bool:
-        others = [each for each in state.of(slot.endpoint) if each is not slot]
-        return slot.role is Role.SERVING and all(each.role is not Role.SERVING for each in others)
+        others = [other for other in state.of(slot.endpoint) if other is not slot]
+        return slot.role is Role.SERVING and all(other.role is not Role.SERVING for other in others)
 
     # The plan, and the end.
 
@@ -815,7 +815,7 @@ class PoolMachine(NamedTuple):
             effects.append(CancelTimer() if due == math.inf else ArmTimer(due))
         return state, effects
 
-    def _close(self, state: PoolState, _given: PoolCloseRequested, _now: float) -> PoolStep:
+    def _close(self, state: PoolState, _input: PoolCloseRequested, _now: float) -> PoolStep:
         """Discard all slots. The one that serves, or else the first, comes last: its end is the channel's (CB-10)."""
         last = max(state.slots, key=lambda slot: (slot.live, slot.role is Role.SERVING, -slot.number))
         others = [CloseSlot(slot.number) for slot in state.slots if slot is not last]
@@ -827,7 +827,7 @@ class PoolMachine(NamedTuple):
             CloseSlot(last.number),
         ]
 
-    def _ignored(self, state: PoolState, _given: PoolInput, _now: float) -> PoolStep:
+    def _ignored(self, state: PoolState, _input: PoolInput, _now: float) -> PoolStep:
         return state, []
 
     # Events.

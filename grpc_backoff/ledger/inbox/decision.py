@@ -71,7 +71,7 @@ class Query(NamedTuple):
     """A statement and its parameters."""
 
     text: str
-    given: tuple[Any, ...] = ()
+    params: tuple[Any, ...] = ()
 
 
 @record
