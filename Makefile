@@ -26,7 +26,7 @@ PART_interop_suite = tests/interop_suite
 PART_rest = tests $(patsubst %,--ignore=%,$(PART_channels) $(PART_interop_suite))
 PART ?= rest
 
-# The channel against real servers, two at a time, so that each has a core.
+# The channel against real servers, two at a time, so that each has a core; the short run's mostly wait.
 SERVERS = -m pytest -p no:cacheprovider -n 2 --dist load $(OTHERS)
 
 LEDGER = kills inbox orders orchestrators unlocked claims submits latency deliveries wake-ups replay faults steady idle
@@ -138,9 +138,9 @@ interop-peers: .venv/made
 	$(BIN)/python -m interop build
 
 interop-short: .venv/made
-	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop build
+	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop build --servers
 	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop run --short
-	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python $(SERVERS) -m "not slow"
+	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python $(SERVERS) -n 3 -m "not slow"
 
 interop-servers: .venv/made
 	PYTHONPATH=interop $(BIN)/python -m tests.interop_suite.servers $(ONLY)

@@ -59,6 +59,12 @@ def test_servers_of_the_full_run(monkeypatch, arguments, servers):
     assert sorted(lines) == [f"{server}: nothing to build" for server in servers]
 
 
+def test_only_servers(monkeypatch):
+    """IO-4: `--servers` builds no clients."""
+    lines = command(monkeypatch, [BUILT, BROKEN], "--servers", required="1").output.splitlines()
+    assert lines == ["server: nothing to build"]
+
+
 def test_one_of_them(monkeypatch):
     """IO-4: `--peers` builds only the peers that it names; an unknown name produces a one-line error."""
     assert command(monkeypatch, [BUILT, BROKEN], "--peers", "built", required="1").exit_code == 0
