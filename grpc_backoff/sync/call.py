@@ -337,7 +337,7 @@ class FutureCall(_SteppedCall):
 
     def _begin(self, effect: m.Begin) -> None:
         assert self._attempts is not None, "a finished call must not start an attempt"
-        entry = self._enter(self._attempts)
+        entry = self._attempts.enter(self._avoided)
         self.attempt = None
         if entry is None:
             self._inputs.append(self._calls.pending.not_connected())
@@ -355,9 +355,6 @@ class FutureCall(_SteppedCall):
             return
         self._error = None
         self._begun(attempt, entry)
-
-    def _enter(self, attempts: Attempts) -> Entry | None:
-        return attempts.enter(self._avoided)
 
     def _begun(self, attempt: Any, entry: Entry) -> None:
         self._connection = entry[0]
