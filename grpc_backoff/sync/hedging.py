@@ -205,13 +205,15 @@ class _OwnCopy:
         self._conductor = conductor
 
     def leave(self) -> None:
-        """Let the conductor serve the copy, because it has lost."""
+        """Serve the copy on the conductor, because it has lost: even if its channel is closed, until it has ended."""
+        self._conductor.join(self)
         self._conductor.watch(self)
 
     def look(self) -> None:
         """See whether it has ended. Called on the conductor."""
         if self.events.look():
             self._conductor.unwatch(self)
+            self._conductor.leave(self)
             self.ended()
 
 
@@ -290,14 +292,17 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
             self._inputs.append(self._calls.pending.not_connected())
             return
         connection, token, method = entry
-        used = (connection, token, without_thread(method)) if serves else entry
         try:
+            used = (connection, token, without_thread(method)) if serves else entry
             attempt = self._attempts.make(used, effect.seconds, effect.metadata)
         except Exception as error:  # noqa: BLE001 - a serializer, wrong metadata, or a closed channel
             connection.ended(token)
             self._error = error
             self._inputs.append(m.AttemptBroken())
             return
+        except BaseException:  # KeyboardInterrupt
+            connection.ended(token)
+            raise
         ended = partial(self._ended, self._sent(attempt, connection), attempt, entry)
         if serves:
             self._own = _OwnCopy(Events(attempt), ended, self._calls.conductor)
