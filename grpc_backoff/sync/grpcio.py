@@ -187,6 +187,16 @@ def noticing_headers(method: Any, sent: Callable[[], object]) -> Any:
     return method
 
 
+def may_serve() -> bool:
+    """Return whether the calling thread may serve a call by `Events`: not the main thread, and not with gevent.
+
+    A signal handler that raises while grpcio takes a lock of its channel leaves that lock held (seen with
+    grpcio 1.85), so the next thread that rouses a call of the channel would hang, and that is the conductor.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    return not is_main and not getattr(cygrpc, "g_gevent_activated", False)
+
+
 def without_thread(method: Any) -> Any:
     """Return a unary method of grpcio's whose futures need no thread of grpcio's, because `Events` has their events."""
     own = _without_thread.get(method)

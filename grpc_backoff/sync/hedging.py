@@ -1,7 +1,8 @@
 """Hedged calls on threads: the shell of `calls.hedging`, for calls with one request.
 
 A hedged call has no attempt until one of its copies is chosen. From then on it is that copy, just as a call that was
-handed over is its attempt. A blocking call needs no other thread unless it sends a second copy.
+handed over is its attempt. A blocking call needs no other thread unless it sends a second copy, but in the main thread
+it is a future whose caller waits for it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from grpc_backoff.stepping import ArmTimer
 from grpc_backoff.sync.call import Attempts, BlockingCall, Entry, FutureCall, _SteppedCall, leave
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import Events, error_of, read_first, status_of, without_thread
+from grpc_backoff.sync.grpcio import Events, error_of, may_serve, read_first, status_of, without_thread
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 
 
@@ -341,10 +342,21 @@ def make_hedged(setup: CallSetup[Attempts], style: str, *, stream: bool) -> Any:
         responses = StreamRendezvous(streamed)
         streamed.start()
         return responses
+    if style != "future" and may_serve():
+        response, made = _HedgedBlockingCall(setup).run()
+        return (response, made) if style == "with_call" else response
+    call = _HedgedCall(setup)
+    made = FutureRendezvous(call)
+    call.start()
     if style == "future":
-        call = _HedgedCall(setup)
-        made = FutureRendezvous(call)
-        call.start()
         return made
-    response, made = _HedgedBlockingCall(setup).run()
-    return (response, made) if style == "with_call" else response
+    try:
+        error = made.exception()
+    except grpc.FutureCancelledError:
+        error = made
+    except BaseException:  # for example, KeyboardInterrupt
+        made.cancel()
+        raise
+    if error is not None:
+        raise error_of(made) if error is made else error
+    return (call.state.response, made) if style == "with_call" else call.state.response

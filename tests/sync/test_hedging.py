@@ -1,9 +1,10 @@
-"""Blocking hedged calls on threads, whose caller's thread serves one copy."""
+"""Blocking hedged calls on threads other than the main one, which serve one copy themselves."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -16,6 +17,12 @@ from tests.echo import EchoStub, Message
 from tests.sync.service import place, until
 
 HEDGE = "hedge: 60ms, attempts: 2"
+
+
+def elsewhere(call, *given, **how):
+    """Make a call in a thread that signals do not reach; return its response."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call, *given, **how).result(30)
 
 
 def left_copies():
@@ -55,7 +62,7 @@ def test_a_call_without_a_second_copy_starts_no_thread(opens, started, failing):
     server, channel = opens(*[fails()] * failing, retry="hedge: 60s, attempts: 3")
     before = len(started)
     for _ in range(3):
-        assert EchoStub(channel).Unary(Message(text="a"), timeout=20).text == "a"
+        assert elsewhere(EchoStub(channel).Unary, Message(text="a"), timeout=20).text == "a"
     assert len(server.servicer.metadata) == 3 + failing
     assert not [name for name in started[before:] if name.startswith("Thread-")]  # as grpcio's are called
 
@@ -75,7 +82,7 @@ def test_a_first_copy_that_has_lost_is_read(opens):
         return Message.FromString(message)
 
     call = channel.unary_unary("/echo.v1.Echo/Unary", Message.SerializeToString, parsed)
-    assert call(Message(text="a"), timeout=20).text == "a"
+    assert elsewhere(call, Message(text="a"), timeout=20).text == "a"
     until(left_copies)
     go.set()
     until(lambda: not left_copies())
@@ -88,9 +95,30 @@ def test_nothing_is_left_after_closing(opens, monkeypatch):
     """CB-10, HG-6: a first copy that has lost ends with its channel, even if that is the last one."""
     monkeypatch.setattr(resets, "_LEAST_LEFT", 600.0)
     server, channel = opens(hangs, echo)
-    assert EchoStub(channel).Unary(Message(text="a"), timeout=20).text == "a"
+    assert elsewhere(EchoStub(channel).Unary, Message(text="a"), timeout=20).text == "a"
     until(left_copies)
     channel.close()
     until(lambda: server.servicer.ended == 2)
     until(lambda: not left_copies())
     until(lambda: not CONDUCTOR._users)
+
+
+def test_the_main_thread_serves_no_call(opens, started):
+    """TH-6: grpcio does not bear an exception of a signal handler at any time, and signals reach the main thread."""
+    _, channel = opens(retry="hedge: 60s, attempts: 2")
+    assert EchoStub(channel).Unary(Message(text="a"), timeout=20).text == "a"
+    assert [name for name in started if name.startswith("Thread-")]
+
+
+def test_what_a_deserializer_raises(opens):
+    """TH-6: an exception that ends a thread while it serves a copy leaves no copy behind."""
+    _, channel = opens(retry="hedge: 60s, attempts: 2")
+
+    def leaves(_message):
+        raise SystemExit
+
+    call = channel.unary_unary("/echo.v1.Echo/Unary", Message.SerializeToString, leaves)
+    with pytest.raises(SystemExit):
+        elsewhere(call, Message(text="a"), timeout=20)
+    until(lambda: not channel.connection().calls)
+    until(lambda: not channel.calls.losing)
