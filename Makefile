@@ -7,7 +7,7 @@ BIN = .venv/bin
 OLDEST = .venv-oldest/bin
 CLIENTS = .venv-clients/bin
 # Servers of other projects, which the targets `interop-short` and `interop-full` test.
-OTHERS = tests/interop_suite/servers/test_servers.py tests/interop_suite/servers/test_proxies.py
+OTHERS = $(addprefix tests/interop_suite/servers/test_,servers.py proxies.py hedging.py)
 # The build of Caddy takes four minutes of CPU, so only `interop-full` needs it; the other proxies are installed.
 CADDY = tests/proxies/caddy/caddy
 # Most tests wait for real time to pass, so they run with more workers than there are cores. A worker that has nothing left
@@ -18,10 +18,10 @@ PYTEST = -m pytest -p no:cacheprovider -n 5 --dist worksteal $(patsubst %,--igno
 # Plain grpc runs the tests of both APIs in `make test`, which is often enough.
 OURS = -m "not slow" -k "not asyncio-plain and not threads-plain"
 SHORT = tests/aio tests/both_apis tests/interop $(OURS)
-BESIDE = tests/aio tests/sync tests/both_apis tests/connection tests/calls tests/policy -m "not slow"
+BESIDE = tests/aio tests/sync tests/both_apis tests/decide tests/policy -m "not slow"
 
 # The parts of `make test`, each for a job of its own: `make test-part PART=channels`. The last has all that is not in another.
-PART_channels = tests/aio tests/channel tests/connection tests/both_apis tests/interop tests/sharing tests/sync
+PART_channels = tests/aio tests/both_apis tests/decide/connections tests/engine tests/grpcio tests/interop tests/sync
 PART_interop_suite = tests/interop_suite
 PART_rest = tests $(patsubst %,--ignore=%,$(PART_channels) $(PART_interop_suite))
 PART ?= rest
@@ -31,7 +31,7 @@ SERVERS = -m pytest -p no:cacheprovider -n 2 --dist load $(OTHERS)
 
 LEDGER = kills inbox orders orchestrators unlocked claims submits latency deliveries wake-ups replay faults steady idle
 
-.PHONY: help demo test test-part test-modes test-oldest test-pythons test-clients check check-workflows interop interop-peers interop-short interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full endurance wheel clean
+.PHONY: help demo test test-part test-modes test-oldest test-pythons test-clients check check-workflows interop interop-peers interop-short interop-servers interop-full interop-verify interop-mutants interop-mutants-short interop-official protos docs recording bench ledger-full endurance wheel clean
 
 help:
 	@echo "make demo        run a channel against a server that fails in many ways, then the ledger demo"
@@ -46,7 +46,8 @@ help:
 	@echo "make interop     test gRPC clients in six languages against a failing server, rule by rule; several minutes"
 	@echo "make interop-peers     build these clients, and the servers in other languages"
 	@echo "make interop-short     test two behaviours of each client and server, as in CI; three minutes plus the builds"
-	@echo "make interop-full      run the conformance matrix and write docs/conformance; 15 minutes"
+	@echo "make interop-servers   test our channel on all servers that can be built, and write their tables; ten minutes"
+	@echo "make interop-full      run the conformance matrix and write docs/conformance; 25 minutes"
 	@echo "make interop-verify    run the matrix again and compare it with the committed results; 15 minutes"
 	@echo "make interop-mutants   test the judge with every defect of the reference client; MUTANTS=--full for the long run"
 	@echo "make interop-mutants-short  test the judge with some of the defects, as in CI"
@@ -141,10 +142,13 @@ interop-short: .venv/made
 	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python -m interop run --short
 	GRPC_BACKOFF_REQUIRE_PEERS=1 $(BIN)/python $(SERVERS) -m "not slow"
 
+interop-servers: .venv/made
+	PYTHONPATH=interop $(BIN)/python -m tests.interop_suite.servers $(ONLY)
+
 # gRPC's own programs mostly sleep for nine minutes, so they run at the same time as the rest.
 interop-full: .venv/made $(CADDY)
 	@export GRPC_BACKOFF_REQUIRE_PEERS=1; \
-	$(BIN)/python -m interop build || exit 1; \
+	$(BIN)/python -m interop build --full || exit 1; \
 	$(BIN)/python -m interop official & official=$$!; \
 	trap 'kill $$official' INT TERM; \
 	$(BIN)/python -m interop run --full --report docs/conformance; matrix=$$?; \

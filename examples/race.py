@@ -18,7 +18,7 @@ from examples import etcd
 from examples.gateway import Gateway, serving
 from examples.protos import counters, counters_services
 from grpc_backoff import aio
-from grpc_backoff.calls.events import CallRetried
+from grpc_backoff.decide.calls.events import CallRetried
 
 __all__ = ["Plan", "Result", "measure"]
 

@@ -12,7 +12,7 @@ missing extra before it loads anything large.
 
 from __future__ import annotations
 
-from grpc_backoff.version import __version__ as _version
+from grpc_backoff.base.version import __version__ as _version
 
 TYPE_CHECKING = False  # `typing` alone takes as long to import as this whole module
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@
     │   │   the operation does not exist, or its state does not allow the request
     │   └── grpc_backoff.ledger.LedgerUnavailableError
     │       the database cannot be used
-    └── grpc_backoff.channel.errors.CallError (also grpc.RpcError)
+    └── grpc_backoff.grpcio.call_errors.CallError (also grpc.RpcError)
         the base of the errors that calls raise
         ├── ForkError (also RuntimeError)
         │   a channel cannot be used or created in the child of a fork
@@ -28,12 +28,12 @@
         │   a call got no connection: UNAVAILABLE, or DEADLINE_EXCEEDED while it waited
         ├── RetriesExhaustedError
         │   a call failed with a retryable status and no attempt is left
-        ├── grpc_backoff.aio.errors.CallError (also grpc.aio.AioRpcError)
+        ├── grpc_backoff.aio.call_errors.CallError (also grpc.aio.AioRpcError)
         │   ├── grpc_backoff.aio.NoConnectionError
         │   └── grpc_backoff.aio.RetriesExhaustedError
-        └── grpc_backoff.sync.errors.CallError (also grpc._channel._InactiveRpcError)
-            ├── grpc_backoff.sync.errors.NoConnectionError
-            └── grpc_backoff.sync.errors.RetriesExhaustedError
+        └── grpc_backoff.sync.call_errors.CallError (also grpc._channel._InactiveRpcError)
+            ├── grpc_backoff.sync.call_errors.NoConnectionError
+            └── grpc_backoff.sync.call_errors.RetriesExhaustedError
 
 There is one warning::
 
@@ -48,7 +48,7 @@ Misusing a channel raises the same error as in grpc. For example, a call on a cl
 
 from __future__ import annotations
 
-from grpc_backoff.base_errors import (
+from grpc_backoff.base.base_errors import (
     ConfigError,
     ConnectError,
     GrpcBackoffError,
@@ -58,7 +58,7 @@ from grpc_backoff.base_errors import (
     PolicyWarning,
     WrongLoopError,
 )
-from grpc_backoff.channel.errors import ForkError, NoConnectionError, RetriesExhaustedError
+from grpc_backoff.grpcio.call_errors import ForkError, NoConnectionError, RetriesExhaustedError
 
 __all__ = [
     "ConfigError",

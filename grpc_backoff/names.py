@@ -11,10 +11,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from grpc_backoff.base_errors import ConfigError, ConnectError, GrpcBackoffError, OptionError, PolicyWarning
+from grpc_backoff.base.base_errors import ConfigError, ConnectError, GrpcBackoffError, OptionError, PolicyWarning
+from grpc_backoff.base.status import NotHedged, Reason, WaitSource
 from grpc_backoff.config.hooks import RetryHooks
 from grpc_backoff.config.policy_string import parse_policy
-from grpc_backoff.connection.events import (
+from grpc_backoff.decide.connections.events import (
     AttemptFailed,
     AttemptStarted,
     BackoffReset,
@@ -38,10 +39,12 @@ from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proporti
 from grpc_backoff.policy.presets import RETRY as RETRY_PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
-from grpc_backoff.status import NotHedged, Reason, WaitSource
 
 if TYPE_CHECKING:
-    from grpc_backoff.calls.events import (
+    from grpc_backoff.config.credentials import tls_files
+    from grpc_backoff.config.failed_call import FailedCall
+    from grpc_backoff.config.file import Config, read_config
+    from grpc_backoff.decide.calls.events import (
         CallEvent,
         CallExhausted,
         CallHedged,
@@ -53,11 +56,8 @@ if TYPE_CHECKING:
         StreamEnded,
         StreamResumed,
     )
-    from grpc_backoff.channel.errors import ForkError, NoConnectionError, RetriesExhaustedError
-    from grpc_backoff.config.credentials import tls_files
-    from grpc_backoff.config.failed_call import FailedCall
-    from grpc_backoff.config.file import Config, read_config
-    from grpc_backoff.sharing.news import network_changed
+    from grpc_backoff.engine.news import network_changed
+    from grpc_backoff.grpcio.call_errors import ForkError, NoConnectionError, RetriesExhaustedError
     from grpc_backoff.sync import Channel, insecure_channel, retrying, secure_channel
     from grpc_backoff.sync.subscription import Subscription, subscribe
 
@@ -138,13 +138,13 @@ _LATE = {
     "tls_files": "grpc_backoff.config.credentials",
     "FailedCall": "grpc_backoff.config.failed_call",
     **dict.fromkeys(("Config", "read_config"), "grpc_backoff.config.file"),
-    "network_changed": "grpc_backoff.sharing.news",
+    "network_changed": "grpc_backoff.engine.news",
     **dict.fromkeys(
         ("CallEvent", "CallExhausted", "CallHedged", "CallNotConnected", "CallRetried", "CallSucceeded"),
-        "grpc_backoff.calls.events",
+        "grpc_backoff.decide.calls.events",
     ),
-    **dict.fromkeys(("CallNotHedged", "Gap", "StreamEnded", "StreamResumed"), "grpc_backoff.calls.events"),
-    **dict.fromkeys(("ForkError", "NoConnectionError", "RetriesExhaustedError"), "grpc_backoff.channel.errors"),
+    **dict.fromkeys(("CallNotHedged", "Gap", "StreamEnded", "StreamResumed"), "grpc_backoff.decide.calls.events"),
+    **dict.fromkeys(("ForkError", "NoConnectionError", "RetriesExhaustedError"), "grpc_backoff.grpcio.call_errors"),
 }
 """The names that are imported on first use, each with its module."""
 

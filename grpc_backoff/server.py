@@ -25,10 +25,10 @@ from weakref import WeakKeyDictionary
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.grpcio import running_server_calls as running_in_loop
-from grpc_backoff.base_errors import shown
+from grpc_backoff.base.base_errors import shown
+from grpc_backoff.grpcio.aio_private import running_server_calls as running_in_loop
+from grpc_backoff.grpcio.sync_private import running_server_calls as running_in_threads
 from grpc_backoff.policy.checks import pause
-from grpc_backoff.sync.grpcio import running_server_calls as running_in_threads
 
 __all__ = ["Servicer", "drain", "drain_on_signals"]
 

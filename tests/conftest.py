@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
-from grpc_backoff.sharing.registry import SCHEDULES
+from grpc_backoff.engine.registry import SCHEDULES
 
 
 def pytest_addoption(parser):

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from grpc_backoff.connection.connector import ConnectError, Connector
-from grpc_backoff.connection.events import Stage
+from grpc_backoff.decide.connections.events import Stage
 from grpc_backoff.testing.front import (
     Behaviour,
     FlakyFront,

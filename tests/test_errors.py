@@ -57,7 +57,7 @@ def test_tree_is_drawn():
 
 def test_all_listed():
     """The module exports every error that it defines, and the warning."""
-    places = {"grpc_backoff.base_errors", "grpc_backoff.channel.errors"}
+    places = {"grpc_backoff.base.base_errors", "grpc_backoff.grpcio.call_errors"}
     defined = {kind.__name__ for kind in descendants(GrpcBackoffError) if kind.__module__ in places} - {"CallError"}
 
     assert defined | {"GrpcBackoffError", "PolicyWarning"} == set(errors.__all__)

@@ -21,13 +21,16 @@ MODULES = ["grpc_backoff"] + [
 ]
 EMPTY = {
     # A package that only contains modules exports nothing itself.
-    "grpc_backoff.calls",
-    "grpc_backoff.channel",
+    "grpc_backoff.base",
     "grpc_backoff.config",
     "grpc_backoff.connection",
+    "grpc_backoff.decide",
+    "grpc_backoff.decide.calls",
+    "grpc_backoff.decide.connections",
+    "grpc_backoff.engine",
+    "grpc_backoff.grpcio",
     "grpc_backoff.policy",
     "grpc_backoff.probe",
-    "grpc_backoff.sharing",
     "grpc_backoff.telemetry",
 }
 
@@ -149,7 +152,7 @@ def test_star_import():
 
 
 OPTIONAL = ("click", "rich", "h2", "google.protobuf", "google.rpc", "opentelemetry", "email.utils")
-DECISION = ("account", "budget", "decision", "events", "machine", "replay", "server_hint")
+DECISION = ("account", "budget", "decision", "events", "call_machine", "replay", "server_hint")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +164,7 @@ DECISION = ("account", "budget", "decision", "events", "machine", "replay", "ser
         # Policies, events, options and decisions need no grpc.
         ("grpc_backoff; grpc_backoff.RetryPolicy", ("grpc", "asyncio")),
         ("grpc_backoff.config.options", ("grpc", "asyncio")),
-        (", ".join(f"grpc_backoff.calls.{module}" for module in DECISION), ("grpc", "asyncio")),
+        (", ".join(f"grpc_backoff.decide.calls.{module}" for module in DECISION), ("grpc", "asyncio")),
         # The probing connector uses only asyncio and h2.
         ("grpc_backoff.probe.http2", ("grpc", "click", "rich")),
     ],

@@ -14,20 +14,20 @@ LATE = {
     *("json", "urllib.parse", "ipaddress", "tomllib", "difflib", "email.utils", "h2", "random"),
     *(f"grpc_backoff.config.{part}" for part in ("credentials", "failed_call", "file", "methods", "options")),
     *(f"grpc_backoff.config.{part}" for part in ("policy_string", "service_config", "settings", "sources")),
-    *(f"grpc_backoff.policy.{part}" for part in ("ledger", "parts", "presets")),
-    *(f"grpc_backoff.calls.{part}" for part in ("account", "events", "hedging", "subscription")),
+    *(f"grpc_backoff.policy.{part}" for part in ("ledger_settings", "parts", "presets")),
+    *(f"grpc_backoff.decide.calls.{part}" for part in ("account", "events", "hedging_machine", "subscription_machine")),
     *(
         f"grpc_backoff.{part}"
         for part in (
-            "sharing.credentials",
-            "sharing.network",
+            "engine.credentials",
+            "engine.network",
             "aio.hedging",
             "aio.subscription",
             "installation",
             "names",
         )
     ),
-    *(f"grpc_backoff.pool.{part}" for part in ("events", "health")),
+    *(f"grpc_backoff.decide.connections.{part}" for part in ("slot_events", "health_machine")),
 }
 
 

@@ -16,10 +16,10 @@ TESTS = Path(__file__).parent
 WITHOUT = {
     "_pyinstaller/hook-grpc_backoff.ledger.schema.py": "test_frozen.py builds a program that needs it",
     "aio/calls.py": "the modules test_drop_in_* hold every way of calling to what grpc's own channel does",
-    "aio/connection.py": "a protocol; test_core.py makes calls on the one implementation that there is",
-    "channel/call.py": "the part of a call of both APIs; test_call.py of each makes calls that fail in every way",
-    "channel/environment.py": "what calls share; test_call.py of both APIs and test_budget.py make all kinds",
-    "channel/channel.py": "the part of a channel of both APIs; test_channel.py and test_drop_in* of each use all of it",
+    "aio/connection.py": "a protocol; test_core_connector.py makes calls on the one implementation that there is",
+    "engine/call.py": "the part of a call of both APIs; test_call.py of each makes calls that fail in every way",
+    "engine/environment.py": "what calls share; test_call.py of both APIs and test_budget.py make all kinds",
+    "engine/channel.py": "the part of a channel of both APIs; test_channel.py and test_drop_in* of each use all of it",
     "cli/attempts.py": "what it counts is what test_connect.py and test_view.py read in the output",
     "cli/commands.py": "the group alone; test_cli.py calls it",
     "cli/interrupt.py": "test_guard.py sends real signals, at every moment",
@@ -28,15 +28,15 @@ WITHOUT = {
     "cli/refusal.py": "every command refuses in its own tests",
     "cli/policies.py": "test_schedule.py names policies in every way",
     "cli/tables.py": "what test_schedule.py and test_config.py read in the output",
-    "aio/errors.py": "both_apis/test_errors.py runs every test on both APIs",
-    "sync/errors.py": "both_apis/test_errors.py runs every test on both APIs",
+    "aio/call_errors.py": "both_apis/test_errors.py runs every test on both APIs",
+    "sync/call_errors.py": "both_apis/test_errors.py runs every test on both APIs",
     "sync/hooks.py": "both_apis/test_hooks.py runs every test on both APIs",
     "sync/manager.py": "both_apis/test_manager.py runs every test on both APIs",
     "sync/pool.py": "both_apis/test_pool.py runs every test on both APIs",
     "aio/substitute.py": "both_apis/test_substitute.py runs every test on both APIs",
     "sync/substitute.py": "both_apis/test_substitute.py runs every test on both APIs",
     "aio/subscription.py": "tests/both_apis/test_subscriptions.py runs every test on both APIs",
-    "channel/subscription.py": "what the APIs share, in each test of tests/both_apis/test_subscriptions.py",
+    "engine/subscription.py": "what the APIs share, in each test of tests/both_apis/test_subscriptions.py",
     "sync/subscription.py": "tests/both_apis/test_subscriptions.py runs every test on both APIs",
     "sync/calls.py": "what calls share; test_call.py and test_drop_in.py make calls of every kind",
     "connection/clock.py": "a protocol; test_clock.py of `aio` and of `testing` hold the two implementations to it",
@@ -45,20 +45,20 @@ WITHOUT = {
     "ledger/inbox/handling.py": "what the APIs share, in each test of test_behaviour.py",
     "aio/hedging.py": "both_apis/test_hedging.py runs every test on both APIs",
     "ledger/inbox/sync.py": "test_behaviour.py runs every test on both APIs",
-    "ledger/events.py": "records without behaviour; test_log.py and test_otel.py make and read them all",
+    "ledger/operation_events.py": "records without behaviour; test_log.py and test_otel.py make and read them all",
     "ledger/records.py": "records without behaviour; test_submitting.py and test_recording.py read every field",
     "ledger/database.py": "what the parts of a store need of it, in every test of theirs",
     "ledger/statements.py": "what the two stores share; their tests execute statements of every kind",
-    "status.py": "records without behaviour; the tests of events and errors make and read them all",
-    "threads.py": "sync/test_endings.py and sync/test_shortage.py run programs whose threads cannot start or never run",
-    "version.py": "test_package.py compares the version with the changelog",
-    "sharing/finder.py": "test_resolver.py and test_credentials.py ask it, the first also in the child of a fork",
-    "sharing/setup.py": "what pools dial; test_pool.py and both_apis/test_pool.py make pools of every kind",
-    "sharing/watches.py": "both_apis/test_health.py runs every test on both APIs",
-    "pool/events.py": "records without behaviour; the machine's tests make and read them all",
+    "base/status.py": "records without behaviour; the tests of events and errors make and read them all",
+    "base/threads.py": "sync/test_endings.py and sync/test_shortage.py run programs whose threads never start or run",
+    "base/version.py": "test_package.py compares the version with the changelog",
+    "engine/finder.py": "test_resolver.py and test_credentials.py ask it, the first also in the child of a fork",
+    "engine/setup.py": "what pools dial; test_pool.py and both_apis/test_pool.py make pools of every kind",
+    "engine/watches.py": "both_apis/test_health.py runs every test on both APIs",
+    "decide/connections/slot_events.py": "records without behaviour; the machine's tests make and read them all",
     "names.py": "what test_exports.py looks at",
     "policy/setting.py": "rows of tables; config/test_settings.py and docs/test_readme.py read every row",
-    "connection/events.py": "records without behaviour; the machine's and the listeners' tests make and read them all",
+    "decide/connections/events.py": "records without behaviour; tests of machine and listeners read them all",
     "probe/stages.py": "records without behaviour; test_http2.py reads what a connector puts into them",
 }
 """The modules without a test module of their own, each with the reason."""
@@ -97,7 +97,7 @@ def test_no_two_classes_share_a_name():
     rooms = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         module = path.relative_to(PACKAGE).as_posix()
-        twin = re.sub(r"^(aio|sync|channel)/", "", module.replace("ledger/sync.py", "ledger/ledger.py"))
+        twin = re.sub(r"^(aio|sync|engine|grpcio)/", "", module.replace("ledger/sync.py", "ledger/ledger.py"))
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ClassDef):
                 rooms.setdefault(node.name, []).append((twin, module))

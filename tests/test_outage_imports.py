@@ -98,9 +98,9 @@ def test_what_a_policy_imports(module):
 import asyncio, sys, {module} as api
 async def main():
     channel = api.insecure_channel("127.0.0.1:1", retry="retry: 1")
-    assert "grpc_backoff.pool.events" not in sys.modules
+    assert "grpc_backoff.decide.connections.slot_events" not in sys.modules
     channel.unary_unary("/echo.v1.Echo/Unary")
-    assert "grpc_backoff.pool.events" in sys.modules
+    assert "grpc_backoff.decide.connections.slot_events" in sys.modules
     await (channel.close() or asyncio.sleep(0))
 asyncio.run(main())
 """

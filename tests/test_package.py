@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,26 @@ def test_every_link_of_the_readme_leads_somewhere_on_pypi():
     assert [link for link in absolute if not link.startswith("https://")] == []
     assert paths
     assert [path for path in paths if not (ROOT / path).is_file()] == []
+
+
+def test_the_sdist_has_nothing_that_builds_leave():
+    """What folders of clients, servers and proxies ignore is not in the sdist either: hatch reads one .gitignore."""
+    left_out = PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["exclude"]
+    left_out += [line.strip("/") for line in (ROOT / ".gitignore").read_text("utf-8").splitlines()]
+    ignored = [
+        path.parent.relative_to(ROOT) / line.strip("/")
+        for room in ("interop", "tests")
+        for path in (ROOT / room).rglob(".gitignore")
+        if "node_modules" not in path.parts and not any(part.startswith(".venv") for part in path.parts)
+        for line in path.read_text("utf-8").split()
+    ]
+
+    assert ignored
+    assert [
+        path
+        for path in ignored
+        if path.name not in left_out and not any(fnmatch(f"/{path}", each) for each in left_out)
+    ] == []
 
 
 def test_every_anchor_of_the_readme_is_a_heading():

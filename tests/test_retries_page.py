@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from grpc_backoff.config.policy_string import read_string
-from grpc_backoff.core.texts import Link, Report, is_oversized, never_ran
+from grpc_backoff.decide.connections.core_texts import Link, Report, is_oversized, never_ran
 from tests.docs.pages import block, blocks, read
 from tests.echo import Echo, EchoStub, Message, serving
 

@@ -31,7 +31,7 @@ from benchmarks.benchmark import OURS, THREADED, THREADED_PLAIN, Benchmark, Effo
 from benchmarks.channels import OWN_SUBCHANNELS
 from benchmarks.measure import by_itself, turns
 from grpc_backoff import aio
-from grpc_backoff.connection.events import AttemptFailed, AttemptStarted, ConnectionEvent
+from grpc_backoff.decide.connections.events import AttemptFailed, AttemptStarted, ConnectionEvent
 
 __all__ = ["BENCHMARK"]
 

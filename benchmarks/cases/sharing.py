@@ -43,7 +43,7 @@ from benchmarks.benchmark import (
 from benchmarks.measure import by_itself, by_round, turns
 from benchmarks.peers import Place, echoing, failing, hanging_up, hanging_up_with_tls, visited
 from grpc_backoff import CoreRedial, aio
-from grpc_backoff.sharing.registry import MOST_REMEMBERED, SCHEDULES
+from grpc_backoff.engine.registry import MOST_REMEMBERED, SCHEDULES
 from tests.echo import EchoStub, Message
 
 __all__ = ["BENCHMARK"]

@@ -10,7 +10,7 @@ import click
 
 from benchmarks.dispersal.plot import draw
 from benchmarks.dispersal.simulation import Outage, Recovery, simulate
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.cli.policies import file_of, refusing
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.tables import seconds, show_table, write_json

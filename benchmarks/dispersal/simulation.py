@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.strategy import Decorrelated

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import AttemptReport, Submission
-from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 from grpc_backoff.policy.presets import LEDGER, RETRY
 
 __all__ = ["Shared", "share"]

@@ -8,10 +8,10 @@ import time
 import uuid
 from dataclasses import dataclass
 
-from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import AttemptReport, Filter, Submission
-from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 from grpc_backoff.policy.presets import LEDGER, RETRY
 
 __all__ = ["Tally", "locked", "unlocked"]

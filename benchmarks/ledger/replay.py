@@ -10,8 +10,8 @@ import time
 import uuid
 from dataclasses import dataclass
 
-from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.config.policy_string import parse_policy
+from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.ledger import LedgerSettings, OperationState
 from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import AttemptReport, Filter, Submission

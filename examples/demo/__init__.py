@@ -17,7 +17,7 @@ from grpc_backoff.cli.attempts import AttemptLog, ChannelReport
 from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.output import open_view
 from grpc_backoff.cli.view import plural
-from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus
+from grpc_backoff.decide.connections.events import ConnectionEvent, ConnectionStatus
 
 if TYPE_CHECKING:
     from .channels import Channels

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 
-from grpc_backoff.base_errors import MissingExtra
+from grpc_backoff.base.base_errors import MissingExtra
 from grpc_backoff.cli.guard import guarded
 from grpc_backoff.cli.interrupt import end_on_interrupt
 

@@ -16,7 +16,7 @@ import grpc.aio
 
 import grpc_backoff
 from grpc_backoff import aio
-from grpc_backoff.connection.events import ConnectionEvent
+from grpc_backoff.decide.connections.events import ConnectionEvent
 
 from .orders import place_on
 from .script import OPTIONS

@@ -5,9 +5,9 @@ Internal: programs import from `grpc_backoff.aio`.
 
 from typing import TYPE_CHECKING
 
+from grpc_backoff.aio.call_errors import NoConnectionError, RetriesExhaustedError
 from grpc_backoff.aio.channel import Channel, insecure_channel, secure_channel
-from grpc_backoff.aio.errors import NoConnectionError, RetriesExhaustedError
-from grpc_backoff.channel.method import retrying
+from grpc_backoff.engine.method import retrying
 
 if TYPE_CHECKING:  # to type checkers, a module with `__getattr__` would have every name
     from grpc_backoff.aio.subscription import Subscription, subscribe

@@ -15,7 +15,7 @@ from grpc_backoff.aio.call import Call, Outcome, Sender
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.replay import Replay
 from grpc_backoff.aio.stream_attempt import StreamAttempt
-from grpc_backoff.channel.call import CallSetup
+from grpc_backoff.engine.call import CallSetup
 
 _MIXED_STYLES = "The iterator and read/write APIs may not be mixed on a single RPC."
 _ALREADY_FINISHED = "RPC already finished."
@@ -25,23 +25,17 @@ class UnaryResponse(Call):
     """A call whose only response is awaited."""
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the response."""
-        while True:
-            while self._attempt is None and self._outcome is None:  # `running_or_cancel`, without a coroutine
-                try:
-                    yield from self._change()
-                except asyncio.CancelledError:
-                    self.cancel()
-                    raise
-            attempt: Any = self._attempt or (yield from self.running().__await__())
-            try:
-                return (yield from attempt.__await__())
-            except grpc.aio.AioRpcError:
-                if not (yield from self.follows_or_cancel(attempt).__await__()):
-                    raise
-            except asyncio.CancelledError:
-                self._cancelled_while(attempt)
-                raise
+        """Wait for the outcome, so that attempts that are repeated neither wake the caller nor raise errors."""
+        try:
+            while self._outcome is None:
+                yield from self._ending()
+            if self._outcome is self._attempt:
+                return (yield from self.attempt.__await__())
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        self._raise_outcome()
+        raise AssertionError("a call that made no attempt must end with an error")
 
 
 class StreamResponse(Call):
@@ -171,8 +165,19 @@ class _UnaryStreamCall(StreamResponse, grpc.aio.UnaryStreamCall[Any, Any]):
     pass
 
 
-class _StreamUnaryCall(_StreamRequest, UnaryResponse, grpc.aio.StreamUnaryCall[Any, Any]):
-    pass
+class _StreamUnaryCall(_StreamRequest, grpc.aio.StreamUnaryCall[Any, Any]):
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait for the response on each attempt, which may have to be read to find its end (`StreamAttempt`)."""
+        while True:
+            attempt: Any = yield from self.running_or_cancel().__await__()
+            try:
+                return (yield from attempt.__await__())
+            except grpc.aio.AioRpcError:
+                if not (yield from self.follows_or_cancel(attempt).__await__()):
+                    raise
+            except asyncio.CancelledError:
+                self._cancelled_while(attempt)
+                raise
 
 
 class _StreamStreamCall(_StreamRequest, StreamResponse, grpc.aio.StreamStreamCall[Any, Any]):

@@ -1,4 +1,4 @@
-"""Asyncio calls that may wait for a connection or be repeated: the asyncio shell of `calls.machine`.
+"""Asyncio calls that may wait for a connection or be repeated: the asyncio shell of `call_machine`.
 
 A call executes its machine's effects and feeds the machine inputs; the machine makes all decisions. To its caller, it
 looks like one of grpc's own calls. It is not built on grpc's intercepted calls, because these have no `time_remaining`,
@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from grpc_backoff import stepping
-from grpc_backoff.aio import grpcio
+from grpc_backoff.aio.call_errors import CallError, RetriesExhaustedError
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
-from grpc_backoff.aio.errors import CallError, RetriesExhaustedError
 from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.aio.stream_attempt import StreamAttempt
-from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import CallSetup, CallShell, Status
-from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
-from grpc_backoff.channel.method import Arguments, Method
+from grpc_backoff.base import stepping
+from grpc_backoff.decide.calls import call_machine as m
+from grpc_backoff.engine.call import CallSetup, CallShell
+from grpc_backoff.engine.method import Arguments, Method
+from grpc_backoff.grpcio import aio_private
+from grpc_backoff.grpcio.private import CANCELLED_DETAILS, Status
 
 if TYPE_CHECKING:
-    from grpc_backoff.calls import hedging as h
+    from grpc_backoff.decide.calls import hedging_machine as h
 
 _RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
 _BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)
@@ -88,6 +88,7 @@ class Call(CallShell, grpc.aio.Call):
         self._sender: Sender | None = setup.attempts
         self._arguments: Arguments | None = setup.arguments
         self._awaiting: list[asyncio.Future[None]] = []
+        self._endings: list[asyncio.Future[None]] = []
         self._callbacks: list[Callable[[object], None]] = []
         self._stepping = True
         try:
@@ -99,10 +100,10 @@ class Call(CallShell, grpc.aio.Call):
 
     # Driving the machine. All the overhead of a call that succeeds at the first attempt is in the next two sections.
 
-    def _step(self, given: Any) -> Sequence[h.Effect]:
+    def _step(self, input_: Any) -> Sequence[h.Effect]:
         if self._state.phase is _DONE:
             return ()  # the end is final; later inputs are ignored
-        self._state, effects = self._machine.step(self._state, given, self._calls.now(), self._calls)
+        self._state, effects = self._machine.step(self._state, input_, self._calls.now(), self._calls)
         return effects
 
     def _drained(self) -> None:
@@ -144,7 +145,7 @@ class Call(CallShell, grpc.aio.Call):
             case stepping.Emit(event):
                 self._emit(event)
             case m.SeekAnother(status):
-                self._calls.pending.manager.seek_another(self._connection, status)
+                self._calls.pending.pool.seek_another(self._connection, status)
             case m.CallHook():
                 failed, began = self._failed_call(effect), self._state.attempt_began
                 self._calls.hooks.ask(effect.hook, failed, began, self._context, self._hook_done)
@@ -171,9 +172,9 @@ class Call(CallShell, grpc.aio.Call):
         sender, arguments = self._sender, self._arguments
         assert sender is not None, "a finished call must not start an attempt"
         assert arguments is not None, "and has no arguments"
-        how = self._request, arguments, effect.seconds, effect.metadata, self._avoided
+        attempt = self._request, arguments, effect.seconds, effect.metadata, self._avoided
         try:
-            made = sender.make_attempt(*how) if in_context else self._context.run(sender.make_attempt, *how)
+            made = sender.make_attempt(*attempt) if in_context else self._context.run(sender.make_attempt, *attempt)
         except Exception as error:
             self._end_span("INTERNAL")
             if in_context:
@@ -204,14 +205,14 @@ class Call(CallShell, grpc.aio.Call):
             return
         stream = type(attempt) is StreamAttempt  # `isinstance` asks an abstract class, which costs a microsecond
         error: grpc.aio.AioRpcError | None = None
-        if stream or not grpcio.core_call(attempt).is_ok():
-            error = attempt.status if stream else grpcio.status_of(attempt)
+        if stream or not aio_private.core_call(attempt).is_ok():
+            error = attempt.status if stream else aio_private.status_of(attempt)
         if error is None or error.code() is grpc.StatusCode.OK:
             if self._spans is not None:
                 self._end_span("OK")
-            self.feed(_OBSERVED if self._calls.listeners.given else _UNOBSERVED)
+            self.feed(_OBSERVED if self._calls.listeners.listeners else _UNOBSERVED)
             return
-        if grpcio.is_cancelled_here(attempt.call if stream else attempt):
+        if aio_private.is_cancelled_here(attempt.call if stream else attempt):
             self.feed(m.CancelRequested())  # for example, because the channel was closed
             return
         self._error = error
@@ -235,6 +236,8 @@ class Call(CallShell, grpc.aio.Call):
             self._cancel_timer()
         if self._spans is not None:
             self._end_span("CANCELLED")  # does nothing if the span has ended
+        if self._endings:
+            _wake(self._endings)
         if self._awaiting:
             _wake(self._awaiting)
         if not self._callbacks:
@@ -319,7 +322,7 @@ class Call(CallShell, grpc.aio.Call):
         if isinstance(self._outcome, CallError):
             raise self._outcome.anew()
         if isinstance(self._outcome, grpc.aio.AioRpcError):
-            raise grpcio.anew(self._outcome)
+            raise aio_private.anew(self._outcome)
         if isinstance(self._outcome, BaseException):
             raise self._outcome.with_traceback(None)
 
@@ -335,6 +338,12 @@ class Call(CallShell, grpc.aio.Call):
             self._awaiting = [other for other in self._awaiting if not other.done()]
         self._awaiting.append(changed)
         return changed
+
+    def _ending(self) -> asyncio.Future[None]:
+        """Return a future that is done when the outcome is known; cancelling a wait for it must cancel the call."""
+        ending = self._calls.loop.create_future()
+        self._endings.append(ending)
+        return ending
 
     # grpc.aio.RpcContext
 

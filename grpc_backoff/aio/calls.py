@@ -10,9 +10,9 @@ from typing import Any
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
-from grpc_backoff.channel.environment import CallEnvironment
-from grpc_backoff.config.channel import ChannelSetup
+from grpc_backoff.config.channel_settings import ChannelSetup
 from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.engine.environment import CallEnvironment
 from grpc_backoff.policy.backoff import Random
 
 

@@ -15,28 +15,28 @@ from weakref import WeakSet, proxy
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio import core, interceptor_channel
+from grpc_backoff.aio import core_connector, interceptor_channel
 from grpc_backoff.aio.calls import Calls
-from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.connection import CallConnection
-from grpc_backoff.aio.grpcio import core_channel
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
+from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time, refuse_elsewhere
 from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES
 from grpc_backoff.aio.pending import PendingCalls
-from grpc_backoff.aio.polling import Polling
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.shares import Share, SharedPool, Shares, shared_pool
-from grpc_backoff.chance import CHANCE
-from grpc_backoff.channel.channel import BaseChannel
-from grpc_backoff.channel.forks import CoreUse, at_fork, refuse_inherited
-from grpc_backoff.config.channel import ChannelSettings, ChannelSetup, Options, read_channel
+from grpc_backoff.base.chance import CHANCE
+from grpc_backoff.config.channel_settings import ChannelSettings, ChannelSetup, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.connection.connector import Connector
-from grpc_backoff.connection.events import ConnectionStatus, State
-from grpc_backoff.sharing.key import Key, key_of
-from grpc_backoff.sharing.setup import PoolSetup
+from grpc_backoff.decide.connections.events import ConnectionStatus, State
+from grpc_backoff.engine.channel import BaseChannel
+from grpc_backoff.engine.key import Key, key_of
+from grpc_backoff.engine.setup import PoolSetup
+from grpc_backoff.grpcio.aio_private import core_channel
+from grpc_backoff.grpcio.forks import CoreUse, at_fork, refuse_inherited
+from grpc_backoff.grpcio.poller import Polling
 
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
@@ -60,7 +60,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
     """
 
     _multicallables = MULTICALLABLES
-    _share: Share
+    _connections: Share
 
     def __init__(
         self,
@@ -109,10 +109,10 @@ class Channel(BaseChannel, grpc.aio.Channel):
         self._pool = shared.pool
         self._listeners = Listeners(setup.listeners, loop)
         self._pending = PendingCalls(target, loop, proxied=is_proxied(target, core_options))
-        self._share = Share(shared, self._pending, self._listeners, loop)
+        self._connections = Share(shared, self._pending, self._listeners, loop)
         # A pending call keeps the channel alive, and the channel keeps its share alive. A strong reference back to the
         # share would complete a cycle.
-        self._pending.manager = proxy(self._share)
+        self._pending.pool = proxy(self._connections)
         self._calls = Calls(
             setup,
             pending=self._pending,
@@ -147,14 +147,14 @@ class Channel(BaseChannel, grpc.aio.Channel):
 
     def connection_status(self) -> ConnectionStatus:
         """Return the channel's status: state, attempt, last error, and seconds until the next attempt (CH-11)."""
-        return self._share.full_status()
+        return self._connections.full_status()
 
     def stop_dialling(self) -> None:
         """Leave the connection and stop dialling at once, as a threaded channel's `close` does.
 
         `close`, which is still needed, is a coroutine, so another attempt may start before it runs.
         """
-        self._share.leave()
+        self._connections.leave()
 
     # grpc.aio.Channel
 
@@ -204,7 +204,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
             if grace:
                 await self._pending.emptied(grace)
         finally:
-            self._share.leave()
+            self._connections.leave()
             self._pending.cancel()
             try:
                 await self._finish(max(0.0, end - self._clock.now()) or None)
@@ -215,9 +215,9 @@ class Channel(BaseChannel, grpc.aio.Channel):
     async def _finish(self, grace: float | None) -> None:
         """End the calls and close what the channel has; harmless if part of it has been done."""
         if self._interceptor_channel.is_open:
-            await asyncio.gather(self._interceptor_channel.close(grace), self._share.end_calls(grace))
+            await asyncio.gather(self._interceptor_channel.close(grace), self._connections.end_calls(grace))
         else:
-            await self._share.end_calls(grace)
+            await self._connections.end_calls(grace)
         await self._calls.closed()
         # Release the poller in the loop's next turn: by then, a program with one channel per request has created its
         # next channel, which needs the poller too.
@@ -230,7 +230,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
         self.closing = True
         with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it has ended
             self._calls.close()
-            self._share.leave()
+            self._connections.leave()
             self._pending.cancel()
         self._rest = asyncio.get_running_loop().create_task(self._finish_elsewhere(), context=Context())
         await asyncio.shield(self._rest)  # nothing can be made up for on the channel's own loop
@@ -238,7 +238,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
     async def _finish_elsewhere(self) -> None:
         await self._interceptor_channel.close(None)
         with contextlib.suppress(RuntimeError, ValueError):  # tasks of a stopped loop cannot be awaited
-            await self._share.end_calls(None)
+            await self._connections.end_calls(None)
         self._polling = None
 
     def __del__(
@@ -250,7 +250,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
             return
         if not is_finalizing():
             with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it has ended
-                self.loop.call_soon_threadsafe(self._share.drop)  # any thread may collect the garbage
+                self.loop.call_soon_threadsafe(self._connections.drop)  # any thread may collect the garbage
         # This comes last, because a program may turn warnings into errors.
         warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 
@@ -261,9 +261,9 @@ class Channel(BaseChannel, grpc.aio.Channel):
         if try_to_connect and not self.closing:
             refuse_inherited(self.target, self._generation)
         self._pool.look()
-        state = self._share.state
+        state = self._connections.state
         if try_to_connect and not self.closing:
-            self._share.want()
+            self._connections.want()
         return grpc.ChannelConnectivity[state.name]
 
     def _get_state_elsewhere(self, try_to_connect: bool) -> grpc.ChannelConnectivity:
@@ -272,15 +272,15 @@ class Channel(BaseChannel, grpc.aio.Channel):
             if not self.loop.is_running():
                 self.refuse_elsewhere()  # a program that polls for READY here would poll for ever
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self.loop.call_soon_threadsafe(self._share.want)
-        return grpc.ChannelConnectivity[self._share.state.name]
+                self.loop.call_soon_threadsafe(self._connections.want)
+        return grpc.ChannelConnectivity[self._connections.state.name]
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
         """Wait until the channel's state differs from `last_observed_state`."""
         self.refuse_if_closed()
         self.refuse_elsewhere()
         self._pool.look()
-        await self._share.wait_for_state_change(State[last_observed_state.name])
+        await self._connections.wait_for_state_change(State[last_observed_state.name])
 
     async def channel_ready(self) -> None:
         """Wait until the channel is READY, connecting if necessary. This has no time limit, so wrap it in a timeout."""
@@ -311,7 +311,7 @@ def _inherit() -> CoreUse:
     """Leave the parent's channels untouched in the child of a fork (FK-1)."""
     found = [channel for channel in _channels if not channel.closing]
     _inherited.extend(found)
-    _inherited.extend([connection.leave_alone() for connection in core.connections])
+    _inherited.extend([connection.leave_alone() for connection in core_connector.connections])
     for channel in found:
         channel.leave_alone()
     _channels.clear()
@@ -364,7 +364,7 @@ def secure_channel(
     Raises:
         TypeError: `credentials` are none of these.
     """
-    from grpc_backoff.sharing.credentials import security_of  # noqa: PLC0415 - many channels have no credentials
+    from grpc_backoff.engine.credentials import security_of  # noqa: PLC0415 - many channels have no credentials
 
     return _made(target, security_of(credentials), options, compression, interceptors, settings)
 
@@ -396,7 +396,9 @@ def _make_pool(
         if connector is not None:
             return connector
         target, options = setup.dialled(endpoint)
-        return core.CoreConnector(target, credentials, options, compression, setup.policy, clock=setup.clock, loop=loop)
+        return core_connector.CoreConnector(
+            target, credentials, options, compression, setup.policy, clock=setup.clock, loop=loop
+        )
 
     shares = Shares()
     return SharedPool(ConnectionPool(setup, shares, connector=make_connector, loop=loop), shares)

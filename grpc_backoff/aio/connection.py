@@ -6,14 +6,14 @@ from typing import Protocol
 
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.connection.connector import Connection
-from grpc_backoff.core.texts import Link
+from grpc_backoff.decide.connections.core_texts import Link
 
 
 class CallConnection(Connection, Protocol):
     """A connection on which a channel can make calls."""
 
     @property
-    def core(self) -> CoreChannel:
+    def core_channel(self) -> CoreChannel:
         """The core channel that has this connection."""
         ...
 

@@ -14,13 +14,13 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.finished import fail_call, release_core
 from grpc_backoff.aio.loops import close_with, until_done
 from grpc_backoff.aio.stream_attempt import StreamAttempt
-from grpc_backoff.channel.grpcio import exclude_service
-from grpc_backoff.core.texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
-from grpc_backoff.sharing.gate import Gate, LivenessReply
+from grpc_backoff.decide.connections.core_texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
+from grpc_backoff.engine.gate import Gate, LivenessReply
+from grpc_backoff.grpcio import aio_private
+from grpc_backoff.grpcio.private import exclude_service
 
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
@@ -34,7 +34,7 @@ def _ignore() -> None:
 
 
 def _shut_down(_try_to_connect: bool) -> int:
-    return grpcio.SHUTDOWN_NUMBER
+    return aio_private.SHUTDOWN_NUMBER
 
 
 def _refuse(*_: object, **_named: object) -> object:
@@ -92,7 +92,7 @@ class CoreChannel(Gate):
             noticed: called when the server has first answered a call, and when one that began before that has ended.
         """
         self.channel: grpc.aio.Channel = channel
-        self.check = grpcio.state_check(channel)
+        self.check = aio_private.state_check(channel)
         self.left = -math.inf
         """When a call on this channel last ended, in seconds on the connector's clock."""
         self.heard = -math.inf
@@ -124,11 +124,11 @@ class CoreChannel(Gate):
         self.running += 1
         self.owners[weakref.ref(call, self.forget)] = owner
         ended = self.ended if self.served else partial(self._first_ended, weakref.ref(call))
-        grpcio.core_call(call).add_done_callback(_once(ended) if hasattr(call, "write") else ended)
+        aio_private.core_call(call).add_done_callback(_once(ended) if hasattr(call, "write") else ended)
         if self.room is not None:
             token = object()
             self.room.add(token)
-            grpcio.core_call(call).add_done_callback(partial(self.room.leave, token))
+            aio_private.core_call(call).add_done_callback(partial(self.room.leave, token))
 
     def ended(self) -> None:
         """Record the end of a call."""
@@ -211,7 +211,7 @@ class CoreChannel(Gate):
         return self._spawn(self._listen(request, hear)).cancel
 
     async def _listen(self, request: bytes, hear: Callable[[Any], object]) -> None:
-        from grpc_backoff.pool.health import Answered, Ended  # noqa: PLC0415 - few channels watch health
+        from grpc_backoff.decide.connections.health_machine import Answered, Ended  # noqa: PLC0415 - few channels watch health
 
         exclude_service(LIVENESS_SERVICE)
         begin: Callable[..., Any] = self.channel.unary_stream(WATCH_METHOD)
@@ -256,7 +256,7 @@ class CoreChannel(Gate):
 
     def _leave(self, state: int, asked: int) -> None:
         """Wait until the core has left this state, without a task, which a loop that ends would cancel."""
-        watch: object = self.channel.wait_for_state_change(grpcio.STATES[state])
+        watch: object = self.channel.wait_for_state_change(aio_private.STATES[state])
         self._advance(watch, asked)
 
     def _advance(self, watch: Any, asked: int) -> None:
@@ -281,7 +281,7 @@ class CoreChannel(Gate):
     def leave_alone(self) -> object:
         """Accept no calls and do not touch the core any more: it belongs to another process; return what to keep."""
         kept = self.channel, self._tasks, self.calls()
-        self.retired, self.held, self.last_state = True, None, grpcio.SHUTDOWN_NUMBER
+        self.retired, self.held, self.last_state = True, None, aio_private.SHUTDOWN_NUMBER
         self.check = _shut_down
         self.channel, self._tasks, self.owners = _NoChannel(), set(), {}  # type: ignore[assignment]
         self._asking = None
@@ -315,7 +315,7 @@ class CoreChannel(Gate):
     async def close_at_last(self) -> None:
         """Close the channel because its event loop ends, so that the core reports nothing to the loop after that."""
         await self.close()
-        self.last_state = grpcio.SHUTDOWN_NUMBER
+        self.last_state = aio_private.SHUTDOWN_NUMBER
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
         """Give one owner's calls up to `grace` seconds to finish, then cancel them; the channel stays open."""

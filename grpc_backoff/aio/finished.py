@@ -18,7 +18,7 @@ from typing import Any
 
 import grpc.aio
 
-from grpc_backoff.aio.grpcio import is_stand_in, status_of, unavailable
+from grpc_backoff.grpcio.aio_private import is_stand_in, status_of, unavailable
 
 
 class _FinishedCall:

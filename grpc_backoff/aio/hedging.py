@@ -1,4 +1,4 @@
-"""Hedged calls on asyncio: the shell of `calls.hedging`, for calls with one request.
+"""Hedged calls on asyncio: the shell of `hedging_machine`, for calls with one request.
 
 A hedged call has no attempt until one of its copies is chosen. From then on it is that copy, just as a call that was
 handed over is its attempt.
@@ -14,13 +14,13 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio import grpcio
 from grpc_backoff.aio.arities import StreamResponse, UnaryResponse
 from grpc_backoff.aio.call import Call
 from grpc_backoff.aio.connection import CallConnection
-from grpc_backoff.calls import hedging as h
-from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.losers import Copies, Losers, must_wait
+from grpc_backoff.decide.calls import call_machine as m
+from grpc_backoff.decide.calls import hedging_machine as h
+from grpc_backoff.engine.losers import Copies, Losers, must_wait
+from grpc_backoff.grpcio import aio_private
 
 
 class _HedgedCall(Call):
@@ -60,12 +60,12 @@ class _HedgedCall(Call):
     def _copy_ended(self, number: int, attempt: Any) -> None:
         if self._losers is not None:
             self._losers.ended(number)
-        if grpcio.core_call(attempt).is_ok():
+        if aio_private.core_call(attempt).is_ok():
             self._answered(number)
-        elif grpcio.is_cancelled_here(attempt):
+        elif aio_private.is_cancelled_here(attempt):
             self.feed(m.CancelRequested())  # for example, because the channel was closed
         else:
-            self._copy_failed(number, grpcio.status_of(attempt))
+            self._copy_failed(number, aio_private.status_of(attempt))
 
     def _answered(self, number: int) -> None:
         self._inputs.append(h.CopyAnswered(number, observed=self._calls.observed))
@@ -140,11 +140,11 @@ class _HedgedStream(_HedgedCall, StreamResponse, grpc.aio.UnaryStreamCall[Any, A
         if response is grpc.aio.EOF:
             response = await anext(aiter(attempt), grpc.aio.EOF)
         if (
-            response is grpc.aio.EOF and not grpcio.core_call(attempt).is_ok()
+            response is grpc.aio.EOF and not aio_private.core_call(attempt).is_ok()
         ):  # the iterator raises its error only once
-            if grpcio.is_cancelled_here(attempt):
+            if aio_private.is_cancelled_here(attempt):
                 raise asyncio.CancelledError
-            raise grpcio.status_of(attempt)
+            raise aio_private.status_of(attempt)
         return response
 
 

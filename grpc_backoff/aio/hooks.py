@@ -10,10 +10,10 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from grpc_backoff.calls.machine import Hook, Metadata
 from grpc_backoff.config.hooks import Hook as HookFunction
 from grpc_backoff.config.hooks import RetryHooks, renewed_metadata
 from grpc_backoff.connection.clock import Clock
+from grpc_backoff.decide.calls.call_machine import Hook, Metadata
 
 if TYPE_CHECKING:
     from grpc_backoff.config.failed_call import FailedCall

@@ -19,9 +19,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.grpcio import GrpcioChannel, constructors, core_channel
-from grpc_backoff.channel.method import NOWHERE, UNSEEN
-from grpc_backoff.config.channel import typed_pairs
+from grpc_backoff.config.channel_settings import typed_pairs
+from grpc_backoff.grpcio.aio_private import GrpcioChannel, constructors, core_channel
+from grpc_backoff.grpcio.private import NOWHERE, UNSEEN
 
 Constructor = Callable[..., grpc.aio.Channel]
 Interceptors = Sequence[grpc.aio.ClientInterceptor]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.config.arguments import Listener
-from grpc_backoff.connection.events import ConnectionEvent
+from grpc_backoff.decide.connections.events import ConnectionEvent
 from grpc_backoff.telemetry.log import listens, log_event
 
 if TYPE_CHECKING:
-    from grpc_backoff.calls.events import CallEvent
+    from grpc_backoff.decide.calls.events import CallEvent
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,21 +36,21 @@ def tell(listeners: Iterable[Listener], event: Event, loop: asyncio.AbstractEven
 class Listeners:
     """One channel's listeners. Events from its calls are logged here; events from its connection, by the manager."""
 
-    def __init__(self, given: Iterable[Listener], loop: asyncio.AbstractEventLoop) -> None:
-        self.given: list[Listener] = list(given)
+    def __init__(self, listeners: Iterable[Listener], loop: asyncio.AbstractEventLoop) -> None:
+        self.listeners: list[Listener] = list(listeners)
         self._loop = loop
         self._closed = False
 
     def hear(self, event: Event) -> None:
         """Notify the channel's listeners of an event."""
-        tell(self.given, event, self._loop)
+        tell(self.listeners, event, self._loop)
 
     def hear_of_call(self, event: Event) -> None:
         """Log an event of a call and notify the channel's listeners."""
         if not self._closed:
-            tell((log_event, *self.given) if listens(event) else self.given, event, self._loop)
+            tell((log_event, *self.listeners) if listens(event) else self.listeners, event, self._loop)
 
     def close(self) -> None:
         """Stop notifying and logging (CB-10)."""
         self._closed = True
-        self.given.clear()
+        self.listeners.clear()

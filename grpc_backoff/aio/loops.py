@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
-from grpc_backoff.base_errors import WrongLoopError
+from grpc_backoff.base.base_errors import WrongLoopError
 
 _LOOK = 0.1
 """How often to check whether the other loop is still running, in seconds."""
@@ -87,7 +87,7 @@ async def _close_at_last(things: WeakSet[Closing]) -> AsyncGenerator[None, None]
         yield
     finally:
         _open.pop(asyncio.get_running_loop(), None)  # the generator refers to its loop, which would live on
-        await asyncio.gather(*(each.close_at_last() for each in tuple(things)), return_exceptions=True)
+        await asyncio.gather(*(thing.close_at_last() for thing in tuple(things)), return_exceptions=True)
 
 
 async def until_done(*awaited: asyncio.Future[Any], within: float | None = None) -> None:
@@ -107,16 +107,16 @@ async def until_done(*awaited: asyncio.Future[Any], within: float | None = None)
         if (ended is None or not running) and not over.done():
             over.set_result(None)
 
-    for each in awaited:
-        each.add_done_callback(end)
+    for future in awaited:
+        future.add_done_callback(end)
     limit = None if within is None else loop.call_later(within, end)
     try:
         await over
     finally:
         if limit is not None:
             limit.cancel()
-        for each in awaited:
-            each.remove_done_callback(end)
+        for future in awaited:
+            future.remove_done_callback(end)
 
 
 def raise_soon(error: BaseException, loop: asyncio.AbstractEventLoop) -> None:

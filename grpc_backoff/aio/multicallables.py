@@ -28,17 +28,17 @@ from grpc_backoff.aio.arities import CALLS
 from grpc_backoff.aio.call import Sender
 from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.connection import CallConnection
-from grpc_backoff.aio.core import CoreConnection
 from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.aio.core_connector import CoreConnection
 from grpc_backoff.aio.finished import make_failable
-from grpc_backoff.aio.grpcio import READY_NUMBER, core_call, wake_writers
 from grpc_backoff.aio.interceptor_channel import LISTS, InterceptorChannel, channel_to_nowhere
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.shares import Share
-from grpc_backoff.calls.machine import Metadata
-from grpc_backoff.channel.call import CallSetup
-from grpc_backoff.channel.method import Arguments, MethodChannel, is_stream, replaced
+from grpc_backoff.decide.calls.call_machine import Metadata
+from grpc_backoff.engine.call import CallSetup
+from grpc_backoff.engine.method import Arguments, MethodChannel, is_stream, replaced
+from grpc_backoff.grpcio.aio_private import READY_NUMBER, core_call, wake_writers
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
@@ -52,7 +52,7 @@ class CallingChannel(MethodChannel, Protocol):
     _interceptor_channel: InterceptorChannel
     _pool: ConnectionPool
     _secure: bool
-    _share: Share
+    _connections: Share
 
     def refuse_elsewhere(self) -> None:
         """Raise WrongLoopError on a loop other than the channel's, or ForkError in the child of a fork."""
@@ -68,10 +68,10 @@ class MultiCallable(Sender):
 
     _channel: CallingChannel
 
-    def __init__(self, channel: CallingChannel, method: str, *signature: Any, **how: Any) -> None:
-        super().__init__(channel, method, *signature, **how)
+    def __init__(self, channel: CallingChannel, method: str, *signature: Any, **keywords: Any) -> None:
+        super().__init__(channel, method, *signature, **keywords)
         self._loop = channel.loop
-        self._owner = channel._share.key
+        self._owner = channel._connections.key
         self._interceptors = LISTS[self.arity]
         self._connection: CallConnection | None = None
         self._core: CoreChannel | None = None
@@ -112,29 +112,33 @@ class MultiCallable(Sender):
         if core is not None and not core.retired and core.check(False) == READY_NUMBER:
             return self._connection
         channel = self._channel
-        connection = channel._share.connection(avoid) if channel._pool.has_connection else None
+        connection = channel._connections.connection(avoid) if channel._pool.has_connection else None
         if connection is None:
             self._connection = self._core = None
-        elif connection is not self._connection or connection.core.served:
+        elif connection is not self._connection or connection.core_channel.served:
             direct = self._several.get(connection) or self._bind_to(connection)
             self._direct, self._connection = direct, connection
             # With several connections, each call asks which one to take (PO-6, PO-8).
-            self._core = connection.core if connection.core.served and not channel._pool.picks else None
+            self._core = connection.core_channel if connection.core_channel.served and not channel._pool.picks else None
         return connection
 
     def _bind_to(self, connection: CallConnection) -> Callable[..., grpc.aio.Call]:
-        core = connection.core
+        core = connection.core_channel
         watched = connection if isinstance(connection, CoreConnection) and connection.is_watched else None
         # First: it raises if the method's name is invalid.
-        told = core.hear if watched is not None else None, None if core.served else core.answered
-        made: Any = self._on_channel(core.channel, *told)
+        receivers = core.hear if watched is not None else None, None if core.served else core.answered
+        made: Any = self._on_channel(core.channel, *receivers)
         # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
         direct = made.__call__ if self.takes_one_request else _ending_requests(made)
         if watched is not None:
             now = self._channel._calls.clock.now
             direct = _failable(_with_end(direct, lambda: partial(watched.call_ended, now())))
         if self._channel._pool.picks and core.served:
-            self._several = {each: method for each, method in self._several.items() if not each.core.retired}
+            self._several = {
+                connection: method
+                for connection, method in self._several.items()
+                if not connection.core_channel.retired
+            }
             self._several[connection] = direct
         return direct
 
@@ -173,27 +177,27 @@ class MultiCallable(Sender):
 
         `forwarded` is whether the interceptors have already passed the call on.
         """
-        channel, given, policy = self._channel, arguments.wait_for_ready, self._policy
+        channel, waits, policy = self._channel, arguments.wait_for_ready, self._policy
         if not forwarded:
             channel.refuse_elsewhere()  # a fork's child may run on a copy of the loop
             if channel._interceptor_channel.always or getattr(channel, self._interceptors):
                 return self._make_intercepted(request, arguments)
-        wait_for_ready = bool(self._config.wait_for_ready if given is None else given)
+        wait_for_ready = bool(self._config.wait_for_ready if waits is None else waits)
         if policy is None and not wait_for_ready:
             connection = self._ready()
             if connection is not None:
-                return self._enter(connection.core, request, arguments, arguments.timeout, arguments.metadata)
+                return self._enter(connection.core_channel, request, arguments, arguments.timeout, arguments.metadata)
         channel.refuse_if_closed()
         if arguments.credentials is not None and not channel._secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
-        machine = self._rules(policy, given, may_break=channel._pool.has_connection)
+        machine = self._rules(policy, waits, may_break=channel._pool.has_connection)
         if arguments.metadata is not None:  # see `_freeze`
             arguments = arguments._replace(metadata=grpc.aio.Metadata(*arguments.metadata))
         frozen = self._freeze(request, arguments)
         if frozen is None:
             return self._reject(request, arguments)
         if policy is None and not wait_for_ready:
-            channel._share.want()  # before the call is made, while the peer answers
+            channel._connections.want()  # before the call is made, while the peer answers
         sender, request = frozen
         timeout, limit = arguments.timeout, self._config.timeout
         setup = CallSetup(channel._calls, machine, sender, timeout, limit, self._call_id, request, arguments)
@@ -237,7 +241,7 @@ class MultiCallable(Sender):
             wait_for_ready=False,
             compression=arguments.compression,
         )
-        connection.core.began(call, self._owner)
+        connection.core_channel.began(call, self._owner)
         return call, connection
 
     def _enter(
@@ -265,9 +269,9 @@ def _with_end(
 ) -> Callable[..., grpc.aio.Call]:
     """Return a method whose calls call what `begin` returns for each of them when they have ended."""
 
-    def call(request: object, **how: object) -> grpc.aio.Call:
+    def call(request: object, **keywords: object) -> grpc.aio.Call:
         on_end = begin()
-        made = method(request, **how)
+        made = method(request, **keywords)
         made.add_done_callback(on_end)
         return made
 
@@ -275,8 +279,8 @@ def _with_end(
 
 
 def _failable(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
-    def call(request: object, **how: object) -> grpc.aio.Call:
-        made = method(request, **how)
+    def call(request: object, **keywords: object) -> grpc.aio.Call:
+        made = method(request, **keywords)
         make_failable(made)
         return made
 
@@ -284,9 +288,9 @@ def _failable(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Ca
 
 
 def _ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
-    def call(requests: object, **how: object) -> grpc.aio.Call:
+    def call(requests: object, **keywords: object) -> grpc.aio.Call:
         ending = EndingRequests(requests) if isinstance(requests, AsyncIterable) else None
-        made = method(requests if ending is None else ending, **how)
+        made = method(requests if ending is None else ending, **keywords)
         wake_writers(made)
         if ending is not None:
             ending.end_with(made)
@@ -359,7 +363,7 @@ class _RequestStream(MultiCallable):
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         if connection is None:
             return self._make_call(request_iterator, arguments)
-        return self._enter(connection.core, request_iterator, arguments, timeout, metadata)
+        return self._enter(connection.core_channel, request_iterator, arguments, timeout, metadata)
 
 
 class _UnaryUnary(_OneRequest, grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only

@@ -6,11 +6,11 @@ import asyncio
 import math
 from typing import TYPE_CHECKING
 
-from grpc_backoff.aio.errors import NoConnectionError
+from grpc_backoff.aio.call_errors import NoConnectionError
 from grpc_backoff.aio.loops import until_done
-from grpc_backoff.calls.machine import Missed, NotConnected
-from grpc_backoff.channel import pending
-from grpc_backoff.channel.pending import READY, AnyCall
+from grpc_backoff.decide.calls.call_machine import Missed, NotConnected
+from grpc_backoff.engine import pending
+from grpc_backoff.engine.pending import READY, AnyCall
 
 if TYPE_CHECKING:
     from grpc_backoff.aio.shares import Share
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class PendingCalls(pending.PendingCalls):
     """One channel's pending calls, in order of arrival."""
 
-    manager: Share
+    pool: Share
     no_connection_error = NoConnectionError
 
     def __init__(self, target: str, loop: asyncio.AbstractEventLoop, *, proxied: bool = False) -> None:
@@ -32,14 +32,14 @@ class PendingCalls(pending.PendingCalls):
 
         If the key is in backoff, its last failure also applies to calls that ask for a connection now (SH-3).
         """
-        manager = self.manager
-        failing, full = manager.want(), manager.waits_for_room
+        pool = self.pool
+        failing, full = pool.want(), pool.waits_for_room
         if full:
-            self._loop.call_soon(manager.fill)  # when the call is in the queue
+            self._loop.call_soon(pool.fill)  # when the call is in the queue
         if failing:
             self._note_resolved()
-            return NotConnected(failing=True, resolved=self._resolved, made=manager.made, paid=manager.is_paid)
-        return NotConnected(made=manager.made, paid=full or manager.is_paid)  # if full, it has missed no connection
+            return NotConnected(failing=True, resolved=self._resolved, made=pool.made, paid=pool.is_paid)
+        return NotConnected(made=pool.made, paid=full or pool.is_paid)  # if full, it has missed no connection
 
     def discard(self, call: AnyCall) -> None:
         """Remove a call that has a connection or has ended."""
@@ -56,7 +56,7 @@ class PendingCalls(pending.PendingCalls):
                 return
             self._feed(call, READY)
             if call in self._waiting:  # the connection was lost before the call could use it
-                missed = Missed(self.manager.made, self.manager.is_paid)
+                missed = Missed(self.pool.made, self.pool.is_paid)
                 for other in waiting[turn + 1 :]:
                     self._feed(other, missed)
                 return

@@ -10,23 +10,23 @@ from functools import partial
 from typing import Any
 from weakref import ref
 
-from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.listeners import tell
+from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import is_here, keeps_time, until_done
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.connector import ConnectError, Connector
-from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
-from grpc_backoff.connection.machine import Machine
-from grpc_backoff.pool import machine as p
-from grpc_backoff.sharing.connector import BaseConnector, Informed
-from grpc_backoff.sharing.manager import Owner
-from grpc_backoff.sharing.news import Ticking
-from grpc_backoff.sharing.pool import Held, Seat, SteppedPool
-from grpc_backoff.sharing.registry import Membership
-from grpc_backoff.sharing.resolver import HANGS, WITHIN_LIMIT, Addresses
-from grpc_backoff.sharing.setup import PoolSetup
+from grpc_backoff.decide.connections import pool_machine as p
+from grpc_backoff.decide.connections.connection_machine import Machine
+from grpc_backoff.decide.connections.events import ConnectionEvent, Failure, Stage, State
+from grpc_backoff.engine.core_connector import BaseConnector, Informed
+from grpc_backoff.engine.manager import Owner
+from grpc_backoff.engine.news import Ticking
+from grpc_backoff.engine.pool import PoolSlot, SlotParts, SteppedPool
+from grpc_backoff.engine.registry import Membership
+from grpc_backoff.engine.resolver import HANGS, WITHIN_LIMIT, Addresses
+from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.telemetry.log import listens, log_event
 
 Manager = ConnectionManager[CallConnection]
@@ -72,26 +72,26 @@ class Resolution:
 class Proving(Informed):
     """The connector of a slot whose server's health is watched: the health of a replacement is awaited (RO-1)."""
 
-    def __init__(self, connector: Connector[CallConnection], seat: Seat) -> None:
+    def __init__(self, connector: Connector[CallConnection], pool_slot: PoolSlot) -> None:
         self._connector = connector
-        self._seat = seat
+        self._slot = pool_slot
         self.decided = connector.decided
         self.close = connector.close
 
     async def connect(self, limit: float) -> CallConnection:
         """Make one attempt, which fails if the server of a replacement is not serving; see `Connector.connect`."""
-        pool, number = self._seat.pool, self._seat.number
+        pool, number = self._slot.pool, self._slot.number
         began = 0.0 if pool is None else pool.now()
         if isinstance(self._connector, Informed):
             self._connector.last_life, self._connector.familiar = self.last_life, self.familiar
         connection = await self._connector.connect(limit)
         if pool is None or not pool.must_prove(number):
             return connection
-        told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        verdict: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         proven = False
-        pool.healths.prove(pool, number, connection, limit - (pool.now() - began), partial(_settle, told))
+        pool.healths.prove(pool, number, connection, limit - (pool.now() - began), partial(_settle, verdict))
         try:
-            problem = await told
+            problem = await verdict
             if problem:
                 raise ConnectError(Failure(Stage.HEALTH, problem))
             proven = True
@@ -136,11 +136,17 @@ class ConnectionPool(SteppedPool[Manager]):
         only = self._only
         if only is not None and not self.picks:
             connection = only.live_connection()
-            return None if self.liveness.watched and connection is not None and connection.core.held else connection
-        for _ in range(1 + len(self._held)):
+            return (
+                None
+                if self.liveness.watched and connection is not None and connection.core_channel.held
+                else connection
+            )
+        for _ in range(1 + len(self._slots)):
             manager = self._pick(avoid)
             connection = None if manager is None else manager.live_connection()
-            if manager is None or (connection is not None and not (self.liveness.watched and connection.core.held)):
+            if manager is None or (
+                connection is not None and not (self.liveness.watched and connection.core_channel.held)
+            ):
                 return connection
             if connection is not None:
                 self.liveness.call_waits(connection)
@@ -148,8 +154,8 @@ class ConnectionPool(SteppedPool[Manager]):
 
     def look(self) -> None:
         """Check every connection and notify the machines of those that are no longer up."""
-        for held in self._live():
-            held.manager.live_connection()
+        for slot in self._live():
+            slot.manager.live_connection()
 
     async def next_change(self) -> bool:
         """Wait until the watchers are woken; return whether the pool's own state has changed."""
@@ -174,7 +180,7 @@ class ConnectionPool(SteppedPool[Manager]):
 
     async def close_connections(self, grace: float | None) -> None:
         """Give all calls up to `grace` seconds to finish and close every connection of a closed pool."""
-        connectors, managers = self._connectors(), [held.manager for held in self._held.values()]
+        connectors, managers = self._connectors(), [slot.manager for slot in self._slots.values()]
         if len(connectors) == 1:  # the usual case; a task would take turns of the loop
             await connectors[0].close(grace)
         else:
@@ -189,11 +195,11 @@ class ConnectionPool(SteppedPool[Manager]):
         self._free_timer = None
         self._state = self._state._replace(phase=p.PoolPhase.CLOSED)
         self._serving = ()
-        for held in self._held.values():
-            held.manager.leave_alone()
+        for slot in self._slots.values():
+            slot.manager.leave_alone()
 
     def _connectors(self) -> list[Any]:
-        return list({id(held.connector): held.connector for held in self._held.values()}.values())
+        return list({id(slot.connector): slot.connector for slot in self._slots.values()}.values())
 
     def _at_home(self, work: Callable[[], None]) -> None:
         if is_here(self._loop):
@@ -204,19 +210,19 @@ class ConnectionPool(SteppedPool[Manager]):
 
     # Driving the machine.
 
-    def _make(self, seat: Seat, beside: Membership | None) -> tuple[Manager, Any]:
-        connector: Any = Resolution(self) if self.resolves(seat.endpoint) else self._connector(seat.endpoint)
+    def _make(self, pool_slot: PoolSlot, beside: Membership | None) -> tuple[Manager, Any]:
+        connector: Any = Resolution(self) if self.resolves(pool_slot.endpoint) else self._connector(pool_slot.endpoint)
         if isinstance(connector, BaseConnector):  # neither a script nor a resolution
             connector.keepalive = self.keepalive
-        watched = self._machine.policy.health_service is not None and not self.resolves(seat.endpoint)
+        watched = self._machine.policy.health_service is not None and not self.resolves(pool_slot.endpoint)
         manager: Manager = ConnectionManager(
             Machine(self._machine.target, self._policy, self._machine.channel),
-            Proving(connector, seat) if watched else connector,
-            seat,
+            Proving(connector, pool_slot) if watched else connector,
+            pool_slot,
             clock=self._clock,
             rng=self.setup.rng,
             loop=self._loop,
-            key=self.setup.key_of(seat.endpoint),
+            key=self.setup.key_of(pool_slot.endpoint),
             beside=beside,
         )
         return manager, connector
@@ -238,13 +244,13 @@ class ConnectionPool(SteppedPool[Manager]):
     def _home(self) -> Ticking | None:
         return self._loop if keeps_time(self._loop) and isinstance(self._clock, LoopClock) else None
 
-    def _retire(self, held: Held[Manager]) -> None:
-        held.manager.retire(held.seat.ended)
+    def _retire(self, slot: SlotParts[Manager]) -> None:
+        slot.manager.retire(slot.pool_slot.ended)
 
-    def _discard(self, held: Held[Manager]) -> None:
-        held.manager.close()
-        others = [other.connector for other in self._held.values() if other is not held]
-        if not self.is_closed and held.connector not in others:  # what it is still closing
-            task = self._loop.create_task(held.connector.close(None), context=Context())
+    def _discard(self, slot: SlotParts[Manager]) -> None:
+        slot.manager.close()
+        others = [other.connector for other in self._slots.values() if other is not slot]
+        if not self.is_closed and slot.connector not in others:  # what it is still closing
+            task = self._loop.create_task(slot.connector.close(None), context=Context())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

@@ -13,8 +13,8 @@ import grpc.aio
 
 from grpc_backoff.aio.call import Call
 from grpc_backoff.aio.calls import Calls
-from grpc_backoff.base_errors import kind_of
-from grpc_backoff.calls.replay import ReplayBuffer
+from grpc_backoff.base.base_errors import kind_of
+from grpc_backoff.decide.calls.replay import ReplayBuffer
 
 _LOG = logging.getLogger(__name__)
 _HALF_CLOSED = 'RPC is half closed after calling "done_writing".'

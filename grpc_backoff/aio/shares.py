@@ -17,7 +17,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pool import ConnectionPool
-from grpc_backoff.connection.events import (
+from grpc_backoff.base.process import after_fork
+from grpc_backoff.decide.connections.events import (
     ChannelKey,
     Closed,
     Connected,
@@ -26,10 +27,9 @@ from grpc_backoff.connection.events import (
     Disconnected,
     State,
 )
-from grpc_backoff.connection.share import state_shown, status_shown
-from grpc_backoff.process import after_fork
-from grpc_backoff.sharing.manager import CallQueue
-from grpc_backoff.sharing.users import Users
+from grpc_backoff.decide.connections.shared_status import state_shown, status_shown
+from grpc_backoff.engine.manager import CallQueue
+from grpc_backoff.engine.users import Users
 
 
 class Shares:
@@ -68,7 +68,7 @@ class Shares:
             case Disconnected():
                 self.connected = None
         for share in self.users:
-            if share.listeners.given:
+            if share.listeners.listeners:
                 own = event if event.channel is share.key else replace(event, channel=share.key)
                 share.listeners.hear(own)
 

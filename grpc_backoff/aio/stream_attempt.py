@@ -16,9 +16,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.grpcio import anew, is_stand_in, status_of
 from grpc_backoff.aio.loops import until_done
-from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
+from grpc_backoff.grpcio.aio_private import anew, is_stand_in, status_of
+from grpc_backoff.grpcio.private import CANCELLED_DETAILS
 
 _ALREADY_FINISHED = "RPC already finished."
 _POLL, _POLLS = 0.01, 100

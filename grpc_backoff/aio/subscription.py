@@ -1,4 +1,4 @@
-"""Subscriptions of the asyncio API: the asyncio shell of `calls.subscription`."""
+"""Subscriptions of the asyncio API: the asyncio shell of `subscription_machine`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.errors import RetriesExhaustedError
+from grpc_backoff.aio.call_errors import RetriesExhaustedError
 from grpc_backoff.aio.multicallables import MultiCallable
-from grpc_backoff.calls import subscription as s
-from grpc_backoff.calls.machine import CallHook
-from grpc_backoff.channel.method import Arguments
-from grpc_backoff.channel.subscription import SubscriptionSetup, SubscriptionShell, checked
+from grpc_backoff.decide.calls import subscription_machine as s
+from grpc_backoff.decide.calls.call_machine import CallHook
+from grpc_backoff.engine.method import Arguments
+from grpc_backoff.engine.subscription import SubscriptionSetup, SubscriptionShell, checked
 from grpc_backoff.policy.retry import Retry
 
 if TYPE_CHECKING:

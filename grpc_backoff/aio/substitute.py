@@ -8,7 +8,7 @@ import grpc
 
 from grpc_backoff.aio import interceptor_channel
 from grpc_backoff.aio.channel import Channel
-from grpc_backoff.aio.grpcio import GrpcioChannel, core_channel
+from grpc_backoff.grpcio.aio_private import GrpcioChannel, core_channel
 
 
 class Substitute(GrpcioChannel):  # type: ignore[misc] # grpcio's own class is Any here

@@ -19,7 +19,7 @@ def require(extra: str, feature: str, modules: Iterable[str]) -> None:
     """Raise `MissingExtra` if one of the modules is not installed; this imports none of them."""
     import importlib.util  # noqa: PLC0415 - imported late, as in `main`
 
-    from grpc_backoff.base_errors import MissingExtra  # noqa: PLC0415
+    from grpc_backoff.base.base_errors import MissingExtra  # noqa: PLC0415
 
     if any(importlib.util.find_spec(module) is None for module in modules):
         raise MissingExtra(extra, feature)
@@ -39,7 +39,7 @@ def main() -> None:
 def _run() -> None:
     import logging  # noqa: PLC0415
 
-    from grpc_backoff.base_errors import MissingExtra  # noqa: PLC0415
+    from grpc_backoff.base.base_errors import MissingExtra  # noqa: PLC0415
 
     try:
         require("cli", "the command line", ("click", "rich"))

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from grpc_backoff.cli.view import Activity, Cells, Styled, View, duration, failure_fields, plural, reason
-from grpc_backoff.connection import events
-from grpc_backoff.connection.events import ConnectionEvent, ConnectionStatus, Failure, SlotStatus, State
-from grpc_backoff.pool.events import SlotClosed
+from grpc_backoff.decide.connections import events
+from grpc_backoff.decide.connections.events import ConnectionEvent, ConnectionStatus, Failure, SlotStatus, State
+from grpc_backoff.decide.connections.slot_events import SlotClosed
 
 _COLUMNS = {"#": -3, "start": -8, "gap": -7, "next in": -7}
 _SLOT_COLUMNS = ("endpoint", "role", "state", "calls", "since", "last error")

@@ -19,7 +19,7 @@ from grpc_backoff.policy import checks
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.hedging import HEDGING, HedgingPolicy
-from grpc_backoff.policy.ledger import KEEPING, LedgerSettings
+from grpc_backoff.policy.ledger_settings import KEEPING, LedgerSettings
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import Setting
 
@@ -108,7 +108,10 @@ def _show(sections: Sequence[Section], *, as_json: bool) -> None:
 
 
 def _document(section: Section) -> dict[str, object]:
-    return {_name(section, each): {"value": _bare(each.value), "from": each.origin} for each in section.effective}
+    return {
+        _name(section, setting): {"value": _bare(setting.value), "from": setting.origin}
+        for setting in section.effective
+    }
 
 
 def _setting(section: Section, effective: Effective) -> Setting | None:

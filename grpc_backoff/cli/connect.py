@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpc_backoff.base_errors import MissingExtra, OptionError, shown
+from grpc_backoff.base.base_errors import MissingExtra, OptionError, shown
 from grpc_backoff.cli import require
 from grpc_backoff.cli.attempts import AttemptLog, ChannelReport
 from grpc_backoff.cli.interrupt import interruptible
@@ -24,7 +24,7 @@ from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import View, printable
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, refuse_nowhere
-from grpc_backoff.connection.events import AttemptFailed, Connected, ConnectionEvent, ConnectionStatus, Failure
+from grpc_backoff.decide.connections.events import AttemptFailed, Connected, ConnectionEvent, ConnectionStatus, Failure
 
 if TYPE_CHECKING:
     from grpc_backoff.aio import Channel
@@ -150,12 +150,12 @@ def _explain(failure: Failure | None, view: View, *, tls: bool, unix: bool) -> N
     view.explain(meaning, f"{found.advice} {more}" if found else more)
 
 
-def _probe(target: str, *, as_json: bool, **given: Any) -> bool:
+def _probe(target: str, *, as_json: bool, **options: Any) -> bool:
     with refusing(status=1):
         require("probe", "connect --probe", ("h2",))
     from grpc_backoff.cli.probe import read_request, run_probe  # noqa: PLC0415 - needs the extra that was just checked
 
-    return run_probe(read_request(target, **given), as_json=as_json)
+    return run_probe(read_request(target, **options), as_json=as_json)
 
 
 def _read_trust(ca: str | None, cert: str | None, key: str | None) -> Trust:

@@ -19,7 +19,7 @@ from uuid import UUID
 
 import click
 
-from grpc_backoff.base_errors import MissingExtra, OptionError
+from grpc_backoff.base.base_errors import MissingExtra, OptionError
 from grpc_backoff.cli.policies import refusing
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.tables import seconds, show_table, write_json
@@ -396,7 +396,7 @@ def resume(context: click.Context, target: str) -> None:
 @click.argument("new")
 @click.pass_context
 def retarget(context: click.Context, old: str, new: str) -> None:
-    """Move operations from the target OLD to the target NEW, except those that succeeded or were discarded.
+    """Move operations from the target OLD to the target NEW, unless they succeeded, expired or were discarded.
 
     An operation stays where it is if NEW has one with the same method and idempotency key.
     """

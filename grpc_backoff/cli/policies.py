@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from grpc_backoff.base_errors import ConfigError, MissingExtra, OptionError, PolicyWarning
+from grpc_backoff.base.base_errors import ConfigError, MissingExtra, OptionError, PolicyWarning
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.view import printable
 from grpc_backoff.config.file import read_config

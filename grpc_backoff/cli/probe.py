@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.output import open_view
 from grpc_backoff.cli.refusal import Refusal
@@ -19,8 +19,8 @@ from grpc_backoff.cli.stages import StageReport
 from grpc_backoff.config.proxies import proxy_of
 from grpc_backoff.config.target import DEFAULT_PORT, Address, names_no_port, parse_target
 from grpc_backoff.connection.connector import ConnectError
-from grpc_backoff.connection.events import Stage
-from grpc_backoff.core.texts import LIVENESS_METHOD
+from grpc_backoff.decide.connections.core_texts import LIVENESS_METHOD
+from grpc_backoff.decide.connections.events import Stage
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.probe.diagnosis import Circumstances, diagnose, diagnose_loss, diagnose_reply, diagnose_settings
 from grpc_backoff.probe.dial import read_proxy
@@ -238,4 +238,4 @@ class _Watch:
 
     def failed_at(self, stage: Stage) -> Address | None:
         """Return the address that reached this stage and failed there; None if there is none."""
-        return next((each.address for each in self._passed_over if each.failure.stage is stage), self.address)
+        return next((passed.address for passed in self._passed_over if passed.failure.stage is stage), self.address)

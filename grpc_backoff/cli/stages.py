@@ -9,7 +9,7 @@ from typing import Any
 
 from grpc_backoff.cli.view import Activity, Cells, View, duration, failure_fields
 from grpc_backoff.connection.connector import Loss
-from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.probe.reply import Answerer, Reply, describe_reply
 from grpc_backoff.probe.stages import (
     Certificate,

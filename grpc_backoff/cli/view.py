@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import click
 
-from grpc_backoff.connection.events import Failure
+from grpc_backoff.decide.connections.events import Failure
 
 _UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _PREAMBLE = re.compile(r"^failed to connect to all addresses; last error: (?:[A-Z_]+: )?")

@@ -6,18 +6,18 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from grpc_backoff.base_errors import OptionError, shown
+from grpc_backoff.base.base_errors import OptionError, shown
 
 Listener = Callable[[Any], object]
 """A function that takes one event. Its return value is ignored, and its exceptions are logged."""
 
 
-def read_listeners(given: object) -> tuple[Listener, ...]:
+def read_listeners(value: object) -> tuple[Listener, ...]:
     """Return a channel's listeners as a tuple; OptionError if one of them is not a function."""
     try:
-        listeners: tuple[Any, ...] = tuple(given)  # type: ignore[arg-type]
+        listeners: tuple[Any, ...] = tuple(value)  # type: ignore[arg-type]
     except TypeError as error:
-        raise OptionError("listeners", given, "a list of functions") from error
+        raise OptionError("listeners", value, "a list of functions") from error
     for index, listener in enumerate(listeners):
         check_listener(f"listeners[{index}]", listener)
     return listeners
@@ -28,7 +28,7 @@ def check_listener(key: str, listener: object) -> None:
 
     It may hear of a call that fails, and then nothing may be imported (CH-12).
     """
-    from grpc_backoff.calls import events  # noqa: F401, PLC0415 - most channels have no listener
+    from grpc_backoff.decide.calls import events  # noqa: F401, PLC0415 - most channels have no listener
 
     if not callable(listener) or inspect.iscoroutinefunction(listener):  # it would never be awaited
         raise OptionError(key, listener, "a function that takes one event, and not a coroutine function")

@@ -1,21 +1,21 @@
 """Where a secure channel's credentials come from: grpc's own object, files, or a function (PO-10).
 
 This module only checks and loads. When credentials are read, and what follows from a change, is in
-`sharing/credentials.py`.
+`engine/credentials.py`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import grpc
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.status import Failure
 from grpc_backoff.policy.checks import duration
-from grpc_backoff.record import record
-from grpc_backoff.status import Failure
 
 _FILE = "the path of a file"
 
@@ -113,12 +113,12 @@ def tls_files(
     return TLSFiles(**paths, check_every=duration("check_every", check_every))
 
 
-def _path(name: str, given: object) -> str | None:
-    if given is None:
+def _path(name: str, value: object) -> str | None:
+    if value is None:
         return None
-    text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str) or not text:
-        raise OptionError(name, given, _FILE)
+        raise OptionError(name, value, _FILE)
     return text
 
 

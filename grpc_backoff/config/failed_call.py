@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from grpc_backoff.status import Reason
+from grpc_backoff.base.status import Reason
 
 if TYPE_CHECKING:
     import grpc

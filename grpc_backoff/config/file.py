@@ -44,7 +44,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from grpc_backoff.base_errors import ConfigError, OptionError, unknown
+from grpc_backoff.base.base_errors import ConfigError, OptionError, unknown
 from grpc_backoff.config import names
 from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.settings import (
@@ -63,7 +63,7 @@ from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.hedging import HedgingPolicy
-from grpc_backoff.policy.ledger import KEEPING, LedgerSettings
+from grpc_backoff.policy.ledger_settings import KEEPING, LedgerSettings
 from grpc_backoff.policy.presets import LEDGER, PRESETS
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import Setting
@@ -179,18 +179,18 @@ def resolve_ledger(sources: Sequence[Source], policies: Mapping[str, Source]) ->
     return resolve_plain(LedgerSettings, values)
 
 
-def find_config(config: object, option: str, given: Mapping[str, object]) -> Config | None:
+def find_config(config: object, option: str, options: Mapping[str, object]) -> Config | None:
     """Return a channel's file; None if it has none.
 
     Args:
         config: the argument: a parsed file, a path, or None.
         option: the option that names the file if the argument is None.
-        given: the channel's options. The environment names the file if neither the argument nor these do.
+        options: the channel's options. The environment names the file if neither the argument nor these do.
     """
     if isinstance(config, Config):
         return config
-    path, named = (config, "config") if config is not None else (given.get(option), option)
-    if path is None and option not in given:
+    path, named = (config, "config") if config is not None else (options.get(option), option)
+    if path is None and option not in options:
         path = os.environ.get(ENVIRONMENT_VARIABLE)
         return _file_of_the_environment(path) if path else None
     if not path or not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
@@ -286,8 +286,8 @@ def _sources(
 
 
 def _source(settings: tuple[Setting, ...] | None, table: str, content: object, origin: str) -> Source:
-    given = {name: (f"{table}.{_key(name)}", value) for name, value in _table(table, content).items()}
-    return read_source(settings, given, origin, Unit.WRITTEN)
+    values = {name: (f"{table}.{_key(name)}", value) for name, value in _table(table, content).items()}
+    return read_source(settings, values, origin, Unit.WRITTEN)
 
 
 def _table(key: str, content: object) -> dict[str, object]:

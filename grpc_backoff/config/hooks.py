@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from grpc_backoff.base_errors import OptionError, kind_of
-from grpc_backoff.record import by_fields
+from grpc_backoff.base.base_errors import OptionError, kind_of
+from grpc_backoff.base.record import dataclass
 
 if TYPE_CHECKING:
     from grpc_backoff.config.failed_call import FailedCall
@@ -20,8 +20,7 @@ Hook: TypeAlias = "Callable[[FailedCall], Any]"
 """A function or a coroutine function. Its exceptions are logged and do not change the call's error."""
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetryHooks:
     """The functions that a channel calls when its calls fail. Each runs in the call's `contextvars` context.
 
@@ -52,12 +51,12 @@ class RetryHooks:
                 raise OptionError(f"RetryHooks.{name}", value, "a function, or None for no hook")
 
 
-def renewed_metadata(given: Any) -> tuple[tuple[str, str | bytes], ...]:
+def renewed_metadata(renewed: Any) -> tuple[tuple[str, str | bytes], ...]:
     """Return the metadata from a hook; TypeError, which shows no values, if grpc would not accept it."""
     try:
-        pairs = tuple((key, value) for key, value in given or ())
+        pairs = tuple((key, value) for key, value in renewed or ())
     except (TypeError, ValueError):
-        problem = f"refresh_credentials returned {kind_of(given)}: expected (key, value) pairs, or None"
+        problem = f"refresh_credentials returned {kind_of(renewed)}: expected (key, value) pairs, or None"
         raise TypeError(problem) from None
     for key, given_value in pairs:
         if not isinstance(key, str) or not re.fullmatch(_KEY, key):

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config import names
+from grpc_backoff.config.core_options import Pairs
 from grpc_backoff.config.options import Options
 from grpc_backoff.config.policy_string import read_string
 from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.service_config import ServiceConfig
 from grpc_backoff.config.settings import begin_with, resolve_hedging, resolve_retry
 from grpc_backoff.config.sources import Source, SourceValue
-from grpc_backoff.core.options import Pairs
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
 from grpc_backoff.policy.presets import REPLAY_LIMIT
@@ -44,7 +44,7 @@ class CallPolicies:
         filed: the policies from the file, in the same way.
         config: the configuration file, whose policies a call may name; None if there is none.
         budget: the retry budget for the channel's target (RT-9); None for no limit.
-        core: the channel options that are passed on to grpcio's core.
+        core_options: the channel options that are passed on to grpcio's core.
         replay_limit: how many bytes of a stream's requests are buffered for replay (RT-8).
     """
 
@@ -53,7 +53,7 @@ class CallPolicies:
     filed: Mapping[str, CallPolicy] = field(default_factory=dict)
     config: Config | None = None
     budget: RetryBudget | None = None
-    core: Pairs = ()
+    core_options: Pairs = ()
     replay_limit: int = REPLAY_LIMIT
 
     def of(self, method: str) -> CallPolicy | None:
@@ -85,7 +85,7 @@ class CallPolicies:
         for policies in (self.argument, native, self.filed):
             asked += [(entry, policy) for entry, policy in policies.items() if policy is not None]
             if names.ALL in policies and None not in policies.values():  # no method falls through to the next source
-                return all(_repeats_unavailable(*each) for each in asked)
+                return all(_repeats_unavailable(*pair) for pair in asked)
         return False
 
     def warn_of_stream(self, method: str, policy: HedgingPolicy) -> None:
@@ -96,7 +96,7 @@ class CallPolicies:
         """
         entry, config = method.removeprefix("/"), self.service_config.methods.get(method)
         named = self.argument.get(entry), config and config.retry, self.filed.get(entry)
-        if any(each is policy for each in named):
+        if any(known is policy for known in named):
             warn_of([f"hedging of {method}: expected a retry policy, because calls that send streams are not hedged"])
 
 
@@ -129,11 +129,11 @@ def read_call_policies(
         filed={method: resolved.policy for method, resolved in config.methods.items()} if config else {},
         config=config,
         budget=budget or options.service_config.budget or (filed.policy if filed else None),
-        core=options.core,
+        core_options=options.core_options,
         replay_limit=options.replay_limit,
     )
     if policies.stand_in():  # at the front: grpcio uses the first of two options with the same key
-        policies = replace(policies, core=((_ENABLE_RETRIES, 0), *options.core))
+        policies = replace(policies, core_options=((_ENABLE_RETRIES, 0), *options.core_options))
     return policies
 
 
@@ -163,13 +163,13 @@ def read_retry(key: str, retry: object, config: Config | None, instead: Source =
     return resolved.policy
 
 
-def _read_policy(key: str, given: object, config: Config | None) -> CallPolicy:
+def _read_policy(key: str, value: object, config: Config | None) -> CallPolicy:
     """Return a retry policy as `read_retry` does, or a hedging policy that is given as an object or as a string."""
-    if isinstance(given, HedgingPolicy):
-        return given
-    if isinstance(given, str) and re.search(_HEDGES, given):
-        return resolve_hedging(read_string(given, None, key)).policy
-    return read_retry(key, given, config)
+    if isinstance(value, HedgingPolicy):
+        return value
+    if isinstance(value, str) and re.search(_HEDGES, value):
+        return resolve_hedging(read_string(value, None, key)).policy
+    return read_retry(key, value, config)
 
 
 def _read_argument(retry: object, config: Config | None) -> dict[str, CallPolicy]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
 
 ALL = "*"
 _METHOD = r"(?a)[A-Za-z_][\w.]*(/[A-Za-z_]\w*)?"

@@ -15,20 +15,20 @@ import os
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from grpc_backoff.base_errors import OptionError, near_miss, unknown
+from grpc_backoff.base.base_errors import OptionError, near_miss, unknown
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.config.core_options import Pairs, first_values, key_text
 from grpc_backoff.config.service_config import ServiceConfig, read_service_config
 from grpc_backoff.config.settings import CONNECTING, read_source, resolve_connect, resolve_pool
 from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE, Effective, Source, SourceValue, describe
-from grpc_backoff.core.options import Pairs, first_values, key_text
 from grpc_backoff.policy.checks import Unit, duration
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
-from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import REPLAY_LIMIT
 from grpc_backoff.policy.setting import PREFIX
-from grpc_backoff.record import record
 
 if TYPE_CHECKING:
     from grpc_backoff.config.file import Config
@@ -65,7 +65,7 @@ class Options(NamedTuple):
         policy: the connect policy.
         pool: the pool policy, without round_robin, which depends on what is passed on to grpcio.
         effective: the values of both policies, each with its source.
-        core: the options that are passed on to grpcio, without the service config's retries.
+        core_options: the options that are passed on to grpcio, without the service config's retries.
         service_config: the service config among them.
         config: the configuration file; None if there is none.
         replay_limit: how many bytes of a stream's requests are buffered for replay (RT-8).
@@ -75,7 +75,7 @@ class Options(NamedTuple):
     policy: ConnectPolicy
     pool: PoolPolicy
     effective: tuple[Effective, ...]
-    core: Pairs
+    core_options: Pairs
     service_config: ServiceConfig
     config: Config | None
     replay_limit: int
@@ -101,9 +101,9 @@ def read_options(
         OptionError: an option of this library is unknown or has an invalid value, or the service config's hedging has.
         ConfigError: the file cannot be read or has an invalid value.
     """
-    given, core, remarks = _sort(options)
-    source = _source(given)
-    file = _file(config, given)
+    ours, core, remarks = _sort(options)
+    source = _source(ours)
+    file = _file(config, ours)
     sources = [source, *(file.connecting(target) if file else ())]
     named = file.policies if file else {}
     resolved, pool = resolve_connect(sources, named), resolve_pool(sources, named)
@@ -123,12 +123,12 @@ def read_options(
     return Options(policy, pool.policy, effective + pool.effective, core, service_config, file, replay_limit, remarks)
 
 
-def _file(config: object, given: dict[str, object]) -> Config | None:
-    if config is None and CONFIG not in given and not os.environ.get(ENVIRONMENT_VARIABLE):
+def _file(config: object, options: dict[str, object]) -> Config | None:
+    if config is None and CONFIG not in options and not os.environ.get(ENVIRONMENT_VARIABLE):
         return None
     from grpc_backoff.config.file import find_config  # noqa: PLC0415 - most channels have no file
 
-    return find_config(config, CONFIG, given)
+    return find_config(config, CONFIG, options)
 
 
 def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, ...]]:
@@ -169,11 +169,11 @@ def _pair(index: int, entry: object) -> tuple[str, object]:
     raise OptionError(f"options[{index}]", entry, "a pair of a key and a value")
 
 
-def _source(given: dict[str, object]) -> Source:
-    named = {setting.name: (key, given[key]) for key, setting in _BY_OPTION.items() if key in given}
+def _source(options: dict[str, object]) -> Source:
+    named = {setting.name: (key, options[key]) for key, setting in _BY_OPTION.items() if key in options}
     source = read_source(CONNECTING, named, "option")
-    if FIXED_BACKOFF_MS in given:  # overrides the others and turns off growth and jitter, as in C-core
-        value = given[FIXED_BACKOFF_MS]
+    if FIXED_BACKOFF_MS in options:  # overrides the others and turns off growth and jitter, as in C-core
+        value = options[FIXED_BACKOFF_MS]
         gap = duration(FIXED_BACKOFF_MS, value, Unit.MILLISECONDS)
         times = dict.fromkeys(("delay", "max_delay", "min_connect_timeout"), gap)
         parts = {"backoff": "exponential", **times, "multiplier": 1.0, "jitter": NoJitter()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from grpc_backoff.base_errors import OptionError, shown
+from grpc_backoff.base.base_errors import OptionError, shown
 from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.settings import begin_with, read_source, resolve_retry
 from grpc_backoff.config.sources import Source
@@ -47,12 +47,12 @@ def parse_policy(text: str) -> RetryPolicy:
 
 def read_string(text: str, table: Sequence[Setting] | None, key: str = "policy") -> Source:
     """Parse a policy string with the settings of a table, as in `read_source`; `key` is its name in errors."""
-    given: dict[str, tuple[str, object]] = {}
+    values: dict[str, tuple[str, object]] = {}
     for part in re.split(_COMMA, text):
         name, colon, value = (piece.strip() for piece in part.partition(":"))
-        before = next(reversed(given), None)
+        before = next(reversed(values), None)
         if name.upper() in STATUS_CODES and before in _CODES:
-            given[before] = (before, f"{given[before][1]} {name}")
+            values[before] = (before, f"{values[before][1]} {name}")
             continue
         if not colon and "=" in part and "(" not in part:
             meant = re.sub(_EQUALS, ": ", text)
@@ -62,12 +62,12 @@ def read_string(text: str, table: Sequence[Setting] | None, key: str = "policy")
             raise OptionError(
                 key, text, f"'setting: value' in place of {shown(part.strip())}" if part.strip() else example
             )
-        if name in given:
+        if name in values:
             raise OptionError(
                 name, value, "each setting at most once", problem=f"{name!r} is set twice in {key}={shown(text)}"
             )
-        given[name] = (name, _scalar(value))
-    return read_source(table, given, "policy string", Unit.WRITTEN)
+        values[name] = (name, _scalar(value))
+    return read_source(table, values, "policy string", Unit.WRITTEN)
 
 
 def _scalar(text: str) -> object:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.config.core_options import first_values
 from grpc_backoff.config.target import AF_UNIX, parse_target
-from grpc_backoff.core.options import first_values
 
 _ENABLED = "grpc.enable_http_proxy"
 _OPTION = "grpc.http_proxy"

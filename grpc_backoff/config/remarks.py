@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections.abc import Collection, Iterable, Iterator
 
-from grpc_backoff.base_errors import PolicyWarning
+from grpc_backoff.base.base_errors import PolicyWarning
 from grpc_backoff.policy.retry import RetryPolicy
 
 _MOST_WITHOUT_DELAY = 10

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
-from grpc_backoff.base_errors import OptionError
-from grpc_backoff.core.options import Pairs, key_text
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.config.core_options import Pairs, key_text
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
@@ -23,7 +24,6 @@ from grpc_backoff.policy.presets import NATIVE_JITTER
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import checks_of
 from grpc_backoff.policy.strategy import Exponential, Fixed
-from grpc_backoff.record import record
 
 __all__ = [
     "Conversion",
@@ -97,10 +97,10 @@ class ServiceConfig:
         return _NOTHING
 
 
-def read_service_config(options: Pairs, given: Mapping[str, object]) -> tuple[ServiceConfig, Pairs]:
+def read_service_config(options: Pairs, values: Mapping[str, object]) -> tuple[ServiceConfig, Pairs]:
     """Read the service config among a channel's options; return it, and the options left for the core.
 
-    `given` has the value of each option that applies.
+    `values` has the value of each option that applies.
 
     Retries are removed from the core's options, because the core's retries would multiply with this library's (RT-10).
     If a value for retries is invalid, the config is left unchanged, so that the core rejects it. It is also left
@@ -111,14 +111,14 @@ def read_service_config(options: Pairs, given: Mapping[str, object]) -> tuple[Se
     Raises:
         OptionError: a `hedgingPolicy` has an invalid value, or is given together with a `retryPolicy`.
     """
-    parsed = read_json(given.get(_SERVICE_CONFIG))
+    parsed = read_json(values.get(_SERVICE_CONFIG))
     if not isinstance(parsed, dict):
         return ServiceConfig(), options
     entries = method_configs(parsed)
     retries: list[RetryPolicy | None] = [None] * len(entries)
     hedged: list[HedgingPolicy | None] = [None] * len(entries)
     budget = None
-    enabled = bool(given.get(_ENABLE_RETRIES, True))
+    enabled = bool(values.get(_ENABLE_RETRIES, True))
     if enabled:
         hedged = [_read_hedging(entry) for entry in entries]
         with contextlib.suppress(OptionError):
@@ -239,18 +239,18 @@ def from_service_config(retry_policy: Mapping[str, object]) -> RetryPolicy:
     """
     if not isinstance(retry_policy, Mapping):
         raise OptionError("retryPolicy", retry_policy, "an object")
-    given = {key: (f"retryPolicy.{key}", retry_policy.get(key)) for key in _KEYS}
+    values = {key: (f"retryPolicy.{key}", retry_policy.get(key)) for key in _KEYS}
     return RetryPolicy(
         backoff=BackoffPolicy(
             strategy=Exponential(
-                _checked("delay", *given["initialBackoff"]), _checked("multiplier", *given["backoffMultiplier"])
+                _checked("delay", *values["initialBackoff"]), _checked("multiplier", *values["backoffMultiplier"])
             ),
-            cap=_checked("max_delay", *given["maxBackoff"]),
+            cap=_checked("max_delay", *values["maxBackoff"]),
             jitter=NATIVE_JITTER,
         ),
-        max_attempts=_attempts(*given["maxAttempts"]),
+        max_attempts=_attempts(*values["maxAttempts"]),
         server_delay_jitter=0.0,
-        codes=_checked("codes", *_named(*given["retryableStatusCodes"])),
+        codes=_checked("codes", *_named(*values["retryableStatusCodes"])),
     )
 
 
@@ -289,8 +289,8 @@ def read_throttling(config: Mapping[str, object]) -> RetryBudget | None:
         return None
     if not isinstance(throttling, Mapping):
         raise OptionError("retryThrottling", throttling, "an object")
-    given = {part: (f"retryThrottling.{key}", throttling.get(key)) for part, key in _THROTTLING.items()}
-    return RetryBudget(**{part: _checked(part, *value) for part, value in given.items()})
+    values = {part: (f"retryThrottling.{key}", throttling.get(key)) for part, key in _THROTTLING.items()}
+    return RetryBudget(**{part: _checked(part, *value) for part, value in values.items()})
 
 
 def read_json(text: object) -> Any:

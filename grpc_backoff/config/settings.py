@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import TypeVar
 
-from grpc_backoff.base_errors import OptionError, near_miss, unknown
+from grpc_backoff.base.base_errors import OptionError, near_miss, unknown
 from grpc_backoff.config.sources import (
     AT_ONCE_SOURCE,
     PRESET_SOURCES,
@@ -27,7 +27,7 @@ from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import DIALLING, ConnectPolicy
 from grpc_backoff.policy.hedging import HEDGE, HEDGING, HedgingPolicy
-from grpc_backoff.policy.pool import POOLING, PoolPolicy
+from grpc_backoff.policy.pooling import POOLING, PoolPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET, KIND_PRESETS, RETRY_PRESET
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import Setting, checks_of
@@ -50,13 +50,13 @@ CONNECTING = (*DIALLING, *POOLING)
 
 
 def read_source(
-    table: Sequence[Setting] | None, given: Mapping[str, tuple[str, object]], origin: str, unit: Unit | None = None
+    table: Sequence[Setting] | None, values: Mapping[str, tuple[str, object]], origin: str, unit: Unit | None = None
 ) -> Source:
     """Check the settings from one source and return the source.
 
     Args:
         table: the settings that are allowed; None for those of a channel's calls, which are either retried or hedged.
-        given: for each setting's name, the key as the user knows it, and the value.
+        values: for each setting's name, the key as the user knows it, and the value.
         origin: a description of the source.
         unit: the unit of times; None for the unit of each setting's option.
 
@@ -64,12 +64,12 @@ def read_source(
         OptionError: a value is invalid, two values contradict each other, or a name is unknown.
     """
     if table is None:
-        table = HEDGING if HEDGE in given else RETRYING
+        table = HEDGING if HEDGE in values else RETRYING
     settings = {setting.name: setting for setting in table}
-    if HEDGE in given:
-        _check_hedging(table, settings, given)
+    if HEDGE in values:
+        _check_hedging(table, settings, values)
     source: dict[str, SourceValue] = {}
-    for name, (key, written) in given.items():
+    for name, (key, written) in values.items():
         setting = settings.get(name)
         if setting is None:
             prefix = key.removesuffix(f'"{name}"').removesuffix(name)
@@ -85,17 +85,17 @@ def read_source(
 
 
 def _check_hedging(
-    table: Sequence[Setting], settings: Mapping[str, Setting], given: Mapping[str, tuple[str, object]]
+    table: Sequence[Setting], settings: Mapping[str, Setting], values: Mapping[str, tuple[str, object]]
 ) -> None:
     """Reject hedging where calls can only be retried, and beside a setting for retries (HG-9)."""
-    key, written = given[HEDGE]
+    key, written = values[HEDGE]
     if table is RETRYING:
         problem = f"{key!r} is only for the calls of a channel, and not for policies that others name"
         raise OptionError(key, written, "a retry policy", problem=problem)
     for other in RETRYING:
-        if table is HEDGING and other.name in given and other.name not in settings:
-            problem = f"{given[other.name][0]!r} besides {key!r}: a method is either retried or hedged"
-            raise OptionError(*given[other.name], f"no setting for retries besides {key}", problem=problem)
+        if table is HEDGING and other.name in values and other.name not in settings:
+            problem = f"{values[other.name][0]!r} besides {key!r}: a method is either retried or hedged"
+            raise OptionError(*values[other.name], f"no setting for retries besides {key}", problem=problem)
 
 
 def _check_order(source: Source) -> None:
@@ -103,7 +103,7 @@ def _check_order(source: Source) -> None:
     if "delay" in source and "max_delay" in source:
         least, most = source["delay"], source["max_delay"]
         if most.value < least.value:
-            raise OptionError(most.key, most.given, f"at least {least.key} ({least.given})")
+            raise OptionError(most.key, most.written, f"at least {least.key} ({least.written})")
 
 
 def _words(table: Sequence[Setting], prefix: str) -> dict[str, str]:
@@ -188,7 +188,7 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
     if "delay" in keys:
         rank, first = next((rank, source["delay"]) for rank, source in enumerate(chain) if "delay" in source)
         if growth.cap < first.value and not any("max_delay" in source for source in chain[:rank]):
-            remark = f"{first.key}={first.given}: no wait is longer than {cap.key} ({cap.given})"
+            remark = f"{first.key}={first.written}: no wait is longer than {cap.key} ({cap.written})"
             return resolved._replace(remarks=(remark,))
         if "max_delay" not in keys and growth.cap <= growth.strategy.value(1) < growth.strategy.value(2):
             remark = (
@@ -207,8 +207,8 @@ def resolve_hedging(source: Source) -> ResolvedPolicy[HedgingPolicy]:
     if "max_attempts" not in source:
         delay = source["hedging_delay"]
         problem = f"{delay.key!r} requires 'max_attempts' as well"
-        raise OptionError(delay.key, delay.given, "max_attempts to be set as well", problem=problem)
-    policy = HedgingPolicy(**{part: each.value for part, each in source.items()})
+        raise OptionError(delay.key, delay.written, "max_attempts to be set as well", problem=problem)
+    policy = HedgingPolicy(**{part: value.value for part, value in source.items()})
     effective = (
         Effective(part.name, getattr(policy, part.name), str(source.get(part.name, "default")))
         for part in fields(policy)
@@ -235,15 +235,15 @@ def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:
         if setting.name not in source:
             other = next(iter(source.values()))
             problem = f"{other.key!r} requires {setting.name!r} as well"
-            raise OptionError(other.key, other.given, f"{setting.name} to be set as well", problem=problem)
+            raise OptionError(other.key, other.written, f"{setting.name} to be set as well", problem=problem)
     return resolve_plain(RetryBudget, source)
 
 
 def resolve_plain(kind: Callable[..., PlainT], values: Source) -> ResolvedPolicy[PlainT]:
     """Build a policy whose parts are its fields."""
     return ResolvedPolicy(
-        kind(**{part: each.value for part, each in values.items()}),
-        tuple(Effective(part, each.value, str(each)) for part, each in values.items()),
+        kind(**{part: value.value for part, value in values.items()}),
+        tuple(Effective(part, value.value, str(value)) for part, value in values.items()),
     )
 
 
@@ -260,7 +260,7 @@ def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: s
         if named.value in seen:
             circle = " -> ".join([*seen[seen.index(named.value) :], named.value])
             problem = f"{named.key!r} makes a policy inherit from itself: {circle}"
-            raise OptionError(named.key, named.given, "a policy that does not inherit from itself", problem=problem)
+            raise OptionError(named.key, named.written, "a policy that does not inherit from itself", problem=problem)
         seen.append(named.value)
         chain.append(policies[named.value])
         default = named.value if named.value in PRESET_SOURCES else _kind(chain, RETRY_PRESET)
@@ -271,7 +271,7 @@ def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: s
         allowed = "the name of a policy" if meant else f"one of: {', '.join(known)}"
         if named.origin == "name" and " " in named.value and not meant:
             allowed = f"a policy string such as 'retry: 5, delay: 1s', or {allowed}"
-        raise OptionError(named.key, named.given, allowed, meant)
+        raise OptionError(named.key, named.written, allowed, meant)
     return [*chain, PRESET_SOURCES[named.value]]
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields, is_dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
-from grpc_backoff.base_errors import OptionError, shown
+from grpc_backoff.base.base_errors import OptionError, shown
+from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.parts import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES, build
 from grpc_backoff.policy.presets import AT_ONCE, PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Steps
-from grpc_backoff.record import record
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
 ResolvedT = TypeVar("ResolvedT")
@@ -34,13 +34,13 @@ class SourceValue(NamedTuple):
     Attributes:
         value: the checked value; times in seconds.
         key: the name under which the user knows it: an option, or the path of a key in the file. Empty for a preset.
-        given: the value as the user wrote it.
+        written: the value as the user wrote it.
         origin: a description of the source, such as "file backoff.toml".
     """
 
     value: Any
     key: str
-    given: object
+    written: object
     origin: str
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ def compose(kind: type[PolicyT], sources: Sequence[Source]) -> ResolvedPolicy[Po
     named: list[str] = [part.name for part in fields(kind) if part.name != "backoff"]
     parts = ["backoff", *PARTS_OF_STRATEGIES[values["backoff"].value], "max_delay", "jitter", *named]
     return ResolvedPolicy(
-        build(kind, {part: each.value for part, each in values.items()}),
+        build(kind, {part: value.value for part, value in values.items()}),
         tuple(Effective(part, values[part].value, str(values[part])) for part in parts if part in values),
     )
 
@@ -123,7 +123,7 @@ def misplaced(part: str, value: SourceValue, kind: str) -> OptionError:
     """Return the error for a part that does not apply to this kind of backoff."""
     kinds = " or ".join(repr(name) for name, parts in PARTS_OF_STRATEGIES.items() if part in parts)
     problem = f"{value.key!r} applies only with backoff {kinds}, not with {kind!r}"
-    return OptionError(value.key, value.given, f"no {part} with {kind} backoff", problem=problem)
+    return OptionError(value.key, value.written, f"no {part} with {kind} backoff", problem=problem)
 
 
 def _settle_strategy(sources: Sequence[Source], values: dict[str, SourceValue]) -> None:
@@ -131,8 +131,8 @@ def _settle_strategy(sources: Sequence[Source], values: dict[str, SourceValue]) 
     needed = PARTS_OF_STRATEGIES[kind][0]
     if needed not in values:
         asked = values["backoff"] if values["backoff"].key else values["preset"]
-        problem = f"{asked.key}={shown(asked.given)} requires {needed!r} as well"
-        raise OptionError(asked.key, asked.given, f"{needed} to be set as well", problem=problem)
+        problem = f"{asked.key}={shown(asked.written)} requires {needed!r} as well"
+        raise OptionError(asked.key, asked.written, f"{needed} to be set as well", problem=problem)
     for part in PARTS_OF_ANY_STRATEGY - set(PARTS_OF_STRATEGIES[kind]):
         if part in values and _outranks(sources, part, "backoff"):
             raise misplaced(part, values[part], kind)
@@ -144,7 +144,7 @@ def _settle_jitter(sources: Sequence[Source], values: dict[str, SourceValue]) ->
     if values["backoff"].value != Decorrelated.name or isinstance(jitter.value, NoJitter):
         return
     if _outranks(sources, "jitter", "backoff"):
-        raise OptionError(jitter.key, jitter.given, "'none', because decorrelated backoff has its own jitter")
+        raise OptionError(jitter.key, jitter.written, "'none', because decorrelated backoff has its own jitter")
     values["jitter"] = values["backoff"]._replace(value=NoJitter())
 
 

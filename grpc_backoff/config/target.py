@@ -12,10 +12,10 @@ import contextlib
 import re
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from grpc_backoff.base_errors import OptionError
-from grpc_backoff.record import record
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import NamedTuple, record
 
 AF_UNIX: socket.AddressFamily | None = getattr(socket, "AF_UNIX", None)
 """The address family of Unix sockets; None on Windows, where Python has none."""
@@ -93,7 +93,7 @@ def parse_target(text: str) -> Target:
         raise OptionError("target", text, _ALLOWED) from error
 
 
-def read_target(given: object) -> str:
+def read_target(value: object) -> str:
     """Return a channel's target as text; accepts bytes, as grpcio does.
 
     Raises:
@@ -102,22 +102,22 @@ def read_target(given: object) -> str:
             or a scheme. An empty target is accepted, because programs' tests create channels with it.
     """
     try:
-        text = given.decode() if isinstance(given, bytes) else given
+        text = value.decode() if isinstance(value, bytes) else value
         if isinstance(text, str):
             text.encode()  # as the core does
     except UnicodeError:
         text = None
     if not isinstance(text, str):
-        raise OptionError("target", given, "a string such as 'localhost:50051'")
+        raise OptionError("target", value, "a string such as 'localhost:50051'")
     if text.startswith(":") and text[1:].isdigit():
-        raise OptionError("target", given, "a host name or address before the port", f"localhost{text}")
+        raise OptionError("target", value, "a host name or address before the port", f"localhost{text}")
     if text:
         refuse_nowhere(text)
     _refuse_url(text)
     _refuse_path(text)
     port = _port(text)
     if port and port.isascii() and port.isdigit() and not _is_port(port):
-        raise OptionError("target", given, f"a port from 1 to {_LARGEST_PORT}")
+        raise OptionError("target", value, f"a port from 1 to {_LARGEST_PORT}")
     return text
 
 
@@ -209,7 +209,7 @@ def _numeric(family: socket.AddressFamily) -> Callable[[str, str], Target]:
         if not all(found):
             raise ValueError("not an address of this family")
         host, port = places[0]
-        return Target(text, host, port, tuple(address for each in found for address in each))
+        return Target(text, host, port, tuple(address for group in found for address in group))
 
     return read
 
@@ -277,5 +277,5 @@ def _literal(host: str, port: int, family: socket.AddressFamily) -> tuple[Addres
         found = socket.getaddrinfo(
             name, port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
         )
-        return tuple(Address(each[0], each[4]) for each in found)
+        return tuple(Address(info[0], info[4]) for info in found)
     return ()

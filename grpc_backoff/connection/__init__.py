@@ -1,4 +1,4 @@
-"""gRPC's ConnectWithBackoff as a pure state machine, and the interfaces for its clock and its connectors.
+"""The interfaces that a program may implement: the clock and the connectors of a channel.
 
 Internal, except for `clock` and `connector`: programs import from `grpc_backoff`.
 """

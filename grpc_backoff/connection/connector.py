@@ -1,16 +1,16 @@
 """Interfaces (typing protocols) for connectors, which make one connection attempt at a time, and for connections.
 
-The default connector, `aio/core.py`, dials with grpcio's C-core; the one in `grpc_backoff.testing` follows a script.
-`check_connector` in the tests checks every connector against these interfaces.
+The default connector, `aio/core_connector.py`, dials with grpcio's C-core; the one in `grpc_backoff.testing` follows a
+script. `check_connector` in the tests checks every connector against these interfaces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from grpc_backoff.base_errors import ConnectError
-from grpc_backoff.record import record
+from grpc_backoff.base.base_errors import ConnectError
+from grpc_backoff.base.record import NamedTuple, record
 
 __all__ = ["ConnectError", "Connection", "Connector", "Loss"]
 

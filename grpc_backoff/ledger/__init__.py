@@ -17,7 +17,7 @@ from grpc_backoff.ledger.errors import (
     LedgerStateError,
     LedgerUnavailableError,
 )
-from grpc_backoff.ledger.events import (
+from grpc_backoff.ledger.operation_events import (
     OperationConflicted,
     OperationDelivered,
     OperationEvent,
@@ -26,7 +26,7 @@ from grpc_backoff.ledger.events import (
     OperationLost,
     OperationRetried,
 )
-from grpc_backoff.ledger.hooks import LedgerHooks
+from grpc_backoff.ledger.operation_hooks import LedgerHooks
 from grpc_backoff.ledger.records import (
     Filter,
     Operation,
@@ -38,7 +38,7 @@ from grpc_backoff.ledger.records import (
     Recorded,
     Submitted,
 )
-from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 if TYPE_CHECKING:
     from grpc_backoff.ledger.ledger import Ledger

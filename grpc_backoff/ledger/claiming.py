@@ -40,9 +40,9 @@ class Claiming(OrderKeys):
         """
         d = self.dialect
         since, floor = self._from(target)
-        others, given = self._without(without, methods_without)
+        others, params = self._without(without, methods_without)
         if method is not None:
-            others, given = f"{others} AND o.method = :method", given | {"method": method}
+            others, params = f"{others} AND o.method = :method", params | {"method": method}
         due = (
             f"SELECT o.seq AS key FROM {d.operations} o "
             f"WHERE o.open AND o.target = :target AND o.due {since} AND o.due <= {d.now} "
@@ -54,7 +54,7 @@ class Claiming(OrderKeys):
             f"lease_until = {d.later.format(d.clock, ':lease')}{d.leased}, lease_token = {_AFTER}, "
             f"claimed_from = o.next_attempt_at, next_attempt_at = NULL FROM ({due}) due WHERE o.seq = due.key "
             f"RETURNING seq, {self._operation}",
-            {"owner": owner, "lease": lease, "target": target, "limit": limit, **floor, **given},
+            {"owner": owner, "lease": lease, "target": target, "limit": limit, **floor, **params},
             share=SOON,
         )
         return [operation_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
@@ -66,26 +66,26 @@ class Claiming(OrderKeys):
         """
         d = self.dialect
         since, floor = self._from(target)
-        known, its = self._column([each.id for each in held])
+        known, column_params = self._column([lease.id for lease in held])
         due = "" if self.is_oldest else f"AND o.due {since} AND o.due <= {d.now} "
         rows = await self._rows(
             f"UPDATE {d.operations} AS o SET lease_until = {d.later.format(d.clock, ':lease')}{d.leased} "
             f"WHERE o.open AND o.target = :target {due}AND o.state = 'in_progress' "
             f"AND o.lease_owner = :owner AND o.lease_until > {d.now} AND o.id NOT IN ({known}) "
             f"RETURNING seq, {self._operation}",
-            {"owner": owner, "lease": lease, "target": target, **floor, **its},
+            {"owner": owner, "lease": lease, "target": target, **floor, **column_params},
             share=SOON,
         )
         return [operation_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
 
     def _without(self, policies: Collection[str], methods: Collection[str]) -> tuple[str, dict[str, Any]]:
         """Return a condition that excludes operations `o` with these policies and methods, and its parameters."""
-        text, given = "", dict[str, Any]()
+        text, params = "", dict[str, Any]()
         for column, values in (("policy", policies), ("method", methods)):
             if values:
-                rows, its = self._column(values, column)
-                text, given = f"{text} AND o.{column} NOT IN ({rows})", given | its
-        return text, given
+                rows, column_params = self._column(values, column)
+                text, params = f"{text} AND o.{column} NOT IN ({rows})", params | column_params
+        return text, params
 
     def _unheld(self) -> str:
         """Return whether an operation `o` of `:target` has not expired, is not paused, and is behind no other."""
@@ -121,7 +121,7 @@ class Claiming(OrderKeys):
             share=SOON,
         )
         expired = [operation_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
-        keyed = [each.id for each in expired if each.order_key is not None]
+        keyed = [operation.id for operation in expired if operation.order_key is not None]
         if keyed:
             with contextlib.suppress(LedgerError):  # they have expired; what is behind them is taken up somewhat later
                 await self.take_up(keyed)
@@ -132,13 +132,13 @@ class Claiming(OrderKeys):
     ) -> float | None:
         """Return the seconds until the next operation for a target may be claimed; None if there is none."""
         since, floor = self._from(target)
-        others, given = self._without(without, methods_without)
+        others, params = self._without(without, methods_without)
         text = (
             f"SELECT o.next_attempt_at, {self.dialect.now} FROM {self.dialect.operations} o WHERE o.open "
             f"AND o.target = :target AND o.due {since} AND o.next_attempt_at IS NOT NULL{others} "
             f"AND {self._unheld()} ORDER BY o.due, o.seq LIMIT 1"
         )
-        rows = await self._rows(text, {"target": target, **floor, **given}, Access.READ, SOON)
+        rows = await self._rows(text, {"target": target, **floor, **params}, Access.READ, SOON)
         if not rows or not (is_readable("began", rows[0][0]) or rows[0][0] == -math.inf):
             return None
         return max(0.0, float(rows[0][0] - rows[0][1]))
@@ -160,26 +160,26 @@ class Claiming(OrderKeys):
     async def extend(self, leases: Sequence[Lease], lease: float) -> set[str]:
         """Extend leases to `lease` seconds from now; return the ids of those still held (LG-6)."""
         d = self.dialect
-        held, given = self._held(leases, d.skip)  # the result of a locked row is being recorded
+        held, params = self._held(leases, d.skip)  # the result of a locked row is being recorded
         until = f"lease_until = {d.later.format(d.clock, ':lease')}{d.leased}"
         text = f"{held} UPDATE {d.operations} AS o SET {until} FROM held WHERE o.seq = held.key RETURNING id"
-        return {id_ for (id_,) in await self._rows(text, {**given, "lease": lease}, share=SOON)}
+        return {id_ for (id_,) in await self._rows(text, {**params, "lease": lease}, share=SOON)}
 
     async def release(self, leases: Sequence[Lease]) -> None:
         """Return claimed operations to the state before their claim (LG-10)."""
-        held, given = self._held(leases, self.dialect.lock)
+        held, params = self._held(leases, self.dialect.lock)
         text = (
             f"{held} UPDATE {self.dialect.operations} AS o "
             "SET state = CASE o.attempts WHEN 0 THEN 'pending' ELSE 'waiting_for_retry' END, "
             f"next_attempt_at = o.claimed_from, {NO_LEASE} FROM held WHERE o.seq = held.key RETURNING id"
         )
-        await self._rows(text, given, share=SOON)
+        await self._rows(text, params, share=SOON)
 
     def _held(self, leases: Sequence[Lease], lock: str) -> tuple[str, dict[str, Any]]:
         """Return a query for the operations that are held, in an order in which two of them never deadlock."""
-        rows, given = self._table(("id", "token"), leases)
+        rows, params = self._table(("id", "token"), leases)
         text = (
             f"WITH r (id, token) AS ({rows}), held AS (SELECT o.seq AS key FROM {self.dialect.operations} o "
             f"JOIN r ON o.id = r.id AND o.lease_token = r.token WHERE o.state = 'in_progress' ORDER BY o.id{lock})"
         )
-        return text, given
+        return text, params

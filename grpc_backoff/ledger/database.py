@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.ledger.errors import (
     LedgerSchemaError,
@@ -21,7 +21,7 @@ from grpc_backoff.ledger.errors import (
 from grpc_backoff.ledger.records import WELL, OperationState, is_storable
 from grpc_backoff.ledger.rows import OPERATION
 from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, one, texts
-from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 ResultT = TypeVar("ResultT")
 SOON = 0.5
@@ -74,10 +74,10 @@ class Database(abc.ABC):
         """Return a query that returns these rows, and its parameters."""
 
     async def _rows(
-        self, text: str, given: Mapping[str, Any], access: Access = Access.STATEMENT, share: float = 1.0
+        self, text: str, params: Mapping[str, Any], access: Access = Access.STATEMENT, share: float = 1.0
     ) -> list[Row]:
         """Run one statement in a transaction of its own; return its rows."""
-        return await self._run(lambda: one(Statement(text, given)), access, share)
+        return await self._run(lambda: one(Statement(text, params)), access, share)
 
     def _column(self, values: Collection[str], name: str = "id") -> tuple[str, dict[str, Any]]:
         """Return a query that returns these values in one column, and its parameters."""
@@ -103,12 +103,12 @@ class Database(abc.ABC):
         if not self.is_oldest:
             return statements
         return [
-            each._replace(
-                text=_LACKING.sub(lambda found: _INSTEAD[found[2]].format(found[1]), each.text).replace(
+            statement._replace(
+                text=_LACKING.sub(lambda found: _INSTEAD[found[2]].format(found[1]), statement.text).replace(
                     self.dialect.paused, _NONE_PAUSED
                 )
             )
-            for each in statements
+            for statement in statements
         ]
 
     async def _has(self, version: int) -> bool:
@@ -148,11 +148,11 @@ def rejection(where: str, error: Exception) -> LedgerStateError:
     return LedgerStateError(f"{where}: the database rejects the row: {first_line(error)}; nothing was stored")
 
 
-def read_url(given: object) -> str:
+def read_url(value: object) -> str:
     """Return a database's URL or path as text; it is not shown in errors, because it may contain a password."""
-    text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str):
-        raise TypeError(wrong_type("url", given, URLS))
+        raise TypeError(wrong_type("url", value, URLS))
     if not text or not is_storable(text):
         raise OptionError("url", text and "...", f"{URLS}, without NUL and surrogates")
     return text

@@ -21,18 +21,27 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from grpc_backoff.aio.call_errors import NoConnectionError
 from grpc_backoff.aio.channel import Channel
-from grpc_backoff.aio.errors import NoConnectionError
-from grpc_backoff.base_errors import OptionError
-from grpc_backoff.calls.decision import FailedAttempt
-from grpc_backoff.calls.machine import NonOkStatus, ran_out
-from grpc_backoff.calls.server_hint import read_hint
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.target import bare_target
-from grpc_backoff.core.texts import TIMED_OUT, Link, Report, is_oversized, never_left, never_ran, was_cut, was_refused
-from grpc_backoff.ledger import events
+from grpc_backoff.decide.calls.call_machine import NonOkStatus, ran_out
+from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.server_hint import read_hint
+from grpc_backoff.decide.connections.core_texts import (
+    TIMED_OUT,
+    Link,
+    Report,
+    is_oversized,
+    never_left,
+    never_ran,
+    was_cut,
+    was_refused,
+)
+from grpc_backoff.ledger import operation_events
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerStateError, LedgerUnavailableError
-from grpc_backoff.ledger.hooks import LedgerHooks, call_hook, run_hook
+from grpc_backoff.ledger.operation_hooks import LedgerHooks, call_hook, run_hook
 from grpc_backoff.ledger.records import (
     FINISHED,
     LOST,
@@ -49,7 +58,7 @@ from grpc_backoff.ledger.slow_start import AttemptWindow
 from grpc_backoff.ledger.store import Store
 from grpc_backoff.ledger.transitions import recalled
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 from grpc_backoff.policy.retry import RetryPolicy
 
 _LOG = logging.getLogger("grpc_backoff")
@@ -154,7 +163,7 @@ class Delivery:
     async def run(self) -> None:
         """Deliver until cancelled, or until `end` is called; then give back the operations that were not delivered."""
         work = (self._claim(), self._record(), self._extend_leases(), self._housekeeping(), self._sweep())
-        self._beside = [asyncio.ensure_future(each) for each in work]
+        self._beside = [asyncio.ensure_future(coroutine) for coroutine in work]
         try:
             done, _ = await asyncio.wait(self._beside, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -434,8 +443,8 @@ class Delivery:
         renewed = False
         if refresh is not None and code == grpc.StatusCode.UNAUTHENTICATED.name:
             renewed = await self._renew(refresh, operation)
-        told = AttemptReport(*_lease_of(operation), policy, failure, cut(error.details() or ""), renewed)
-        self._report(operation, told._replace(draw=self._ledger.rng.random()))
+        attempt_report = AttemptReport(*_lease_of(operation), policy, failure, cut(error.details() or ""), renewed)
+        self._report(operation, attempt_report._replace(draw=self._ledger.rng.random()))
 
     async def _renew(self, refresh: Callable[..., Any], operation: Operation) -> bool:
         """Call the hook for new credentials and keep them in memory only (LG-11); return whether it succeeded."""
@@ -471,14 +480,16 @@ class Delivery:
         batch = self._ended[:_MANY]
         self._unrecorded.clear()
         try:
-            told = await self._store.record([report for report, _ in batch])
-            told = [await self._first_answer(report, each) for (report, _), each in zip(batch, told, strict=True)]
+            answers = await self._store.record([report for report, _ in batch])
+            answers = [
+                await self._first_answer(report, answer) for (report, _), answer in zip(batch, answers, strict=True)
+            ]
         except BaseException:
             self._doubted.update(_lease_of(operation) for _, operation in batch)
             self._unrecorded.set()
             raise
         del self._ended[: len(batch)]
-        for (report, operation), recorded in zip(batch, told, strict=True):
+        for (report, operation), recorded in zip(batch, answers, strict=True):
             if isinstance(recorded, LedgerStateError):
                 _LOG.error(
                     "%s: the end of an attempt at operation %s cannot be recorded, so it is set aside and recorded "
@@ -510,15 +521,15 @@ class Delivery:
         while aside:
             report, operation = aside[-1]
             try:
-                [told] = await self._store.record([report])
+                [answer] = await self._store.record([report])
             except BaseException:
                 self._aside += aside
                 raise
             aside.pop()
-            if isinstance(told, LedgerStateError):
+            if isinstance(answer, LedgerStateError):
                 self._aside.append((report, operation))
             else:
-                self._settle(report, operation, told)
+                self._settle(report, operation, answer)
 
     async def _first_answer(
         self, report: AttemptReport, recorded: Recorded | LedgerBusyError | LedgerStateError
@@ -594,7 +605,9 @@ class Delivery:
         if not self._lost:
             return
         self._news.set()
-        operations = await self._store.find(Filter(ids=tuple(each.id for each in self._lost)), len(self._lost))
+        operations = await self._store.find(
+            Filter(ids=tuple(operation.id for operation in self._lost)), len(self._lost)
+        )
         by_id = {operation.id: operation for operation in operations}
         lost, self._lost = self._lost, []
         for recorded in lost:
@@ -629,7 +642,7 @@ class Delivery:
         await asyncio.sleep(self._settings.poll)
 
 
-def event_of(operation: Operation, recorded: Recorded) -> events.OperationEvent:
+def event_of(operation: Operation, recorded: Recorded) -> operation_events.OperationEvent:
     """Return the event for a report on the current attempt of an operation."""
     common: dict[str, Any] = {
         "operation_id": operation.id,
@@ -639,14 +652,14 @@ def event_of(operation: Operation, recorded: Recorded) -> events.OperationEvent:
         "trace_id": operation.trace_id,
     }
     if recorded.state is OperationState.SUCCEEDED:
-        return events.OperationDelivered(**common)
+        return operation_events.OperationDelivered(**common)
     if recorded.state is OperationState.CONFLICT:
-        return events.OperationConflicted(**common, code=recorded.code)
+        return operation_events.OperationConflicted(**common, code=recorded.code)
     if recorded.state is OperationState.EXPIRED:
-        return events.OperationExpired(**common)
+        return operation_events.OperationExpired(**common)
     if recorded.state in FINISHED:
-        return events.OperationExhausted(**common, code=recorded.code, reason=recorded.reason)
-    kind = events.OperationLost if recorded.code == LOST else events.OperationRetried
+        return operation_events.OperationExhausted(**common, code=recorded.code, reason=recorded.reason)
+    kind = operation_events.OperationLost if recorded.code == LOST else operation_events.OperationRetried
     return kind(**common, code=recorded.code, delay=recorded.delay or 0.0, source=recorded.source or "")
 
 

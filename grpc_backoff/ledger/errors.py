@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpc_backoff.base_errors import GrpcBackoffError, kind_of
+from grpc_backoff.base.base_errors import GrpcBackoffError, kind_of
 
 
 class LedgerError(GrpcBackoffError):

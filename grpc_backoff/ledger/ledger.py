@@ -21,14 +21,14 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.channel import Channel
-from grpc_backoff.base_errors import OptionError, PolicyWarning
-from grpc_backoff.calls.decision import FailedAttempt
-from grpc_backoff.calls.events import WaitSource
-from grpc_backoff.calls.server_hint import ServerHint, read_hint
+from grpc_backoff.base.base_errors import OptionError, PolicyWarning
 from grpc_backoff.config.file import Config, read_config, resolve_ledger
 from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE
 from grpc_backoff.config.target import bare_target
-from grpc_backoff.core.texts import Link, Report, is_oversized, never_ran
+from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.events import WaitSource
+from grpc_backoff.decide.calls.server_hint import ServerHint, read_hint
+from grpc_backoff.decide.connections.core_texts import Link, Report, is_oversized, never_ran
 from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS, check_process, read_url
 from grpc_backoff.ledger.delivery import Delivery, cut, event_of
 from grpc_backoff.ledger.errors import (
@@ -38,9 +38,9 @@ from grpc_backoff.ledger.errors import (
     LedgerUnavailableError,
     wrong_type,
 )
-from grpc_backoff.ledger.events import Listener, OperationEvent
-from grpc_backoff.ledger.hooks import LedgerHooks, run_hook
 from grpc_backoff.ledger.log import log_operation
+from grpc_backoff.ledger.operation_events import Listener, OperationEvent
+from grpc_backoff.ledger.operation_hooks import LedgerHooks, run_hook
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.preparing import Preparing, check_bytes, check_prepared, read_pairs, target_of
 from grpc_backoff.ledger.records import (
@@ -64,7 +64,7 @@ from grpc_backoff.ledger.statements import ParameterStyle
 from grpc_backoff.ledger.store import Store
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import Retry
 
@@ -283,8 +283,9 @@ class Ledger(Preparing):
                 in which their transactions commit. One that failed or is in conflict holds back those after it until
                 it is replayed, resolved or discarded. The key is locked until the transaction ends.
             not_before: the earliest time of the first attempt, in seconds since the epoch on the database's clock.
-            not_after: from when on the operation is no longer attempted, in seconds since the epoch on the database's
-                clock. If it has not been executed by then, it ends as `expired` (LG-17). Running attempts go on.
+            not_after: the time from which the operation is no longer attempted, in seconds since the epoch on the
+                database's clock. If it has not been executed by then, it ends as `expired` (LG-17). Running attempts
+                go on.
             keep_response: store the serialized response, if it has at most this many bytes, until the operation is
                 pruned; `wait` returns it. By default, no response is stored.
             within: a database connection; the insert becomes part of its current transaction, so if that is rolled
@@ -323,14 +324,14 @@ class Ledger(Preparing):
         await self.make_room(len(prepared))
         if within is not None:
             answer = self.store.submit_within(within, prepared)
-            told: list[Submitted] = await answer if inspect.isawaitable(answer) else answer
-            return told
-        told = await self.store.submit(prepared)
-        self._waiting += sum(each.new for each in told)
+            submitted: list[Submitted] = await answer if inspect.isawaitable(answer) else answer
+            return submitted
+        submitted = await self.store.submit(prepared)
+        self._waiting += sum(one.new for one in submitted)
         for target in {submission.target for submission in prepared}:
             self._wake(target)
             self._notify(target)
-        return told
+        return submitted
 
     def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
         """Return the SQL that stores an operation, and its parameters, for a transaction with any other driver (LG-9).
@@ -493,8 +494,8 @@ class Ledger(Preparing):
                 PolicyWarning,
                 stacklevel=2,
             )
-        given = {"concurrency": concurrency, "grace": grace}
-        chosen = dataclasses.replace(self.settings, **{name: each for name, each in given.items() if each is not None})  # type: ignore[arg-type]
+        asked = {"concurrency": concurrency, "grace": grace}
+        chosen = dataclasses.replace(self.settings, **{name: item for name, item in asked.items() if item is not None})  # type: ignore[arg-type]
         delivery = Delivery(self, channel, chosen.concurrency, chosen.grace)
         self.store.listen(self._wake)
         self._deliveries.add(delivery)
@@ -512,13 +513,13 @@ class Ledger(Preparing):
         if not recorded.live or recorded.state is None:
             return None
         self.emit(event_of(operation, recorded))
-        its = {
+        limits = {
             OperationState.FAILED: self.hooks.on_exhausted,
             OperationState.CONFLICT: self.hooks.on_conflict,
             OperationState.EXPIRED: self.hooks.on_expired,
         }
-        blocks = recorded.state in its and recorded.state not in WELL and operation.order_key is not None
-        hooks = [hook for hook in (its.get(recorded.state), self.hooks.on_blocked if blocks else None) if hook]
+        blocks = recorded.state in limits and recorded.state not in WELL and operation.order_key is not None
+        hooks = [hook for hook in (limits.get(recorded.state), self.hooks.on_blocked if blocks else None) if hook]
         if not hooks:
             return None
         after = dataclasses.replace(
@@ -594,13 +595,13 @@ class Ledger(Preparing):
         return await self._recorded(operation, AttemptReport(operation.id, None, self.policy_of_any(operation.policy)))
 
     async def _recorded(self, operation: Operation, report: AttemptReport) -> Recorded:
-        [told] = await self.store.record([report])
-        if isinstance(told, LedgerError):
-            raise told
-        hook = self.announce(operation, told)
+        [answer] = await self.store.record([report])
+        if isinstance(answer, LedgerError):
+            raise answer
+        hook = self.announce(operation, answer)
         if hook is not None:
             await hook()
-        return told
+        return answer
 
     async def set_backoff(self, id: str, seconds: float) -> bool:  # noqa: A002
         """Write a backoff, and its timestamp, atomically; return whether a waiting operation had this id.
@@ -609,7 +610,7 @@ class Ledger(Preparing):
         operation's policy or, without that setting, to the policy's cap (LG-4).
 
         Raises:
-            OptionError: it is not a finite, non-negative number of seconds.
+            OptionError: `seconds` is not a finite, non-negative number.
         """
         return await self.store.set_backoff(_checked(id), checks.pause("seconds", seconds), self.policy_of_any)
 
@@ -650,7 +651,7 @@ class Ledger(Preparing):
         return await self.store.ready(_filter(which), _limit(limit), self.policy_of_any)
 
     async def queue(self, target: str | None = None) -> Queue:
-        """Return how many operations there are in each state, how many are waiting, and the age of the oldest.
+        """Return how many operations there are in each state, how many are unfinished, and the longest wait in seconds.
 
         Raises:
             OptionError: the target is not text, or contains NUL or a surrogate.
@@ -660,7 +661,7 @@ class Ledger(Preparing):
         return await self.store.queue(target)
 
     async def queues(self) -> dict[str, Queue]:
-        """Return the same as `queue` for each target."""
+        """Return what `queue` returns, for each target by its name."""
         return await self.store.queues()
 
     # Manual actions (LG-7, LG-8).
@@ -682,9 +683,9 @@ class Ledger(Preparing):
         return resumed
 
     async def replay(self, *ids: str) -> list[str]:
-        """Retry operations that failed or expired, with new attempts but the same history; return the ids of those.
+        """Retry operations that failed or expired; return the ids of those that are retried.
 
-        They no longer expire (LG-17).
+        Their attempts are counted anew, their recorded attempts are kept, and they no longer expire (LG-17).
         """
         states = [OperationState.FAILED, OperationState.EXPIRED]
         return self._begun_anew(await self.store.begin_anew([*map(_checked, ids)], states, None))
@@ -724,8 +725,8 @@ class Ledger(Preparing):
     async def retarget(self, old: str, new: str) -> int:
         """Move operations to another target, for example after a server was renamed; return how many were moved.
 
-        Operations that succeeded or were discarded stay as they are, and so does an operation whose idempotency key
-        the new target already has.
+        Operations that succeeded, expired or were discarded stay as they are. So does an operation if the new target
+        has one with the same method and idempotency key.
 
         Raises:
             OptionError: a target cannot be dialled.

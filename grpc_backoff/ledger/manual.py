@@ -45,26 +45,26 @@ class Manual(OrderKeys):
         return discarded
 
     async def _changed(
-        self, ids: Sequence[str], changes: str, states: Iterable[OperationState], **given: Any
+        self, ids: Sequence[str], changes: str, states: Iterable[OperationState], **fields: Any
     ) -> list[str]:
         """Change operations in these states and return their ids."""
 
         def change() -> Plan[list[str]]:
             statements = []
             for some in batches(ids):
-                rows, its = self._column(some)
+                rows, column_params = self._column(some)
                 text = (
                     f"UPDATE {self.dialect.operations} SET {changes} WHERE id IN ({rows}) "
                     f"AND state IN ({texts(states)}) RETURNING id"
                 )
-                statements.append(Statement(text, {**its, **given}))
+                statements.append(Statement(text, {**column_params, **fields}))
             changed = yield statements
             return [id_ for rows in changed for (id_,) in rows]
 
         return await self._run(change, Access.TRANSACTION)
 
     async def retarget(self, old: str, new: str, limit: int, *, due: bool = False) -> int:
-        """Change the target of operations that have not succeeded or been discarded; return how many (LG-10).
+        """Change the target of operations that have not succeeded, expired or been discarded; return how many (LG-10).
 
         With `due`, only operations that may be claimed at some time are changed, which an index finds, and only if the
         old target is another spelling of the new one. If the new target already has an operation with the same key, the
@@ -72,11 +72,13 @@ class Manual(OrderKeys):
         """
         d = self.dialect
         # Not a query of rows: with one, PostgreSQL may examine the operations of all targets.
-        olds = {f"old{index}": each for index, each in enumerate(spellings(old)) if each != bare_target(new)}
+        olds = {
+            f"old{index}": spelling for index, spelling in enumerate(spellings(old)) if spelling != bare_target(new)
+        }
         states = CLAIMABLE if due else set(OperationState) - WELL
-        its = "AND o.due IS NOT NULL AND o.next_attempt_at IS NOT NULL " if due else ""
+        condition = "AND o.due IS NOT NULL AND o.next_attempt_at IS NOT NULL " if due else ""
         moved = (
-            f"SELECT o.seq AS key FROM {d.operations} o WHERE o.open AND o.target IN (:{', :'.join(olds)}) {its}"
+            f"SELECT o.seq AS key FROM {d.operations} o WHERE o.open AND o.target IN (:{', :'.join(olds)}) {condition}"
             f"AND o.state IN ({texts(states)}) AND NOT EXISTS (SELECT 1 FROM {d.operations} k "
             "WHERE k.target = :new AND k.method = o.method AND k.idempotency_key = o.idempotency_key) "
             f"LIMIT :limit{d.skip}"

@@ -57,9 +57,9 @@ class OrderKeys(Database):
         """Take up the first operation of each order key, if it was set aside; with `ids`, for their keys only."""
         d = self.dialect
         aside = "{0}.next_attempt_at IS NULL AND {0}.lease_owner IS NULL AND {0}.finished IS NULL"
-        which, given = f"k.open AND {aside.format('k')}", dict[str, Any]()
+        which, params = f"k.open AND {aside.format('k')}", dict[str, Any]()
         if ids is not None:
-            rows, given = self._column(ids)
+            rows, params = self._column(ids)
             which = f"k.id IN ({rows})"
         first = (  # found by the index for each key, whatever the database estimates
             f"SELECT min(p.seq) FROM {d.operations} p "
@@ -70,5 +70,5 @@ class OrderKeys(Database):
             f"UPDATE {d.operations} AS o SET next_attempt_at = o.claimed_from, claimed_from = NULL "
             f"WHERE o.seq IN (SELECT ({first}) FROM ({keys}) k) AND {aside.format('o')} RETURNING seq"
         )
-        if await self._rows(text, given, share=SOON):
+        if await self._rows(text, params, share=SOON):
             self._floors = {}  # a new one, so that a look that began before does not count

@@ -16,9 +16,10 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from grpc_backoff.base_errors import MissingExtra
-from grpc_backoff.calls.events import Reason, WaitSource
-from grpc_backoff.ledger import events
+from grpc_backoff.base.base_errors import MissingExtra
+from grpc_backoff.base.version import __version__
+from grpc_backoff.decide.calls.events import Reason, WaitSource
+from grpc_backoff.ledger import operation_events
 from grpc_backoff.ledger.errors import LedgerError
 from grpc_backoff.ledger.ledger import Ledger
 from grpc_backoff.ledger.records import Queue
@@ -34,7 +35,6 @@ from grpc_backoff.telemetry.otel import (
     delay_histogram,
     word_label,
 )
-from grpc_backoff.version import __version__
 
 try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
@@ -77,24 +77,24 @@ class LedgerMetrics:
         meter.create_observable_gauge(QUEUE_LENGTH, [self._lengths], "{operation}", "Operations, by target and state.")
         meter.create_observable_gauge(OLDEST_AGE, [self._age], "s", "The longest wait of an unfinished operation.")
 
-    def __call__(self, event: events.OperationEvent) -> None:
+    def __call__(self, event: operation_events.OperationEvent) -> None:
         """Record one event."""
         labels = {TARGET: canonical_target(event.target), METHOD: event.method.removeprefix("/")}
         attempt = attempt_label(event.attempt)
         match event:
-            case events.OperationDelivered():
+            case operation_events.OperationDelivered():
                 self._delivered.add(1, labels | {ATTEMPT: attempt})
-            case events.OperationRetried():
-                if isinstance(event, events.OperationLost):
+            case operation_events.OperationRetried():
+                if isinstance(event, operation_events.OperationLost):
                     self._lost.add(1, labels)
                 self._retries.add(1, labels | {ATTEMPT: attempt})
                 self._delay.record(event.delay, labels | {SOURCE: word_label(WaitSource(event.source))})
-            case events.OperationExhausted():
+            case operation_events.OperationExhausted():
                 reason = word_label(Reason(event.reason)) if event.reason else _NOT_RETRIED
                 self._exhausted.add(1, labels | {STATUS: event.code, REASON: reason})
-            case events.OperationConflicted():
+            case operation_events.OperationConflicted():
                 self._conflicts.add(1, labels | {STATUS: event.code})
-            case events.OperationExpired():
+            case operation_events.OperationExpired():
                 self._expired.add(1, labels)
 
     def observe(self, ledger: Ledger, every: float = _EVERY) -> asyncio.Task[None]:

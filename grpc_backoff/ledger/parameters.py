@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from grpc_backoff.base_errors import shown
+from grpc_backoff.base.base_errors import shown
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import Additive, Proportional, Scaled
 from grpc_backoff.policy.retry import RetryPolicy

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from grpc_backoff.base_errors import MissingExtra, OptionError
+from grpc_backoff.base.base_errors import MissingExtra, OptionError
 from grpc_backoff.ledger.database import check_version, rejection
 from grpc_backoff.ledger.errors import (
     LedgerBusyError,
@@ -44,7 +44,7 @@ from grpc_backoff.ledger.statements import (
     one,
 )
 from grpc_backoff.ledger.store import Store
-from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 try:
     import psycopg
@@ -302,7 +302,9 @@ class PostgresStore(Store):
     def _table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
         arrays = ", ".join(f":{column}_s::{_TYPES.get(column, 'text')}[]" for column in columns)
         lists = zip(*rows, strict=True) if rows else [()] * len(columns)
-        return f"SELECT * FROM unnest({arrays})", {f"{c}_s": list(each) for c, each in zip(columns, lists, strict=True)}
+        return f"SELECT * FROM unnest({arrays})", {
+            f"{c}_s": list(values) for c, values in zip(columns, lists, strict=True)
+        }
 
     async def _connected(self, work: Work[ResultT], seconds: float) -> ResultT:
         """Run a function on a connection, for up to this many seconds.
@@ -432,14 +434,14 @@ class PostgresStore(Store):
             return before, newest
 
         before = await self._connected(_version, self._settings.timeout)
-        told = before, before
+        versions = before, before
         check_version(self._name, before, newest, apply=apply, oldest=self.dialect.oldest)
         if apply and before < (self.dialect.oldest if needed_only else newest):
-            told = await self._connected(migrate, _MIGRATING)
-        self._version = told[1]
+            versions = await self._connected(migrate, _MIGRATING)
+        self._version = versions[1]
         if not self.is_oldest:
             [(self._identity,)] = await self._run(lambda: one(_IDENTITY), Access.READ)
-        return told
+        return versions
 
     # Submitting.
 
@@ -490,11 +492,11 @@ class PostgresStore(Store):
 
         Successes that leave nothing to decide are recorded before, in one statement.
         """
-        done = await self._record_successes([each for each in reports if _is_plain(each)])
-        told = [done.get((each.id, each.token)) if _is_plain(each) else None for each in reports]
-        rest = [report for report, answer in zip(reports, told, strict=True) if answer is None]
+        done = await self._record_successes([report for report in reports if _is_plain(report)])
+        outcomes = [done.get((report.id, report.token)) if _is_plain(report) else None for report in reports]
+        rest = [report for report, answer in zip(reports, outcomes, strict=True) if answer is None]
         others = iter(await self._record_rest(rest) if rest else ())
-        return [answer or next(others) for answer in told]
+        return [answer or next(others) for answer in outcomes]
 
     async def _record_rest(
         self, reports: Sequence[AttemptReport]
@@ -513,9 +515,9 @@ class PostgresStore(Store):
         """
         if not reports or self.is_oldest:  # whose tables have no reason
             return {}
-        rows, given = self._table(("id", "token"), [(each.id, each.token) for each in reports])
+        rows, params = self._table(("id", "token"), [(report.id, report.token) for report in reports])
         try:
-            found = await self._rows(f"WITH r (id, token) AS ({rows}), {_SUCCEEDED}", given, Access.LIMITED)
+            found = await self._rows(f"WITH r (id, token) AS ({rows}), {_SUCCEEDED}", params, Access.LIMITED)
         except (LedgerBusyError, LedgerStateError):  # about one of them; nothing was written
             return {}
         ended = [id_ for id_, _, _, order_key in found if order_key is not None]
@@ -606,11 +608,11 @@ async def _commit(session: Session) -> None:
 
 async def _execute(connection: Any, statements: list[Statement], *, commit: bool = False) -> list[list[Row]]:
     cursors = []
-    for text, given, _ in statements:
+    for text, params, _ in statements:
         cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)  # the caller's row factory may be anything
         if not isinstance(connection, Session):
             _load_like_sqlite(cursor.adapters)
-        cursors.append(await cursor.execute(_in_psycopg(text), given, binary=True))
+        cursors.append(await cursor.execute(_in_psycopg(text), params, binary=True))
     if commit:
         await _commit(connection)
     pairs = zip(cursors, statements, strict=True)
@@ -619,10 +621,10 @@ async def _execute(connection: Any, statements: list[Statement], *, commit: bool
 
 def _execute_sync(connection: Any, statements: list[Statement]) -> list[list[Row]]:
     found: list[list[Row]] = []
-    for text, given, answers in statements:
+    for text, params, answers in statements:
         cursor = psycopg.Cursor(connection, row_factory=tuple_row)
         _load_like_sqlite(cursor.adapters)
-        cursor.execute(_in_psycopg(text), given, binary=True)
+        cursor.execute(_in_psycopg(text), params, binary=True)
         found.append([*cursor.fetchall()] if answers else [])
     return found
 
@@ -641,8 +643,8 @@ async def _do(statement: str, connection: Any) -> None:
     await connection.execute(statement)
 
 
-async def _rows(connection: Any, statement: str, given: Any) -> list[tuple[Any, ...]]:
-    cursor = await connection.execute(statement, given)
+async def _rows(connection: Any, statement: str, params: Any) -> list[tuple[Any, ...]]:
+    cursor = await connection.execute(statement, params)
     rows: list[tuple[Any, ...]] = await cursor.fetchall()
     return rows
 

@@ -7,12 +7,12 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from grpc_backoff.base_errors import OptionError, kind_of
-from grpc_backoff.channel.method import Method
+from grpc_backoff.base.base_errors import OptionError, kind_of
 from grpc_backoff.config.file import Config
 from grpc_backoff.config.methods import read_retry
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.config.target import bare_target, read_target
+from grpc_backoff.engine.method import Method
 from grpc_backoff.ledger.errors import LedgerLimitError, wrong_type
 from grpc_backoff.ledger.metadata import metadata_bytes, unsendable
 from grpc_backoff.ledger.parameters import policy_text
@@ -20,7 +20,7 @@ from grpc_backoff.ledger.records import Metadata, Submission, is_storable
 from grpc_backoff.ledger.transitions import ledger_policy
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.hedging import HedgingPolicy, Repeats
-from grpc_backoff.policy.ledger import LedgerSettings, unstorable
+from grpc_backoff.policy.ledger_settings import LedgerSettings, unstorable
 from grpc_backoff.policy.retry import Retry, RetryPolicy
 from grpc_backoff.telemetry.trace import current_trace_id
 
@@ -198,7 +198,7 @@ def read_pairs(name: str, metadata: Any) -> Metadata:
 def check_prepared(prepared: object) -> None:
     """Reject what is not a list of operations; TypeError, which shows only the type of what is wrong."""
     found = prepared if isinstance(prepared, Sequence) else [prepared]
-    wrong = [each for each in found if not isinstance(each, Submission)]
+    wrong = [submission for submission in found if not isinstance(submission, Submission)]
     if wrong:
         raise TypeError(wrong_type("prepared", wrong[0], "a list of operations made by `prepared`"))
 
@@ -232,8 +232,8 @@ def check_bytes(request: object) -> None:
         raise TypeError(wrong_type("request", request, "bytes"))
 
 
-def target_of(given: str) -> str:
+def target_of(target: str) -> str:
     """Return a target to store; unlike a channel's, it must name something, because no channel would deliver to it."""
-    if not given or not is_storable(given):
-        raise OptionError("target", given, "the target of a channel that delivers, such as 'localhost:50051'")
-    return read_target(given)
+    if not target or not is_storable(target):
+        raise OptionError("target", target, "the target of a channel that delivers, such as 'localhost:50051'")
+    return read_target(target)

@@ -60,29 +60,29 @@ class Queries(OrderKeys):
         d = self.dialect
         beyond, order = ("<", "DESC") if newest_first else (">", "ASC")
         equal = ("method", "idempotency_key", "order_key", "code")
-        given: dict[str, Any] = {name: getattr(which, name) for name in (*equal, "older_than")}
-        given |= {"after": after, "after_id": after_id}
+        params: dict[str, Any] = {name: getattr(which, name) for name in (*equal, "older_than")}
+        params |= {"after": after, "after_id": after_id}
         conditions = {name: f"o.{name} = :{name}" for name in equal} | {
             "after": f"o.seq {beyond} :after",
             "after_id": f"o.seq {beyond} (SELECT a.seq FROM {d.operations} a WHERE a.id = :after_id)",
             "older_than": f"o.created <= {d.later.format(d.now, '-:older_than')}",
         }
-        given = {name: value for name, value in given.items() if value is not None}
+        params = {name: value for name, value in params.items() if value is not None}
         if which.older_than is not None:
-            given["older_than"] = min(which.older_than, LONG_AGO)
-        terms = ["true", *(conditions[name] for name in given)]
+            params["older_than"] = min(which.older_than, LONG_AGO)
+        terms = ["true", *(conditions[name] for name in params)]
         if which.states:
             terms.append(f"o.state IN ({texts(which.states)})")
             terms += ["o.open"] if WELL.isdisjoint(which.states) else []  # which an index knows
         targets = None if which.target is None else spellings(which.target)
         for name, values in (("id", None if which.ids is None else self._possible(which.ids)), ("target", targets)):
             if values is not None:
-                rows, its = self._column(values, name)
+                rows, column_params = self._column(values, name)
                 terms.append(f"o.{name} IN ({rows})")
-                given |= its
+                params |= column_params
         return await self._rows(
             f"SELECT {columns} FROM {d.operations} o WHERE {' AND '.join(terms)} ORDER BY o.seq {order} LIMIT :limit",
-            {**given, "limit": limit},
+            {**params, "limit": limit},
             Access.READ,
         )
 

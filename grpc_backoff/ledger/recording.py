@@ -7,14 +7,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from grpc_backoff.base.record import record
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerStateError
 from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import CLAIMABLE, LOST, WELL, AttemptReport, OperationState, Recorded
 from grpc_backoff.ledger.rows import LockedRow, PolicyOf
 from grpc_backoff.ledger.statements import NO_LEASE, Access, Plan, Statement
 from grpc_backoff.ledger.transitions import Change, after_failure, after_loss, after_success, ledger_policy
-from grpc_backoff.policy.ledger import LedgerSettings
-from grpc_backoff.record import record
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 _LOG = logging.getLogger("grpc_backoff")
 _HEAD = 1000
@@ -119,33 +119,35 @@ class Recording(OrderKeys):
         recorded.
         """
         try:
-            told = await self._run(lambda: self._record(reports), Access.TRANSACTION)
+            outcomes = await self._run(lambda: self._record(reports), Access.TRANSACTION)
         except LedgerStateError as rejected:
             if len(reports) == 1:
                 return [rejected]
             return [(await self.record([report]))[0] for report in reports]
         ended = [
-            each.id for each in told if isinstance(each, Recorded) and each.order_key is not None and each.state in WELL
+            outcome.id
+            for outcome in outcomes
+            if isinstance(outcome, Recorded) and outcome.order_key is not None and outcome.state in WELL
         ]
         if ended:
             with contextlib.suppress(LedgerError):  # it is recorded; the next operations are taken up somewhat later
                 await self.take_up(ended)
-        return [*told]
+        return [*outcomes]
 
     def _record(self, reports: Sequence[AttemptReport]) -> Plan[list[Recorded | LedgerStateError]]:
-        told: dict[int, Recorded | LedgerStateError] = {}
+        outcomes: dict[int, Recorded | LedgerStateError] = {}
         left = list(enumerate(reports))
         while left:  # once, unless there are several reports on one operation
             some = {report.id: (index, report) for index, report in reversed(left)}
             left = [(index, report) for index, report in left if some[report.id][0] != index]
-            rows, given = self._column(some)
+            rows, params = self._column(some)
             which = f"JOIN r ON o.id = r.id ORDER BY o.id{self.dialect.lock}"  # ordered, so that two never deadlock
-            [found] = yield [Statement(f"WITH r (id) AS ({rows}), {self._locked(which)}", given)]
+            [found] = yield [Statement(f"WITH r (id) AS ({rows}), {self._locked(which)}", params)]
             read, problems = LockedRow.read(found)
             recorded = yield from self._write([_End.of(row, some[row.id][1]) for row in read])
-            told |= {some[each.id][0]: each for each in recorded}
-            told |= {some[id_][0]: _unreadable(id_, problem) for id_, problem in problems.items()}
-        return [told.get(index) or Recorded(report.id, None) for index, report in enumerate(reports)]
+            outcomes |= {some[report.id][0]: report for report in recorded}
+            outcomes |= {some[id_][0]: _unreadable(id_, problem) for id_, problem in problems.items()}
+        return [outcomes.get(index) or Recorded(report.id, None) for index, report in enumerate(reports)]
 
     def _locked(self, which: str) -> str:
         """Return a query that locks some operations and returns their `LockedRow`."""
@@ -164,26 +166,26 @@ class Recording(OrderKeys):
         """
         d = self.dialect
         expired = d.expired if first and not self.is_oldest else f"o.open AND o.lease_until <= {d.now}"
-        given = {"target": target, "head": _HEAD, "limit": limit} | self._from(target or "")[1]
+        params = {"target": target, "head": _HEAD, "limit": limit} | self._from(target or "")[1]
         look = f"SELECT 1 WHERE EXISTS (SELECT 1 FROM {d.operations} o WHERE {expired}){d.disturbed}"
-        if not await self._rows(look, given, Access.READ):
+        if not await self._rows(look, params, Access.READ):
             return []
-        its = "" if target is None else "AND o.target = :target "
-        which = f"WHERE {expired} {its}{{}}ORDER BY o.lease_until LIMIT :limit{d.skip}"
+        condition = "" if target is None else "AND o.target = :target "
+        which = f"WHERE {expired} {condition}{{}}ORDER BY o.lease_until LIMIT :limit{d.skip}"
         try:
-            return await self._run(lambda: self._lose(policy_of, which.format(""), given), Access.TRANSACTION)
+            return await self._run(lambda: self._lose(policy_of, which.format(""), params), Access.TRANSACTION)
         except LedgerStateError:  # about one of them, so that each is tried by itself
-            text = f"SELECT o.id FROM {d.operations} o WHERE {expired} {its}ORDER BY o.lease_until LIMIT :limit"
-            ids = [id_ for (id_,) in await self._rows(text, given, Access.READ)]
-        told = []
+            text = f"SELECT o.id FROM {d.operations} o WHERE {expired} {condition}ORDER BY o.lease_until LIMIT :limit"
+            ids = [id_ for (id_,) in await self._rows(text, params, Access.READ)]
+        outcomes = []
         for id_ in ids:
             rows, only = self._column([id_])
             one = which.format(f"AND o.id IN ({rows}) ")
             try:
-                told += await self._run(lambda: self._lose(policy_of, one, given | only), Access.TRANSACTION)  # noqa: B023 - it has run then
+                outcomes += await self._run(lambda: self._lose(policy_of, one, params | only), Access.TRANSACTION)  # noqa: B023 - it has run then
             except LedgerStateError as error:
                 self._name_once(id_, error)
-        return told
+        return outcomes
 
     def _name_once(self, operation: str, error: LedgerStateError) -> None:
         """Log that a lost attempt cannot be recorded, once per operation, because each look finds it again."""
@@ -191,9 +193,9 @@ class Recording(OrderKeys):
             self._named.add(operation)
             _LOG.error("operation %s: its lease has expired, but that cannot be recorded: %s", operation, error)
 
-    def _lose(self, policy_of: PolicyOf, which: str, given: Mapping[str, Any]) -> Plan[list[Recorded]]:
+    def _lose(self, policy_of: PolicyOf, which: str, params: Mapping[str, Any]) -> Plan[list[Recorded]]:
         yield [Statement(text, {}, answers=False) for text in self.dialect.corrections]
-        [found] = yield [Statement(f"WITH {self._locked(which)}", given)]
+        [found] = yield [Statement(f"WITH {self._locked(which)}", params)]
         ends = []
         read, problems = LockedRow.read(found)
         for id_, problem in problems.items():
@@ -248,20 +250,20 @@ class Recording(OrderKeys):
         late = [(end.row.id, end.token) for end in ends if not end.change.live and end.token is not None]
         if not late:
             return set()
-        rows, given = self._table(("id", "token"), late)
+        rows, params = self._table(("id", "token"), late)
         text = (
             f"WITH r (id, token) AS ({rows}) SELECT a.operation_id, a.token FROM {self.dialect.attempts} a "
             "JOIN r ON a.operation_id = r.id AND a.token = r.token"
         )
-        [found] = yield [Statement(text, given)]
+        [found] = yield [Statement(text, params)]
         return {(id_, token) for id_, token in found}
 
     def _each(self, text: str, rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
         """Return the statement that writes these rows, which it calls `r`; none if there are no rows."""
         if not rows:
             return []
-        table, given = self._table(tuple(rows[0]), [tuple(row.values()) for row in rows])
-        return [Statement(f"WITH r ({', '.join(rows[0])}) AS ({table}) {text}", given, answers=False)]
+        table, params = self._table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+        return [Statement(f"WITH r ({', '.join(rows[0])}) AS ({table}) {text}", params, answers=False)]
 
     async def set_backoff(self, id: str, seconds: float, policy_of: PolicyOf) -> bool:  # noqa: A002 - an operation's
         """Write a backoff in seconds, and its timestamp, atomically; return whether a waiting operation had this id.

@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from grpc_backoff.base_errors import OptionError
-from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import record
+from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.policy.checks import choice, pause
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
@@ -76,14 +76,14 @@ class Operation:
         attempts: how many attempts there have been since it was submitted or replayed.
         recorded: how many attempts are recorded for it in total.
         backoff_request_seconds: the wait after the last failure, in seconds; None if there was none.
-        last_attempted_at: when that failure was recorded.
+        last_attempted_at: when the last failure or success was recorded, or `set_backoff` was called; None before that.
         next_attempt_at: when it may next be claimed; None while it may not.
         code: the status code of the last failure.
         details: the server's status details, up to 1 KiB.
         reason: why the policy gave up, as a value of `Reason`; None if it did not, or never retries this code.
         trace_id: the id of the trace in which it was submitted.
-        lease_owner: the process, and its delivery, that has claimed it.
-        lease_until: when the lease expires, unless it is extended.
+        lease_owner: names the delivery that has claimed it, and its process; None if it is not claimed.
+        lease_until: when the lease expires, unless it is extended; None if it is not claimed.
         lease_token: a number that increases with each claim, by which late reports are recognized.
         idempotency_key: unique for a target and a method; sent to the server as `idempotency-key` unless it is None.
         order_key: operations of one target with the same order key are attempted one after the other.
@@ -91,8 +91,8 @@ class Operation:
         began: when its current series began: with its first attempt or, before that, when it was submitted, replayed or
             resolved.
         finished: when it reached a final state.
-        not_after: from when on it is no longer attempted; None if there is no such time.
-        keep_response: up to how many bytes its response is stored; None if it is not.
+        not_after: the time from which it is no longer attempted; None if it does not expire.
+        keep_response: the largest response that is stored, in bytes; None if no response is stored.
         problem: why its row cannot be delivered; None if it can.
     """
 
@@ -148,7 +148,10 @@ class OperationAttempt:
 
 @record
 class Submission(NamedTuple):
-    """An operation to be stored, already checked and serialized. Times are in seconds since the epoch."""
+    """An operation to be stored, already checked and serialized.
+
+    Times are in seconds since the epoch, on the database's clock (LG-12); `keep_response` is in bytes.
+    """
 
     id: str
     target: str
@@ -300,7 +303,7 @@ class Filter:
         states: only operations in one of these states.
         target: only operations for this target.
         method: only operations for the method with this path.
-        older_than: only operations submitted at least this many seconds ago.
+        older_than: only operations submitted at least this many seconds ago, on the database's clock.
         idempotency_key: only operations with this idempotency key.
         order_key: only operations with this order key.
         code: only operations whose last failure had this status code, or `LOST`.
@@ -325,7 +328,7 @@ class Filter:
             object.__setattr__(self, "older_than", pause("Filter.older_than", self.older_than))
         for name, parts in (("ids", () if self.ids is None else self.ids), ("states", self.states)):
             if not isinstance(parts, tuple | list | set | frozenset) or not all(
-                isinstance(each, str) for each in parts
+                isinstance(part, str) for part in parts
             ):
                 raise OptionError(f"Filter.{name}", parts, f"a tuple of {name}, as text")
         for state in self.states:

@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from grpc_backoff.base_errors import kind_of
+from grpc_backoff.base.base_errors import kind_of
+from grpc_backoff.base.record import record
 from grpc_backoff.ledger.metadata import decode_metadata
 from grpc_backoff.ledger.records import CLAIMABLE, Operation, OperationState, Readiness
 from grpc_backoff.ledger.statements import Row
 from grpc_backoff.ledger.transitions import Standing, fallback, ledger_policy
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.record import record
 
 PolicyOf = Callable[[str], RetryPolicy]
 """A function that returns the policy described by an operation's text."""

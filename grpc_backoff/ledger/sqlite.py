@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.ledger.database import check_version, rejection
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.schema import Migration, migrations, upgrade
 from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, follow
 from grpc_backoff.ledger.store import Store
-from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 ResultT = TypeVar("ResultT")
 
@@ -107,7 +107,7 @@ class SQLiteStore(Store):
         """Return a function that executes statements; they all use the time of this call as the current time."""
         times = self._times()
         return lambda statements: [
-            cursor.execute(text, {**times, **given}).fetchall() for text, given, _ in self._fitted(statements)
+            cursor.execute(text, {**times, **params}).fetchall() for text, params, _ in self._fitted(statements)
         ]
 
     def _times(self) -> dict[str, float]:
@@ -118,10 +118,12 @@ class SQLiteStore(Store):
         if not rows:
             return f"SELECT {', '.join(['NULL'] * len(columns))} WHERE false", {}
         names = [[f"{column}_{index}" for column in columns] for index in range(len(rows))]
-        given = {
-            name: value for its, row in zip(names, rows, strict=True) for name, value in zip(its, row, strict=True)
+        params = {
+            name: value
+            for row_names, row in zip(names, rows, strict=True)
+            for name, value in zip(row_names, row, strict=True)
         }
-        return "VALUES " + ", ".join(f"(:{', :'.join(its)})" for its in names), given
+        return "VALUES " + ", ".join(f"(:{', :'.join(row_names)})" for row_names in names), params
 
     async def _on_thread(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
         """Run a function on the store's thread; once begun, it runs to its end even if the caller is cancelled."""

@@ -11,8 +11,8 @@ import enum
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from grpc_backoff.base.record import record
 from grpc_backoff.ledger.records import OperationState
-from grpc_backoff.record import record
 
 AnswerT = TypeVar("AnswerT")
 ResultT = TypeVar("ResultT")
@@ -33,7 +33,7 @@ class Statement(NamedTuple):
     """One SQL statement, with parameters written `:name`; `answers` says whether it returns rows."""
 
     text: str
-    given: Mapping[str, Any]
+    params: Mapping[str, Any]
     answers: bool = True
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.ledger.database import Database
 from grpc_backoff.ledger.errors import LedgerStateError, LedgerUnavailableError
 from grpc_backoff.ledger.metadata import encode_metadata
@@ -48,7 +48,7 @@ class Submitting(Database):
             inserted = yield [self._insert(some) for some in batches(left)]
             new |= {id_ for rows in inserted for (id_,) in rows}
             known: list[list[Row]] = []
-            if any(each.id not in new for each in left):
+            if any(submission.id not in new for submission in left):
                 known = yield [self._known(some) for some in batches(left)]
             for id_, *key, same in (row for rows in known for row in rows):
                 if not same:
@@ -57,18 +57,18 @@ class Submitting(Database):
                         + (" or for another target" if self.is_oldest else "")
                     )
                 stored |= {id_: id_, tuple(key): id_}
-            left = [each for each in left if each.id not in new and not _found(each, stored)]
+            left = [submission for submission in left if submission.id not in new and not _found(submission, stored)]
         answers = []
-        for each in submissions:
-            answers.append(Submitted(_found(each, stored) or each.id, new=each.id in new))
-            new.discard(each.id)  # a duplicate within a batch is stored once
+        for submission in submissions:
+            answers.append(Submitted(_found(submission, stored) or submission.id, new=submission.id in new))
+            new.discard(submission.id)  # a duplicate within a batch is stored once
         return answers
 
     def _insert(self, submissions: Sequence[Submission]) -> Statement:
-        rows, given = self._table(Submission._fields, [*map(_stored, submissions)])
+        rows, params = self._table(Submission._fields, [*map(_stored, submissions)])
         later = _later(submissions)
         insert = self._inserting(f"SELECT {self._new('', later)} FROM r WHERE true", later)
-        return Statement(f"WITH r ({', '.join(Submission._fields)}) AS ({rows}) {insert} RETURNING id", given)
+        return Statement(f"WITH r ({', '.join(Submission._fields)}) AS ({rows}) {insert} RETURNING id", params)
 
     def _check_later(self, submissions: Sequence[Submission]) -> None:
         """Refuse what the tables have no place for (LG-18)."""
@@ -79,8 +79,8 @@ class Submitting(Database):
         """Return the values of a new row; `mark` comes before each parameter's name."""
         at = self.dialect.at
         new = _NEW.format(now=self.dialect.now, at=at.format(f"{mark}not_before"))
-        given = [at.format(f"{mark}{name}") if name == "not_after" else f"{mark}{name}" for name in later]
-        return ", ".join([mark + _GIVEN.replace(", ", f", {mark}"), new, *given])
+        columns = [at.format(f"{mark}{name}") if name == "not_after" else f"{mark}{name}" for name in later]
+        return ", ".join([mark + _GIVEN.replace(", ", f", {mark}"), new, *columns])
 
     def _inserting(self, new: str, later: Sequence[str]) -> str:
         """Return the INSERT of new rows; on a known id or key, the existing row is left unchanged."""
@@ -88,7 +88,9 @@ class Submitting(Database):
 
     def _known(self, submissions: Sequence[Submission]) -> Statement:
         columns = ("id", "target", "method", "request", "idempotency_key")
-        rows, given = self._table(columns, [tuple(getattr(each, name) for name in columns) for each in submissions])
+        rows, params = self._table(
+            columns, [tuple(getattr(submission, name) for name in columns) for submission in submissions]
+        )
         found = (
             "SELECT o.id, o.target, o.method, o.idempotency_key, o.request = r.request AND o.target = r.target "
             f"FROM {self.dialect.operations} o JOIN r ON"
@@ -97,17 +99,23 @@ class Submitting(Database):
         return Statement(
             f"WITH r (id, target, method, request, key) AS ({rows}) {found} o.id = r.id UNION ALL "
             f"{found} {where}o.method = r.method AND o.idempotency_key = r.key AND o.id <> r.id",
-            given,
+            params,
         )
 
     def _key_locks(self, submissions: Sequence[Submission]) -> list[Statement]:
         """Return the statement that locks the order keys, so that operations of a key are numbered as they commit."""
-        keys = sorted({(each.target, each.order_key) for each in submissions if each.order_key is not None})
+        keys = sorted(
+            {
+                (submission.target, submission.order_key)
+                for submission in submissions
+                if submission.order_key is not None
+            }
+        )
         if not keys or not self.dialect.key_lock:
             return []
-        rows, given = self._table(("target", "order_key"), keys)
+        rows, params = self._table(("target", "order_key"), keys)
         lock = self.dialect.key_lock.format("r.target", "r.order_key")
-        return [Statement(f"WITH r (target, order_key) AS ({rows}) SELECT {lock} FROM r", given, answers=False)]
+        return [Statement(f"WITH r (target, order_key) AS ({rows}) SELECT {lock} FROM r", params, answers=False)]
 
     def statement(self, submission: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
         """Return the SQL that stores an operation and its parameters, for the caller's own driver (LG-9).
@@ -139,10 +147,10 @@ class Submitting(Database):
                 "ON CONFLICT (target, method, idempotency_key) WHERE idempotency_key IS NOT NULL "
                 f"DO UPDATE SET {self.dialect.refuse} WHERE o.request <> excluded.request"
             )
-        given = {**_stored(submission)._asdict(), **self._times()}
+        params = {**_stored(submission)._asdict(), **self._times()}
         names = re.findall(PARAMETER, insert)
         numbers = iter(range(1, len(names) + 1))
-        return re.sub(PARAMETER, lambda _: mark.format(next(numbers)), insert), tuple(given[name] for name in names)
+        return re.sub(PARAMETER, lambda _: mark.format(next(numbers)), insert), tuple(params[name] for name in names)
 
     def _typed(self, new: str) -> str:
         """Return a list of parameters with their types, which some databases need in a SELECT."""
@@ -155,7 +163,7 @@ class Submitting(Database):
 
 def remedy(submissions: Sequence[Submission]) -> str:
     """Return what to do if it is not known whether submissions were stored."""
-    without = [each.id for each in submissions if each.idempotency_key is None]
+    without = [submission.id for submission in submissions if submission.idempotency_key is None]
     if not without:
         return "submit again with the same idempotency key"
     more = f" and {len(without) - 1} more" if len(without) > 1 else ""
@@ -164,7 +172,7 @@ def remedy(submissions: Sequence[Submission]) -> str:
 
 def _later(submissions: Sequence[Submission]) -> list[str]:
     """Return those parts of submissions that the tables of earlier versions have no place for."""
-    return [name for name in _LATER if any(getattr(each, name) is not None for each in submissions)]
+    return [name for name in _LATER if any(getattr(submission, name) is not None for submission in submissions)]
 
 
 def _columns(later: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from grpc_backoff.aio.channel import Channel
 from grpc_backoff.ledger import ledger as core
 from grpc_backoff.ledger.database import check_process
 from grpc_backoff.ledger.errors import LedgerUnavailableError, wrong_type
-from grpc_backoff.ledger.hooks import LedgerHooks
+from grpc_backoff.ledger.operation_hooks import LedgerHooks
 from grpc_backoff.ledger.preparing import check_prepared
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.statements import ParameterStyle
@@ -38,8 +38,8 @@ def _blocking(
     """Return the same method as a blocking one."""
 
     @functools.wraps(method)
-    def call(ledger: Ledger, /, *given: P.args, **named: P.kwargs) -> ResultT:
-        return ledger._wait(method(ledger._ledger, *given, **named))  # noqa: SLF001 - it becomes a method
+    def call(ledger: Ledger, /, *arguments: P.args, **named: P.kwargs) -> ResultT:
+        return ledger._wait(method(ledger._ledger, *arguments, **named))  # noqa: SLF001 - it becomes a method
 
     return cast("Callable[Concatenate[Ledger, P], ResultT]", call)
 
@@ -72,11 +72,11 @@ class Ledger:
         self._closing = threading.Lock()
 
     @classmethod
-    def open(cls, url: str | os.PathLike[str], *, hooks: LedgerHooks | None = None, **how: Any) -> Self:
+    def open(cls, url: str | os.PathLike[str], *, hooks: LedgerHooks | None = None, **keywords: Any) -> Self:
         """Open a database; the arguments and errors are those of `grpc_backoff.ledger.Ledger.open`."""
         made = cls()
         try:
-            made._ledger = made._wait(core.Ledger.open(url, hooks=_in_threads(hooks), **how))
+            made._ledger = made._wait(core.Ledger.open(url, hooks=_in_threads(hooks), **keywords))
         except BaseException:
             made._end()
             raise
@@ -138,13 +138,13 @@ class Ledger:
 
     # Submitting. An operation is prepared in the caller's thread, because only that knows the caller's trace.
 
-    def submit(self, call: Any, *request: Any, within: Any = None, **how: Any) -> Submitted:
+    def submit(self, call: Any, *request: Any, within: Any = None, **keywords: Any) -> Submitted:
         """Store an operation; it is durable when this returns, or when the transaction of `within` commits (LG-9).
 
         The arguments and errors are those of `grpc_backoff.ledger.Ledger.submit`. The stub may be one of a channel of
         either API.
         """
-        return self.submit_many([self.prepared(call, *request, **how)], within=within)[0]
+        return self.submit_many([self.prepared(call, *request, **keywords)], within=within)[0]
 
     def submit_many(self, prepared: Sequence[Submission], *, within: Any = None) -> list[Submitted]:
         """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`.
@@ -161,12 +161,12 @@ class Ledger:
             raise TypeError(wrong_type("within", within, "a connection that blocks"))
         self._wait(self._ledger.make_room(len(prepared)))
         stored = self._ledger.store.submit_within(within, prepared)  # in this thread, as SQLite's connections require
-        told: list[Submitted] = self._wait(stored) if inspect.iscoroutine(stored) else stored
-        return told
+        submitted: list[Submitted] = self._wait(stored) if inspect.iscoroutine(stored) else stored
+        return submitted
 
-    def prepared(self, call: Any, *request: Any, **how: Any) -> Submission:
+    def prepared(self, call: Any, *request: Any, **keywords: Any) -> Submission:
         """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`."""
-        return self._ledger.prepared(call, *request, **how)
+        return self._ledger.prepared(call, *request, **keywords)
 
     def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
         """Return the SQL that stores an operation, and its parameters, for any other driver (LG-9)."""
@@ -238,8 +238,8 @@ def _in_threads(hooks: LedgerHooks | None) -> LedgerHooks | None:
     """Return hooks that may block and call the ledger: those that are not coroutine functions run in threads."""
     if not isinstance(hooks, LedgerHooks):
         return hooks
-    given = {part.name: getattr(hooks, part.name) for part in dataclasses.fields(hooks)}
-    plain = {name: hook for name, hook in given.items() if hook and not inspect.iscoroutinefunction(hook)}
+    hooks_given = {part.name: getattr(hooks, part.name) for part in dataclasses.fields(hooks)}
+    plain = {name: hook for name, hook in hooks_given.items() if hook and not inspect.iscoroutinefunction(hook)}
     return dataclasses.replace(
         hooks, **{name: functools.partial(asyncio.to_thread, hook) for name, hook in plain.items()}
     )

@@ -2,8 +2,8 @@
 
 These are pure functions that use no clock, randomness or database.
 
-The retry rules are those of calls (`calls.decision`), with the row in place of the call's state. A store locks the row,
-calls these functions and writes the change back.
+The retry rules are those of calls (`decide.calls.decision`), with the row in place of the call's state. A store locks
+the row, calls these functions and writes the change back.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from grpc_backoff.calls.decision import FailedAttempt, Progress, Retry, decide, is_conflict
+from grpc_backoff.base.record import record
+from grpc_backoff.decide.calls.decision import FailedAttempt, Progress, Retry, decide, is_conflict
 from grpc_backoff.ledger.records import (
     CLAIMABLE,
     AttemptReport,
@@ -25,7 +26,6 @@ from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Fixed
-from grpc_backoff.record import record
 
 _REPORTED = frozenset(
     {OperationState.SUCCEEDED, OperationState.FAILED, OperationState.CONFLICT, OperationState.WAITING}

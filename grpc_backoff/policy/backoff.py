@@ -7,16 +7,16 @@ clock, owns a random generator, or depends on what is being retried. All times a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from operator import index
 from typing import Protocol, SupportsIndex
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.jitter import Jitter, NoJitter, Window
 from grpc_backoff.policy.strategy import Decorrelated, Strategy
-from grpc_backoff.record import by_fields
 
 _KEPT = 256
 _LARGEST = 1e300  # seconds; even with jitter, a float can hold the result
@@ -30,8 +30,7 @@ class Random(Protocol):
         ...
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class BackoffPolicy:
     """A backoff policy: a strategy by which waits grow, a cap in seconds, and the jitter that spreads the waits.
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.setting import Setting, checks_of
-from grpc_backoff.record import by_fields
 
 _MOST, _LEAST = 1000, 0.001  # gRPC's cores count in thousandths
 
@@ -21,8 +19,7 @@ BUDGETING = (
 _CHECKS = checks_of(BUDGETING)
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class RetryBudget:
     """The parameters of `retryThrottling` in gRFC A6.
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from grpc_backoff.base_errors import OptionError, near_miss
+from grpc_backoff.base.base_errors import OptionError, near_miss
 
 STATUS_CODES = (
     "CANCELLED",

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.jitter import Window, parse_jitter
 from grpc_backoff.policy.setting import Setting, checks_of, own
 from grpc_backoff.policy.strategy import Decorrelated
-from grpc_backoff.record import by_fields
 
 
 class Reconnect(enum.Enum):
@@ -48,8 +47,7 @@ DIALLING = (
 _CHECKS = checks_of(DIALLING, "reconnect")  # which programs set to a member
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectPolicy:
     """The parameters of ConnectWithBackoff (gRPC's connection-backoff protocol), and related settings.
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.retry import Retry, RetryPolicy
 from grpc_backoff.policy.setting import Setting, checks_of
-from grpc_backoff.record import by_fields
 
 MOST_COPIES = 5
 """The most copies of one call, as in gRFC A6."""
@@ -42,8 +40,7 @@ HEDGING = (
 _CHECKS = checks_of(HEDGING)
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HedgingPolicy:
     """How copies of a call are sent before its first answer. Times are in seconds.
 

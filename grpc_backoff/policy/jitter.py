@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import ClassVar, NamedTuple, Protocol
+from dataclasses import fields
+from typing import ClassVar, Protocol
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import NamedTuple, dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.record import by_fields
 
 
 class Window(NamedTuple):
@@ -52,8 +52,7 @@ class Jitter(Protocol):
         ...
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class _Written:
     """Formats a jitter in the syntax that `parse_jitter` accepts, such as `scaled(0.5, 1.5)`."""
 
@@ -82,7 +81,7 @@ class NoJitter(_Written):
         return Window(min(value, cap), 0.0, cap)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class Proportional(_Written):
     """Adds or subtracts up to `fraction` of the capped value.
 
@@ -105,7 +104,7 @@ class Proportional(_Written):
         return Window(value - spread, 2 * spread, cap if self.then_cap else math.inf)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class Scaled(_Written):
     """Multiplies the value by a random number from `low` to `high`, then caps it."""
 
@@ -126,7 +125,7 @@ class Scaled(_Written):
         return Window(low, value * (self.high - self.low), cap) if low < cap else Window(cap, 0.0, cap)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class Additive(_Written):
     """Adds up to `fraction` of the value, then caps the result."""
 

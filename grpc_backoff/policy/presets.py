@@ -14,7 +14,7 @@ from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import DIALLING, ConnectPolicy
 from grpc_backoff.policy.jitter import Additive, Equal, NoJitter, Proportional, Scaled
 from grpc_backoff.policy.parts import build
-from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import defaults_of
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.jitter import parse_jitter
 from grpc_backoff.policy.setting import Setting, checks_of
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
-from grpc_backoff.record import by_fields
 
 
 def _strategy(key: str, value: object, _unit: Unit) -> str:
@@ -42,8 +41,7 @@ RETRYING = (
 _CHECKS = checks_of(RETRYING, "backoff")  # the policy has the backoff itself, not the name of a strategy
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """How a call is retried: how often, when, after which status codes, and for how long. Times are in seconds.
 

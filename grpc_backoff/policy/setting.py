@@ -7,10 +7,9 @@ The rows are in `DIALLING`, `POOLING`, `RETRYING`, `HEDGING`, `BUDGETING` and `K
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.policy.checks import Check, Unit
-from grpc_backoff.record import record
 
 PREFIX = "grpc_backoff."
 """The prefix of this library's own channel options."""

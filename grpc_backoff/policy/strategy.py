@@ -7,12 +7,11 @@ Computing it takes no longer for a large `n`, and the result is infinite if a fl
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Protocol
 
+from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
-from grpc_backoff.record import by_fields
 
 
 class Strategy(Protocol):
@@ -29,8 +28,7 @@ class Strategy(Protocol):
         ...
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class Fixed:
     """Always waits `base` seconds. Only this strategy allows a wait of 0."""
 
@@ -46,8 +44,7 @@ class Fixed:
         return self.base
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class Linear:
     """Waits `n * base` seconds after the n-th failure."""
 
@@ -66,8 +63,7 @@ class Linear:
             return math.inf
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class Exponential:
     """Waits `base * multiplier**(n - 1)` seconds after the n-th failure; `max_exponent` limits the exponent."""
 
@@ -88,8 +84,7 @@ class Exponential:
         return _grown(self.base, self.multiplier, exponent)
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class Steps:
     """Takes the waits from a list; past the end of the list, multiplies the last wait by `multiplier` each time."""
 
@@ -107,8 +102,7 @@ class Steps:
         return self.waits[n - 1] if beyond <= 0 else _grown(self.waits[-1], self.multiplier, beyond)
 
 
-@by_fields
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class Decorrelated:
     """Draws each wait uniformly between `base` and three times the previous wait (for the first, three times `base`).
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from grpc_backoff.config.target import Address
 from grpc_backoff.connection.connector import ConnectError, Loss
-from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.probe.dial import ALPN
 from grpc_backoff.probe.looks import look_at_certificate, look_for_tls, look_in_plaintext
 from grpc_backoff.probe.reply import Answerer, Reply

@@ -21,12 +21,12 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import record
 from grpc_backoff.config.target import AF_UNIX, Address, Target, parse_target
 from grpc_backoff.connection.connector import ConnectError
-from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.probe.stages import Certificate, NoTunnel, Security
-from grpc_backoff.record import record
 
 ALPN = "h2"
 """The only protocol that gRPC uses over TLS."""
@@ -74,7 +74,7 @@ async def resolve(target: Target) -> Sequence[Address]:
         found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     except (OSError, ValueError) as error:  # ValueError for an impossible name, such as one of 300 letters
         raise ConnectError(Failure(Stage.RESOLVE, f"{target.host}: {in_words(error)}")) from error
-    return _taking_turns(Address(socket.AddressFamily(each[0]), each[4]) for each in found)
+    return _taking_turns(Address(socket.AddressFamily(info[0]), info[4]) for info in found)
 
 
 def _taking_turns(addresses: Iterable[Address]) -> Sequence[Address]:
@@ -211,17 +211,17 @@ async def secure(
     connect: Callable[..., Any] = loop.create_connection
     if sock.family is AF_UNIX:
         connect = loop.create_unix_connection
-    how: dict[str, Any] = {"sock": sock}
+    options: dict[str, Any] = {"sock": sock}
     if tls is not None:
-        how |= {"ssl": tls, "server_hostname": server_name}
-        how |= {"ssl_handshake_timeout": _FAR_OFF, "ssl_shutdown_timeout": CLOSED_WITHIN}
+        options |= {"ssl": tls, "server_hostname": server_name}
+        options |= {"ssl_handshake_timeout": _FAR_OFF, "ssl_shutdown_timeout": CLOSED_WITHIN}
         try:
             tls.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=server_name)
         except (TypeError, ValueError) as error:  # asyncio would log an error and leave the socket open
             sock.close()
             raise ConnectError(Failure(Stage.TLS, f"no certificate can be issued for {server_name!r}")) from error
     try:
-        _, protocol = await connect(make_protocol, **how)
+        _, protocol = await connect(make_protocol, **options)
     except BaseException as error:
         if not isinstance(loop, asyncio.BaseEventLoop):
             # uvloop closes the descriptor, but not always through the socket object, which would then close it again.

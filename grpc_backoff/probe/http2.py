@@ -18,7 +18,7 @@ from typing import cast
 
 from grpc_backoff.config.target import Address, Target, parse_target
 from grpc_backoff.connection.connector import ConnectError, Loss
-from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.probe.dial import (
     ALPN,
     CLOSED_WITHIN,
@@ -296,7 +296,9 @@ class _Attempt:
             except ConnectError as error:
                 errors.append(error)
                 break
-            addresses = [each for each in addresses if each != dialled.address and each not in dialled.failed]
+            addresses = [
+                address for address in addresses if address != dialled.address and address not in dialled.failed
+            ]
             try:
                 return await self._talk(dialled)
             except ConnectError as error:

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from grpc_backoff.base.record import record
 from grpc_backoff.policy.checks import STATUS_CODES
-from grpc_backoff.record import record
 
 _CODES = ("OK", *STATUS_CODES)
 _SERVING = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")

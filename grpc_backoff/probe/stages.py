@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from grpc_backoff.config.target import Address
-from grpc_backoff.connection.events import Failure
+from grpc_backoff.decide.connections.events import Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

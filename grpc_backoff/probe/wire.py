@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from grpc_backoff.base_errors import MissingExtra
+from grpc_backoff.base.base_errors import MissingExtra
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.probe.reply import Reply
 
@@ -166,7 +166,7 @@ class Wire:
 
 def _read_headers(pairs: Iterable[tuple[bytes | str, bytes | str]] | None) -> Mapping[str, str]:
     """Return headers as text, of any bytes."""
-    texts = (tuple(each if isinstance(each, str) else each.decode("latin-1") for each in pair) for pair in pairs or ())
+    texts = (tuple(text if isinstance(text, str) else text.decode("latin-1") for text in pair) for pair in pairs or ())
     return {name: value[:_LONGEST_VALUE] for name, value in texts}
 
 

@@ -3,7 +3,7 @@
 Internal: programs import from `grpc_backoff`.
 """
 
-from grpc_backoff.channel.method import retrying
+from grpc_backoff.engine.method import retrying
 from grpc_backoff.sync.channel import Channel, insecure_channel, secure_channel
 
 __all__ = ["Channel", "insecure_channel", "retrying", "secure_channel"]

@@ -1,4 +1,4 @@
-"""Threaded calls that may wait for a connection or be repeated: the threaded shells of `calls.machine`.
+"""Threaded calls that may wait for a connection or be repeated: the threaded shell of `call_machine`.
 
 A call executes its machine's effects and feeds the machine inputs; the machine makes all decisions. There are two
 shells:
@@ -23,23 +23,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 
-from grpc_backoff import stepping
-from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import CallSetup, CallShell, Status
-from grpc_backoff.channel.grpcio import CANCELLED_DETAILS
-from grpc_backoff.sync.calls import Calls
-from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.errors import RetriesExhaustedError
-from grpc_backoff.sync.grpcio import (
+from grpc_backoff.base import stepping
+from grpc_backoff.decide.calls import call_machine as m
+from grpc_backoff.engine.call import CallSetup, CallShell
+from grpc_backoff.grpcio.private import CANCELLED_DETAILS, Status
+from grpc_backoff.grpcio.sync_private import (
     CLOSED_DETAILS,
     FORKED_DETAILS,
     InactiveRpcError,
     call_state,
     status_of,
 )
+from grpc_backoff.sync.call_errors import RetriesExhaustedError
+from grpc_backoff.sync.calls import Calls
+from grpc_backoff.sync.core_connector import CoreConnection
 
 if TYPE_CHECKING:
-    from grpc_backoff.calls import hedging as h
+    from grpc_backoff.decide.calls import hedging_machine as h
 
 _LOG = logging.getLogger(__name__)
 
@@ -89,12 +89,12 @@ class _SteppedCall(CallShell):
         self._attempts: Attempts | None = setup.attempts
         super().__init__(setup)
 
-    def _step(self, given: Any) -> Sequence[h.Effect]:
+    def _step(self, input_: Any) -> Sequence[h.Effect]:
         if self._state.phase is m.CallPhase.DONE:
             return ()  # the end is final; later inputs are ignored
-        if isinstance(given, _OF_CONNECTIONS) and self._state.phase is not m.CallPhase.WAITING:
+        if isinstance(input_, _OF_CONNECTIONS) and self._state.phase is not m.CallPhase.WAITING:
             return ()  # the call no longer waits for a connection
-        self._state, effects = self._machine.step(self._state, given, self._calls.now(), self._calls)
+        self._state, effects = self._machine.step(self._state, input_, self._calls.now(), self._calls)
         self._record()  # before the effects, because a blocking call makes a whole attempt in one of them
         return effects
 
@@ -114,7 +114,7 @@ class _SteppedCall(CallShell):
             case stepping.Emit(event):
                 self._emit(event)
             case m.SeekAnother(status):
-                self._calls.pending.manager.seek_another(self._connection, status)
+                self._calls.pending.pool.seek_another(self._connection, status)
             case m.FailAttempt(code):
                 self._error = self._calls.no_connection(self._machine.method, code)
                 self._connection = None
@@ -162,9 +162,9 @@ class BlockingCall(_SteppedCall):
         finally:
             del error  # its traceback refers to this frame, and so to the channel
 
-    def feed(self, given: h.Input) -> None:
+    def feed(self, input_: h.Input) -> None:
         """Pass an input to the caller's thread, which steps the machine. Any thread or finalizer may call this."""
-        self._mailbox.put(given)
+        self._mailbox.put(input_)
 
     def commit(self) -> None:
         """Commit the call to the current attempt, because its requests are too large to keep (RT-8). Thread-safe."""
@@ -187,9 +187,9 @@ class BlockingCall(_SteppedCall):
         while True:
             left = longest if self._wake is None else self._wake - self._calls.now()
             with contextlib.suppress(Empty):
-                given = self._calls.conductor.take(self._mailbox, min(max(0.0, left), longest))
-                if given is not None:
-                    return given
+                received = self._calls.conductor.take(self._mailbox, min(max(0.0, left), longest))
+                if received is not None:
+                    return received
             if self._wake is not None and self._calls.now() >= self._wake:
                 self._wake = None
                 return m.CallTimerFired()
@@ -245,13 +245,13 @@ class BlockingCall(_SteppedCall):
     def _failed_with(self, error: Any, connection: CoreConnection, token: object) -> None:
         self._error = error
         self._end_span(error.code().name)
-        given = m.Begun() if self._machine.handed_over else self._failure(error)
+        input_ = m.Begun() if self._machine.handed_over else self._failure(error)
         connection.failed(error.code(), token, error.details())
         while not self._mailbox.empty():  # inputs received in the meantime, such as a commit
             given_meanwhile = self._mailbox.get()
             if given_meanwhile is not None:
                 self._inputs.append(given_meanwhile)
-        self._inputs.append(given)
+        self._inputs.append(input_)
 
     def _finish(self, effect: m.Finish) -> None:
         if effect.ending is m.Ending.EXHAUSTED:
@@ -298,9 +298,9 @@ class FutureCall(_SteppedCall):
 
     # Driving the machine.
 
-    def feed(self, given: h.Input) -> None:
+    def feed(self, input_: h.Input) -> None:
         """Step the machine with an input. Inputs produced by its effects wait for their turn. Thread-safe."""
-        self._inputs.append(given)
+        self._inputs.append(input_)
         self._drain()
         if self._due:
             self._calls.listeners.call(self._call_back)
@@ -370,21 +370,21 @@ class FutureCall(_SteppedCall):
         """Notify the machine that an attempt has ended. Called on grpcio's thread."""
         status = status_of(attempt)
         code = status.code
-        given: h.Input | None = None
+        input_: h.Input | None = None
         if not self._machine.handed_over:  # otherwise, nothing is left to decide
             succeeded = code is grpc.StatusCode.OK
-            given = m.OkStatus(self._calls.observed) if succeeded else self._failure(attempt)
+            input_ = m.OkStatus(self._calls.observed) if succeeded else self._failure(attempt)
         leave(entry[0], entry[1], code, status.details)
         with self._lock:
             if attempt is not self.attempt:
                 return
             if self._settled:
                 self._settle(attempt, status)
-            elif given is not None:
+            elif input_ is not None:
                 self._error = None if code is grpc.StatusCode.OK else attempt
                 self._end_span(code.name)
                 # The attempt may have been cancelled elsewhere, for example by closing the channel.
-                self._inputs.append(m.CancelRequested() if status.cancelled else given)
+                self._inputs.append(m.CancelRequested() if status.cancelled else input_)
                 self._drain()
         self._call_back_here()
 

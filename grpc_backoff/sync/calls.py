@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from grpc_backoff.calls.machine import ChannelClosing
-from grpc_backoff.channel.environment import CallEnvironment
-from grpc_backoff.channel.pending import AnyCall
-from grpc_backoff.config.channel import ChannelSetup
+from grpc_backoff.config.channel_settings import ChannelSetup
 from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.decide.calls.call_machine import ChannelClosing
+from grpc_backoff.engine.environment import CallEnvironment
+from grpc_backoff.engine.pending import AnyCall
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.hooks import Hooks

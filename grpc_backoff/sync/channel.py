@@ -16,25 +16,25 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 import grpc
 
-from grpc_backoff.chance import CHANCE
-from grpc_backoff.channel.channel import BaseChannel
-from grpc_backoff.channel.forks import refuse_inherited
-from grpc_backoff.config.channel import ChannelSettings, Options, read_channel
+from grpc_backoff.base.chance import CHANCE
+from grpc_backoff.base.threads import Running
+from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
-from grpc_backoff.connection.events import ConnectionStatus
-from grpc_backoff.sharing.key import key_of
-from grpc_backoff.sharing.setup import PoolSetup
+from grpc_backoff.decide.connections.events import ConnectionStatus
+from grpc_backoff.engine.channel import BaseChannel
+from grpc_backoff.engine.key import key_of
+from grpc_backoff.engine.setup import PoolSetup
+from grpc_backoff.grpcio.forks import refuse_inherited
+from grpc_backoff.grpcio.sync_private import CLOSED_TEXT, is_single_threaded
 from grpc_backoff.sync import forks
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import CONDUCTOR
-from grpc_backoff.sync.core import CoreConnection, CoreConnector
-from grpc_backoff.sync.grpcio import CLOSED_TEXT, is_single_threaded
+from grpc_backoff.sync.core_connector import CoreConnection, CoreConnector
 from grpc_backoff.sync.hooks import Hooks
 from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.multicallables import MULTICALLABLES
 from grpc_backoff.sync.pending import PendingCalls
 from grpc_backoff.sync.pool import ConnectionPool
-from grpc_backoff.threads import Running
 
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
@@ -79,15 +79,15 @@ class Channel(BaseChannel, grpc.Channel):
         pool_setup = PoolSetup(target, policy, setup.pool, clock, rng, core_options, key)
 
         def make_connector(endpoint: str) -> CoreConnector:
-            there, how = pool_setup.dialled(endpoint)
-            connector = CoreConnector(there, credentials, how, compression, policy, conductor=conductor)
+            there, dial_options = pool_setup.dialled(endpoint)
+            connector = CoreConnector(there, credentials, dial_options, compression, policy, conductor=conductor)
             connector.made = forks.connections.add
             return connector
 
-        self._share = self._pool = ConnectionPool(
+        self._connections = self._pool = ConnectionPool(
             pool_setup, pending, self._listeners, connector=make_connector, conductor=conductor
         )
-        pending.manager = self._pool
+        pending.pool = self._pool
         self.picks = self._pool.picks
         """Whether each call asks which connection to take."""
         self.calls = Calls(
@@ -251,6 +251,6 @@ def secure_channel(
     Raises:
         TypeError: `credentials` are none of these.
     """
-    from grpc_backoff.sharing.credentials import security_of  # noqa: PLC0415 - many channels have no credentials
+    from grpc_backoff.engine.credentials import security_of  # noqa: PLC0415 - many channels have no credentials
 
     return Channel(target, security_of(credentials), options, compression, **settings)

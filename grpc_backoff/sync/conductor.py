@@ -30,7 +30,7 @@ from contextvars import Context
 from queue import Empty, SimpleQueue
 from typing import Protocol, TypeVar
 
-from grpc_backoff.process import after_fork
+from grpc_backoff.base.process import after_fork
 from grpc_backoff.sync.pump import Pump, Standby, needs_pump
 
 _LOG = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from weakref import WeakSet
 
-from grpc_backoff.channel.forks import CoreUse, at_fork
+from grpc_backoff.grpcio.forks import CoreUse, at_fork
+from grpc_backoff.grpcio.sync_private import forget_channels
 from grpc_backoff.sync.calls import Calls
-from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import forget_channels
+from grpc_backoff.sync.core_connector import CoreConnection
 
 connections: WeakSet[CoreConnection] = WeakSet()
 """The connections that calls may use."""

@@ -1,4 +1,4 @@
-"""Hedged calls on threads: the shell of `calls.hedging`, for calls with one request.
+"""Hedged calls on threads: the shell of `hedging_machine`, for calls with one request.
 
 A hedged call has no attempt until one of its copies is chosen. From then on it is that copy, just as a call that was
 handed over is its attempt. A blocking call needs no other thread unless it sends a second copy, but in the main thread
@@ -16,15 +16,16 @@ from typing import Any
 
 import grpc
 
-from grpc_backoff.calls import hedging as h
-from grpc_backoff.calls import machine as m
-from grpc_backoff.channel.call import CallSetup, Status
-from grpc_backoff.channel.losers import Copies, Losers, must_wait
-from grpc_backoff.stepping import ArmTimer
+from grpc_backoff.base.stepping import ArmTimer
+from grpc_backoff.decide.calls import call_machine as m
+from grpc_backoff.decide.calls import hedging_machine as h
+from grpc_backoff.engine.call import CallSetup
+from grpc_backoff.engine.losers import Copies, Losers, must_wait
+from grpc_backoff.grpcio.private import Status
+from grpc_backoff.grpcio.sync_private import Events, error_of, may_serve, read_first, status_of, without_thread
 from grpc_backoff.sync.call import Attempts, BlockingCall, Entry, FutureCall, _SteppedCall, leave
 from grpc_backoff.sync.conductor import Conductor
-from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import Events, error_of, may_serve, read_first, status_of, without_thread
+from grpc_backoff.sync.core_connector import CoreConnection
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 
 

@@ -16,9 +16,9 @@ from dataclasses import fields
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from grpc_backoff.base_errors import OptionError
-from grpc_backoff.calls.machine import Hook, Metadata
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.hooks import RetryHooks, renewed_metadata
+from grpc_backoff.decide.calls.call_machine import Hook, Metadata
 
 if TYPE_CHECKING:
     from grpc_backoff.config.failed_call import FailedCall
@@ -45,9 +45,9 @@ class Hooks:
             OptionError: a hook is a coroutine function, which would never be awaited.
         """
         for part in fields(hooks):
-            given = getattr(hooks, part.name)
-            if given is not None and inspect.iscoroutinefunction(given):
-                raise OptionError(f"RetryHooks.{part.name}", given, "a function, not a coroutine function")
+            hook = getattr(hooks, part.name)
+            if hook is not None and inspect.iscoroutinefunction(hook):
+                raise OptionError(f"RetryHooks.{part.name}", hook, "a function, not a coroutine function")
         self._hooks = hooks
         self._target = target
         self._now = now

@@ -16,11 +16,11 @@ from typing import Any
 
 import grpc
 
-from grpc_backoff import threads
+from grpc_backoff.base import threads
+from grpc_backoff.base.threads import Running
 from grpc_backoff.config.arguments import Listener
-from grpc_backoff.connection.events import State
+from grpc_backoff.decide.connections.events import State
 from grpc_backoff.telemetry.log import listens, log_event
-from grpc_backoff.threads import Running
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,8 +40,8 @@ class _Subscription:
 class Listeners:
     """The listeners and the connectivity callbacks of one channel."""
 
-    def __init__(self, given: Iterable[Listener], target: str) -> None:
-        self.given: list[Listener] = list(given)
+    def __init__(self, listeners: Iterable[Listener], target: str) -> None:
+        self.listeners: list[Listener] = list(listeners)
         self._target = target
         self._subscriptions: list[_Subscription] = []
         self._news: SimpleQueue[Callable[[], None]] = SimpleQueue()  # a deque would take five times the memory
@@ -88,7 +88,7 @@ class Listeners:
 
     def hear(self, event: Any) -> None:
         """Deliver an event to the listeners and the log."""
-        if not self._closed and (self.given or listens(event)):
+        if not self._closed and (self.listeners or listens(event)):
             self._tell(lambda: self._tell_event(event))
 
     def changed(self, state: State) -> None:
@@ -123,7 +123,7 @@ class Listeners:
                 return
 
     def _tell_event(self, event: object) -> None:
-        for listener in (log_event, *self.given):
+        for listener in (log_event, *self.listeners):
             _guarded(lambda listener=listener: listener(event), self._target)  # type: ignore[misc]
 
     def _tell_all(self, state: State) -> None:

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol, TypeVar
 
-from grpc_backoff.connection import machine as m
 from grpc_backoff.connection.clock import Clock, TimerHandle
 from grpc_backoff.connection.connector import LiveConnection, Loss
-from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage
+from grpc_backoff.decide.connections import connection_machine as m
+from grpc_backoff.decide.connections.events import ConnectionEvent, Failure, Stage
+from grpc_backoff.engine.manager import Receiver, SteppedManager
+from grpc_backoff.engine.registry import SCHEDULES, Membership, Registry
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.sharing.manager import Receiver, SteppedManager
-from grpc_backoff.sharing.registry import SCHEDULES, Membership, Registry
 from grpc_backoff.sync.conductor import Conductor
 
 _LOG = logging.getLogger(__name__)

@@ -21,14 +21,14 @@ from weakref import ref
 
 import grpc
 
-from grpc_backoff.calls.machine import Metadata
-from grpc_backoff.channel.call import CallSetup
-from grpc_backoff.channel.method import Arguments, Method, MethodChannel, is_stream, replaced
-from grpc_backoff.core.machine import READY
+from grpc_backoff.decide.calls.call_machine import Metadata
+from grpc_backoff.decide.connections.dial_machine import READY
+from grpc_backoff.engine.call import CallSetup
+from grpc_backoff.engine.method import Arguments, Method, MethodChannel, is_stream, replaced
+from grpc_backoff.grpcio.sync_private import channel_to_nowhere, failed_call, inherited_deadline
 from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, leave
 from grpc_backoff.sync.calls import Calls
-from grpc_backoff.sync.core import CoreConnection
-from grpc_backoff.sync.grpcio import channel_to_nowhere, failed_call, inherited_deadline
+from grpc_backoff.sync.core_connector import CoreConnection
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.replay import Replay
 
@@ -60,9 +60,9 @@ class MultiCallable(Method):
 
     _channel: CallingChannel
 
-    def __init__(self, channel: CallingChannel, method: str, *signature: Any, **how: Any) -> None:
+    def __init__(self, channel: CallingChannel, method: str, *signature: Any, **keywords: Any) -> None:
         """Take the arguments of `Method`."""
-        super().__init__(channel, method, *signature, **how)
+        super().__init__(channel, method, *signature, **keywords)
         if self._hedged:
             from grpc_backoff.sync.hedging import make_hedged  # noqa: PLC0415 - few methods are hedged
 
@@ -105,7 +105,7 @@ class MultiCallable(Method):
     def _bind_several(self, connection: CoreConnection) -> object:
         """Return grpc's multicallable on one of several connections and keep it; forget those on retired ones."""
         with self._binding:
-            kept = {each: method for each, method in self._several.items() if not each.retired}
+            kept = {connection: method for connection, method in self._several.items() if not connection.retired}
             kept[connection] = method = self._on(connection)
             self._several = kept
         return method
@@ -409,22 +409,22 @@ class _StreamUnary(_OneResponse, grpc.StreamUnaryMultiCallable):  # type: ignore
     arity = "stream_unary"
     takes_one_request = False
 
-    def __call__(self, request_iterator: object, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
-        return super().__call__(request_iterator, *how, **named)
+    def __call__(self, request_iterator: object, *arguments: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
+        return super().__call__(request_iterator, *arguments, **named)
 
-    def with_call(self, request_iterator: object, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
-        return super().with_call(request_iterator, *how, **named)
+    def with_call(self, request_iterator: object, *arguments: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
+        return super().with_call(request_iterator, *arguments, **named)
 
-    def future(self, request_iterator: object, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
-        return super().future(request_iterator, *how, **named)
+    def future(self, request_iterator: object, *arguments: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
+        return super().future(request_iterator, *arguments, **named)
 
 
 class _StreamStream(_ManyResponses, grpc.StreamStreamMultiCallable):  # type: ignore[type-arg]
     arity = "stream_stream"
     takes_one_request = False
 
-    def __call__(self, request_iterator: object, *how: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
-        return super().__call__(request_iterator, *how, **named)
+    def __call__(self, request_iterator: object, *arguments: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
+        return super().__call__(request_iterator, *arguments, **named)
 
 
 MULTICALLABLES: dict[str, type[MultiCallable]] = {

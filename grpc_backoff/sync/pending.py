@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from grpc_backoff.calls.machine import Missed, NotConnected
-from grpc_backoff.channel import pending
-from grpc_backoff.channel.pending import READY, AnyCall
 from grpc_backoff.config.target import shown_target
-from grpc_backoff.connection.events import State
-from grpc_backoff.sync.errors import NoConnectionError
+from grpc_backoff.decide.calls.call_machine import Missed, NotConnected
+from grpc_backoff.decide.connections.events import State
+from grpc_backoff.engine import pending
+from grpc_backoff.engine.pending import READY, AnyCall
+from grpc_backoff.sync.call_errors import NoConnectionError
 
 if TYPE_CHECKING:
     from grpc_backoff.sync.pool import ConnectionPool
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class PendingCalls(pending.PendingCalls):
     """One channel's pending calls, in order of arrival."""
 
-    manager: ConnectionPool
+    pool: ConnectionPool
     no_connection_error = NoConnectionError
 
     def __init__(self, target: str, post: Callable[[Callable[[], object]], None], *, proxied: bool = False) -> None:
@@ -43,10 +43,10 @@ class PendingCalls(pending.PendingCalls):
 
     def not_connected(self) -> NotConnected:
         """Return the machine's input for an attempt that finds no connection."""
-        manager = self.manager
-        failing = manager.state is State.TRANSIENT_FAILURE
-        paid = manager.is_paid or manager.waits_for_room  # then it has missed no connection
-        return NotConnected(failing=failing, resolved=self._resolved, made=manager.made, paid=paid)
+        pool = self.pool
+        failing = pool.state is State.TRANSIENT_FAILURE
+        paid = pool.is_paid or pool.waits_for_room  # then it has missed no connection
+        return NotConnected(failing=failing, resolved=self._resolved, made=pool.made, paid=paid)
 
     def add(self, call: AnyCall) -> None:
         """Ask for a connection and keep the call until it is removed."""
@@ -61,7 +61,7 @@ class PendingCalls(pending.PendingCalls):
         """Return the error of a call that cannot wait on the thread that makes its own connection (TH-6)."""
         target = shown_target(self._target)
         details = f"no connection to {target}, and a finalizer that runs on the channel's own thread cannot wait"
-        return NoConnectionError(grpc.StatusCode.UNAVAILABLE, details=details, status=self.manager.status())
+        return NoConnectionError(grpc.StatusCode.UNAVAILABLE, details=details, status=self.pool.status())
 
     # Called on the conductor.
 
@@ -69,19 +69,19 @@ class PendingCalls(pending.PendingCalls):
         """Ask for a connection for all calls that have asked by now and answer them at once."""
         if self._asking.empty():
             return  # an earlier one has answered them all
-        self.manager.want()
+        self.pool.want()
         asking = [self._asking.get() for _ in range(self._asking.qsize())]  # an answered call may ask again
-        if self.manager.waits_for_room:
-            self.manager.fill()
+        if self.pool.waits_for_room:
+            self.pool.fill()
             return
         for call in asking:
             if call in self._waiting:
                 self._answer(call)
 
     def _answer(self, call: AnyCall) -> None:
-        state = self.manager.state
+        state = self.pool.state
         if state is State.READY:
-            if self.manager.takes_calls:  # otherwise, the peer has to answer first (LV-1)
+            if self.pool.takes_calls:  # otherwise, the peer has to answer first (LV-1)
                 self._feed(call, READY)
         elif state is State.TRANSIENT_FAILURE:
             # SH-3: a call that asks for a connection while the key is in backoff gets the backoff's failure at once.
@@ -91,7 +91,7 @@ class PendingCalls(pending.PendingCalls):
     def release(self, most: float = math.inf) -> None:
         """Start pending calls, all or the first `most` of them, as long as the connection stays up."""
         self._resolved = True
-        manager = self.manager
+        pool = self.pool
         if most < math.inf:
             for call in tuple(self._called):
                 if call not in self._waiting:
@@ -105,7 +105,7 @@ class PendingCalls(pending.PendingCalls):
             if most < math.inf:
                 most -= 1
                 self._called[call] = None
-            self._feed(call, READY if manager.state is State.READY else Missed(manager.made, manager.is_paid))
+            self._feed(call, READY if pool.state is State.READY else Missed(pool.made, pool.is_paid))
 
     def abandon(self) -> None:
         """End the calls in the child of a fork."""

@@ -9,21 +9,21 @@ from collections.abc import Callable, Container
 from functools import partial
 from typing import Any
 
+from grpc_backoff.base.threads import Running
 from grpc_backoff.connection.clock import TimerHandle
-from grpc_backoff.connection.events import ConnectionEvent, Failure, Stage, State
-from grpc_backoff.connection.machine import Machine
-from grpc_backoff.sharing.connector import Informed
-from grpc_backoff.sharing.manager import CallQueue
-from grpc_backoff.sharing.news import Ticking
-from grpc_backoff.sharing.pool import Held, Seat, SteppedPool
-from grpc_backoff.sharing.registry import Membership
-from grpc_backoff.sharing.resolver import HANGS, WITHIN_LIMIT, Addresses
-from grpc_backoff.sharing.setup import PoolSetup
+from grpc_backoff.decide.connections.connection_machine import Machine
+from grpc_backoff.decide.connections.events import ConnectionEvent, Failure, Stage, State
+from grpc_backoff.engine.core_connector import Informed
+from grpc_backoff.engine.manager import CallQueue
+from grpc_backoff.engine.news import Ticking
+from grpc_backoff.engine.pool import PoolSlot, SlotParts, SteppedPool
+from grpc_backoff.engine.registry import Membership
+from grpc_backoff.engine.resolver import HANGS, WITHIN_LIMIT, Addresses
+from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.sync.conductor import Conductor, Timer
-from grpc_backoff.sync.core import CoreConnection, CoreConnector
+from grpc_backoff.sync.core_connector import CoreConnection, CoreConnector
 from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.manager import ConnectionManager
-from grpc_backoff.threads import Running
 
 Manager = ConnectionManager[CoreConnection]
 
@@ -83,12 +83,12 @@ class ProvingAttempt:
     def __init__(
         self,
         connector: CoreConnector,
-        seat: Seat,
+        pool_slot: PoolSlot,
         limit: float,
         tell: Callable[[CoreConnection | Failure], None],
     ) -> None:
         """Start to dial; `limit` is the time limit of the whole attempt, in seconds."""
-        self._seat = seat
+        self._slot = pool_slot
         self._tell = tell
         self._ends = connector.conductor.now() + limit
         self._conductor = connector.conductor
@@ -96,12 +96,12 @@ class ProvingAttempt:
         self._attempt = connector.connect(limit, self._ended)
 
     def _ended(self, outcome: CoreConnection | Failure) -> None:
-        pool = self._seat.pool
-        if isinstance(outcome, Failure) or pool is None or not pool.must_prove(self._seat.number):
+        pool = self._slot.pool
+        if isinstance(outcome, Failure) or pool is None or not pool.must_prove(self._slot.number):
             self._tell(outcome)
             return
         self._made = outcome
-        pool.healths.prove(pool, self._seat.number, outcome, self._ends - self._conductor.now(), self._told)
+        pool.healths.prove(pool, self._slot.number, outcome, self._ends - self._conductor.now(), self._told)
 
     def _told(self, problem: str) -> None:
         made = self._made
@@ -124,22 +124,22 @@ class ProvingAttempt:
         if made is None:
             self._attempt.abandon()
             return
-        if self._seat.pool is not None:
-            self._seat.pool.healths.drop(self._seat.number)
+        if self._slot.pool is not None:
+            self._slot.pool.healths.drop(self._slot.number)
         made.retire()
 
 
 class Proving(Informed):
     """The connector of a slot whose server's health is watched."""
 
-    def __init__(self, connector: CoreConnector, seat: Seat) -> None:
+    def __init__(self, connector: CoreConnector, pool_slot: PoolSlot) -> None:
         self._connector = connector
-        self._seat = seat
+        self._slot = pool_slot
 
     def connect(self, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> ProvingAttempt:
         """Start one attempt; see `CoreConnector.connect`."""
         self._connector.last_life, self._connector.familiar = self.last_life, self.familiar
-        return ProvingAttempt(self._connector, self._seat, limit, tell)
+        return ProvingAttempt(self._connector, self._slot, limit, tell)
 
 
 class ConnectionPool(SteppedPool[Manager]):
@@ -173,7 +173,7 @@ class ConnectionPool(SteppedPool[Manager]):
         only = self._only
         if only is not None and not self.picks:
             return only.connection
-        for _ in range(1 + len(self._held)):  # a connection that was just lost may still be picked
+        for _ in range(1 + len(self._slots)):  # a connection that was just lost may still be picked
             manager = self._pick(avoid)
             connection = None if manager is None else manager.connection
             if manager is None or (connection is not None and connection.held is None):
@@ -184,28 +184,28 @@ class ConnectionPool(SteppedPool[Manager]):
 
     def close_connections(self) -> list[Running]:
         """Close every connection of a closed pool; return what is still closing them."""
-        return [closing for held in self._held.values() for closing in held.connector.close()]
+        return [closing for slot in self._slots.values() for closing in slot.connector.close()]
 
     def retire_connections(self) -> None:
         """Close every connection of a closed pool when its last call ends."""
-        for held in self._held.values():
-            held.connector.retire()
+        for slot in self._slots.values():
+            slot.connector.retire()
 
     # Driving the machine.
 
-    def _make(self, seat: Seat, beside: Membership | None) -> tuple[Manager, Any]:
-        resolves = self.resolves(seat.endpoint)
-        connector: Any = Resolution(self, self._conductor) if resolves else self._connector(seat.endpoint)
+    def _make(self, pool_slot: PoolSlot, beside: Membership | None) -> tuple[Manager, Any]:
+        resolves = self.resolves(pool_slot.endpoint)
+        connector: Any = Resolution(self, self._conductor) if resolves else self._connector(pool_slot.endpoint)
         connector.keepalive, connector.times_calls = self.keepalive, self._machine.policy.quiet_after > 0
         watched = self._machine.policy.health_service is not None and not resolves
         manager: Manager = ConnectionManager(
             Machine(self._machine.target, self._policy, self._machine.channel),
-            Proving(connector, seat) if watched else connector,
-            seat,
+            Proving(connector, pool_slot) if watched else connector,
+            pool_slot,
             conductor=self._conductor,
             clock=self._clock,
             rng=self.setup.rng,
-            key=self.setup.key_of(seat.endpoint),
+            key=self.setup.key_of(pool_slot.endpoint),
             beside=beside,
         )
         connector.lost, connector.redialled = manager.look, manager.redialled
@@ -233,21 +233,21 @@ class ConnectionPool(SteppedPool[Manager]):
         if self._timer is not None:  # not cancelled after it had been posted
             super()._timer_fired()
 
-    def _retire(self, held: Held[Manager]) -> None:
-        connector, ended = held.connector, held.seat.ended
+    def _retire(self, slot: SlotParts[Manager]) -> None:
+        connector, ended = slot.connector, slot.pool_slot.ended
 
         def closed() -> None:
             if not connector.open:
                 ended()
 
         connector.closed = closed
-        held.manager.retire()
+        slot.manager.retire()
         if not connector.open:
             self._conductor.post(ended)
 
-    def _discard(self, held: Held[Manager]) -> None:
-        held.manager.close()
-        held.connector.lost = held.connector.redialled = _ignore  # they refer to the manager (CB-10)
+    def _discard(self, slot: SlotParts[Manager]) -> None:
+        slot.manager.close()
+        slot.connector.lost = slot.connector.redialled = _ignore  # they refer to the manager (CB-10)
 
 
 def _ignore(*_: object, **__: object) -> None:

@@ -15,8 +15,8 @@ import time
 
 import grpc
 
-from grpc_backoff import threads
-from grpc_backoff.sync.grpcio import close_channel, core_channel, inner_channel
+from grpc_backoff.base import threads
+from grpc_backoff.grpcio.sync_private import close_channel, core_channel, inner_channel
 
 _OWN_THREADS_SINCE = (1, 80)
 _SLICE = 0.2

@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 
+from grpc_backoff.grpcio.sync_private import Rendezvous
 from grpc_backoff.sync.call import FutureCall
-from grpc_backoff.sync.grpcio import Rendezvous
 
 
 class FutureRendezvous(Rendezvous):  # type: ignore[misc] # grpcio's own class is Any here

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
-from grpc_backoff.calls.replay import ReplayBuffer
+from grpc_backoff.decide.calls.replay import ReplayBuffer
 
 _LOG = logging.getLogger(__name__)
 

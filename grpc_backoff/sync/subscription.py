@@ -1,4 +1,4 @@
-"""Subscriptions of the synchronous API: the threaded shell of `calls.subscription`.
+"""Subscriptions of the synchronous API: the threaded shell of `subscription_machine`.
 
 One thread reads at a time. Any thread may close the subscription, and the thread that waits then gets the end.
 """
@@ -8,19 +8,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import grpc
 
-from grpc_backoff.calls import subscription as s
-from grpc_backoff.calls.machine import CallHook, ChannelClosing
-from grpc_backoff.channel.method import Arguments
-from grpc_backoff.channel.subscription import SubscriptionSetup, SubscriptionShell, checked
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.decide.calls import subscription_machine as s
+from grpc_backoff.decide.calls.call_machine import CallHook, ChannelClosing
+from grpc_backoff.engine.method import Arguments
+from grpc_backoff.engine.subscription import SubscriptionSetup, SubscriptionShell, checked
+from grpc_backoff.grpcio.sync_private import CLOSED_DETAILS, FORKED_DETAILS, InactiveRpcError, call_state
 from grpc_backoff.policy.retry import Retry
-from grpc_backoff.record import record
 from grpc_backoff.sync.call import longest_sleep
-from grpc_backoff.sync.errors import RetriesExhaustedError
-from grpc_backoff.sync.grpcio import CLOSED_DETAILS, FORKED_DETAILS, InactiveRpcError, call_state
+from grpc_backoff.sync.call_errors import RetriesExhaustedError
 from grpc_backoff.sync.multicallables import MultiCallable
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ class Subscription(SubscriptionShell):
     exhausted_error = RetriesExhaustedError
     _closed_details = CLOSED_DETAILS
 
-    def __init__(self, *how: Any) -> None:
+    def __init__(self, *arguments: Any) -> None:
         self._changed = threading.Condition()  # its lock is reentrant: a finalizer may close the subscription
         self._reader = threading.Lock()
         self._wake: float | None = None
-        super().__init__(*how)
+        super().__init__(*arguments)
 
     def __iter__(self) -> Self:
         """Return the subscription itself."""

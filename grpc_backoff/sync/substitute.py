@@ -6,8 +6,8 @@ from typing import Any
 
 import grpc
 
+from grpc_backoff.grpcio.sync_private import GrpcioChannel
 from grpc_backoff.sync.channel import Channel
-from grpc_backoff.sync.grpcio import GrpcioChannel
 
 
 class Substitute(GrpcioChannel):  # type: ignore[misc] # grpcio's own class is Any here

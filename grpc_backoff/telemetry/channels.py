@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary, WeakSet
 
-from grpc_backoff.connection import events
-from grpc_backoff.connection.events import ChannelKey, ConnectionEvent, Role
-from grpc_backoff.pool.events import (
+from grpc_backoff.base.process import after_fork, notice_fork
+from grpc_backoff.decide.connections import events
+from grpc_backoff.decide.connections.events import ChannelKey, ConnectionEvent, Role
+from grpc_backoff.decide.connections.slot_events import (
     NameResolution,
     SlotClosed,
     SlotCondemned,
@@ -26,7 +27,6 @@ from grpc_backoff.pool.events import (
     SlotServing,
     SlotUnhealthy,
 )
-from grpc_backoff.process import after_fork, notice_fork
 
 _MOST_REMEMBERED = 4096
 """How many events are remembered, so that none is counted twice. This is more than can be on their way to other event

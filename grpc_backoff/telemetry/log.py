@@ -12,12 +12,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from grpc_backoff.connection import events
-from grpc_backoff.connection.events import ConnectionEvent
+from grpc_backoff.decide.connections import events
+from grpc_backoff.decide.connections.events import ConnectionEvent
 
 if TYPE_CHECKING:
-    from grpc_backoff.calls.events import CallEvent, CallExhausted, CallRetried
-    from grpc_backoff.pool.events import SlotEvent
+    from grpc_backoff.decide.calls.events import CallEvent, CallExhausted, CallRetried
+    from grpc_backoff.decide.connections.slot_events import SlotEvent
 
 _LOG = logging.getLogger("grpc_backoff")
 
@@ -27,7 +27,7 @@ FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id", "op
 
 def load_slot_events() -> None:
     """Import the events of slots before there are any (CH-12): few channels have some."""
-    from grpc_backoff.pool import events  # noqa: F401, PLC0415
+    from grpc_backoff.decide.connections import slot_events  # noqa: F401, PLC0415
 
 
 def listens(event: ConnectionEvent | CallEvent) -> bool:
@@ -35,7 +35,7 @@ def listens(event: ConnectionEvent | CallEvent) -> bool:
     if isinstance(event, ConnectionEvent):
         return _LOG.isEnabledFor(logging.INFO)
     # The channels of most programs have only events of their connections, so all others are imported when one comes.
-    from grpc_backoff.calls.events import CallExhausted  # noqa: PLC0415
+    from grpc_backoff.decide.calls.events import CallExhausted  # noqa: PLC0415
 
     return _LOG.isEnabledFor(logging.WARNING if isinstance(event, CallExhausted) else logging.INFO)
 
@@ -82,7 +82,7 @@ def _log_connection(event: ConnectionEvent) -> None:
 
 
 def _log_pool(event: ConnectionEvent) -> None:
-    from grpc_backoff.pool import events as pool  # noqa: PLC0415 - see `listens`
+    from grpc_backoff.decide.connections import slot_events as pool  # noqa: PLC0415 - see `listens`
 
     match event:
         case pool.NameResolution(failure=None):
@@ -106,7 +106,7 @@ def _log_slot(level: int, event: SlotEvent, what: str = "") -> None:
 
 
 def _log_call(event: CallEvent) -> None:
-    from grpc_backoff.calls import events as calls  # noqa: PLC0415 - see `listens`
+    from grpc_backoff.decide.calls import events as calls  # noqa: PLC0415 - see `listens`
 
     match event:
         case calls.CallSucceeded() if event.attempt > 1:  # a success at the first attempt is not worth a line

@@ -17,23 +17,25 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from grpc_backoff.base_errors import MissingExtra
-from grpc_backoff.calls.events import (
+from grpc_backoff.base.base_errors import MissingExtra
+from grpc_backoff.base.status import NotHedged
+from grpc_backoff.base.version import __version__
+from grpc_backoff.decide.calls.events import (
     CallEvent,
     CallExhausted,
     CallHedged,
     CallNotConnected,
+    CallNotHedged,
     CallRetried,
     CallSucceeded,
     Reason,
     StreamEnded,
     WaitSource,
 )
-from grpc_backoff.connection import events
-from grpc_backoff.connection.events import ConnectionEvent, Role
-from grpc_backoff.pool.events import LivenessAnswered, NameResolution, SlotClosed, SlotCondemned
+from grpc_backoff.decide.connections import events
+from grpc_backoff.decide.connections.events import ConnectionEvent, Role
+from grpc_backoff.decide.connections.slot_events import LivenessAnswered, NameResolution, SlotClosed, SlotCondemned
 from grpc_backoff.telemetry.channels import Channels
-from grpc_backoff.version import __version__
 
 try:
     from opentelemetry.metrics import Histogram, Meter, MeterProvider, Observation, get_meter_provider
@@ -61,6 +63,7 @@ SERVER_DELAYS_SHORTENED: Final = "grpc_backoff.client.call.server_delays_shorten
 SERVER_DELAY: Final = "grpc_backoff.client.call.server_delay"
 NOT_CONNECTED: Final = "grpc_backoff.client.call.not_connected"
 COPIES: Final = "grpc_backoff.client.call.copies"
+COPIES_DELAYED: Final = "grpc_backoff.client.call.copies_delayed"
 STREAMS_REOPENED: Final = "grpc_backoff.client.call.streams_reopened"
 
 # The labels, and the values that A94 defines.
@@ -173,6 +176,9 @@ class _Calls:
         self._shortened = meter.create_counter(SERVER_DELAYS_SHORTENED, "{delay}", "Waits shorter than that.")
         self._server_delay = delay_histogram(meter, SERVER_DELAY, "Lengths of the waits that a server asked for.")
         self._copies = meter.create_counter(COPIES, "{copy}", "Copies of hedged calls after the first.")
+        self._delayed = meter.create_counter(
+            COPIES_DELAYED, "{copy}", "Copies of hedged calls that were delayed to spare their connections."
+        )
         self._reopened = meter.create_counter(
             STREAMS_REOPENED, "{stream}", "Streams of subscriptions that ended and are opened again."
         )
@@ -190,6 +196,8 @@ class _Calls:
                     self._server_delay.record(event.server_delay, labels)
             case CallHedged():
                 self._copies.add(1, labels | {ATTEMPT: attempt_label(event.attempt)})
+            case CallNotHedged():
+                self._delayed.add(1, labels | {REASON: word_label(event.reason)})
             case StreamEnded():
                 self._reopened.add(1, labels | {STATUS: event.code})
             case CallSucceeded():
@@ -244,6 +252,6 @@ def attempt_label(attempt: int) -> str:
     return str(attempt) if attempt < LAST_ATTEMPT else f"{LAST_ATTEMPT}+"
 
 
-def word_label(word: WaitSource | Reason) -> str:
-    """Return the label value for the source of a wait, or for the reason why there is no further attempt."""
+def word_label(word: WaitSource | Reason | NotHedged) -> str:
+    """Return the label value for the source of a wait, or for the reason why there is no further attempt or copy."""
     return word.name.lower()

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from grpc_backoff.calls.events import CallEvent
+    from grpc_backoff.decide.calls.events import CallEvent
 
 _NAME = "grpc_backoff"
 _OK = "OK"
@@ -65,7 +65,7 @@ class CallSpans:
 
     def hear(self, event: CallEvent) -> None:
         """Record the wait between two attempts, if the event is about one, as an event of the parent span."""
-        from grpc_backoff.calls.events import CallRetried  # noqa: PLC0415 - only calls with a policy have events
+        from grpc_backoff.decide.calls.events import CallRetried  # noqa: PLC0415 - only calls with a policy have events
 
         if isinstance(event, CallRetried):
             with contextlib.suppress(Exception):

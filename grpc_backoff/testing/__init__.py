@@ -8,9 +8,9 @@ directly.
 Internal, except for `front` and `port`: programs import from `grpc_backoff.testing`.
 """
 
-from grpc_backoff.testing.channel import scripted_channel
 from grpc_backoff.testing.clock import FakeClock
 from grpc_backoff.testing.connector import Attempt, Fails, Hangs, ScriptedConnection, ScriptedConnector, Succeeds
+from grpc_backoff.testing.scripted import scripted_channel
 
 __all__ = [
     "Attempt",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from grpc_backoff.connection.connector import ConnectError, Loss
-from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.testing.clock import FakeClock
 
 _REFUSED = Failure(Stage.TCP, "connection refused")

@@ -21,7 +21,7 @@ from functools import partial
 from types import TracebackType
 from typing import Protocol, Self
 
-from grpc_backoff.base_errors import MissingExtra
+from grpc_backoff.base.base_errors import MissingExtra
 from grpc_backoff.testing.port import RESET, Port
 
 try:

@@ -34,15 +34,18 @@ cli.add_command(verify)
 
 @cli.command(short_help="Build the clients and servers in other languages.")
 @click.option("--peers", "names", multiple=True, metavar="NAME", help="Only this peer. Repeatable.")
+@click.option("--full", is_flag=True, help="Also the servers that only the full run tests.")
 @click.pass_context
-def build(context: click.Context, names: tuple[str, ...]) -> None:
+def build(context: click.Context, names: tuple[str, ...], full: bool) -> None:
     """Build the clients and the servers in other languages; with --peers, only these clients.
 
     Programs that are missing on this machine or cannot be built are listed. They are an error only if the environment
     has GRPC_BACKOFF_REQUIRE_PEERS=1.
     """
     with one_line_for(ValueError):
-        programs: list[Program] = [*choose(find_peers(), "--peers", names), *([] if names else find_servers())]
+        programs: list[Program] = [*choose(find_peers(), "--peers", names)]
+        if not names:
+            programs += [server for server in find_servers() if full or not server.full]
     built = run_to_the_end(build_all(programs, click.echo))
     context.exit(1 if peers_required() and any(each.missing for each in built) else 0)
 

@@ -1,7 +1,7 @@
 """Endings of retried calls that only asyncio has: written requests, cancelled tasks, and a grace period in `close`.
 
-`tests/both_apis/test_arities.py` covers what both APIs do, and the pure tests in `tests/calls` the decisions after a
-failure. Limits and pauses are in real time, but a slow machine only makes the tests slower.
+`tests/both_apis/test_arities.py` covers what both APIs do, and the pure tests in `tests/decide/calls` the decisions
+after a failure. Limits and pauses are in real time, but a slow machine only makes the tests slower.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
 """A single retried call against a real server: features that only asyncio has.
 
-`tests/both_apis` covers what both APIs do. The pure tests of the state machine (`tests/calls`) cover which attempts
-follow which outcomes, and when. Waits are short and in real time. The tests compare the waits that the channel reports,
-so a slow machine only makes the tests slower.
+`tests/both_apis` covers what both APIs do. The pure tests of the state machine (`tests/decide/calls`) cover which
+attempts follow which outcomes, and when. Waits are short and in real time. The tests compare the waits that the channel
+reports, so a slow machine only makes the tests slower.
 """
 
 from __future__ import annotations
 
 import asyncio
 import traceback
+import types
 
 import pytest
 
 from grpc_backoff import CallExhausted, CallRetried, CallSucceeded, aio
-from grpc_backoff.aio.clock import LoopClock
-from grpc_backoff.calls import machine as m
+from grpc_backoff.aio.loop_clock import LoopClock
+from grpc_backoff.decide.calls import call_machine as m
 from tests.aio.retry_service import CODE, HANG, Breaking, Say, peer
 from tests.aio.trying import failing, finish
 from tests.echo import EchoStub, Message
@@ -51,6 +52,28 @@ async def test_exhausted(peer):
 
 
 # The caller's side.
+
+
+@types.coroutine
+def counted(call, waits):
+    """Await a call; append to `waits` whatever the caller's task waits for."""
+    steps = call.__await__()
+    while True:
+        try:
+            wait = next(steps)
+        except StopIteration as end:
+            return end.value
+        waits.append(wait)
+        yield wait
+
+
+async def test_failed_attempts_do_not_wake_the_caller(peer):
+    """RT-1: the caller waits for the outcome, however many attempts it takes."""
+    client, waits = peer.client(QUICK), []
+    peer.service.scripts["a"] = [DOWN] * 3
+    assert (await counted(client.call("a"), waits)).text == "a"
+    assert len(peer.service.tries["a"]) == 4
+    assert len(waits) <= 2, "for the outcome, and perhaps for grpcio to read the response"
 
 
 async def test_never_awaited(peer):

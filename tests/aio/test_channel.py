@@ -17,10 +17,10 @@ import pytest
 from grpc_backoff import aio
 from grpc_backoff.config import service_config
 from grpc_backoff.config.service_config import read_json
-from grpc_backoff.connection import events
+from grpc_backoff.decide.connections import events
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.jitter import Proportional
-from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing import FakeClock
 from grpc_backoff.testing.front import FlakyFront, silent
@@ -109,7 +109,11 @@ async def test_a_closed_channel_is_freed():
             async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                 await EchoStub(channel).Unary(Message())
                 connection = next(iter(channel._pool._connectors()[0].open))
-                gone = [weakref.ref(connection), weakref.ref(connection.core), weakref.ref(connection.core.channel)]
+                gone = [
+                    weakref.ref(connection),
+                    weakref.ref(connection.core_channel),
+                    weakref.ref(connection.core_channel.channel),
+                ]
             del channel, connection
             await settle()
             assert [ref() for ref in gone] == [None] * 3

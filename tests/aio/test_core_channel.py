@@ -12,7 +12,7 @@ import pytest
 
 from grpc_backoff import aio
 from grpc_backoff.aio.core_channel import CoreChannel
-from grpc_backoff.core import machine as m
+from grpc_backoff.decide.connections import dial_machine as m
 from tests.aio.trying import until
 from tests.echo import EchoStub, Message, serving
 
@@ -94,7 +94,7 @@ async def test_calls_that_nothing_refers_to_are_forgotten():
     """CB-10: a channel knows the calls that are running or still referenced, and nothing of any other call."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         await channel.channel_ready()
-        stub, known = EchoStub(channel), channel._pool._only.connection.core
+        stub, known = EchoStub(channel), channel._pool._only.connection.core_channel
         kept = stub.Unary(Message(text="a"))
         await kept
         for _ in range(3):

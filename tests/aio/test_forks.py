@@ -11,7 +11,7 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import ForkError, aio
-from grpc_backoff.channel import forks
+from grpc_backoff.grpcio import forks
 from tests.echo import serving
 from tests.sync.test_forks import needs_forks, run
 

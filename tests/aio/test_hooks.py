@@ -1,6 +1,6 @@
 """RT-4 to RT-6: hooks for retried calls on a real channel: what they are given, and how long calls wait for them.
 
-`tests/both_apis/test_hooks.py` covers how hooks run, and `tests/calls` when they run.
+`tests/both_apis/test_hooks.py` covers how hooks run, and `tests/decide/calls` when they run.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from contextvars import ContextVar
 import pytest
 
 from grpc_backoff.aio.listeners import Listeners, tell
-from grpc_backoff.calls.events import CallSucceeded
-from grpc_backoff.connection.events import Closed
+from grpc_backoff.decide.calls.events import CallSucceeded
+from grpc_backoff.decide.connections.events import Closed
 
 CLOSED = Closed(target="target", at=1.0, attempt=1, lived=None)
 

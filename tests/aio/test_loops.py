@@ -276,7 +276,7 @@ async def test_until_done():
 async def test_a_task_cancelled_in_until_done_is_freed():
     """Nothing that a cancelled task held is left to the garbage collector."""
 
-    class Held:
+    class SlotParts:
         pass
 
     async def wait(_held):
@@ -284,7 +284,7 @@ async def test_a_task_cancelled_in_until_done_is_freed():
 
     gc.disable()
     try:
-        never, held = asyncio.get_running_loop().create_future(), Held()
+        never, held = asyncio.get_running_loop().create_future(), SlotParts()
         task, gone = asyncio.create_task(wait(held)), weakref.ref(held)
         del held
         await asyncio.sleep(0.01)

@@ -11,7 +11,7 @@ import weakref
 from contextvars import ContextVar
 
 from grpc_backoff import Disconnected, State
-from grpc_backoff.sharing.registry import Registry
+from grpc_backoff.engine.registry import Registry
 from grpc_backoff.testing import Fails, Succeeds
 from tests.both_apis.managers import Asyncio
 

@@ -11,7 +11,7 @@ import pytest
 
 from grpc_backoff import aio
 from grpc_backoff.aio.pending import PendingCalls
-from grpc_backoff.calls.machine import ConnectionReady, Missed
+from grpc_backoff.decide.calls.call_machine import ConnectionReady, Missed
 from tests.aio.test_waiting import QUICK, SLOW, front
 from tests.echo import EchoStub, Message
 
@@ -69,7 +69,7 @@ async def test_callback_that_raises(front, raised):
 async def test_a_connection_that_is_lost_while_calls_are_told():
     """CH-3: if a call could not use the connection, those behind it have missed it, and are not told to begin."""
     pending = PendingCalls("target", asyncio.get_running_loop())
-    pending.manager = Mock(made=1, is_paid=False, waits_for_room=False)
+    pending.pool = Mock(made=1, is_paid=False, waits_for_room=False)
     told = [[], [], []]
     for given in told:
         pending.add(Mock(feed=given.append, is_early=False, is_answered=False))

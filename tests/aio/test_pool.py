@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 from grpc_backoff import AttemptStarted, Closed, Connected, CoreRedial, State
 from grpc_backoff.aio.pool import ConnectionPool
-from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.decide.connections.pool_machine import Role
+from grpc_backoff.decide.connections.slot_events import SlotClosed, SlotOpened, SlotRetiring, SlotServing
+from grpc_backoff.engine.setup import PoolSetup
+from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
-from grpc_backoff.pool.events import SlotClosed, SlotOpened, SlotRetiring, SlotServing
-from grpc_backoff.pool.machine import Role
-from grpc_backoff.sharing.setup import PoolSetup
 from grpc_backoff.testing import Fails, FakeClock, ScriptedConnector, Succeeds
 from tests.both_apis.managers import Slot
 
@@ -22,7 +22,7 @@ class Connector(ScriptedConnector):
 
     async def connect(self, limit):
         connection = await super().connect(limit)
-        connection.core = SimpleNamespace(running=0, held=None)
+        connection.core_channel = SimpleNamespace(running=0, held=None)
         return connection
 
 
@@ -93,7 +93,7 @@ async def test_a_replacement():
     await parts.clock.advance(0)
     first.redial()
     assert parts.kinds()[-1] is CoreRedial, "a call from before may still make the core redial (CB-16)"
-    parts.pool._held[0].seat.ended()  # a scripted connection never reports its end
+    parts.pool._slots[0].pool_slot.ended()  # a scripted connection never reports its end
     assert parts.kinds()[-1] is SlotClosed
     assert [slot.role for slot in parts.pool.slots()] == [Role.SERVING]
     await parts.close()

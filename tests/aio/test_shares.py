@@ -25,8 +25,8 @@ from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.aio.shares import Share, Shares, _shared_pools
 from grpc_backoff.connection.connector import Loss
-from grpc_backoff.sharing import registry
-from grpc_backoff.sharing.registry import SCHEDULES
+from grpc_backoff.engine import registry
+from grpc_backoff.engine.registry import SCHEDULES
 from grpc_backoff.testing.front import FlakyFront, accept_close, healthy, silent
 from tests.aio.trying import until
 from tests.both_apis.interceptors import notes
@@ -130,7 +130,7 @@ async def test_a_channel_is_told_of_a_connection_that_stands(front):
             await called(second)
             assert second.get_state() is READY
             (joined,) = heard
-            assert (type(joined), joined.joined, joined.channel) == (Connected, True, second._share.key)
+            assert (type(joined), joined.joined, joined.channel) == (Connected, True, second._connections.key)
             await front.break_all()
             await until(lambda: second.get_state() is IDLE)
             await called(second)
@@ -351,7 +351,7 @@ async def test_many_channels_leave_nothing(monkeypatch):
         for number in range(3, 3 + 6 * most):
             await use(number)
         await until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
-        table, open_keys = SCHEDULES, [entry for entry in SCHEDULES._entries.values() if entry.members]
+        table, open_keys = SCHEDULES, [entry for entry in SCHEDULES._groups.values() if entry.members]
         assert open_keys == []
         assert len(table) <= most
         ours = [task for task in asyncio.all_tasks() if "grpc_backoff/aio" in repr(task)]

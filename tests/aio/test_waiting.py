@@ -16,18 +16,18 @@ import pytest
 from grpc_backoff import Reason, RetryHooks, aio, parse_policy
 from grpc_backoff.aio.arities import CALLS
 from grpc_backoff.aio.calls import Calls
-from grpc_backoff.aio.grpcio import READY_NUMBER
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
-from grpc_backoff.calls.machine import CallMachine
-from grpc_backoff.channel.call import CallSetup
-from grpc_backoff.channel.method import Arguments
-from grpc_backoff.config.channel import read_channel
+from grpc_backoff.config.channel_settings import read_channel
+from grpc_backoff.decide.calls.call_machine import CallMachine
+from grpc_backoff.engine.call import CallSetup
+from grpc_backoff.engine.method import Arguments
+from grpc_backoff.grpcio.aio_private import READY_NUMBER
 from grpc_backoff.testing import FakeClock
 from grpc_backoff.testing.front import FlakyFront
-from tests.channel.test_pending import Manager
 from tests.echo import Echo, EchoStub, Message, serving
+from tests.engine.test_pending import Manager
 
 QUICK = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
 SLOW = [("grpc.initial_reconnect_backoff_ms", 600_000), ("grpc.max_reconnect_backoff_ms", 600_000)]
@@ -94,7 +94,7 @@ def enter_as_it_breaks(front, channel, monkeypatch, method, *request, **how):
         # Shut down a duplicate, because uvloop's own socket object cannot be shut down.
         with socket.socket(fileno=os.dup(visit.writer.get_extra_info("socket").fileno())) as sock:
             sock.shutdown(socket.SHUT_RDWR)
-    core, until = channel._pool._only.connection.core, time.monotonic() + 10
+    core, until = channel._pool._only.connection.core_channel, time.monotonic() + 10
     while core.shown() == READY_NUMBER:  # the core notices in its own thread
         assert time.monotonic() < until
         time.sleep(0.001)
@@ -169,7 +169,7 @@ def on_a_clock_in_hand(clock, policy=None, hooks=None, **how):
     """Return a call to a target without a connection, on a clock that the test advances."""
     loop = asyncio.get_running_loop()
     pending = PendingCalls("target", loop)
-    pending.manager = Manager()
+    pending.pool = Manager()
     calls = Calls(
         read_channel("target", None, {}),
         pending=pending,

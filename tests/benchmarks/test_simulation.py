@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.dispersal.simulation import Outage, draw_gaps, limits, simulate
-from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.connection.machine import (
+from grpc_backoff.decide.connections.connection_machine import (
     AbandonAttempt,
     ArmTimer,
     ConnectFailed,
@@ -23,6 +22,7 @@ from grpc_backoff.connection.machine import (
     StartAttempt,
     TimerFired,
 )
+from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import NoJitter, Proportional

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from grpc_backoff import ConnectError
 from grpc_backoff.aio.manager import ConnectionManager as AsyncioManager
-from grpc_backoff.connection.machine import Machine
+from grpc_backoff.decide.connections.connection_machine import Machine
+from grpc_backoff.engine.registry import Registry
 from grpc_backoff.policy.presets import CONNECT
-from grpc_backoff.sharing.registry import Registry
 from grpc_backoff.sync.manager import ConnectionManager as ThreadedManager
 from grpc_backoff.testing import FakeClock, ScriptedConnector
 

@@ -1,8 +1,8 @@
 """How retried calls of all four arities end on both APIs: server hints, deadlines, cancellation and closing.
 
-The decisions after a failure are the same for all arities, and have pure tests in `tests/calls`. These tests cover how
-each arity ends its attempts and reports the end. Limits and pauses are in real time, but a slow machine only makes the
-tests slower.
+The decisions after a failure are the same for all arities, and have pure tests in `tests/decide/calls`. These tests
+cover how each arity ends its attempts and reports the end. Limits and pauses are in real time, but a slow machine only
+makes the tests slower.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from grpc_backoff import (
     Stage,
     State,
 )
-from grpc_backoff.aio.clock import LoopClock
+from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close, silent
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.log import Log

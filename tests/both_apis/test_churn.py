@@ -7,7 +7,7 @@ import itertools
 import grpc
 
 from grpc_backoff import AttemptStarted, Connected
-from grpc_backoff.core import limits
+from grpc_backoff.decide.connections import dial_times
 from grpc_backoff.testing.front import healthy
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.log import Log
@@ -19,8 +19,8 @@ SETTLE = 1.5
 
 def test_a_channel_for_each_request(ours, monkeypatch):
     """CB-15: only the first connection is observed, if the peer answers on each until this side closes it."""
-    monkeypatch.setattr(limits, "SETTLE", SETTLE)
-    monkeypatch.setattr(limits, "SETTLE_UNNOTIFIED", SETTLE)
+    monkeypatch.setattr(dial_times, "SETTLE", SETTLE)
+    monkeypatch.setattr(dial_times, "SETTLE_UNNOTIFIED", SETTLE)
     log = Log()
     with place() as server:
         for _ in range(3):

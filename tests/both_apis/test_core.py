@@ -12,14 +12,14 @@ import pytest
 import trustme
 
 from grpc_backoff import ConnectError
-from grpc_backoff.aio.clock import LoopClock
-from grpc_backoff.aio.core import CoreConnector as AsyncioConnector
+from grpc_backoff.aio.core_connector import CoreConnector as AsyncioConnector
+from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.connection.connector import Loss
-from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.core.machine import SHUTDOWN
+from grpc_backoff.decide.connections.dial_machine import SHUTDOWN
+from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.sync.conductor import Conductor
-from grpc_backoff.sync.core import CoreConnector as ThreadedConnector
+from grpc_backoff.sync.core_connector import CoreConnector as ThreadedConnector
 from grpc_backoff.testing.front import settings_then_close
 from tests.both_apis.loops import LoopThread, on_a_thread
 from tests.certificates import AUTHORITY, client_credentials
@@ -174,7 +174,9 @@ def test_connected(dialler, secure):
         dialler.close()
         assert dialler.do(
             lambda: (
-                not connection.alive() if hasattr(connection, "channel") else connection.core.check(False) == SHUTDOWN
+                not connection.alive()
+                if hasattr(connection, "channel")
+                else connection.core_channel.check(False) == SHUTDOWN
             )
         )
     assert dialled() == []

@@ -11,8 +11,8 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import ConnectionStatus, Failure, Reason, Stage, State, aio
-from grpc_backoff.aio import errors as asyncio_errors
-from grpc_backoff.sync import errors as threaded_errors
+from grpc_backoff.aio import call_errors as asyncio_errors
+from grpc_backoff.sync import call_errors as threaded_errors
 
 CODE = grpc.StatusCode
 STATUS = ConnectionStatus(

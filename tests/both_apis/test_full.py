@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from grpc_backoff import NoConnectionError
-from grpc_backoff.pool.events import SlotServing
+from grpc_backoff.decide.connections.slot_events import SlotServing
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.test_retries import CODE
 from tests.sync.service import Echo, place, until

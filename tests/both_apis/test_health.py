@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, PolicyWarning
-from grpc_backoff.pool.events import SlotOpened, SlotRetiring, SlotServing, SlotUnhealthy
+from grpc_backoff.decide.connections.slot_events import SlotOpened, SlotRetiring, SlotServing, SlotUnhealthy
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.relay import relay
 from tests.both_apis.test_pool import calls, drop, roles

@@ -22,7 +22,7 @@ from grpc_backoff import (
     OptionError,
     PolicyWarning,
 )
-from grpc_backoff.calls import resets
+from grpc_backoff.decide.calls import resets
 from tests.both_apis.api import RETRY, backoff_ms
 from tests.both_apis.tries import Tries, echo, fails, hangs, pushback
 from tests.both_apis.wire import Strict

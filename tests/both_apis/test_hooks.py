@@ -1,6 +1,6 @@
 """RT-4 to RT-6: how both APIs run user-supplied hooks, which may also be coroutine functions on asyncio.
 
-The pure tests of the state machine (`tests/calls`) cover when a hook is called, and what follows.
+The pure tests of the state machine (`tests/decide/calls`) cover when a hook is called, and what follows.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import FailedCall, OptionError, RetryHooks
-from grpc_backoff.aio.clock import LoopClock
 from grpc_backoff.aio.hooks import Hooks as AsyncioHooks
-from grpc_backoff.calls.machine import Hook
+from grpc_backoff.aio.loop_clock import LoopClock
+from grpc_backoff.decide.calls.call_machine import Hook
 from grpc_backoff.sync.hooks import Hooks as ThreadedHooks
 from tests.echo import EchoStub, Message
 from tests.sync.service import Echo, place

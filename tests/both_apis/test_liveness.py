@@ -15,10 +15,10 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import AttemptFailed, AttemptStarted, Disconnected, network_changed
-from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.pool.events import LivenessAnswered, LivenessAsked, NameResolution, SlotCondemned
-from grpc_backoff.pool.liveness import WOKE, LivenessPhase
-from grpc_backoff.sharing import resolver
+from grpc_backoff.decide.connections.events import Failure, Stage
+from grpc_backoff.decide.connections.liveness_machine import WOKE, LivenessPhase
+from grpc_backoff.decide.connections.slot_events import LivenessAnswered, LivenessAsked, NameResolution, SlotCondemned
+from grpc_backoff.engine import resolver
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.relay import relay
 from tests.both_apis.test_health import served
@@ -258,13 +258,13 @@ def test_cancelled_calls_show_no_life(ours, ready, log):
     with place() as server, ready(server.target, options(60)) as channel:
         assert channel.unary(timeout=20) == "a"
         (watch,) = channel.own._pool.liveness.watched.values()
-        heard = time.monotonic() - watch.connection.core.quiet()
+        heard = time.monotonic() - watch.connection.core_channel.quiet()
         call = channel.begin(way, ["hang"])
         assert server.servicer.hanging.wait(20)
         time.sleep(0.5)
         call.cancel()
-        until(lambda: watch.connection.core.running == 0)
-        assert time.monotonic() - watch.connection.core.quiet() == pytest.approx(heard, abs=0.2)
+        until(lambda: watch.connection.core_channel.running == 0)
+        assert time.monotonic() - watch.connection.core_channel.quiet() == pytest.approx(heard, abs=0.2)
 
 
 def test_hedged_calls_past_a_dead_peer(ours, log):

@@ -1,6 +1,6 @@
 """The connection managers of both APIs: how they execute their machine's effects.
 
-`tests/connection` tests what the machine decides, and `tests/sharing/test_manager.py` how it is stepped.
+`tests/decide/connections` tests what the machine decides, and `tests/engine/test_manager.py` how it is stepped.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from grpc_backoff import (
     Stage,
     State,
 )
-from grpc_backoff.connection.machine import ResetRequested
-from grpc_backoff.sharing.registry import Registry
+from grpc_backoff.decide.connections.connection_machine import ResetRequested
+from grpc_backoff.engine.registry import Registry
 from grpc_backoff.testing import Fails, FakeClock, Hangs, Succeeds
 from grpc_backoff.testing.connector import ScriptedConnection
 from tests.both_apis.managers import Asyncio, Threaded
@@ -290,10 +290,10 @@ async def test_a_reset_in_the_midst_of_anothers_step(parts):
     other.manager.want()
     await other.clock.advance(0.1)
     with one.manager.membership.lock:
-        one.manager.membership.entry.stepping = True
+        one.manager.membership.group.stepping = True
         other.manager.feed(ResetRequested())
         assert BackoffReset not in other.kinds()
-        one.manager.membership.entry.stepping = False
+        one.manager.membership.group.stepping = False
     await other.clock.advance(0)
     assert BackoffReset in other.kinds()
     assert other.starts() == pytest.approx([0.0, 0.1])

@@ -15,10 +15,16 @@ from itertools import pairwise, repeat
 import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, Disconnected, State
-from grpc_backoff.core.machine import SHUTDOWN
-from grpc_backoff.pool.events import NameResolution, SlotClosed, SlotOpened, SlotRetiring, SlotServing
-from grpc_backoff.pool.machine import Condemned, NameResolved
-from grpc_backoff.sharing.news import NEWS
+from grpc_backoff.decide.connections.dial_machine import SHUTDOWN
+from grpc_backoff.decide.connections.pool_machine import Condemned, NameResolved
+from grpc_backoff.decide.connections.slot_events import (
+    NameResolution,
+    SlotClosed,
+    SlotOpened,
+    SlotRetiring,
+    SlotServing,
+)
+from grpc_backoff.engine.news import NEWS
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close
 from tests.both_apis.api import ThreadedApi, backoff_ms
 from tests.both_apis.log import Log

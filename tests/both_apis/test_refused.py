@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from grpc_backoff import CallRetried, CallSucceeded, WaitSource
-from grpc_backoff.pool.events import SlotServing
+from grpc_backoff.decide.connections.slot_events import SlotServing
 from tests.both_apis.test_retries import CODE
 from tests.both_apis.wire import REFUSED_STREAM, Streams
 from tests.sync.service import front, until

@@ -1,8 +1,8 @@
 """RT-1 to RT-10: retried calls on both APIs, however they are made: attempts, waits, metadata and outcomes.
 
-These tests cover what can only be seen on the wire. The pure tests of the state machine (`tests/calls`) cover which
-attempts follow which outcomes, and when. Waits are short and in real time. The tests compare the waits that the channel
-reports, so a slow machine only makes the tests slower.
+These tests cover what can only be seen on the wire. The pure tests of the state machine (`tests/decide/calls`) cover
+which attempts follow which outcomes, and when. Waits are short and in real time. The tests compare the waits that the
+channel reports, so a slow machine only makes the tests slower.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ HINTS = {
     "initial metadata": (fails(headers=(("retry-after", "0"),)), 0.02, RETRY_AFTER),
     "nothing that can be read": (retry_after("soon"), 0.01, WaitSource.SCHEDULE),
 }
-"""Hints, each with its wait and source; `tests/calls/test_server_hint.py` covers all possible hints."""
+"""Hints, each with its wait and source; `tests/decide/calls/test_server_hint.py` covers all possible hints."""
 
 
 @pytest.mark.parametrize(("said", "wait", "source"), HINTS.values(), ids=HINTS)

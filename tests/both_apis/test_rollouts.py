@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import CallExhausted, CallRetried
-from grpc_backoff.status import CANCELLED_BY_SERVER
+from grpc_backoff.base.status import CANCELLED_BY_SERVER
 from tests.both_apis.loops import LoopThread
 from tests.both_apis.tries import fails, hangs
 from tests.echo import services

@@ -1,4 +1,7 @@
-"""SB-1 to SB-7: subscriptions on both APIs and real servers; `tests/calls/test_subscription.py` has the pure tests."""
+"""SB-1 to SB-7: subscriptions on both APIs and real servers.
+
+`tests/decide/calls/test_subscription_machine.py` has the pure tests.
+"""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ import pytest
 import trustme
 from hyperframe.frame import GoAwayFrame
 
-from grpc_backoff.core.options import first_values
-from grpc_backoff.sharing.connector import BaseConnector
+from grpc_backoff.config.core_options import first_values
+from grpc_backoff.engine.core_connector import BaseConnector
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.loops import on_a_thread
 from tests.certificates import client_credentials, server_credentials

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from grpc_backoff import AttemptStarted, CallExhausted, State
-from grpc_backoff.pool.events import SlotOpened, SlotRetiring
+from grpc_backoff.decide.connections.slot_events import SlotOpened, SlotRetiring
 from grpc_backoff.testing.front import accept_close
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.test_subscriptions import Reader
@@ -35,19 +35,19 @@ class Draining(Streams):
         super().__init__()
         self.turning = turning
         self._status = str(status)
-        self._held = []
+        self._slots = []
 
     def _serve(self, visit, number, wire, stream, body):
         if b"hang" in body:
-            self._held.append((visit, wire, stream, body))
+            self._slots.append((visit, wire, stream, body))
         elif number < self.turning:
             wire.send_headers(stream, [(":status", self._status)], end_stream=True)
         else:
             self._answer(wire, stream, body)
-            for held, *call in self._held:
+            for held, *call in self._slots:
                 self._answer(*call)
                 held.writer.write(call[0].data_to_send())
-            self._held.clear()
+            self._slots.clear()
 
 
 @pytest.fixture

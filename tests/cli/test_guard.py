@@ -136,7 +136,7 @@ def interrupted(run, tmp_path):
 # The modules that `main` imports first, and those that only some commands import.
 EARLY = [
     "grpc_backoff.cli.guard",
-    "grpc_backoff.base_errors",
+    "grpc_backoff.base.base_errors",
     "logging",
     "click",
     "grpc_backoff.policy.jitter",

@@ -19,7 +19,7 @@ from grpc_backoff.cli.probe import ProbeRequest, _Watch, probe, read_request
 from grpc_backoff.cli.stages import StageReport
 from grpc_backoff.cli.view import View
 from grpc_backoff.config.target import parse_target
-from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.probe.stages import PassedOver, Reached
 from grpc_backoff.testing.front import FlakyFront, accept_close, settings_only, settings_then_close, silent

@@ -15,7 +15,7 @@ from grpc_backoff.cli.stages import StageReport
 from grpc_backoff.cli.view import JsonView, View
 from grpc_backoff.config.target import Address
 from grpc_backoff.connection.connector import Loss
-from grpc_backoff.connection.events import Failure, Stage
+from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.probe.stages import Certificate, PassedOver, Reached, Resolved, Secured, Security, Settled
 from tests.cli.running import HOSTILE, check_harmless
 

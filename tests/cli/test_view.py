@@ -13,9 +13,9 @@ from rich.console import Console
 from grpc_backoff.cli.attempts import AttemptLog, ChannelReport, LoggedAttempt, Outcome
 from grpc_backoff.cli.live import LiveView
 from grpc_backoff.cli.view import JsonView, View, duration, printable, reason
-from grpc_backoff.connection import events
-from grpc_backoff.connection.events import ConnectionStatus, Failure, Role, SlotStatus, Stage, State
-from grpc_backoff.pool.events import SlotClosed
+from grpc_backoff.decide.connections import events
+from grpc_backoff.decide.connections.events import ConnectionStatus, Failure, Role, SlotStatus, Stage, State
+from grpc_backoff.decide.connections.slot_events import SlotClosed
 from tests.cli.running import HOSTILE, check_harmless
 
 STATUS = ConnectionStatus(

@@ -7,8 +7,8 @@ from dataclasses import FrozenInstanceError, replace
 import grpc
 import pytest
 
+from grpc_backoff.base.status import Reason
 from grpc_backoff.config.failed_call import FailedCall
-from grpc_backoff.status import Reason
 
 FAILED = FailedCall(
     target="dns:shop:443",

@@ -17,7 +17,7 @@ from grpc_backoff.errors import ConfigError, OptionError, PolicyWarning
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.jitter import Equal, Full, NoJitter, Proportional
-from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT, RETRY
 from grpc_backoff.policy.retry import RETRYING
 from grpc_backoff.policy.strategy import Exponential, Fixed, Steps
@@ -328,7 +328,11 @@ def test_same_as_option(file, line, option):
 
     by_file, by_option = read_options([("grpc_backoff.config", file)]), read_options([option])
 
-    assert (by_file.policy, by_file.pool, by_file.core) == (by_option.policy, by_option.pool, by_option.core)
+    assert (by_file.policy, by_file.pool, by_file.core_options) == (
+        by_option.policy,
+        by_option.pool,
+        by_option.core_options,
+    )
     changed = (by_option.policy, by_option.pool) != (CONNECT, PoolPolicy())
     assert option == ("grpc_backoff.preset", "grpc") or changed
 

@@ -84,7 +84,9 @@ def entry_of(*paths, **more):
 
 def read(retry=None, budget=None, core=(), config=None):
     left = options.read_options(core, config=config)
-    return read_call_policies(retry, budget, left._replace(core=left.core[:-1]))  # without the idle timeout
+    return read_call_policies(
+        retry, budget, left._replace(core_options=left.core_options[:-1])
+    )  # without the idle timeout
 
 
 # Which policy applies.
@@ -94,7 +96,7 @@ def test_nothing_asked_for():
     """RT-1: by default no method has a policy, and the options for the core are passed on unchanged."""
     policies = read(core=[("grpc.x", 1)])
 
-    assert policies == CallPolicies(core=(("grpc.x", 1),))
+    assert policies == CallPolicies(core_options=(("grpc.x", 1),))
     assert policies.of("/shop.Orders/Place") is None
     assert (policies.budget, policies.replay_limit, policies.stand_in()) == (None, REPLAY_LIMIT, False)
 
@@ -320,7 +322,7 @@ def retries_in(policies):
 
 
 def left_of(policies, key=KEY):
-    return dict(policies.core)[key]
+    return dict(policies.core_options)[key]
 
 
 FULL = {
@@ -358,7 +360,7 @@ def test_taken_over(ascii_only, encoded):
             {key: value for key, value in entry.items() if key != "retryPolicy"} for entry in FULL["methodConfig"]
         ],
     }
-    assert [key for key, _ in policies.core] == ["grpc.x", KEY, "grpc.y"]
+    assert [key for key, _ in policies.core_options] == ["grpc.x", KEY, "grpc.y"]
     assert taken_by_grpc(text)
     assert taken_by_grpc(left_of(policies))
 
@@ -487,7 +489,7 @@ def test_retries_turned_off(off, key):
     policies = read(core=core)
 
     assert not any(retries_in(policies).values())
-    assert (policies.budget, policies.core) == (None, core)
+    assert (policies.budget, policies.core_options) == (None, core)
     assert read("standard", core=core).of("/a.B/C") == STANDARD
 
 
@@ -502,7 +504,7 @@ def test_first_of_several():
     policies = read(core=[(KEY, first), (KEY, second), (ENABLE, 1), (ENABLE, 0)])
 
     assert policies.of("/a.B/C") == OF_NATIVE
-    assert not any("retryPolicy" in str(value) for _, value in policies.core)
+    assert not any("retryPolicy" in str(value) for _, value in policies.core_options)
 
 
 @pytest.mark.parametrize("pair", [tuple, list])
@@ -513,7 +515,7 @@ def test_keys_in_bytes(pair):
 
     assert policies.of("/a.B/C") == OF_OTHER
     assert policies.replay_limit == 5
-    assert [tuple(entry) for entry in policies.core] == [
+    assert [tuple(entry) for entry in policies.core_options] == [
         (KEY.encode(), text_of(entry_of(""))),
         (BUFFER.encode(), 5),
         (b"\xff", 1),
@@ -583,7 +585,7 @@ def test_stand_in(retry, stands_in):
     policies = read(retry)
 
     assert policies.stand_in() is stands_in
-    assert policies.core == (((ENABLE, 0),) if stands_in else ())
+    assert policies.core_options == (((ENABLE, 0),) if stands_in else ())
 
 
 @pytest.mark.parametrize(
@@ -622,7 +624,7 @@ def test_stand_in_with_all_sources(tmp_path, retry, entries, file, stands_in):
     policies = read(retry, core=[(KEY, text_of(*entries))], config=config_of(tmp_path, file))
 
     assert policies.stand_in() is stands_in
-    assert ((ENABLE, 0) in policies.core) is stands_in
+    assert ((ENABLE, 0) in policies.core_options) is stands_in
 
 
 @pytest.mark.parametrize("said", [[], [(ENABLE, 1)], [(ENABLE, 0)]])
@@ -630,7 +632,7 @@ def test_core_retries_off(said):
     """RT-10: the option that turns off the core's retries is placed first, to override the application's own value."""
     policies = read("standard", core=[("grpc.x", 1), *said])
 
-    assert policies.core == ((ENABLE, 0), ("grpc.x", 1), *said)
+    assert policies.core_options == ((ENABLE, 0), ("grpc.x", 1), *said)
 
 
 @given(
@@ -672,7 +674,7 @@ def test_replay_limit(given, limit):
     policies = read(core=given)
 
     assert policies.replay_limit == limit
-    assert policies.core == tuple(given)
+    assert policies.core_options == tuple(given)
 
 
 def test_presets_are_all_tried():

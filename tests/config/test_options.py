@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from grpc_backoff.config.core_options import key_text
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.options import OPTION_KEYS, read_options
-from grpc_backoff.core.options import key_text
 from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import Reconnect
@@ -199,7 +199,7 @@ def test_bytes_key():
     read = read_options([(INITIAL.encode(), 100), (b"grpc.x", 1)])
 
     assert read.policy.initial_backoff == 0.1
-    assert read.core[0] == (b"grpc.x", 1)
+    assert read.core_options[0] == (b"grpc.x", 1)
 
 
 def test_others_untouched():
@@ -207,7 +207,7 @@ def test_others_untouched():
     pointer = object()
     others = [("grpc.lb_policy_name", "round_robin"), ["grpc.y", pointer], ("grpc.y", 2), ("grpc.initial_window", 3)]
 
-    core = read_options([others[0], (INITIAL, 5), others[1], others[2], (MAX, 5), others[3]]).core
+    core = read_options([others[0], (INITIAL, 5), others[1], others[2], (MAX, 5), others[3]]).core_options
 
     assert all(given is taken for given, taken in zip(others, core, strict=False))
     assert len(core) == len(others) + 1
@@ -232,7 +232,7 @@ def test_near_miss_of_grpcs_keys(key, right):
     name = key if isinstance(key, str) else key.decode()
     said = f"the option '{name}' is passed to grpcio, which does not know it: did you mean '{right}'?"
     assert read.remarks == (said,)
-    assert read.core[:2] == ((key, 5), (key, 6))
+    assert read.core_options[:2] == ((key, 5), (key, 6))
 
 
 # From grpcio 1.85.1's 452 options and names: those most similar to the four grpc options that this library implements.
@@ -253,7 +253,7 @@ def test_keys_of_grpcio(key):
 @pytest.mark.parametrize("key", ["grpc.backoff.jitter", "grpc_backoffice.jitter", "mine.jitter", "grpc_backoff"])
 def test_keys_of_others(key):
     """CH-9: only a key that starts with exactly `grpc_backoff.` is this library's; similar keys are passed on."""
-    assert read_options([(key, "x")]).core[0] == (key, "x")
+    assert read_options([(key, "x")]).core_options[0] == (key, "x")
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_keys_of_others(key):
 )
 def test_core_hears_idle_timeout(given, policy, told):
     """CB-14: grpcio gets the effective idle timeout, exactly once; a policy given as an argument overrides options."""
-    assert read_options(given, policy).core == ((IDLE, told),)
+    assert read_options(given, policy).core_options == ((IDLE, told),)
 
 
 def test_policy_overrides_options():
@@ -300,9 +300,9 @@ def test_interval_is_passed_on():
     """PO-7, CH-9: grpcio also gets the shortest time between two resolutions, but only if it was set."""
     key = "grpc.dns_min_time_between_resolutions_ms"
 
-    assert dict(read_options([(key, 1500)]).core)[key] == 1500
+    assert dict(read_options([(key, 1500)]).core_options)[key] == 1500
     assert read_options([(key, 1500)]).pool.min_resolve_interval == 1.5
-    assert key not in dict(read_options([]).core)
+    assert key not in dict(read_options([]).core_options)
 
 
 FILE = "jitter = 0.5\nmultiplier = 3\ninitial_backoff = 7\n"
@@ -321,7 +321,7 @@ def test_config_option(file, kind):
     read = read_options([("grpc_backoff.config", kind(file))])
 
     assert read.policy.backoff == BackoffPolicy(Exponential(7.0, 3.0), 120.0, Proportional(0.5))
-    assert "grpc_backoff.config" not in dict(read.core)
+    assert "grpc_backoff.config" not in dict(read.core_options)
 
 
 @pytest.mark.parametrize(
@@ -469,7 +469,7 @@ def test_fixed_backoff():
 
     assert read.policy.backoff == BackoffPolicy(Exponential(0.7, 1.0), 0.7, NoJitter())
     assert read.policy.min_connect_timeout == 0.7
-    assert FIXED not in dict(read.core)
+    assert FIXED not in dict(read.core_options)
     parts = {"backoff", "delay", "multiplier", "max_delay", "jitter", "min_connect_timeout"}
     assert {part for part, (_, origin) in told(read.effective).items() if origin == f"option: {FIXED}"} == parts
 

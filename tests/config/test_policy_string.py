@@ -272,7 +272,7 @@ def test_same_in_the_file(tmp_path, text):
     """BP-2: a table in the file takes the same keys, and produces the same policy with the same sources."""
     file = tmp_path / "backoff.toml"
     source = read_string(text, RETRYING)
-    lines = (f"{said.key} = {in_toml(said.given)}" for said in source.values())
+    lines = (f"{said.key} = {in_toml(said.written)}" for said in source.values())
     file.write_text("[policies.mine]\n" + "\n".join(lines))
     of_file, of_words = read_config(file).policy("mine"), resolve_retry([source], {})
 

@@ -27,7 +27,7 @@ from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.jitter import Full
-from grpc_backoff.policy.pool import PoolPolicy
+from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import PREFIX

@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from grpc_backoff.connection.events import ChannelKey
+from grpc_backoff.decide.connections.events import ChannelKey
 from grpc_backoff.ledger import (
     OperationConflicted,
     OperationDelivered,

@@ -13,7 +13,7 @@ import pytest
 from grpc_backoff import aio
 from grpc_backoff.ledger import Ledger
 from grpc_backoff.ledger.records import Submission
-from grpc_backoff.policy.ledger import LedgerSettings
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 from grpc_backoff.policy.presets import LEDGER
 from tests.echo import EchoStub, serving
 from tests.ledger import server as servers

@@ -6,8 +6,8 @@ import asyncio
 import inspect
 import random
 
-from grpc_backoff.calls.decision import FailedAttempt
 from grpc_backoff.config.policy_string import parse_policy
+from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.ledger.records import AttemptReport, Filter
 from grpc_backoff.policy.presets import RETRY
 from tests.ledger.conftest import execute, submission

@@ -41,6 +41,15 @@ async def test_it_expires(store):
     assert [each.why for each in await store.ready(Filter(ids=(late,)), 1, lambda _: QUICK)] == ["expired"]
 
 
+async def test_it_is_not_moved(store):
+    """LG-17: `retarget` leaves an expired operation where it is, and moves the others of its target."""
+    late, plain = [(await submitted(store, number, not_after=when))[0] for number, when in ((1, PAST), (2, None))]
+    await store.expire(SHOP, 10)
+
+    assert await store.retarget(SHOP, "other:1", 10) == 1
+    assert [(await one(store, id_)).target for id_ in (late, plain)] == [SHOP, "other:1"]
+
+
 async def test_its_order_key_goes_on(store):
     """LG-15, LG-17: the successors of an expired operation go on, also if they were set aside."""
     first, second = await submitted(store, 1, 2, order_key="k")

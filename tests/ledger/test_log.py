@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from grpc_backoff.ledger import events
+from grpc_backoff.ledger import operation_events
 from grpc_backoff.ledger.log import log_operation
 
 WHAT = {
@@ -18,20 +18,24 @@ WHAT = {
 }
 FAILED = {"code": "UNAVAILABLE", "delay": 1.5, "source": "schedule"}
 LINES = [
-    (events.OperationDelivered(**WHAT), "DEBUG", "delivered on attempt 2"),
-    (events.OperationRetried(**WHAT, **FAILED), "INFO", "failed on attempt 2, UNAVAILABLE; next in 1.5 s (schedule)"),
+    (operation_events.OperationDelivered(**WHAT), "DEBUG", "delivered on attempt 2"),
     (
-        events.OperationLost(**WHAT, **FAILED),
+        operation_events.OperationRetried(**WHAT, **FAILED),
+        "INFO",
+        "failed on attempt 2, UNAVAILABLE; next in 1.5 s (schedule)",
+    ),
+    (
+        operation_events.OperationLost(**WHAT, **FAILED),
         "WARNING",
         "attempt 2 was lost: its lease expired before its end was recorded; next in 1.5 s",
     ),
     (
-        events.OperationExhausted(**WHAT, code="UNAVAILABLE", reason="no attempts are left"),
+        operation_events.OperationExhausted(**WHAT, code="UNAVAILABLE", reason="no attempts are left"),
         "WARNING",
         "gave up after attempt 2, UNAVAILABLE: no attempts are left",
     ),
-    (events.OperationConflicted(**WHAT, code="ABORTED"), "WARNING", "in conflict on attempt 2, ABORTED"),
-    (events.OperationExpired(**WHAT), "WARNING", "expired after 2 attempts"),
+    (operation_events.OperationConflicted(**WHAT, code="ABORTED"), "WARNING", "in conflict on attempt 2, ABORTED"),
+    (operation_events.OperationExpired(**WHAT), "WARNING", "expired after 2 attempts"),
 ]
 
 

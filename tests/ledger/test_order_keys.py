@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.ledger.records import AttemptReport, Filter
 from tests.ledger.conftest import execute
 from tests.ledger.steps import QUICK, SHOP, STEPS, claimed, failed, one, policy_of, submitted

@@ -10,7 +10,7 @@ import re
 import psycopg
 import pytest
 
-from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.ledger.parameters import parameters
 from grpc_backoff.ledger.records import AttemptReport, Filter, Lease
 from grpc_backoff.ledger.schema import migrations

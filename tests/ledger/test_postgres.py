@@ -22,7 +22,7 @@ import psycopg
 import pytest
 
 from grpc_backoff import OptionError, aio
-from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.ledger import (
     Filter,
     Ledger,

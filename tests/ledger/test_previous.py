@@ -8,7 +8,7 @@ from collections import Counter
 import grpc
 import pytest
 
-from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.ledger import Filter, Ledger, LedgerSchemaError, LedgerStateError, OperationState, sync
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import AttemptReport

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from grpc_backoff.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.ledger.records import LOST, AttemptReport, Filter, OperationState
 from tests.ledger.conftest import submission
 from tests.ledger.steps import QUICK, SHOP, STEPS, UNAVAILABLE, claimed, expired, failed, one, policy_of, submitted

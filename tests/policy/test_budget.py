@@ -1,4 +1,4 @@
-"""The numbers of a retry budget. `tests/calls/test_budget.py` tests how tokens are counted."""
+"""The numbers of a retry budget. `tests/decide/calls/test_budget.py` tests how tokens are counted."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ PACKAGE = Path(grpc_backoff.__file__).parent
 SOURCES = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
 EXCEPTIONS = {
     # (module, function or variable that contains the number): why it is not a default
-    ("calls/decision.py", "_LONGEST"): "hours and minutes to seconds",
-    ("calls/resets.py", "CALM"): "how long a server that wants calm gets no second copies",
-    ("calls/subscription.py", "STEADY"): "how long a stream lasts that has not failed",
+    ("decide/calls/decision.py", "_LONGEST"): "hours and minutes to seconds",
+    ("decide/calls/resets.py", "CALM"): "how long a server that wants calm gets no second copies",
+    ("decide/calls/subscription_machine.py", "STEADY"): "how long a stream lasts that has not failed",
     ("cli/live.py", "_BAR_WIDTH"): "characters on a screen",
     ("config/credentials.py", "tls_files"): "how often files are looked at, which is no backoff",
     ("ledger/delivery.py", "(_SWEEP_EVERY, _SWEEP_SELDOM)"): "how often dead rows are looked for",
@@ -28,10 +28,13 @@ EXCEPTIONS = {
     ("ledger/inbox/sync.py", "SyncInbox"): "how long a repeat waits for the first call",
     ("ledger/counting.py", "_SAMPLE"): "rows",
     ("server.py", "_GRACE"): "how long a server waits for its calls",
-    ("core/limits.py", "(CORE_MULTIPLIER, CORE_JITTER)"): "how the core's own redials grow, which nothing can set",
-    ("policy/pool.py", "PoolPolicy"): "the defaults of a pool, which the presets take from there",
+    (
+        "decide/connections/dial_times.py",
+        "(CORE_MULTIPLIER, CORE_JITTER)",
+    ): "how the core's own redials grow, which nothing can set",
+    ("policy/pooling.py", "PoolPolicy"): "the defaults of a pool, which the presets take from there",
     ("policy/connect.py", "DIALLING"): "the defaults of all presets, which they take from there",
-    ("pool/machine.py", "UNUSED_FOR"): "how long a connection that is not needed waits for a call",
+    ("decide/connections/pool_machine.py", "UNUSED_FOR"): "how long a connection that is not needed waits for a call",
     ("policy/checks.py", "_SECONDS"): "so many seconds has a minute",
     ("probe/diagnosis.py", "_UNTRUSTED"): "OpenSSL's numbers for what is wrong with a certificate",
     ("probe/dial.py", "CLOSED_WITHIN"): "how soon a socket is closed (CB-3)",

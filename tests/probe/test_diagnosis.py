@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from grpc_backoff import ConnectError, Failure, Stage
-from grpc_backoff.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.target import parse_target
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.probe.diagnosis import (

@@ -15,8 +15,8 @@ from pathlib import Path
 import grpc
 
 from grpc_backoff import BackoffPolicy, Exponential, NoJitter
+from grpc_backoff.grpcio.sync_private import open_channels
 from grpc_backoff.policy.presets import CONNECT
-from grpc_backoff.sync.grpcio import open_channels
 from grpc_backoff.testing.front import FlakyFront
 from tests.both_apis.loops import on_a_thread
 from tests.echo import Message, services
@@ -138,13 +138,13 @@ class Place:
         self._handlers = handlers
         self._options = options
         self._server = None
-        self._held = socket.socket()
+        self._slots = socket.socket()
         if sys.platform == "linux":
-            self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as grpc's servers do
-        self._held.bind(("127.0.0.1", 0))
-        self.port = self._held.getsockname()[1]
+            self._slots.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as grpc's servers do
+        self._slots.bind(("127.0.0.1", 0))
+        self.port = self._slots.getsockname()[1]
         if sys.platform != "linux":
-            self._held.close()
+            self._slots.close()
         self.target = f"127.0.0.1:{self.port}"
         self._address = address or self.target
 
@@ -171,7 +171,7 @@ class Place:
     def close(self):
         """Kill the server and let others have the port."""
         self.kill()
-        self._held.close()
+        self._slots.close()
 
 
 @contextlib.contextmanager

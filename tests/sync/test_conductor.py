@@ -173,7 +173,7 @@ def test_a_pump_that_cannot_start(conductor, monkeypatch, runs):
 
     waited, answers = [], SimpleQueue()
     monkeypatch.setattr("grpc_backoff.sync.conductor.needs_pump", lambda: True)
-    monkeypatch.setattr("grpc_backoff.threads.start", none)
+    monkeypatch.setattr("grpc_backoff.base.threads.start", none)
     monkeypatch.setattr("grpc_backoff.sync.pump._wait", lambda _channel, seconds: waited.append(seconds))
     if runs == "a caller":
         monkeypatch.setattr(threading.Thread, "start", _fail)

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 import grpc_backoff
-from grpc_backoff.calls import resets
+from grpc_backoff.decide.calls import resets
 from grpc_backoff.sync.conductor import CONDUCTOR
 from tests.both_apis.tries import Tries, echo, fails, hangs
 from tests.echo import EchoStub, Message

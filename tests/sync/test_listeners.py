@@ -7,8 +7,8 @@ import threading
 
 import grpc
 
-from grpc_backoff.calls.events import CallExhausted, Reason
-from grpc_backoff.connection.events import Closed, State
+from grpc_backoff.decide.calls.events import CallExhausted, Reason
+from grpc_backoff.decide.connections.events import Closed, State
 from grpc_backoff.sync.listeners import Listeners
 from tests.sync.service import until
 
@@ -74,7 +74,7 @@ def test_without_a_thread_the_end_delivers(monkeypatch):
 
     heard = []
     listeners = Listeners([lambda event: heard.append((event, threading.current_thread()))], "target")
-    monkeypatch.setattr("grpc_backoff.threads.start", none)
+    monkeypatch.setattr("grpc_backoff.base.threads.start", none)
     for number in range(3):
         listeners.hear(number)
     assert heard == []

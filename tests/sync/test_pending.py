@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from grpc_backoff.calls.machine import CancelRequested, ConnectionReady, Missed, NoConnection
-from grpc_backoff.connection.events import Failure, Stage, State
+from grpc_backoff.decide.calls.call_machine import CancelRequested, ConnectionReady, Missed, NoConnection
+from grpc_backoff.decide.connections.events import Failure, Stage, State
 from grpc_backoff.sync.pending import PendingCalls
-from tests.channel.test_pending import Call, Manager
+from tests.engine.test_pending import Call, Manager
 
 
 def pending(manager):
     work = []
     made = PendingCalls("target:1", work.append)
-    made.manager = manager
+    made.pool = manager
     made.work = work
     return made
 

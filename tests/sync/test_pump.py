@@ -9,11 +9,11 @@ import grpc
 import pytest
 
 import grpc_backoff
+from grpc_backoff.grpcio.sync_private import open_channels
 from grpc_backoff.sync import channel as channel_module
 from grpc_backoff.sync import conductor as conductor_module
 from grpc_backoff.sync import pump as pump_module
 from grpc_backoff.sync.conductor import Conductor
-from grpc_backoff.sync.grpcio import open_channels
 from grpc_backoff.sync.pump import Pump, Standby, needs_pump
 from tests.echo import EchoStub, Message
 from tests.sync.service import place, until

@@ -10,7 +10,7 @@ from dataclasses import replace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, Histogram, InMemoryMetricReader, Sum
 
-from grpc_backoff.calls.events import (
+from grpc_backoff.decide.calls.events import (
     CallExhausted,
     CallHedged,
     CallNotConnected,
@@ -22,9 +22,9 @@ from grpc_backoff.calls.events import (
     StreamEnded,
     WaitSource,
 )
-from grpc_backoff.connection import events
-from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.pool.events import LivenessAnswered, NameResolution
+from grpc_backoff.decide.connections import events
+from grpc_backoff.decide.connections.events import Failure, Stage
+from grpc_backoff.decide.connections.slot_events import LivenessAnswered, NameResolution
 
 METHOD = "echo.v1.Echo/Unary"
 

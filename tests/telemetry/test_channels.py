@@ -11,9 +11,9 @@ import threading
 
 import pytest
 
-from grpc_backoff.connection import events
-from grpc_backoff.connection.events import ChannelKey, Failure, Role, Stage
-from grpc_backoff.pool.events import SlotClosed, SlotRetiring, SlotServing
+from grpc_backoff.decide.connections import events
+from grpc_backoff.decide.connections.events import ChannelKey, Failure, Role, Stage
+from grpc_backoff.decide.connections.slot_events import SlotClosed, SlotRetiring, SlotServing
 from grpc_backoff.telemetry.channels import Channels
 
 REFUSED = Failure(Stage.TCP, "refused")
@@ -21,7 +21,7 @@ LOST = Failure(Stage.ESTABLISHED, "lost")
 
 FORKING = """
 import os, signal
-from grpc_backoff.connection.events import ChannelKey, Connected
+from grpc_backoff.decide.connections.events import ChannelKey, Connected
 from grpc_backoff.telemetry.channels import Channels
 
 channel, channels = ChannelKey(), Channels()

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from grpc_backoff.calls import events as calls
-from grpc_backoff.calls.events import (
+from grpc_backoff.base.status import CANCELLED_BY_SERVER
+from grpc_backoff.decide.calls import events as calls
+from grpc_backoff.decide.calls.events import (
     CallExhausted,
     CallHedged,
     CallNotConnected,
@@ -19,10 +20,9 @@ from grpc_backoff.calls.events import (
     Reason,
     WaitSource,
 )
-from grpc_backoff.connection import events
-from grpc_backoff.connection.events import Failure, Stage
-from grpc_backoff.pool import events as slots
-from grpc_backoff.status import CANCELLED_BY_SERVER
+from grpc_backoff.decide.connections import events
+from grpc_backoff.decide.connections import slot_events as slots
+from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.telemetry.log import FIELDS, log_event
 
 PAGE = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text("utf-8")

@@ -12,18 +12,20 @@ from pathlib import Path
 import grpc
 import pytest
 
-from grpc_backoff.calls.events import (
+from grpc_backoff.base.status import NotHedged
+from grpc_backoff.decide.calls.events import (
     CallExhausted,
     CallHedged,
     CallNotConnected,
+    CallNotHedged,
     CallRetried,
     CallSucceeded,
     Reason,
     StreamEnded,
     WaitSource,
 )
-from grpc_backoff.connection import events
-from grpc_backoff.connection.events import ChannelKey, Failure, Stage
+from grpc_backoff.decide.connections import events
+from grpc_backoff.decide.connections.events import ChannelKey, Failure, Stage
 from grpc_backoff.errors import MissingExtra
 from grpc_backoff.telemetry import otel
 from grpc_backoff.telemetry.otel import Metrics
@@ -203,6 +205,14 @@ def test_copies(reading, metrics):
     assert reading.values(otel.COPIES) == {(*CALLS, "2"): 2, (*CALLS, "3"): 1}
 
 
+def test_delayed_copies(reading, metrics):
+    """RT-12, HG-11: copies that wait to spare their connections are counted by the reason."""
+    for reason in (NotHedged.CALM, NotHedged.RESETS, NotHedged.CALM):
+        tell(metrics, CallNotHedged(**call(2), reason=reason, delay=1.0))
+
+    assert reading.values(otel.COPIES_DELAYED) == {(METHOD, PLACE, "calm"): 2, (METHOD, PLACE, "resets"): 1}
+
+
 def test_no_connection(reading, metrics):
     """RT-12: calls that ended without a connection are counted by their codes."""
     for code in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "UNAVAILABLE"):
@@ -270,8 +280,8 @@ def test_without_an_sdk():
     """RT-12: without an SDK, the listener accepts every event, does nothing, and holds no reference to a channel."""
     said = run("""
         import sys
-        from grpc_backoff.connection import events
-        from grpc_backoff.calls.events import CallRetried, CallSucceeded, WaitSource
+        from grpc_backoff.decide.connections import events
+        from grpc_backoff.decide.calls.events import CallRetried, CallSucceeded, WaitSource
         from grpc_backoff.telemetry.otel import Metrics
 
         metrics = Metrics()
@@ -305,7 +315,7 @@ def test_the_global_provider():
         print(*reading.values(OPEN_CONNECTIONS).values(), *reading.values(SUCCEEDED).values())
         print(len(reading.metrics()), len(reading.values(NEXT_ATTEMPT_IN)))
         """)
-    assert said == ["2", "2", "19", "1"]
+    assert said == ["2", "2", "20", "1"]
 
 
 def test_without_the_extra(monkeypatch):

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Collection, Generator, Sequence
 from typing import Any, NamedTuple
 
-from grpc_backoff.record import record
+from grpc_backoff.base.record import record
 
 KEY = "idempotency-key"
 _LONGEST_KEY = 1024  # characters; the same as a ledger's
@@ -71,7 +71,7 @@ class Query(NamedTuple):
     """A statement and its parameters."""
 
     text: str
-    given: tuple[Any, ...] = ()
+    params: tuple[Any, ...] = ()
 
 
 @record

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import grpc
 
-from grpc_backoff.base_errors import OptionError, kind_of
+from grpc_backoff.base.base_errors import OptionError, kind_of
 from grpc_backoff.ledger.database import LONG_AGO, POSTGRES_URL, SQLITE_URL, URLS, read_url
 from grpc_backoff.ledger.errors import LedgerStateError
 from grpc_backoff.ledger.inbox.decision import ErrorStatus, InboxEntry, Next, Statements, Trouble, read_key

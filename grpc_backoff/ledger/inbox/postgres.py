@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, ClassVar
 
-from grpc_backoff.base_errors import MissingExtra
+from grpc_backoff.base.base_errors import MissingExtra
 from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError, first_line
 from grpc_backoff.ledger.inbox.decision import Busy, Query, Trouble, statements

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import NamedTuple
 
-from grpc_backoff.record import record
+from grpc_backoff.base.record import record
 
 
 @record

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from grpc_judge.clients.findings import Finding
-from grpc_judge.conformance import PROTOCOL, Clause, Evidence, Measure, Outcome, Scenario, Terms, Unit, Verdict
+from grpc_judge.conformance import PROTOCOL, Absent, Clause, Evidence, Measure, Outcome, Scenario, Terms, Unit, Verdict
 from grpc_judge.matrix.comparison import TOLERANCE
 from grpc_judge.matrix.results import PeerResult, Results, to_summary
 from grpc_judge.matrix.scenarios import COMPRESSED, SCALED, STAGINGS, Pace
@@ -22,6 +22,7 @@ _WORDS = {
     Outcome.NOT_APPLICABLE: "n/a",
     Outcome.INCONCLUSIVE: "inconclusive",
 }
+_ANSWERED = (Scenario.FLAPPING, Scenario.DRAINED, Scenario.OUTAGE, Scenario.RESTART)
 _TOLD = {Pace.COMPRESSED: COMPRESSED, Pace.SCALED: SCALED}
 
 _HOW_TO_READ = """\
@@ -61,6 +62,7 @@ def _page(results: Results, folder: Path) -> Iterator[str]:
     yield ""
     yield from _peers(results, folder)
     yield ""
+    yield from _callers(results)
     yield from _findings(results)
     for scenario in Scenario:
         if results.clauses_of(scenario):
@@ -156,6 +158,30 @@ def _terms(terms: Terms) -> str:
         f"INITIAL_BACKOFF {terms.initial:g} s, MAX_BACKOFF {terms.cap:g} s, MIN_CONNECT_TIMEOUT "
         f"{terms.min_connect_timeout:g} s, with a tolerance of {1000 * terms.tolerance:g} ms"
     )
+
+
+def _callers(results: Results) -> Iterator[str]:
+    """Yield a table of the statuses with which failed calls ended, the most frequent one first."""
+    shown = [scenario for scenario in _ANSWERED if results.clauses_of(scenario)]
+    if not shown:
+        return
+    yield "## What callers are told"
+    yield ""
+    yield "How many calls failed with which status. A retry policy for UNAVAILABLE alone misses all others. A client"
+    yield "whose trial ended early because it flooded the server has not reported its calls."
+    yield ""
+    yield f"| client | {' | '.join(f'the server {scenario.value}' for scenario in shown)} |"
+    yield "| --- |" + " --- |" * len(shown)
+    for peer in results.judged:
+        yield f"| {peer.name} | {' | '.join(_statuses(peer.evidence.get(scenario)) for scenario in shown)} |"
+    yield ""
+
+
+def _statuses(evidence: Evidence | Absent | None) -> str:
+    if not isinstance(evidence, Evidence) or evidence.calls is None or not evidence.calls.made:
+        return "not reported"
+    most_first = sorted(evidence.calls.failed.items(), key=lambda item: -item[1])
+    return ", ".join(f"{count} {name}" for name, count in most_first) or "none failed"
 
 
 def _findings(results: Results) -> Iterator[str]:

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import replace
 
-from grpc_judge.conformance import CLAUSES, Scenario
+from grpc_judge.conformance import CLAUSES, Absent, Calls, Scenario
 from grpc_judge.matrix.comparison import TOLERANCE
 from grpc_judge.matrix.report import write_report
 from grpc_judge.matrix.scenarios import Pace
@@ -61,6 +61,26 @@ def test_matrix(tmp_path):
     assert re.fullmatch(r"n/a \(\d\)", stable)
     assert re.search(r"^\d\. the client has no such option$", page, re.MULTILINE)
     assert "**fail** 71 connections in 4.0 s that came too soon" in flooding.values()
+
+
+def test_what_callers_are_told(tmp_path):
+    """IO-4: a table has the statuses of failed calls, the most frequent first, and who could not say."""
+    told = right_peer().evidence[Scenario.OUTAGE]
+    failing = replace(
+        right_peer(),
+        name="failing",
+        evidence=dict(right_peer().evidence)
+        | {
+            Scenario.OUTAGE: replace(told, calls=Calls(made=1000, ok=1, failed={"UNKNOWN": 3, "UNAVAILABLE": 996})),
+            Scenario.RESTART: replace(told, calls=Calls(made=5, ok=5)),
+            Scenario.DRAINED: replace(told, calls=Calls()),
+            Scenario.FLAPPING: Absent("the client has no such option"),
+        },
+    )
+    write_report(results(failing), tmp_path)
+    table = (tmp_path / "README.md").read_text().partition("## What callers are told\n")[2]
+    (row,) = [line for line in table.splitlines() if line.startswith("| failing |")]
+    assert row == "| failing | not reported | not reported | 996 UNAVAILABLE, 3 UNKNOWN | none failed |"
 
 
 def test_what_failures_mean(tmp_path):

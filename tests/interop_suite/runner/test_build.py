@@ -15,19 +15,21 @@ from grpc_judge import checkout
 from grpc_judge.clients.peer import Peer
 from grpc_judge.runner.build import build_all
 from grpc_judge.runner.program import ROOT
+from grpc_judge.servers import ServerProgram
 
 READY = Peer(name="ready", folder=ROOT, command=("true",), configurable=frozenset())
 BUILT = replace(READY, name="built", build=((sys.executable, "-c", ""),))
 BROKEN = replace(READY, name="broken", build=((sys.executable, "-c", "raise SystemExit('no compiler')"),))
 FAR_AWAY = replace(BUILT, name="far away", programs=("no-such-program",))
-SERVER = replace(READY, name="server")
+SERVER = ServerProgram(name="server", folder=ROOT, command=("true",))
+LARGE = replace(SERVER, name="large server", full=True)
 SLOW = replace(READY, build=((sys.executable, "-c", "import time; time.sleep(0.5)"),))
 
 
 def command(monkeypatch, peers, *arguments, required=""):
     monkeypatch.setenv("GRPC_BACKOFF_REQUIRE_PEERS", required)
     monkeypatch.setattr(checkout, "find_peers", lambda: list(peers))
-    monkeypatch.setattr(checkout, "find_servers", lambda: [SERVER])
+    monkeypatch.setattr(checkout, "find_servers", lambda: [LARGE, SERVER])
     return CliRunner().invoke(checkout.cli, ["build", *arguments])
 
 
@@ -48,6 +50,13 @@ def test_each_peer_is_accounted_for(monkeypatch, required, status):
 def test_all_there(monkeypatch):
     """IO-4: if every peer is available, the command succeeds even if all are required."""
     assert command(monkeypatch, [READY, BUILT], required="1").exit_code == 0
+
+
+@pytest.mark.parametrize(("arguments", "servers"), [([], ["server"]), (["--full"], ["large server", "server"])])
+def test_servers_of_the_full_run(monkeypatch, arguments, servers):
+    """IO-4: the servers that only the full run tests are built with `--full`."""
+    lines = command(monkeypatch, [], *arguments, required="1").output.splitlines()
+    assert sorted(lines) == [f"{server}: nothing to build" for server in servers]
 
 
 def test_one_of_them(monkeypatch):

@@ -18,9 +18,10 @@ from tests.proxies.process import UNTIL_INPUT_ENDS
 HERE = Path(__file__).parent
 
 
-def as_specified(port, *, max_age_ms, **_):
+def as_specified(port, *, max_age_ms, grace_ms, **_):
     """Return the arguments of the programs that `interop/grpc_judge/servers/README.md` specifies."""
-    return ["--port", port, *(["--max-age-ms", max_age_ms] if max_age_ms else [])]
+    aged = ["--max-age-ms", max_age_ms] if max_age_ms else []
+    return ["--port", port, *aged, *(["--grace-ms", grace_ms] if grace_ms else [])]
 
 
 def etcd(port, *, folder, **_):
@@ -37,13 +38,15 @@ class Server(Program):
     """A server or a proxy.
 
     Attributes:
-        arguments: returns the arguments of its command, given a port, a folder for its files, and the age at which it
-            ends connections, in milliseconds (None for never). A proxy's are in `tests/proxies`.
+        arguments: returns the arguments of its command, given a port, a folder for its files, the age at which it ends
+            connections, in milliseconds (None for never), and for how many more milliseconds calls may run then (None
+            for the server's default). A proxy's are in `tests/proxies`.
         version: the command that prints its version; if there is none, it does so itself when it starts.
         method: the method that is called, with an empty message.
         proxy: the proxy of `tests/proxies` that stands in front of another server; None for a server.
         graceful: whether it ends without losing calls when it is told to; if not, the channel is not blamed for those.
-        ages: whether it can end connections at an age; a proxy's settings for it.
+        ages: whether it can end connections at an age.
+        full: whether only `make interop-full` tests it.
         drain: the signal that ends it gracefully; None if there is none.
         reload: the signal that makes it reload its configuration; None if there is none.
     """
@@ -54,6 +57,7 @@ class Server(Program):
     proxy: str | None = None
     graceful: bool = True
     ages: bool = True
+    full: bool = False
     drain: signal.Signals | None = signal.SIGTERM
     reload: signal.Signals | None = signal.SIGHUP
 
@@ -107,15 +111,15 @@ SERVERS = [
 class Running:
     """A server on a port of its own, which can be started there again after it was killed or drained."""
 
-    def __init__(self, server, folder, *, upstream=None, max_age_ms=None, settings=None):
+    def __init__(self, server, folder, *, upstream=None, max_age_ms=None, grace_ms=None, settings=None):
         self.server = server
-        folder = folder / server.name
+        folder = folder / server.name.replace("/", " ")
         folder.mkdir()
         if server.proxy:
             self._process = prepared(server.proxy, upstream, folder, **(settings or {}))
         else:
             port = unused_port()
-            arguments = server.arguments(port, folder=folder, max_age_ms=max_age_ms)
+            arguments = server.arguments(port, folder=folder, max_age_ms=max_age_ms, grace_ms=grace_ms)
             command = [*server.filled(server.command), *map(str, arguments)]
             self._process = Process(server.name, command, port, folder, drain=server.drain, reload=server.reload)
         self.port = self._process.port
@@ -134,7 +138,8 @@ class Running:
         said = self._process.said
         if self.server.version:
             _, said = await programs.output(*self.server.version, within=10)
-        return said.strip().partition("\n")[0]
+        lines = said.strip().splitlines()
+        return next((line for line in lines if line.startswith("{")), lines[0])
 
     async def kill(self):
         """Kill the server with SIGKILL, with everything that it started; or what is left of it."""

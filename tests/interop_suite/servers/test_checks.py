@@ -140,7 +140,8 @@ def test_a_call_that_began_before_the_loss_was_heard_of_has_waited():
 @pytest.mark.parametrize(
     ("excuse", "excused", "other"),
     [
-        (checks.cancelled, CANCELLED, RESET),
+        (checks.dropped, CANCELLED, replace(CANCELLED, code=CODE.DATA_LOSS)),
+        (checks.dropped, RESET, replace(RESET, code=CODE.DATA_LOSS)),
         (checks.ended_by_deadline, call(101.2, 102.2, CODE.DEADLINE_EXCEEDED, deadline=1.0), RESET),
         (checks.ended_by_deadline, CANCELLED, replace(CANCELLED, ended=102.0)),
         (checks.reset_by_proxy, RESET, replace(RESET, details="another")),

@@ -21,14 +21,17 @@ from grpc_judge.runner.build import peers_required
 from tests.interop_suite.servers.checks import (
     TERMS,
     Seen,
-    cancelled,
     check_always,
+    check_attempts,
+    check_calls,
+    check_connections,
     check_none_failed,
     check_none_lost,
     check_noticed,
     check_recovered,
     check_stayed,
     check_waited,
+    dropped,
     ended_by_deadline,
     reset_by_proxy,
 )
@@ -40,6 +43,7 @@ pytestmark = pytest.mark.timeout(180)  # two of the slowest starts and the calls
 BEFORE, AFTER = 1.0, 1.0  # seconds of calls before anything happens, and after they are answered again
 RECOVERY = TERMS.cap + 3.0  # seconds to wait for an answer
 AGE = 1.0  # seconds: servers vary it by up to a tenth (gRFC A9)
+GRACE = 0.5  # seconds
 RELOADS = 2
 FROZEN = 6.0  # seconds
 KEEPALIVE = 1.0  # seconds that a connection may be silent before a PING, and seconds until its answer
@@ -57,7 +61,9 @@ PINGS = [
 ]
 PLAIN = [server for server in SERVERS if not server.proxy]
 PROXIES = [server for server in SERVERS if server.proxy]
-INSTALLED = [server for server in PROXIES if not server.build]  # CI's short run has these
+SHORT = [server for server in PLAIN if not server.full]  # CI's short run has these
+INSTALLED = [server for server in PROXIES if not server.build]  # and these
+CUTTING = [server for server in PLAIN if server.name == "tonic server"]  # with a grace, it ends calls without GOAWAY
 
 
 def against(servers, quick=()):
@@ -74,14 +80,15 @@ def see(tmp_path, record_property):
     `happen` is awaited with the running server and the one behind it, and returns when the server was gone and back.
     """
 
-    async def see(server, happen, *, deadline=3.0, patience=PATIENCE, options=(), max_age_ms=None, settings=None):
+    async def see(server, happen, *, deadline=3.0, patience=PATIENCE, options=(), settings=None, **aged):
         if server.missing and not peers_required():
             pytest.skip(f"{server.missing} is missing")
         async with contextlib.AsyncExitStack() as stack:
             behind = await stack.enter_async_context(running(GRPCIO, tmp_path)) if server.proxy else None
             upstream = behind.port if behind else None
-            how = {"upstream": upstream, "max_age_ms": max_age_ms, "settings": settings}
-            front = await stack.enter_async_context(running(server, tmp_path, **how))
+            front = await stack.enter_async_context(
+                running(server, tmp_path, upstream=upstream, settings=settings, **aged)
+            )
             seen = await call_while(server, front, behind, happen, deadline, patience, [*BACKOFF, *options])
             record_property("versions", [await each.version() for each in (front, behind) if each])
         record_property("calls", len(seen.calls))
@@ -151,7 +158,7 @@ async def frozen(front, _):
     return await away(FROZEN, front.thaw)
 
 
-@against(SERVERS, quick=PLAIN)
+@against(SERVERS, quick=SHORT)
 async def test_killed(server, see):
     """CH-2, CH-3, CH-7, CB-4, CB-5, CB-7: a server is killed with SIGKILL and started again on its port."""
 
@@ -165,7 +172,7 @@ async def test_killed(server, see):
     check_recovered(seen)
 
 
-@against([server for server in SERVERS if server.drain], quick=PLAIN)
+@against([server for server in SERVERS if server.drain], quick=SHORT)
 async def test_drained(server, see):
     """CH-2, CH-3, CH-6, CH-7, CB-4, CB-5, CB-7: a server shuts down gracefully and is started again on its port."""
 
@@ -178,7 +185,7 @@ async def test_drained(server, see):
         check_always(seen)
         check_none_lost(seen)
     else:
-        check_always(seen, excused=cancelled)
+        check_always(seen, excused=dropped)
     check_waited(seen)
     check_recovered(seen)
 
@@ -186,14 +193,27 @@ async def test_drained(server, see):
 @against([server for server in SERVERS if server.ages])
 async def test_aged(server, see):
     """CH-2, CH-3, CH-6, CB-5, CB-7: a server ends each connection at an age, but lets running calls continue."""
-
-    async def happen(*_):
-        await asyncio.sleep(5.0)
-        return now(), now()
-
-    seen = await see(server, happen, max_age_ms=round(1000 * AGE), settings=AGED.get(server.name))
-    check_always(seen, connections=1 + math.floor((seen.over - seen.began) / (0.9 * AGE - TERMS.tolerance)))
+    seen = await see(server, growing_old, max_age_ms=round(1000 * AGE), settings=AGED.get(server.name))
+    check_always(seen, connections=most_connections(seen, AGE))
     check_none_failed(seen)
+
+
+@against(CUTTING)
+async def test_aged_with_grace(server, see):
+    """CH-3, CB-5, CB-7: a server cuts each connection at an age and a grace, with the calls of any client."""
+    seen = await see(server, growing_old, max_age_ms=round(1000 * AGE), grace_ms=round(1000 * GRACE))
+    check_calls(seen, dropped)
+    check_attempts(seen)
+    check_connections(seen, most_connections(seen, AGE + GRACE))
+
+
+async def growing_old(*_):
+    await asyncio.sleep(5.0)
+    return now(), now()
+
+
+def most_connections(seen, age):
+    return 1 + math.floor((seen.over - seen.began) / (0.9 * age - TERMS.tolerance))
 
 
 @against(SERVERS)

@@ -30,7 +30,7 @@ DATABASES = (psycopg.Error, sqlite3.Error)
 
 class Sql(NamedTuple):
     text: str
-    given: tuple = ()
+    params: tuple = ()
 
 
 class Abort(NamedTuple):
@@ -100,8 +100,8 @@ class Service:
 
     async def _take(self, step, context):
         if isinstance(step, Sql):
-            text = step.text.format(*[self.mark] * len(step.given))
-            cursor = await did(connection().execute(text, step.given))
+            text = step.text.format(*[self.mark] * len(step.params))
+            cursor = await did(connection().execute(text, step.params))
             return await did(cursor.fetchall()) if cursor.description else []
         if isinstance(step, threading.Event):
             while not step.is_set():

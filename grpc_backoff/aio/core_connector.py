@@ -1,0 +1,379 @@
+"""Dials with grpcio's C-core: each attempt is a separate C-core channel, which READY calls then use directly.
+
+The core dials on a schedule of its own, so most of this module limits each channel to one attempt:
+
+* `grpc.use_local_subchannel_pool` keeps a channel from sharing a subchannel, and so a backoff, with others.
+* After a failure the core would dial again on its own schedule. The options set its next dial to two thirds of its own
+  limit or later; by then, the connection's machine has long dropped the channel, unless this process is late.
+* A dropped channel closes its sockets at once, except while it waits for SETTINGS: then only the core's own limit
+  closes them. That limit is a little later than ours. So the socket is closed soon after the attempt is abandoned
+  (CB-3), but never before that, because at its own limit the core would dial again immediately.
+
+When to look at the core, and what its states mean, is decided by `dial_machine`; here its effects are executed.
+
+Inner channels come from the real constructors, not from the public names that tracing libraries replace. Tracing
+belongs in front of pending calls, where it sees each call once and as a whole (`interceptor_channel.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import grpc
+import grpc.aio
+
+from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.aio.loops import until_done
+from grpc_backoff.base.stepping import Stepper
+from grpc_backoff.connection.clock import Clock
+from grpc_backoff.connection.connector import ConnectError, Loss
+from grpc_backoff.decide.connections import dial_machine as m
+from grpc_backoff.decide.connections.core_texts import (
+    EXPLAIN_METHOD,
+    EXPLAIN_SERVICE,
+    Link,
+    pays,
+    says_goaway,
+    shows_life,
+)
+from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
+from grpc_backoff.decide.connections.events import Failure
+from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, unheard
+from grpc_backoff.grpcio import aio_private
+from grpc_backoff.grpcio.private import exclude_service, has_plugin
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.credentials import CredentialsSource, Outcome
+
+exclude_service(EXPLAIN_SERVICE)
+
+connections: WeakSet[CoreConnection] = WeakSet()
+"""Every dial and every connection of this process."""
+
+
+class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
+    """One dial of a C-core channel, and the connection that it makes."""
+
+    def __init__(self, owner: CoreConnector, limit: float) -> None:
+        """Start to dial; `limit` is the attempt's time limit, in seconds."""
+        super().__init__()
+        loop = owner.loop
+        self.core_channel = CoreChannel(
+            owner.make_channel(limit), loop, owner.clock.now, self.look, self._left, self._judge, self.look
+        )
+        self._owner = owner
+        self.answered = self.unanswered = unheard
+        self._refused = self._dropped = False
+        self._complaints = Complaints(owner.keepalive)
+        if owner.pings:
+            self.core_channel.watch_ends(self._look_for_complaint)
+        self._closing = False
+        self._seen_ended = math.inf
+        self._loss: Loss | None = None
+        self._redials = 0
+        self._redialled: Callable[[], None] | None = None
+        self._failure: Failure | None = None
+        self._question: Any = None
+        self._dialled: asyncio.Future[None] = loop.create_future()
+        self._lost: asyncio.Future[None] = loop.create_future()
+        self._closed: asyncio.Future[None] = loop.create_future()
+        connections.add(self)
+        self.core_channel.check(True)
+        guarded, owner.guards = owner.guards, False
+        self._state, effects = owner.machine.begin(
+            loop.time(),
+            limit,
+            last_life=owner.last_life,
+            familiar=owner.familiar,
+            after_failure=owner.after_failure,
+            guarded=guarded,
+        )
+        for effect in effects:
+            self._carry_out(effect)
+
+    # The attempt.
+
+    async def made(self) -> None:
+        """Wait until calls may use the connection.
+
+        Raises:
+            ConnectError: the attempt failed.
+        """
+        try:
+            await self._dialled
+            if self._question is not None:
+                await self._explain()
+        except asyncio.CancelledError:
+            await self.close(None)
+            raise
+        if self._failure is not None:
+            await self.core_channel.close()
+            raise ConnectError(self._failure, self._redials)
+
+    def decided(self) -> bool:
+        """Return whether the core has an outcome; see `Connector.decided`."""
+        return m.is_decided(self._state, self.core_channel.shown(), self._owner.loop.time())
+
+    # The connection.
+
+    def alive(self) -> bool:
+        """Return whether the connection is up in the core right now; see `is_up`."""
+        return m.is_up(self._state, self.core_channel.shown())
+
+    def link(self) -> Link:
+        """Return the connection's state. Call this at the moment when a call ends."""
+        shown, now = self.core_channel.shown(), self._owner.loop.time()
+        if shown != m.READY:
+            self._seen_ended = min(self._seen_ended, self._state.ended, now)
+        return m.link_of(shown, now - self._seen_ended)
+
+    def last_used(self) -> float:
+        """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
+        return self._owner.clock.now() if self.core_channel.running else self.core_channel.left
+
+    def _look_for_complaint(self) -> None:
+        """Look whether the connection has ended because the server got too many pings."""
+        if self._owner.pings and not self._complaints.heard and not self.alive():
+            for call, _ in self.core_channel.calls():
+                if call.done():
+                    self._complaints.look(aio_private.details_of(call))
+
+    def _judge(self, call: grpc.aio.Call) -> bool:
+        """Return whether the server has answered a call that has just ended."""
+        status = aio_private.status_of(call)
+        code, details = status.code().name, status.details() or ""
+        if pays(code, details) and not aio_private.is_stand_in(status):
+            return True
+        self._dropped = self._dropped or shows_life(code)
+        self._refused = self._refused or says_goaway(code, details)
+        return False
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the ends of calls are to be recorded (LV-2)."""
+        return self.unanswered is not unheard
+
+    def call_ended(self, began: float, call: grpc.aio.Call) -> None:
+        """Record the end of a call that began at the time `began`, on a connection that is watched (LV-2)."""
+        if shows_life(aio_private.code_of(call)):
+            self.core_channel.hear()
+        else:
+            self.unanswered(began, self.core_channel.heard)
+
+    def loss(self) -> Loss | None:
+        """Return how the connection ended; None while that is unknown."""
+        if not self.alive():
+            self.look()
+        return self._loss
+
+    async def lost(self) -> Loss:
+        """Wait until the core has seen the connection end; return how it ended."""
+        await until_done(self._lost)
+        return self._loss or Loss("it was closed on this side", graceful=True)
+
+    async def watch_redials(self, tell: Callable[[], None]) -> None:
+        """Call `tell` each time that the core redials by itself; see `Connection.watch_redials`."""
+        self._redialled = tell
+        for _ in range(self._redials):
+            tell()
+        try:
+            await until_done(self._closed)
+        finally:
+            self._redialled = None
+
+    def retire(self) -> None:
+        """Accept no new calls; close once the running ones have ended."""
+        self.feed(m.Retire())
+        self.core_channel.retire()
+
+    async def close(self, grace: float | None) -> None:
+        """Give the calls up to `grace` seconds to finish, then close the channel."""
+        self._closing = True
+        self.feed(m.Abandon())
+        try:
+            await self.core_channel.close(grace)
+        except asyncio.CancelledError:
+            self._owner.spawn(self.core_channel.close())  # each await of a cancelled scope of anyio is cancelled
+            raise
+
+    def leave_alone(self) -> object:
+        """Do not touch the core any more, because it belongs to another process; return what to keep (FK-1)."""
+        self._cancel_timer()
+        self._state = self._state._replace(phase=m.DialPhase.CLOSED)
+        return self.core_channel.leave_alone()
+
+    # Driving the machine.
+
+    def look(self, *, left: bool = False) -> None:
+        """Step the machine with what the core shows; `left` is as in `Looked`."""
+        core = self.core_channel
+        if self._owner.loop.is_closed():
+            return  # garbage-collected calls may end that late
+        unused = self._owner.clock.now() - self.last_used()
+        self.feed(m.Looked(core.shown(), core.running, unused, core.served, self._refused, self._dropped, left))
+
+    def _left(self) -> None:
+        self.look(left=True)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.look()
+
+    def _step(self, input_: m.Input) -> Sequence[m.Effect]:
+        self._state, effects = self._owner.machine.step(self._state, input_, self._owner.loop.time())
+        return effects
+
+    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect
+        match effect:
+            case m.LookAt(at):
+                self._cancel_timer()
+                self._timer = self._owner.loop.call_at(at, self._timer_fired, context=Context())
+            case m.NotifyOn(shown):
+                self.core_channel.watch(shown)
+            case m.Explain():
+                self._closing = True  # `made` waits for the answer and then closes: a task would cost turns of the loop
+                self._question = self._ask()
+                self._end_dial()
+            case m.Made():
+                self._owner.after_failure = False
+                self._owner.open.add(self)
+                self._end_dial()
+            case m.Failed(failure):
+                self._owner.after_failure, self._failure = True, failure
+            case m.Lost(loss):
+                self._loss = loss
+                self._look_for_complaint()  # a call may have ended before the core had left READY
+                self._lost.set_result(None)
+            case m.FirstAnswer():
+                self.answered()
+            case m.Redialled():
+                self._note_redial()
+            case m.GuardNext():
+                self._owner.guard_next()
+            case m.EndCalls(details):
+                self.core_channel.fail(details)
+            case m.Close():
+                self._close()
+
+    def _note_redial(self) -> None:
+        self._redials += 1
+        if self._redialled is not None:
+            self._redialled()
+
+    def _end_dial(self) -> None:
+        if not self._dialled.done():  # otherwise, the attempt has been cancelled
+            self._dialled.set_result(None)
+
+    async def _explain(self) -> None:
+        question, self._question = self._question, None  # a call that is referenced keeps the closed channel alive
+        self.feed(m.Explained((await question.code()).name, await question.details() or ""))
+
+    def _ask(self) -> grpc.aio.Call:
+        """Ask why the dial failed. The call never leaves the process, and grpcio's own metrics do not count it."""
+        ask: Callable[..., grpc.aio.Call] = self.core_channel.channel.unary_unary(EXPLAIN_METHOD)
+        question = ask(self._owner.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
+        self.core_channel.began(question, None)
+        return question
+
+    def _close(self) -> None:
+        self._cancel_timer()
+        self._closed.set_result(None)
+        if not self._lost.done():
+            self._lost.set_result(None)
+        self._owner.open.discard(self)
+        self.answered = unheard
+        if not self._closing:
+            self._owner.spawn(self.core_channel.close())
+
+
+class CoreConnector(BaseConnector[CoreConnection]):
+    """Creates one C-core channel for each attempt."""
+
+    def __init__(self, *arguments: Any, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        """Take the arguments of `BaseConnector`, and the channel's clock and event loop."""
+        super().__init__(*arguments, notifies=True)
+        self.clock = clock
+        self.loop = loop
+        self.after_failure = False
+        """Whether the last attempt with an outcome failed."""
+        self._attempt: CoreConnection | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def connect(self, limit: float) -> CoreConnection:
+        """Make one attempt; see `Connector.connect`.
+
+        This uses a new channel, which is not reused once its attempt has failed or its connection is lost. After a
+        failure, a core channel would dial by itself (CB-1), and only the addresses that it already knows (CH-8).
+        """
+        if self._source is not None:
+            limit -= await self._read_credentials(self._source, limit)
+        connection = self._attempt = CoreConnection(self, limit)
+        try:
+            await connection.made()
+        finally:
+            if self._attempt is connection:  # until now, because a late loop asks for the outcome before it takes it
+                self._attempt = None
+        return connection
+
+    async def _read_credentials(self, source: CredentialsSource, limit: float) -> float:
+        """Read the credentials for an attempt of `limit` seconds (PO-10); return how many seconds that took.
+
+        Raises:
+            ConnectError: there are no credentials.
+        """
+        from grpc_backoff.engine.credentials import time_to_read, too_slow  # noqa: PLC0415 - few channels have a source
+
+        loop, began, most = self.loop, self.loop.time(), time_to_read(limit)
+        read: asyncio.Future[Outcome] = loop.create_future()
+
+        def tell(outcome: Outcome) -> None:
+            # Unless the attempt was cancelled.
+            loop.call_soon_threadsafe(lambda: None if read.done() else read.set_result(outcome))
+
+        source.read(tell)
+        await until_done(read, within=most)
+        outcome = read.result() if read.done() else too_slow(most)
+        if isinstance(outcome, Failure):
+            raise ConnectError(outcome)
+        self.credentials = outcome
+        return loop.time() - began
+
+    def decided(self) -> bool:
+        """Return whether the core has an outcome; see `Connector.decided`."""
+        return self._attempt is not None and self._attempt.decided()
+
+    async def close(self, grace: float | None) -> None:
+        """Give all calls up to `grace` seconds to finish, then close every channel."""
+        connections = tuple(self.open)  # each stays there until its own closing has begun
+        if len(connections) == 1:  # the usual case; a task would take turns of the loop
+            await connections[0].close(grace)
+        else:
+            await asyncio.gather(*(connection.close(grace) for connection in connections))
+        await until_done(*self._tasks)  # which, unlike `gather`, does not cancel them
+
+    async def end_calls(self, owner: object, grace: float | None) -> None:
+        """Give one channel's calls up to `grace` seconds to finish, then cancel them; connections stay open (SH-7)."""
+        await asyncio.gather(*(connection.core_channel.end_calls(owner, grace) for connection in self.open))
+
+    # For its connections.
+
+    def make_channel(self, limit: float) -> grpc.aio.Channel:
+        """Return a channel that makes one attempt with a time limit of `limit` seconds."""
+        options = self._options_for(limit)
+        # A grpcio plugin that counts calls receives this channel's target, so it must be the target that the user gave.
+        target = self._target if has_plugin() else self._core_target
+        return aio_private.core_channel(target, self.credentials, options, self._compression)
+
+    def spawn(self, work: Coroutine[object, object, None]) -> None:
+        """Run a coroutine to completion, unless the loop is closed: garbage-collected calls may end that late."""
+        if self.loop.is_closed():
+            work.close()
+            return
+        task = self.loop.create_task(work, context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,106 @@
+"""The loop that drives a machine, and the effects that several machines share.
+
+Every shell is a `Stepper`: it gives its machine one input at a time, and executes the effects. So what happens if an
+effect leads to the next input, or raises, is the same for the machines of connections, of calls and of grpcio's core.
+
+Internal: programs import from `grpc_backoff`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+from grpc_backoff.base.record import NamedTuple, record
+
+InputT = TypeVar("InputT")
+EffectT = TypeVar("EffectT")
+EventT_co = TypeVar("EventT_co", covariant=True)
+
+
+@record
+class AbandonAttempt(NamedTuple):
+    """Abandon the attempt in flight, because its result is no longer needed."""
+
+
+@record
+class ArmTimer(NamedTuple):
+    """Arm a timer that sends the machine its timer input at the time `at`; replaces a timer that is already armed."""
+
+    at: float
+
+
+@record
+class CancelTimer(NamedTuple):
+    """Cancel the timer, if one is armed."""
+
+
+@record
+class Emit(NamedTuple, Generic[EventT_co]):
+    """Send an event to the listeners."""
+
+    event: EventT_co
+
+
+class Stepper(ABC, Generic[InputT, EffectT]):
+    """Steps a machine; subclasses hold its state and execute its effects.
+
+    Inputs are processed one after another, in the order in which they were given. An input that an effect leads to
+    waits until all effects of the current step are done, however deep in the stack it is given. If a step or an effect
+    raises, the rest of that step's effects are left out; `_interrupted` decides what becomes of the error.
+
+    This is not thread-safe. A shell that several threads feed holds a lock in `_drain`.
+    """
+
+    _stepping = False
+    _timer: Any = None
+    """The handle of the armed timer, with a method `cancel`; None if no timer is armed."""
+
+    def __init__(self) -> None:
+        """Start without inputs."""
+        self._inputs: list[InputT] = []  # a deque would take a dozen times the memory, for one or two inputs
+
+    def feed(self, input_: InputT) -> None:
+        """Step the machine with an input, or let it wait if a step is in progress."""
+        self._inputs.append(input_)
+        if not self._stepping:
+            self._drain()
+
+    def _drain(self) -> None:
+        """Process the waiting inputs; if a step is in progress, they are processed after it."""
+        if self._stepping:
+            return
+        inputs, self._stepping = self._inputs, True
+        try:
+            while inputs:
+                effects = self._step(inputs.pop(0))
+                if effects is None:
+                    break
+                for effect in effects:
+                    self._carry_out(effect)
+        except Exception as error:  # noqa: BLE001 - from a generator, a clock or a connector supplied by the program
+            self._interrupted(error)
+        finally:
+            self._stepping = False
+            self._drained()
+
+    @abstractmethod
+    def _step(self, input_: InputT) -> Sequence[EffectT] | None:
+        """Replace the machine's state and return the effects; None if the inputs have to wait for another `_drain`."""
+
+    @abstractmethod
+    def _carry_out(self, effect: EffectT) -> None:
+        """Execute an effect of the machine."""
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _interrupted(self, error: Exception) -> None:
+        """Handle the error of a step or of an effect. By default, it is raised to the caller of `feed`."""
+        raise error
+
+    def _drained(self) -> None:
+        """Do what follows when all inputs have been processed."""

@@ -1,0 +1,205 @@
+"""The keyword arguments of this library's channels, beyond grpc's own, and the settings that result from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.config.arguments import Listener, check_kind, read_listeners
+from grpc_backoff.config.core_options import Pairs, key_text
+from grpc_backoff.config.hooks import RetryHooks
+from grpc_backoff.config.remarks import warn_of
+from grpc_backoff.config.target import read_target
+from grpc_backoff.connection.clock import Clock
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.budget import RetryBudget
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.hedging import Repeats
+from grpc_backoff.policy.pooling import PoolPolicy
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.file import Config
+    from grpc_backoff.config.methods import CallPolicies
+    from grpc_backoff.config.sources import Effective
+
+Options = Sequence[tuple[str, object]]
+TypedPairs = tuple[tuple[str | bytes, type, str | bytes | int], ...]
+"""Options with the types of their values, because 1, 1.0 and True compare equal but may be read differently."""
+
+_NO_HEALTH = (
+    "healthCheckConfig: expected grpcio-health-checking to be installed (the extra 'health'); without it, grpc's core "
+    "watches health, and only with round_robin"
+)
+_PLAIN = (str, bytes, int, bool, float)
+_MOST_READ = 256
+"""The maximum number of cached settings, one for each target with plain options."""
+
+_NOT_CACHED = frozenset({"listeners", "rng", "clock", "retry_hooks"})
+"""The arguments that are one channel's own objects. No other setting depends on them, so they are added to the cached
+settings."""
+
+
+class ChannelSettings(TypedDict, total=False):
+    """A channel's arguments in addition to grpc's own; all are optional.
+
+    Attributes:
+        policy: how to connect; overrides the options and the file.
+        config: a TOML file, or its parsed content (`grpc_backoff.read_config`); the options override it. By default,
+            the file named by the option `grpc_backoff.config` or the environment variable `GRPC_BACKOFF_CONFIG`.
+        listeners: functions that are called with every event of the connection and of retried calls, one after another:
+            on the event loop or, for the threaded channel, on one of the channel's threads.
+        rng: the source of jitter; by default the operating system's (CB-11).
+        clock: a monotonic clock; by default the event loop's, or `time.monotonic` for the threaded channel (CB-12).
+        retry: how calls are retried: a policy, a policy name, or a policy string; or a mapping from methods, services
+            and `*` to any of these. It overrides the service config and the file. By default, nothing is retried.
+        retry_budget: limits retries to this target while most calls to it fail (RT-9).
+        retry_hooks: functions to call when calls with a retry policy fail (RT-4 to RT-6). For the threaded channel,
+            they must not be coroutine functions.
+    """
+
+    policy: ConnectPolicy | None
+    config: str | os.PathLike[str] | Config | None
+    listeners: Sequence[Listener]
+    rng: Random | None
+    clock: Clock | None
+    retry: Repeats | Mapping[str, Repeats] | None
+    retry_budget: RetryBudget | None
+    retry_hooks: RetryHooks | None
+
+
+@record
+class ChannelSetup(NamedTuple):
+    """One channel's settings, combined from its arguments, its options, the file and the environment.
+
+    Attributes:
+        target: the server's address, as passed to grpcio's core.
+        policy: how the channel connects.
+        pool: how many connections it has.
+        policy_values: the values of both policies by name, each with its source (BP-3).
+        call_policies: the retry policies for calls, by method.
+        core_options: the options that are passed on to grpcio.
+        derived: a cache of values that depend only on the target and the options. Channels whose settings were read
+            from the cache share it.
+        remarks: a warning for each of grpc's options that looks like a misspelt option of this library.
+        listeners: called with every event.
+        rng: the source of jitter; None for the default.
+        clock: the clock; None for the default.
+        hooks: the functions to call when calls fail.
+    """
+
+    target: str
+    policy: ConnectPolicy
+    pool: PoolPolicy
+    policy_values: Mapping[str, Effective]
+    call_policies: CallPolicies
+    core_options: Pairs
+    derived: dict[Any, Any]
+    remarks: tuple[str, ...]
+    listeners: tuple[Listener, ...] = ()
+    rng: Random | None = None
+    clock: Clock | None = None
+    hooks: RetryHooks = RetryHooks()
+
+
+def read_channel(target: str, options: Options | None, settings: ChannelSettings) -> ChannelSetup:
+    """Read and check the settings of a channel.
+
+    If the settings depend only on the target and plain options, they are read once and cached, because a program may
+    create a channel for each request. The environment variable and any file are read for every channel.
+
+    Raises:
+        OptionError: an argument or an option has an invalid value (CH-10).
+        ConfigError: the file cannot be read or has an invalid value (BP-4).
+        TypeError: an argument is unknown.
+
+    Warns:
+        PolicyWarning: one of grpc's options looks like a misspelt option of this library.
+    """
+    known = _cache_key(target, options, settings)
+    setup = _read(target, options, settings) if known is None else _read_alone(target, known)
+    warn_of(setup.remarks)
+    return _with_objects(setup, settings) if settings else setup
+
+
+def _cache_key(target: str, options: Options | None, settings: ChannelSettings) -> TypedPairs | None:
+    """Return the options in hashable form; None if the settings depend on anything but the target and the options."""
+    # Imported with the first channel, because reading settings requires a dozen modules.
+    from grpc_backoff.config.options import CONFIG  # noqa: PLC0415
+    from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE  # noqa: PLC0415
+
+    if options is None:
+        options = ()
+    if type(target) is not str or type(options) not in (tuple, list) or not settings.keys() <= _NOT_CACHED:
+        return None
+    known = typed_pairs(options)
+    if known is None or os.environ.get(ENVIRONMENT_VARIABLE) or any(key_text(key) == CONFIG for key, _, _ in known):
+        return None
+    return known
+
+
+def typed_pairs(options: Iterable[object]) -> TypedPairs | None:
+    """Return options in hashable form; None if one of them is not a tuple of a key and a plain value."""
+    typed = []
+    for pair in options:
+        if type(pair) is not tuple or len(pair) != 2:  # noqa: PLR2004 - a pair
+            return None
+        key, value = pair
+        if type(key) not in (str, bytes) or type(value) not in _PLAIN:
+            return None
+        typed.append((key, type(value), value))
+    return tuple(typed)
+
+
+@lru_cache(_MOST_READ)
+def _read_alone(target: str, known: TypedPairs) -> ChannelSetup:
+    """Return the settings of a channel with only a target and options; channels share them, as they are immutable."""
+    return _read(target, tuple((key, value) for key, _, value in known), {})
+
+
+def _read(target: str, options: Iterable[tuple[str | bytes, object]] | None, settings: ChannelSettings) -> ChannelSetup:
+    """Return a channel's settings without its own objects."""
+    from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415 - as above
+    from grpc_backoff.config.options import read_options  # noqa: PLC0415
+    from grpc_backoff.config.places import read_balancing  # noqa: PLC0415
+
+    for name in settings:
+        if name not in ChannelSettings.__annotations__:
+            raise TypeError(f"unknown argument {name!r}: expected one of {', '.join(ChannelSettings.__annotations__)}")
+    target = read_target(target)
+    read = read_options(options or (), settings.get("policy"), target=target, config=settings.get("config"))
+    calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read)
+    (round_robin, health), remarks = read_balancing(calls.core_options), read.remarks
+    if health is not None:
+        from importlib.util import find_spec  # noqa: PLC0415 - few channels watch health
+
+        if find_spec("grpc_health") is None:  # the core's own round_robin watches it, as before
+            round_robin, health, remarks = False, None, (*remarks, _NO_HEALTH)
+    return ChannelSetup(
+        target=target,
+        policy=read.policy,
+        pool=replace(read.pool, round_robin=round_robin, health_service=health),
+        policy_values=MappingProxyType({value.part: value for value in read.effective}),
+        call_policies=calls,
+        core_options=calls.core_options,
+        derived={},
+        remarks=remarks,
+    )
+
+
+def _with_objects(setup: ChannelSetup, settings: ChannelSettings) -> ChannelSetup:
+    """Return the settings with one channel's own objects added."""
+    listeners = read_listeners(settings.get("listeners", ()))
+    rng, clock, hooks = settings.get("rng"), settings.get("clock"), settings.get("retry_hooks")
+    if rng is not None:
+        check_kind("rng", rng, "a source of random numbers such as random.Random(1)", "random")
+    if clock is not None:
+        check_kind("clock", clock, "a Clock, with now() and call_at()", "now", "call_at")
+    if hooks is not None and not isinstance(hooks, RetryHooks):
+        raise OptionError("retry_hooks", hooks, "a RetryHooks object")
+    return setup._replace(listeners=listeners, rng=rng, clock=clock, hooks=hooks or setup.hooks)

@@ -1,0 +1,93 @@
+"""A channel's options in grpcio's form, and those that limit grpcio's core to one connection attempt per channel.
+
+Options are pairs of a key and a value, with the first pair for a key in effect (CH-9).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from grpc_backoff.decide.connections.dial_times import CORE_LIMIT_SLACK, core_backoff
+from grpc_backoff.policy.connect import ConnectPolicy
+
+Options = Sequence[tuple[str, object]]
+Pairs = tuple[tuple[str | bytes, object], ...]
+
+_MAX_INT32 = 2**31 - 1
+_KEEPALIVE_TIME = "grpc.keepalive_time_ms"
+_XDS = ("xds:", "google-c2p:")
+_SPREADING = {"round_robin", "weighted_round_robin", "ring_hash_experimental", "weighted_target_experimental"}
+
+
+def first_values(options: Iterable[tuple[str | bytes, object]]) -> dict[str, Any]:
+    """Return the value that applies to each key: the one in its first pair."""
+    values: dict[str, Any] = {}
+    for key, value in options:
+        values.setdefault(key_text(key), value)
+    return values
+
+
+def key_text(key: str | bytes) -> str:
+    """Return a key as text; grpcio also accepts bytes."""
+    return key.decode(errors="replace") if isinstance(key, bytes) else key
+
+
+def attempt_options(policy: ConnectPolicy, limit: float, *, spreads: bool) -> Options:
+    """Return the options that limit a core channel to one attempt of `limit` seconds.
+
+    `spreads` is the result of `spreads_calls`.
+    """
+    # The core's limit is the larger of its shortest limit and its backoff. If this process does not end the attempt in
+    # time, the gaps between the core's dials grow. After READY, the core's round_robin redials individual addresses by
+    # itself, so there, match the policy as closely as possible.
+    initial, longest = core_backoff(limit), policy.backoff.cap
+    if spreads:
+        initial = min(policy.initial_backoff, limit / 1.25)
+    return (
+        ("grpc.initial_reconnect_backoff_ms", _milliseconds(initial)),
+        ("grpc.max_reconnect_backoff_ms", _milliseconds(longest if spreads else max(initial, longest))),
+        ("grpc.min_reconnect_backoff_ms", _milliseconds(limit + CORE_LIMIT_SLACK)),
+    )
+
+
+def keepalive_options(options: Options, slower: int) -> Options:
+    """Return the option that lengthens the time between keepalive pings by the factor `slower`; none without pings."""
+    keepalive_time = first_values(options).get(_KEEPALIVE_TIME)
+    if not isinstance(keepalive_time, int) or not 0 < keepalive_time < _MAX_INT32:
+        return ()
+    return ((_KEEPALIVE_TIME, min(keepalive_time * slower, _MAX_INT32)),)
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, min(round(seconds * 1000), _MAX_INT32)) if math.isfinite(seconds) else _MAX_INT32
+
+
+def resolver_configures(target: str, options: Mapping[str, object]) -> bool:
+    """Return whether the core may get a service config from the resolver, which this library never sees."""
+    return target.startswith(_XDS) or not options.get("grpc.service_config_disable_resolution", True)
+
+
+def spreads_calls(target: str, options: Mapping[str, object]) -> bool:
+    """Return whether the core uses several connections at once with these options, as all but pick_first do."""
+    return (
+        target.startswith(_XDS)
+        or options.get("grpc.lb_policy_name", "pick_first") != "pick_first"
+        or _service_config_spreads(options.get("grpc.service_config"))
+    )
+
+
+def _service_config_spreads(text: object) -> bool:
+    if not isinstance(text, str | bytes):
+        return False
+    import json  # noqa: PLC0415 - most channels have no service config
+
+    try:
+        config = json.loads(text)
+        named = [name for entry in config.get("loadBalancingConfig", ()) for name in entry]
+        known = [name for name in named if name in _SPREADING or name == "pick_first"]
+        first = known[0] if known else config.get("loadBalancingPolicy", "").lower()
+    except (ValueError, AttributeError, TypeError):
+        return False  # the core reports the error
+    return first in _SPREADING

@@ -1,0 +1,181 @@
+"""What the slots of a channel dial: the whole target, or each of its addresses (PO-5, PO-6).
+
+An address is dialled by a channel of grpcio's core that knows nothing else: no name, no policy for several connections,
+and no proxy. The name of the target stays the one that TLS verifies and that `:authority` carries.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.config.core_options import Pairs, first_values, key_text, resolver_configures
+from grpc_backoff.config.proxies import DIRECT, proxy_applies
+from grpc_backoff.config.service_config import read_json
+from grpc_backoff.config.target import Address, Target, parse_target
+from grpc_backoff.policy.pooling import PoolPolicy
+
+_POLICY = "grpc.lb_policy_name"
+_SERVICE_CONFIG = "grpc.service_config"
+_CONFIG_POLICIES = ("loadBalancingConfig", "loadBalancingPolicy")
+_HEALTH = "healthCheckConfig"
+_SERVICE_NAME = "serviceName"
+_INHIBITED = "grpc.inhibit_health_checking"
+_AUTHORITY = "grpc.default_authority"
+_OVERRIDE = "grpc.ssl_target_name_override"
+_ROUND_ROBIN = "round_robin"
+_PICK_FIRST = "pick_first"
+_KNOWN = frozenset(
+    {
+        _ROUND_ROBIN,
+        "grpclb",
+        "outlier_detection_experimental",
+        _PICK_FIRST,
+        "priority_experimental",
+        "ring_hash_experimental",
+        "rls_experimental",
+        "weighted_round_robin",
+        "weighted_target_experimental",
+    }
+)
+"""The policies that grpcio's core may know. It takes the first one that it knows."""
+_NUMERIC = r"ipv[46]:.*"
+_WITH_PORTS = r"ipv4:/{0,3}[\d.]+:\d+(,[\d.]+:\d+)*|ipv6:/{0,3}\[[^\]]+\]:\d+(,\[[^\]]+\]:\d+)*"
+
+
+@record
+class Place(NamedTuple):
+    """What a channel's slots dial.
+
+    Attributes:
+        policy: which connections there are; with round_robin only if this library finds the addresses of the target.
+        addresses: the addresses that a target for round_robin names; None if it has a name.
+        name: the host and port to resolve; None if there is nothing to resolve.
+        authority: the name that servers are told, and that their certificates are for; empty if the options say it.
+    """
+
+    policy: PoolPolicy
+    addresses: tuple[str, ...] | None = None
+    name: tuple[str, int] | None = None
+    authority: str = ""
+
+
+def read_balancing(core: Pairs) -> tuple[bool, str | None]:
+    """Return whether grpcio's options ask for round_robin, and the service whose health they ask to watch (RO-1).
+
+    The service is None if there is none. With a policy that only the core knows, health checks are the core's.
+
+    Raises:
+        OptionError: the `healthCheckConfig` or its `serviceName` has the wrong type.
+    """
+    named = first_values(core)
+    if not {_POLICY, _SERVICE_CONFIG} & named.keys():
+        return False, None
+    config = read_json(named.get(_SERVICE_CONFIG, "{}"))
+    if not isinstance(config, dict):
+        return False, None
+    policy, asked = _policy(config, named), config.get(_HEALTH)
+    round_robin = policy == _ROUND_ROBIN
+    if asked is None or named.get(_INHIBITED) or policy not in (None, _PICK_FIRST, _ROUND_ROBIN):
+        return round_robin, None
+    if not isinstance(asked, dict):
+        raise OptionError(_HEALTH, asked, 'an object such as {"serviceName": ""}')
+    name = asked.get(_SERVICE_NAME)
+    if name is not None and (not isinstance(name, str) or name.encode(errors="ignore").decode() != name):
+        raise OptionError(f"{_HEALTH}.{_SERVICE_NAME}", name, "the name of a service, or an empty string")
+    return round_robin, name
+
+
+def read_place(target: str, policy: PoolPolicy, core: Sequence[tuple[Any, Any]]) -> Place:
+    """Return what the slots of a channel to this target dial; what only the core can resolve, the core dials whole."""
+    named = first_values(core)
+    if resolver_configures(target, named):
+        return Place(replace(policy, round_robin=False, resolve_every=0.0, health_service=None))
+    read = _parse(target)
+    if not policy.round_robin and read is not None and len(endpoints(read.addresses)) > 1:
+        # The core tries the addresses in their order, so a replacement would reach the unhealthy server again.
+        policy = replace(policy, health_service=None)
+    if not (policy.round_robin or policy.resolve_every):
+        return Place(policy)
+    hosts = () if read is None else [str(address.sockaddr[0]) for address in read.addresses] or [read.host]
+    if read is None or any(proxy_applies(host, named, os.environ) for host in hosts):
+        health = None if policy.round_robin else policy.health_service  # round_robin of the core watches it itself
+        return Place(replace(policy, round_robin=False, resolve_every=0.0, health_service=health))
+    authority = "" if {_AUTHORITY, _OVERRIDE} & named.keys() else _authority(target)
+    if read.addresses:
+        addresses = endpoints(read.addresses) if policy.round_robin else None
+        return Place(replace(policy, resolve_every=0.0), addresses, authority=authority)
+    return Place(policy, name=(read.host, read.port), authority=authority)
+
+
+def endpoints(addresses: Iterable[Address]) -> tuple[str, ...]:
+    """Return addresses as endpoints, such as `192.0.2.1:443` or `[::1]:443`: in their order, each once."""
+    return tuple(dict.fromkeys(map(_endpoint, addresses)))
+
+
+def endpoint_target(endpoint: str) -> str:
+    """Return the target with which the core dials one endpoint."""
+    scheme = "ipv6" if endpoint.startswith("[") else "ipv4"
+    return f"{scheme}:{endpoint.replace('%', '%25')}"
+
+
+def endpoint_options(core: Iterable[tuple[Any, Any]], authority: str) -> Pairs:
+    """Return the core's options for one endpoint, from the channel's options and the name of its target."""
+    kept = [(key, _without(key_text(key), value, *_CONFIG_POLICIES)) for key, value in core if key_text(key) != _POLICY]
+    return (DIRECT, *kept, *(((_AUTHORITY, authority),) if authority else ()))
+
+
+def unwatched(core: Iterable[tuple[Any, Any]]) -> Pairs:
+    """Return the core's options without health checks: the core would watch, too, and be READY only if all is well."""
+    return tuple((key, _without(key_text(key), value, _HEALTH)) for key, value in core)
+
+
+def _parse(target: str) -> Target | None:
+    """Parse a target whose addresses this library can find; None if only the core can."""
+    if re.fullmatch(_NUMERIC, target) and not re.fullmatch(_WITH_PORTS, target):
+        return None  # the core rejects an address without a port
+    try:
+        read = parse_target(target)
+    except OptionError:
+        return None
+    return read if all(address.family in (socket.AF_INET, socket.AF_INET6) for address in read.addresses) else None
+
+
+def _authority(target: str) -> str:
+    """Return the `:authority` that the core sends for a target: the target without its scheme."""
+    scheme, _, rest = target.partition(":")
+    return re.sub(r"^/{0,3}", "", rest) if scheme in ("dns", "ipv4", "ipv6") else target
+
+
+def _endpoint(address: Address) -> str:
+    host, port = address.sockaddr[:2]
+    if address.family is socket.AF_INET:
+        return f"{host}:{port}"
+    scope = address.sockaddr[3]
+    return f"[{host.partition('%')[0]}%{scope}]:{port}" if scope else f"[{host}]:{port}"
+
+
+def _policy(config: Mapping[str, object], named: Mapping[str, object]) -> object:
+    listed, deprecated, name = config.get("loadBalancingConfig"), config.get("loadBalancingPolicy"), named.get(_POLICY)
+    if isinstance(listed, list):
+        found = [name for entry in listed if isinstance(entry, dict) for name in entry if name in _KNOWN]
+        return found[0] if found else None
+    if isinstance(deprecated, str) and deprecated:
+        return deprecated.lower()
+    return key_text(name) if isinstance(name, str | bytes) else None
+
+
+def _without(key: str, value: object, *names: str) -> object:
+    """Return the value of an option; if it is a service config, without these fields."""
+    config = read_json(value) if key == _SERVICE_CONFIG else None
+    if not isinstance(config, dict) or not any(name in config for name in names):
+        return value
+    import json  # noqa: PLC0415 - most channels have no service config
+
+    return json.dumps({name: value for name, value in config.items() if name not in names})

@@ -1,0 +1,799 @@
+r"""The life of one call as a pure state machine: (state, input, now, randomness) -> (state, effects).
+
+All decisions about a call that may wait for a connection or be attempted more than once are made here: when an attempt
+begins, whether it is repeated, how long to wait, which hook is called, and how the call ends. Nothing here uses grpc,
+an event loop, a thread or a clock. The machine returns effects, and a shell executes them in order. The table at the
+end of this module defines all transitions: a pair of phase and input that is not in it raises `IllegalTransition`.
+
+::
+
+    RUNNING ---- fails, is retried ----> SLEEPING ---- wakes ----> RUNNING ...
+       |  \                                 ^
+       |   `- fails, a hook is run --> DECIDING
+       |
+       `- there is no connection -> WAITING ---- connected ----> RUNNING
+
+A call without a retry policy is handed over once its attempt has begun. It then ends as that attempt does, and nothing
+is left to decide. An attempt's wait for a connection is part of the attempt (RT-7).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from grpc_backoff.base.base_errors import IllegalTransition
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.status import Reason
+from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
+from grpc_backoff.decide.calls.budget import RetryTokens
+from grpc_backoff.decide.calls.decision import FailedAttempt, GiveUp, Progress, Retry, costs_token, decide, is_conflict
+from grpc_backoff.decide.calls.server_hint import ServerHint
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from grpc_backoff.decide.calls.resets import Calm
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+"""Metadata, as pairs of a key and a value."""
+
+_UNAVAILABLE = "UNAVAILABLE"
+_TIMED_OUT = "DEADLINE_EXCEEDED"
+_CUT_WITH = frozenset({"CANCELLED", _UNAVAILABLE})
+"""The codes with which servers and proxies end a call at its deadline in a status or a text of their own."""
+_EARLY = 0.02
+"""How much earlier than the deadline a proxy may cut a call, in seconds. Envoy was seen to do so 1.3 ms earlier; the
+rest is slack for a busy machine."""
+_ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
+_FIRST = Progress()
+
+# Creates a named tuple without the Python code of its constructor, where every call does so (CH-5).
+_new = tuple.__new__
+
+
+class CallPhase(enum.Enum):
+    """A call's phase."""
+
+    __hash__ = object.__hash__  # implemented in C, because every step looks up the table
+
+    RUNNING = enum.auto()
+    """An attempt is on a connection, or about to be sent."""
+    WAITING = enum.auto()
+    """The attempt waits for a connection."""
+    DECIDING = enum.auto()
+    """An attempt has failed, and a hook is running."""
+    SLEEPING = enum.auto()
+    """An attempt has failed, and the next one follows after a wait."""
+    DONE = enum.auto()
+    """The final phase: the outcome of the call is known."""
+
+
+_RUNNING, _DONE = CallPhase.RUNNING, CallPhase.DONE  # up to Python 3.11, access to a member is slow
+
+
+class Hook(enum.Enum):
+    """The program's hooks; each value is the name of a field of `RetryHooks`."""
+
+    REFRESH = "refresh_credentials"
+    CONFLICT = "on_conflict"
+    EXHAUSTED = "on_exhausted"
+
+
+class Ending(enum.Enum):
+    """How a call ends."""
+
+    ATTEMPT = enum.auto()
+    """The call ends with the result of its last attempt, which may still be running."""
+    EXHAUSTED = enum.auto()
+    """The call ends with the failure of its last attempt, and the account of all attempts (RT-6)."""
+    TIMED_OUT = enum.auto()
+    """The call ends with DEADLINE_EXCEEDED, whatever its last attempt says, because that had run out of time (RT-7)."""
+    CANCELLED = enum.auto()
+    """The call is cancelled while no attempt is on a connection."""
+    BROKEN = enum.auto()
+    """The attempt could not be made, and the exception is passed on to the caller."""
+
+
+@record
+class CallState(NamedTuple):
+    """A call's complete state. Times are in seconds on the shell's monotonic clock.
+
+    It is a named tuple, because every successful call creates two of them, and a frozen dataclass would cost three
+    times as much.
+
+    Attributes:
+        phase: the call's phase.
+        call_id: an object whose text identifies the call in events and log lines.
+        trace_id: the id of the caller's trace; None if there is none.
+        began: when the call began.
+        end: the deadline of the whole call, with its attempts and waits (RT-7); None without one.
+        attempt_began: when the latest attempt began; its wait for a connection is part of it.
+        attempt_end: the deadline of that attempt; None without one.
+        progress: the progress through the schedule.
+        own_timeout: whether the attempt has less time than the call, so that its timeout need not end the call.
+        waited: whether the attempt has waited for a connection.
+        missed: which connection that it waited for was lost before the attempt could use it, as in `Missed`.
+        committed: whether part of the attempt's response has reached the caller (RT-8).
+        metadata: the pairs that replace the caller's metadata with the same keys.
+        following: the decision that is still to be carried out, in DECIDING and SLEEPING.
+        failed: the code of the attempt that failed, in DECIDING and SLEEPING.
+        wake: when SLEEPING ends.
+        unconnected: whether the attempt that failed has ended for lack of a connection.
+    """
+
+    phase: CallPhase
+    call_id: object
+    trace_id: str | None
+    began: float
+    end: float | None
+    attempt_began: float
+    attempt_end: float | None = None
+    progress: Progress = _FIRST
+    own_timeout: bool = False
+    waited: bool = False
+    missed: int | None = None
+    committed: bool = False
+    metadata: Metadata = ()
+    following: Retry | GiveUp | None = None
+    failed: str = ""
+    wake: float = math.inf
+    unconnected: bool = False
+
+
+_AT_FIRST = CallState(_RUNNING, "", None, 0.0, None, 0.0)[CallState._fields.index("waited") :]
+"""The fields from `waited` on when a call begins."""
+
+
+# Inputs.
+
+
+@record
+class NotConnected(NamedTuple):
+    """There was no connection for the attempt that was about to begin.
+
+    `failing` is whether the last dial failed; `resolved` is as in `NoConnection`, and `made` and `paid` as in `Missed`.
+    """
+
+    failing: bool = False
+    resolved: bool = True
+    made: int = 0
+    paid: bool = False
+
+
+@record
+class Begun(NamedTuple):
+    """The attempt is on a connection. The shell sends this only if the machine is `handed_over`."""
+
+
+@record
+class ConnectionReady(NamedTuple):
+    """There is a connection for the attempt that waits for one."""
+
+
+@record
+class Missed(NamedTuple):
+    """There was a connection, but it was lost before this attempt could use it.
+
+    `made` is how many connections have been made, so that one that a call misses twice counts once. `paid` says whether
+    the connection before it has answered calls, so that this is no peer that hangs up each time.
+    """
+
+    made: int = 0
+    paid: bool = False
+
+
+@record
+class NoConnection(NamedTuple):
+    """A dial failed; `resolved` is whether the target's name has ever been resolved."""
+
+    resolved: bool = True
+
+
+@record
+class OkStatus(NamedTuple):
+    """The attempt succeeded; `observed` says whether any listener wants to receive successes at the first attempt."""
+
+    observed: bool = False
+
+
+@record
+class NonOkStatus(NamedTuple):
+    """The attempt ended with a status other than OK.
+
+    Attributes:
+        code: the name of the status code.
+        hint: the server hint, if any (RT-3).
+        unsent: whether the call is known never to have left this process.
+        refused: whether the server rejected the stream with a GOAWAY, and the core did not repeat the call.
+        says_refused: whether the status says that the server refused the stream, which is not proven (RT-13).
+        oversized: whether a message exceeded the size limit of the client or of the server.
+        can_refresh: whether the credentials can be renewed (RT-4).
+        cut: whether the text is the core's own for a stream that ended without the server's status, or for a deadline.
+        never_ran: whether no server is said to have executed the call (RT-14).
+        turned_away: the HTTP status 502, 503 or 504 that came instead of an answer; 0 if none did (RT-15).
+    """
+
+    code: str
+    hint: ServerHint | None = None
+    unsent: bool = False
+    refused: bool = False
+    says_refused: bool = False
+    oversized: bool = False
+    can_refresh: bool = False
+    cut: bool = False
+    never_ran: bool = False
+    turned_away: int = 0
+
+
+@record
+class AttemptBroken(NamedTuple):
+    """The attempt could not be made: a serializer or a credentials plugin raised an exception."""
+
+
+@record
+class Committed(NamedTuple):
+    """Part of the attempt's response has reached the caller (RT-8)."""
+
+
+@record
+class CallTimerFired(NamedTuple):
+    """The machine's timer is due, or overdue."""
+
+
+@record
+class HookDone(NamedTuple):
+    """The hook has returned; `metadata` is the renewed metadata, None if it failed or does not renew any."""
+
+    metadata: Metadata | None = None
+
+
+@record
+class CancelRequested(NamedTuple):
+    """The caller cancels the call."""
+
+
+@record
+class ChannelClosing(NamedTuple):
+    """The channel is closing, so nothing is repeated any more."""
+
+
+Input = (
+    NotConnected
+    | Begun
+    | ConnectionReady
+    | Missed
+    | NoConnection
+    | OkStatus
+    | NonOkStatus
+    | AttemptBroken
+    | Committed
+    | CallTimerFired
+    | HookDone
+    | CancelRequested
+    | ChannelClosing
+)
+
+
+# Effects.
+
+
+@record
+class Begin(NamedTuple):
+    """Make an attempt with a timeout of this many seconds.
+
+    `metadata` replaces the caller's metadata with the same keys. The shell answers with `NotConnected` if there is no
+    connection for the attempt.
+    """
+
+    seconds: float | None
+    metadata: Metadata
+
+
+@record
+class Enqueue(NamedTuple):
+    """Add the call to the pending calls and request a connection."""
+
+
+@record
+class FailSoon(NamedTuple):
+    """Send `NoConnection` to the machine, but only after the caller has received the call object."""
+
+
+@record
+class SeekAnother(NamedTuple):
+    """Seek another connection for the retry, because this one has answered with this HTTP status (RT-15)."""
+
+    status: int
+
+
+@record
+class FailAttempt(NamedTuple):
+    """Fail the waiting attempt with this code, for lack of a connection (CH-4)."""
+
+    code: str
+
+
+@record
+class CallHook(NamedTuple):
+    """Run one of the program's hooks; the shell answers with `HookDone`, at once if there is no such hook.
+
+    `took` is how many seconds the call has taken so far; `reason` is why there is no further attempt, if that applies.
+    """
+
+    hook: Hook
+    took: float
+    reason: Reason | None = None
+
+
+@record
+class Finish(NamedTuple):
+    """End the call; if its retries are exhausted, `gave_up` is the decision to make no further attempt."""
+
+    ending: Ending
+    gave_up: GiveUp | None = None
+
+
+# The effects without arguments that occur in most calls.
+AS_ATTEMPT, _CANCEL_TIMER, _ENQUEUE = Finish(Ending.ATTEMPT), CancelTimer(), Enqueue()
+
+Effect = (
+    Begin
+    | Enqueue
+    | FailSoon
+    | SeekAnother
+    | FailAttempt
+    | AbandonAttempt
+    | ArmTimer
+    | CancelTimer
+    | CallHook
+    | Emit[Any]  # a `CallEvent`, whose module is imported with the first one
+    | Finish
+)
+Step = tuple[CallState, list[Effect]]
+
+
+class Surroundings(Protocol):
+    """The parts of a channel that its calls share and that may change while they run."""
+
+    @property
+    def rng(self) -> Random:
+        """The source of jitter."""
+        ...
+
+    @property
+    def tokens(self) -> RetryTokens | None:
+        """The target's remaining retry budget (RT-9), changed by the outcomes of attempts; None for no limit."""
+        ...
+
+    @property
+    def calm(self) -> Calm:
+        """Whether the target's server has asked for calm (HG-11)."""
+        ...
+
+    @property
+    def observed(self) -> bool:
+        """Whether the channel has any listeners besides the log."""
+        ...
+
+    @property
+    def closing(self) -> bool:
+        """Whether the channel is closing, so that nothing is repeated."""
+        ...
+
+
+@record
+class CallMachine(NamedTuple):
+    """The rules for calls to one method, without state: `begin` and `step` are functions of their arguments.
+
+    Attributes:
+        target: the channel's target as given.
+        method: the method's path, `/package.Service/Method`.
+        policy: the retry policy; None for no retries.
+        wait_for_ready: whether attempts keep waiting after a failure to connect (CH-3).
+        by_config: whether `wait_for_ready` comes only from the service config.
+        repeatable: whether the shell keeps the requests, so that it can repeat an attempt that never left this process.
+    """
+
+    target: str
+    method: str
+    policy: RetryPolicy | None = None
+    wait_for_ready: bool = False
+    by_config: bool = False
+    repeatable: bool = False
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether a call ends as its first attempt on a connection does, so that nothing is left to decide."""
+        return self.policy is None and not self.repeatable
+
+    @property
+    def reports(self) -> bool:
+        """Whether calls have events and read what the server asks for."""
+        return self.policy is not None
+
+    def begin(
+        self,
+        now: float,
+        timeout: float | None = None,
+        limit: float | None = None,
+        *,
+        call_id: object = "",
+        trace_id: str | None = None,
+    ) -> tuple[CallState, Begin]:
+        """Start a call with its first attempt.
+
+        Args:
+            now: the time on the shell's clock, in seconds.
+            timeout: the caller's timeout for the whole call, in seconds.
+            limit: the service config's timeout for the whole call, in seconds.
+            call_id: an object whose text identifies the call in its events.
+            trace_id: the id of the caller's trace.
+        """
+        policy, end = self.policy, None if timeout is None else now + timeout
+        if limit is not None or (policy is not None and policy.deadline is not None):
+            end = _earliest(now, timeout, limit, None if policy is None else policy.deadline)
+        own = policy is not None and policy.timeout is not None
+        attempt_end, own_timeout = self._attempt_end(now, end) if own else (end, False)
+        seconds = None if attempt_end is None else attempt_end - now
+        fields = _RUNNING, call_id, trace_id, now, end, now, attempt_end, _FIRST, own_timeout, *_AT_FIRST
+        return _new(CallState, fields), _new(Begin, (seconds, ()))
+
+    def shown_end(self, now: float, timeout: float | None) -> float | None:
+        """Return the deadline for `time_remaining` of a call that begins now; it ignores the service config's limit."""
+        if self.policy is None or self.policy.deadline is None:
+            return None if timeout is None else now + timeout
+        return _earliest(now, timeout, self.policy.deadline)
+
+    def ended(self, state: CallState) -> CallState:
+        """Return the state of a call that was ended by an exception in a step."""
+        return _new(CallState, (_DONE, *state[1:]))
+
+    def step(self, state: CallState, input_: Input, now: float, surroundings: Surroundings) -> Step:
+        """Return the state after this input, and the effects that the shell must execute, in this order.
+
+        Raises:
+            IllegalTransition: the table has no entry for this phase and input.
+        """
+        handler = _TABLE.get((state.phase, type(input_)))
+        if handler is None:
+            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
+        return handler(self, state, input_, now, surroundings)
+
+    # The start of an attempt, until it has a connection.
+
+    def _attempt(self, state: CallState, now: float, **changes: Any) -> Step:
+        """Start another attempt, with these fields of the state changed."""
+        end, own_timeout = self._attempt_end(now, state.end)
+        seconds = None if end is None else end - now
+        state = state._replace(
+            phase=_RUNNING,
+            attempt_began=now,
+            attempt_end=end,
+            own_timeout=own_timeout,
+            waited=False,
+            missed=None,
+            unconnected=False,
+            **changes,
+        )
+        return state, [Begin(seconds, state.metadata)]
+
+    def _attempt_end(self, now: float, end: float | None) -> tuple[float | None, bool]:
+        """Return the deadline of an attempt that begins now, and whether it is earlier than the call's (RT-7)."""
+        own = None if self.policy is None else self.policy.timeout
+        if own is not None and (end is None or now + own < end):
+            return now + own, True
+        return end, False
+
+    def _hand_over(self, state: CallState, _input: Begun, _now: float, _surroundings: Surroundings) -> Step:
+        return _new(CallState, (_DONE, *state[1:])), [AS_ATTEMPT]
+
+    def _not_connected(self, state: CallState, input_: NotConnected, now: float, _surroundings: Surroundings) -> Step:
+        """Wait for a connection, or fail with the last dial's error (CH-3, SH-3)."""
+        effects: list[Effect] = []
+        if state.waited:
+            state, effects = self._missed(state, Missed(input_.made, input_.paid), now, _surroundings)
+        if not effects and input_.failing and not self._outlasts_failures(resolved=input_.resolved):
+            effects = [FailSoon()]
+        at: list[Effect] = [] if state.attempt_end is None else [_new(ArmTimer, (_not_nan(state.attempt_end, now),))]
+        return state._replace(phase=CallPhase.WAITING, waited=True), [*at, _ENQUEUE, *effects]
+
+    def _connected(self, state: CallState, _input: ConnectionReady, now: float, surroundings: Surroundings) -> Step:
+        if state.attempt_end is not None and not now < state.attempt_end:
+            return self._wait_is_over(state, CallTimerFired(), now, surroundings)  # its timer has not fired yet
+        seconds = None if state.attempt_end is None else state.attempt_end - now
+        return _new(CallState, (_RUNNING, *state[1:])), [_CANCEL_TIMER, _new(Begin, (seconds, state.metadata))]
+
+    def _missed(self, state: CallState, input_: Missed, _now: float, _surroundings: Surroundings) -> Step:
+        """Keep waiting; a fail-fast call does so only once, because the peer may hang up each time (CB-17)."""
+        if input_.paid or self.wait_for_ready or input_.made == state.missed:
+            return state, []
+        return state._replace(missed=input_.made), [] if state.missed is None else [FailSoon()]
+
+    def _no_connection(self, state: CallState, input_: NoConnection, now: float, surroundings: Surroundings) -> Step:
+        if self._outlasts_failures(resolved=input_.resolved):
+            return state, []
+        return self._failed_waiting(state, _UNAVAILABLE, now, surroundings)
+
+    def _outlasts_failures(self, *, resolved: bool) -> bool:
+        """Return whether the call keeps waiting after a failed dial (CH-3).
+
+        In grpc, a service config takes effect once the target's name has first been resolved; until then, it does not
+        make calls wait.
+        """
+        return self.wait_for_ready and (resolved or not self.by_config)
+
+    def _wait_is_over(self, state: CallState, _input: CallTimerFired, now: float, surroundings: Surroundings) -> Step:
+        return self._failed_waiting(state, _TIMED_OUT, now, surroundings)
+
+    def _failed_waiting(self, state: CallState, code: str, now: float, surroundings: Surroundings) -> Step:
+        failed = NonOkStatus(code, never_ran=True)
+        state, effects = self._after(state._replace(unconnected=True), failed, now, surroundings)
+        return state, [_CANCEL_TIMER, FailAttempt(code), *effects]
+
+    # The end of an attempt.
+
+    def _succeeded(self, state: CallState, input_: OkStatus, now: float, surroundings: Surroundings) -> Step:
+        if surroundings.tokens is not None and self.policy is not None:  # RT-9
+            surroundings.tokens.succeeded()
+        effects: list[Effect] = [AS_ATTEMPT]
+        if self.policy is not None and (input_.observed or state.progress.attempt > 1):
+            from grpc_backoff.decide.calls.events import CallSucceeded  # noqa: PLC0415 - most calls have no events
+
+            effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))
+        return _new(CallState, (_DONE, *state[1:])), effects
+
+    def _failed(self, state: CallState, input_: NonOkStatus, now: float, surroundings: Surroundings) -> Step:
+        waits_on = self.repeatable and input_.unsent and not (state.committed or surroundings.closing)
+        if not waits_on:
+            return self._after(state, input_, now, surroundings)
+        if state.end is not None and not now < state.end:
+            return self._failed_waiting(state, _TIMED_OUT, now, surroundings)
+        return self._attempt(state, now)  # CH-3: the call never left
+
+    def _after(self, state: CallState, input_: NonOkStatus, now: float, surroundings: Surroundings) -> Step:
+        """Decide what follows a failed attempt (RT-2 to RT-9)."""
+        late = self.policy is not None and ran_out(input_, state.attempt_end, now)
+        code, ending = (_TIMED_OUT, Ending.TIMED_OUT) if late else (input_.code, Ending.ATTEMPT)
+        if self.policy is None or surroundings.closing:
+            return self._end_with(state, ending, code, now, surroundings)
+        state = state._replace(failed=code)
+        failure = FailedAttempt(
+            code=code,
+            hint=input_.hint,
+            own_timeout=state.own_timeout,
+            refused=input_.refused,
+            says_refused=input_.says_refused,
+            committed=state.committed,
+            oversized=input_.oversized,
+            never_ran=input_.never_ran,
+        )
+        refused = input_.refused and not state.progress.refused
+        if surroundings.tokens is not None and not refused and costs_token(self.policy, failure):  # RT-9
+            surroundings.tokens.failed()
+        following = decide(
+            self.policy,
+            state.progress,
+            failure,
+            left=0.0 if late and not state.own_timeout else _left(state, now),
+            budget_spent=surroundings.tokens is not None and surroundings.tokens.spent,
+            can_refresh=input_.can_refresh,
+            rng=surroundings.rng,
+        )
+        if isinstance(following, Retry):
+            if following.refresh and not following.delay:
+                return self._ask(state._replace(following=following), CallHook(Hook.REFRESH, now - state.began))
+            state, effects = self._retry(state, following, now)
+            return state, [SeekAnother(input_.turned_away), *effects] if input_.turned_away else effects
+        if following.reason is not None:
+            return self._give_up(state, following, now, surroundings)
+        if is_conflict(self.policy, failure) and not state.committed:  # RT-5
+            return self._ask(state._replace(following=following), CallHook(Hook.CONFLICT, now - state.began))
+        return self._end_with(state, ending, code, now, surroundings)
+
+    def _end_with(self, state: CallState, ending: Ending, code: str, now: float, surroundings: Surroundings) -> Step:
+        """End the call with its failed attempt."""
+        reported = self._unconnected(state, code, now, surroundings)
+        state, effects = _finish(state, ending)
+        return state, [*reported, *effects]
+
+    def _unconnected(self, state: CallState, code: str, now: float, surroundings: Surroundings) -> list[Effect]:
+        """Report a call that ends for lack of a connection, because its core sees nothing of it (RT-12)."""
+        if not (state.unconnected and surroundings.observed):
+            return []
+        from grpc_backoff.decide.calls.events import CallNotConnected  # noqa: PLC0415 - as above; imported with the listener
+
+        return [Emit(CallNotConnected(**self._at(state, now), code=code, took=now - state.began))]
+
+    # Between two attempts.
+
+    def _retry(self, state: CallState, following: Retry, now: float) -> Step:
+        from grpc_backoff.decide.calls.events import CallRetried  # noqa: PLC0415 - as above
+
+        retried = CallRetried(
+            **self._at(state, now),
+            code=state.failed,
+            delay=following.delay,
+            source=following.source,
+            server_delay=following.asked,
+            trace_id=state.trace_id,
+        )
+        if not following.delay:
+            state, effects = self._next(state, following, now)
+            return state, [Emit(retried), *effects]
+        wake = now + following.delay
+        state = state._replace(phase=CallPhase.SLEEPING, following=following, wake=wake)
+        return state, [Emit(retried), ArmTimer(wake)]
+
+    def _woken(self, state: CallState, _input: CallTimerFired, now: float, surroundings: Surroundings) -> Step:
+        if now < state.wake:
+            return state, [ArmTimer(state.wake)]
+        assert isinstance(state.following, Retry), "a call sleeps only before a retry"
+        if state.end is not None and not now < state.end:  # RT-7: woken too late
+            return self._give_up(state, GiveUp(Reason.DEADLINE), now, surroundings)
+        if state.following.refresh:  # RT-4: after the wait, so that the attempt has fresh credentials
+            return self._ask(state, CallHook(Hook.REFRESH, now - state.began))
+        return self._next(state, state.following, now)
+
+    def _next(self, state: CallState, following: Retry, now: float) -> Step:
+        metadata = state.metadata
+        if following.progress.attempt > 1:  # RT-10
+            metadata = _replaced(metadata, ((_ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
+        return self._attempt(state, now, progress=following.progress, following=None, metadata=metadata)
+
+    def _give_up(self, state: CallState, decision: GiveUp, now: float, surroundings: Surroundings) -> Step:
+        """Report that the call gives up and call the hook; the call ends when the hook has returned (RT-6)."""
+        from grpc_backoff.decide.calls.events import CallExhausted  # noqa: PLC0415 - as above
+
+        assert decision.reason is not None, "a call that gives up must have a reason"
+        exhausted = CallExhausted(
+            **self._at(state, now),
+            code=state.failed,
+            reason=decision.reason,
+            took=now - state.began,
+            trace_id=state.trace_id,
+        )
+        hook = CallHook(Hook.EXHAUSTED, exhausted.took, decision.reason)
+        reported = self._unconnected(state, state.failed, now, surroundings)
+        state, effects = self._ask(state._replace(following=decision), hook)
+        return state, [*reported, Emit(exhausted), *effects]
+
+    # Hooks.
+
+    def _ask(self, state: CallState, hook: CallHook) -> Step:
+        """Call a hook and wait for it until the call's deadline."""
+        timer: list[Effect] = [] if state.end is None else [ArmTimer(state.end)]
+        return state._replace(phase=CallPhase.DECIDING), [*timer, hook]
+
+    def _answered(self, state: CallState, input_: HookDone, now: float, surroundings: Surroundings) -> Step:
+        following = state.following
+        if isinstance(following, Retry):
+            if input_.metadata is None:
+                return _finish(state, Ending.ATTEMPT)
+            if state.end is not None and not now < state.end:
+                return self._give_up(state, GiveUp(Reason.DEADLINE), now, surroundings)
+            state = state._replace(metadata=_replaced(state.metadata, input_.metadata))
+            state, effects = (self._next if following.delay else self._retry)(state, following, now)
+            return state, [_CANCEL_TIMER, *effects]
+        assert isinstance(following, GiveUp), "a decision without a retry must be to give up"
+        if following.reason is None:
+            return _finish(state, Ending.ATTEMPT)
+        done = Finish(Ending.EXHAUSTED, following)
+        return state._replace(phase=_DONE, following=None), [_CANCEL_TIMER, done]
+
+    def _hook_is_late(self, state: CallState, _input: CallTimerFired, now: float, surroundings: Surroundings) -> Step:
+        return self._answered(state, HookDone(), now, surroundings)
+
+    # Inputs from the caller and the channel.
+
+    def _commit(self, state: CallState, _input: Committed, _now: float, _surroundings: Surroundings) -> Step:
+        return state._replace(committed=True), []
+
+    def _commit_to_failed(self, state: CallState, _input: Committed, now: float, surroundings: Surroundings) -> Step:
+        """End the call with the failed attempt, because its caller has seen part of that attempt's response (RT-8)."""
+        if isinstance(state.following, Retry):
+            return self._end_with(state, Ending.ATTEMPT, state.failed, now, surroundings)
+        return state._replace(committed=True), []
+
+    def _cancel_attempt(
+        self, state: CallState, _input: CancelRequested, _now: float, _surroundings: Surroundings
+    ) -> Step:
+        return state._replace(phase=_DONE), [AbandonAttempt(), AS_ATTEMPT]
+
+    def _cancel(self, state: CallState, _input: CancelRequested, _now: float, _surroundings: Surroundings) -> Step:
+        return _finish(state, Ending.CANCELLED)
+
+    def _broken(self, state: CallState, _input: AttemptBroken, _now: float, _surroundings: Surroundings) -> Step:
+        return _finish(state, Ending.BROKEN)
+
+    def _ignored(self, state: CallState, _input: Input, _now: float, _surroundings: Surroundings) -> Step:
+        return state, []
+
+    def _at(self, state: CallState, now: float) -> dict[str, Any]:
+        """Return the fields that all events of the call have."""
+        return {
+            "target": self.target,
+            "method": self.method,
+            "at": now,
+            "attempt": state.progress.attempt,
+            "call_id": str(state.call_id),
+        }
+
+
+def _finish(state: CallState, ending: Ending) -> Step:
+    return state._replace(phase=_DONE, following=None), [_CANCEL_TIMER, Finish(ending)]
+
+
+def ran_out(input_: NonOkStatus, end: float | None, now: float) -> bool:
+    """Return whether a deadline ended a call, whatever its status says (RT-7).
+
+    Servers and proxies that heed the deadline end the call themselves, and the core may see that before its own timer
+    fires: CANCELLED from Go and Java, INTERNAL from a proxy that has passed headers on, or else UNAVAILABLE.
+    """
+    if input_.cut:
+        return input_.code == _TIMED_OUT or (end is not None and now >= end - _EARLY)
+    return input_.code in _CUT_WITH and end is not None and now >= end
+
+
+def _replaced(metadata: Metadata, instead: Metadata) -> Metadata:
+    """Return the metadata for the next attempts with these pairs in place of pairs with the same keys."""
+    keys = {key for key, _ in instead}
+    return (*(pair for pair in metadata if pair[0] not in keys), *instead)
+
+
+def _earliest(now: float, *spans: float | None) -> float | None:
+    """Return when the shortest of these timeouts, which start now, expires; None if all of them are None."""
+    end = None
+    for span in spans:
+        if span is not None and (end is None or now + span < end):
+            end = now + span
+    return end
+
+
+def _left(state: CallState, now: float) -> float | None:
+    return None if state.end is None else max(0.0, state.end - now)
+
+
+def _not_nan(at: float, now: float) -> float:
+    return now if math.isnan(at) else at  # a timeout of NaN has expired, as in grpc
+
+
+_Handler = Callable[[CallMachine, CallState, Any, float, Surroundings], Step]
+
+_TABLE: Mapping[tuple[CallPhase, type[Input]], _Handler] = {
+    (CallPhase.RUNNING, NotConnected): CallMachine._not_connected,
+    (CallPhase.RUNNING, Begun): CallMachine._hand_over,
+    (CallPhase.RUNNING, NoConnection): CallMachine._ignored,
+    (CallPhase.RUNNING, OkStatus): CallMachine._succeeded,
+    (CallPhase.RUNNING, NonOkStatus): CallMachine._failed,
+    (CallPhase.RUNNING, AttemptBroken): CallMachine._broken,
+    (CallPhase.RUNNING, Committed): CallMachine._commit,
+    (CallPhase.RUNNING, CallTimerFired): CallMachine._ignored,
+    (CallPhase.RUNNING, CancelRequested): CallMachine._cancel_attempt,
+    (CallPhase.RUNNING, ChannelClosing): CallMachine._ignored,
+    (CallPhase.WAITING, ConnectionReady): CallMachine._connected,
+    (CallPhase.WAITING, Missed): CallMachine._missed,
+    (CallPhase.WAITING, NoConnection): CallMachine._no_connection,
+    (CallPhase.WAITING, Committed): CallMachine._commit,
+    (CallPhase.WAITING, CallTimerFired): CallMachine._wait_is_over,
+    (CallPhase.WAITING, CancelRequested): CallMachine._cancel,
+    (CallPhase.WAITING, ChannelClosing): CallMachine._ignored,
+    (CallPhase.DECIDING, HookDone): CallMachine._answered,
+    (CallPhase.DECIDING, NoConnection): CallMachine._ignored,
+    (CallPhase.DECIDING, Committed): CallMachine._commit_to_failed,
+    (CallPhase.DECIDING, CallTimerFired): CallMachine._hook_is_late,
+    (CallPhase.DECIDING, CancelRequested): CallMachine._cancel,
+    (CallPhase.DECIDING, ChannelClosing): CallMachine._cancel,
+    (CallPhase.SLEEPING, NoConnection): CallMachine._ignored,
+    (CallPhase.SLEEPING, Committed): CallMachine._commit_to_failed,
+    (CallPhase.SLEEPING, CallTimerFired): CallMachine._woken,
+    (CallPhase.SLEEPING, CancelRequested): CallMachine._cancel,
+    (CallPhase.SLEEPING, ChannelClosing): CallMachine._cancel,
+}
+
+
+def transitions() -> frozenset[tuple[CallPhase, type[Input]]]:
+    """Return the pairs of phase and input that the table contains, for tests and diagrams."""
+    return frozenset(_TABLE)

@@ -1,0 +1,361 @@
+"""The life of one hedged call as a pure state machine (gRFC A6): several copies of a call, of which one is chosen.
+
+A call without a connection waits and fails as one without a policy does, which is `CallMachine`'s part. This module
+decides about the copies: when the next one is sent, which one the call ends as, and what becomes of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from grpc_backoff.base.base_errors import IllegalTransition
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.status import NotHedged, WaitSource
+from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit
+from grpc_backoff.decide.calls import call_machine as m
+from grpc_backoff.decide.calls.decision import Progress
+from grpc_backoff.decide.calls.events import CallHedged, CallNotHedged, CallSucceeded
+from grpc_backoff.decide.calls.resets import left_until
+from grpc_backoff.policy.hedging import HedgingPolicy
+
+_ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
+
+
+@record
+class Copies(NamedTuple):
+    """The copies of one call.
+
+    Attributes:
+        sent: how many copies were sent, including one that is about to begin.
+        live: the numbers of the copies on connections.
+        starting: whether the shell has yet to say whether the latest copy is on a connection.
+        more: whether further copies may follow.
+        due: when the next copy follows; None if no timer runs for it.
+        failed: the copy that failed last; 0 if none has.
+    """
+
+    sent: int = 1
+    live: frozenset[int] = frozenset()
+    starting: bool = True
+    more: bool = True
+    due: float | None = None
+    failed: int = 0
+
+
+@record
+class HedgedState(NamedTuple):
+    """A hedged call's complete state: that of the call, and its copies."""
+
+    call: m.CallState
+    copies: Copies = Copies()
+
+    @property
+    def phase(self) -> m.CallPhase:
+        """The call's phase."""
+        return self.call.phase
+
+    @property
+    def began(self) -> float:
+        """When the call began."""
+        return self.call.began
+
+    @property
+    def end(self) -> float | None:
+        """The deadline of the whole call; None without one."""
+        return self.call.end
+
+    @property
+    def committed(self) -> bool:
+        """Whether part of a response has reached the caller: never before the call is done."""
+        return self.call.committed
+
+
+# Inputs in addition to the call machine's.
+
+
+@record
+class CopyBegun(NamedTuple):
+    """The copy that was about to begin is on a connection; copies are counted from 1."""
+
+
+@record
+class CopyAnswered(NamedTuple):
+    """The first message of this copy's response has arrived; `observed` is as in `OkStatus`."""
+
+    copy: int
+    observed: bool = False
+
+
+@record
+class CopyFailed(NamedTuple):
+    """The copy ended with a status other than OK before its first message."""
+
+    copy: int
+    failure: m.NonOkStatus
+
+
+@record
+class CopyHeld(NamedTuple):
+    """The copy that was about to begin was not sent: its connection takes no more for `wait` seconds (HG-11)."""
+
+    wait: float
+
+
+Input = m.Input | CopyBegun | CopyAnswered | CopyFailed | CopyHeld
+
+
+# Effects in addition to the call machine's.
+
+
+@record
+class Choose(NamedTuple):
+    """Make this copy the call's attempt, and cancel the others at the time `at` if they have not ended by then (HG-11).
+
+    With None, cancel all of them at once.
+    """
+
+    copy: int | None
+    at: float | None = None
+
+
+Effect = m.Effect | Choose
+Step = tuple[HedgedState, list[Effect]]
+
+
+@dataclass(frozen=True, slots=True)
+class HedgingMachine:
+    """The rules for hedged calls to one method, without state.
+
+    Attributes:
+        waits: the rules for a call without a connection; it has no retry policy.
+        hedging: the hedging policy.
+        policy: None, because a hedged call is not retried.
+        reports: as in `CallMachine`.
+        handed_over: whether the call is a copy's own from the moment that it has an attempt, which is always so.
+    """
+
+    waits: m.CallMachine
+    hedging: HedgingPolicy
+    policy: None = field(default=None, init=False)
+    reports: bool = field(default=True, init=False)
+    handed_over: bool = field(default=True, init=False)
+
+    @property
+    def target(self) -> str:
+        """The channel's target as given."""
+        return self.waits.target
+
+    @property
+    def method(self) -> str:
+        """The method's path."""
+        return self.waits.method
+
+    def begin(
+        self,
+        now: float,
+        timeout: float | None = None,
+        limit: float | None = None,
+        *,
+        call_id: object = "",
+        trace_id: str | None = None,
+    ) -> tuple[HedgedState, m.Begin]:
+        """Start a call with its first copy; the arguments are as for `CallMachine.begin`."""
+        if self.hedging.deadline is not None:
+            limit = self.hedging.deadline if limit is None else min(limit, self.hedging.deadline)
+        call, first = self.waits.begin(now, timeout, limit, call_id=call_id, trace_id=trace_id)
+        return HedgedState(call), first
+
+    def shown_end(self, now: float, timeout: float | None) -> float | None:
+        """Return the deadline for `time_remaining`, as `CallMachine.shown_end` does."""
+        spans = [span for span in (timeout, self.hedging.deadline) if span is not None]
+        return now + min(spans) if spans else None
+
+    def ended(self, state: HedgedState) -> HedgedState:
+        """Return the state of a call that was ended by an exception in a step."""
+        return HedgedState(self.waits.ended(state.call), state.copies)
+
+    def step(self, state: HedgedState, input_: Input, now: float, surroundings: m.Surroundings) -> Step:
+        """Return the state after this input, and the effects that the shell must execute, in this order.
+
+        Raises:
+            IllegalTransition: the table has no entry for this phase and input.
+        """
+        pair = state.call.phase, type(input_)
+        if handler := _TABLE.get(pair):
+            return handler(self, state, input_, now, surroundings)
+        if pair not in _OF_CALL:
+            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
+        call, effects = self.waits.step(state.call, input_, now, surroundings)  # type: ignore[arg-type] # in _OF_CALL
+        return state._replace(call=call), [*effects]
+
+    def _begun(self, state: HedgedState, _input: CopyBegun, now: float, _surroundings: m.Surroundings) -> Step:
+        copies = state.copies
+        # Not `_replace`, which costs a microsecond, because every call takes this path.
+        live = copies.live | {copies.sent}
+        copies = Copies(copies.sent, live, starting=False, more=copies.more, failed=copies.failed)
+        state, effects = self._await_next(state, copies, now + self.hedging.hedging_delay)
+        if copies.sent > 1:
+            effects.append(Emit(CallHedged(**self._about(state, copies.sent, now))))
+        return state, effects
+
+    def _about(self, state: HedgedState, copy: int, now: float) -> dict[str, Any]:
+        """Return the fields that all events have."""
+        where = {"target": self.waits.target, "method": self.waits.method}
+        return {**where, "at": now, "attempt": copy, "call_id": str(state.call.call_id)}
+
+    def _await_next(self, state: HedgedState, copies: Copies, at: float) -> Step:
+        """Let the next copy follow at this time, if there is one."""
+        left = copies.more and copies.sent < self.hedging.max_attempts
+        copies = Copies(copies.sent, copies.live, copies.starting, copies.more, at if left else None, copies.failed)
+        return HedgedState(state.call, copies), [ArmTimer(at)] if left else []
+
+    def _send(self, state: HedgedState, now: float) -> Step:
+        """Send the next copy."""
+        call, copies = state.call, state.copies
+        header = ((_ATTEMPTS_BEFORE, str(copies.sent)),)
+        seconds = None if call.end is None else max(0.0, call.end - now)
+        call = call._replace(
+            phase=m.CallPhase.RUNNING,
+            attempt_began=now,
+            progress=Progress(attempt=copies.sent + 1),
+            metadata=header,
+            waited=False,
+            missed=None,
+        )
+        copies = copies._replace(sent=copies.sent + 1, starting=True, due=None)
+        return HedgedState(call, copies), [m.Begin(seconds, header)]
+
+    def _timer_fired(
+        self, state: HedgedState, _input: m.CallTimerFired, now: float, surroundings: m.Surroundings
+    ) -> Step:
+        due = state.copies.due
+        if due is None:
+            return state, []
+        if now < due:
+            return state, [ArmTimer(due)]
+        if not self._may_send(state, now, surroundings):  # dropped, not delayed
+            if not state.copies.live:
+                return self._end_as(state, state.copies.failed, now)
+            return state._replace(copies=state.copies._replace(more=False, due=None)), []
+        return self._send_or_hold(state, now, surroundings)
+
+    def _send_or_hold(self, state: HedgedState, now: float, surroundings: m.Surroundings) -> Step:
+        """Send the next copy, unless it would run beside others while the server wants calm."""
+        pause = surroundings.calm.lasts(now) if state.copies.live else 0.0
+        if pause:
+            return self._hold(state, now, pause, NotHedged.CALM, first=surroundings.calm.tell())
+        return self._send(state, now)
+
+    def _hold(self, state: HedgedState, now: float, wait: float, reason: NotHedged, *, first: bool) -> Step:
+        """Send no copy beside those that run until `wait` seconds have passed, or all of them have failed."""
+        about = self._about(state, state.copies.sent + 1, now)
+        state, effects = self._await_next(state, state.copies, now + max(wait, _LEAST_PAUSE))
+        return state, [Emit(CallNotHedged(**about, reason=reason, delay=wait, first=first)), *effects]
+
+    def _held(self, state: HedgedState, input_: CopyHeld, now: float, _surroundings: m.Surroundings) -> Step:
+        copies = state.copies
+        state = state._replace(copies=copies._replace(sent=copies.sent - 1, starting=False))
+        if not copies.live:  # the last one has failed meanwhile
+            return self._send(state, now)
+        return self._hold(state, now, input_.wait, NotHedged.RESETS, first=False)
+
+    def _may_send(self, state: HedgedState, now: float, surroundings: m.Surroundings) -> bool:
+        spent = surroundings.tokens is not None and surroundings.tokens.spent
+        expired = state.call.end is not None and not now < state.call.end
+        left = state.copies.more and state.copies.sent < self.hedging.max_attempts
+        return left and not (spent or surroundings.closing or expired)
+
+    def _failed(self, state: HedgedState, input_: CopyFailed, now: float, surroundings: m.Surroundings) -> Step:
+        state, effects = self._after(state, input_, now, surroundings)
+        status = input_.failure.turned_away
+        if status and state.phase is not m.CallPhase.DONE and state.copies.more:  # RT-15
+            effects = [m.SeekAnother(status), *effects]
+        return state, effects
+
+    def _after(self, state: HedgedState, input_: CopyFailed, now: float, surroundings: m.Surroundings) -> Step:
+        copies, failure = state.copies, input_.failure
+        hint = failure.hint if failure.hint and failure.hint.source is WaitSource.PUSHBACK else None
+        late = m.ran_out(failure, state.end, now)  # RT-7
+        fatal = late or failure.oversized or not (failure.refused or failure.code in self.hedging.non_fatal_codes)
+        stopped = hint is not None and hint.delay is None
+        if surroundings.tokens is not None and (stopped or not (fatal or failure.refused)):
+            surroundings.tokens.failed()
+        if fatal:
+            return self._end_as(state, input_.copy, now, m.Finish(m.Ending.TIMED_OUT) if late else m.AS_ATTEMPT)
+        more = copies.more and not stopped
+        copies = copies._replace(live=copies.live - {input_.copy}, more=more, failed=input_.copy)
+        state = state._replace(copies=copies)
+        if copies.starting:  # the next copy, which this failure would send, is on its way
+            return state, []
+        wake = now if hint is None or hint.delay is None else now + hint.delay
+        late = state.call.end is not None and not wake < state.call.end
+        if not self._may_send(state, now, surroundings) or late:
+            if not copies.live:
+                return self._end_as(state, input_.copy, now)
+            return state._replace(copies=copies._replace(more=False, due=None)), [CancelTimer()]
+        if wake <= now:
+            state, effects = self._send_or_hold(state, now, surroundings)
+            return state, [CancelTimer(), *effects]
+        if not copies.live:
+            state = state._replace(call=state.call._replace(phase=m.CallPhase.SLEEPING))
+        return self._await_next(state, copies, wake)
+
+    def _answered(self, state: HedgedState, input_: CopyAnswered, now: float, surroundings: m.Surroundings) -> Step:
+        if surroundings.tokens is not None:
+            surroundings.tokens.succeeded()
+        state, effects = self._end_as(state, input_.copy, now)
+        if not input_.observed and input_.copy == 1:
+            return state, effects
+        succeeded = CallSucceeded(**self._about(state, input_.copy, now), took=now - state.began)
+        return state, [*effects, Emit(succeeded)]
+
+    def _end_as(self, state: HedgedState, copy: int, now: float, end: m.Finish = m.AS_ATTEMPT) -> Step:
+        """End the call with one of its copies."""
+        return self.ended(state), [Choose(copy, left_until(state.began, now)), end]
+
+    def _cancel(
+        self, state: HedgedState, _input: m.CancelRequested, _now: float, _surroundings: m.Surroundings
+    ) -> Step:
+        return self.ended(state), [Choose(None), m.Finish(m.Ending.CANCELLED)]
+
+    def _not_connected(
+        self, state: HedgedState, input_: m.NotConnected, now: float, surroundings: m.Surroundings
+    ) -> Step:
+        """Without a connection, skip this copy if there are others; otherwise, wait as any call does."""
+        copies = state.copies
+        if copies.live:
+            skipped = copies._replace(sent=copies.sent - 1, starting=False)
+            return self._await_next(state, skipped, now + max(self.hedging.hedging_delay, _LEAST_PAUSE))
+        call, effects = self.waits.step(state.call, input_, now, surroundings)
+        return state._replace(call=call), [*effects]
+
+    def _broken(self, state: HedgedState, input_: m.AttemptBroken, now: float, surroundings: m.Surroundings) -> Step:
+        copies = state.copies
+        if copies.live:
+            return state._replace(copies=copies._replace(starting=False, more=False, due=None)), []
+        call, effects = self.waits.step(state.call, input_, now, surroundings)
+        return state._replace(call=call), [*effects]
+
+
+_LEAST_PAUSE = 0.01
+"""The shortest wait, in seconds, before a copy that had no connection is tried again."""
+
+_Handler = Callable[[HedgingMachine, HedgedState, Any, float, m.Surroundings], Step]
+_RUNNING, _SLEEPING = m.CallPhase.RUNNING, m.CallPhase.SLEEPING
+
+_TABLE: Mapping[tuple[m.CallPhase, type], _Handler] = {
+    (_RUNNING, m.NotConnected): HedgingMachine._not_connected,
+    (_RUNNING, CopyBegun): HedgingMachine._begun,
+    (_RUNNING, CopyAnswered): HedgingMachine._answered,
+    (_RUNNING, CopyFailed): HedgingMachine._failed,
+    (_RUNNING, CopyHeld): HedgingMachine._held,
+    (_RUNNING, m.AttemptBroken): HedgingMachine._broken,
+    (_RUNNING, m.CallTimerFired): HedgingMachine._timer_fired,
+    (_RUNNING, m.CancelRequested): HedgingMachine._cancel,
+    (_SLEEPING, m.CallTimerFired): HedgingMachine._timer_fired,
+}
+
+_OF_CALL = m.transitions() - {(_RUNNING, kind) for kind in (m.Begun, m.OkStatus, m.NonOkStatus, m.Committed)}
+"""The pairs that the call machine handles, unless the table has them."""

@@ -1,0 +1,382 @@
+r"""The life of one subscription as a pure state machine: a server stream that is opened again whenever it ends (SB-1).
+
+The retries of a call stop at the first message (RT-8), because a caller who has seen part of a response cannot be given
+another one in its place. A subscription begins there: its messages have no end, and `resume` tells the server from
+where to go on. What the machine decides is when a stream is opened, whether its end is final, how long to wait, and
+what the reader learns of a gap. It sees no messages. The shell keeps the last one and makes the next request from it.
+
+::
+
+    IDLE -- asked --> OPENING -- message --> STREAMING -- message --> STREAMING ...
+                         ^  \                   |
+                         |   `-- ends ----------+-- ends ----> SLEEPING -- wakes --> OPENING ...
+                         |                      |                 |
+                         `----- renewed ---- HOOKED <-------------'
+
+The waits follow the policy, as those between the attempts of a call do (`decision.py`), and begin anew with the first
+message of a stream, or when a stream has lasted for a while without one: a quiet stream that a proxy cuts every minute
+has not failed (SB-3). The reader asks for each message, so a stream is opened only while its reader waits.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from grpc_backoff.base.base_errors import IllegalTransition
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
+from grpc_backoff.decide.calls.call_machine import (
+    CallHook,
+    CancelRequested,
+    ChannelClosing,
+    Hook,
+    HookDone,
+    Metadata,
+    SeekAnother,
+    Surroundings,
+)
+from grpc_backoff.decide.calls.decision import FailedAttempt, GiveUp, Progress, Retry, decide
+from grpc_backoff.decide.calls.events import CallEvent, CallExhausted, Gap, StreamEnded, StreamResumed
+from grpc_backoff.decide.calls.server_hint import ServerHint
+from grpc_backoff.policy.retry import RetryPolicy
+
+_OK = "OK"
+_CANCELLED = "CANCELLED"
+_TIMED_OUT = "DEADLINE_EXCEEDED"
+_INTERRUPTED = frozenset({"INTERNAL", "UNKNOWN", _TIMED_OUT})
+"""The codes with which proxies and dying servers cut a stream that has worked; before anything has arrived, they are
+taken for the server's answer."""
+_DOUBTS = 7
+"""After how many streams in a row that delivered only headers these codes are taken for the server's answer, too."""
+STEADY = 30.0
+"""How long a stream without a message must have lasted, in seconds, to put the backoff back to its beginning."""
+
+
+class SubscriptionPhase(enum.Enum):
+    """A subscription's phase."""
+
+    IDLE = enum.auto()
+    """No message has been asked for, and nothing has been sent."""
+    OPENING = enum.auto()
+    """A stream is open, or waits for a connection, and has not delivered a message."""
+    STREAMING = enum.auto()
+    """The stream has delivered a message."""
+    HOOKED = enum.auto()
+    """The stream has ended, and a hook is running."""
+    SLEEPING = enum.auto()
+    """The stream has ended and is opened again after a wait."""
+    DONE = enum.auto()
+    """The final phase."""
+
+
+class SubscriptionEnding(enum.Enum):
+    """How a subscription ends."""
+
+    STOPPED = enum.auto()
+    """The reader has closed it, or the server has ended a stream that may end."""
+    FAILED = enum.auto()
+    """It ends with the error of its last stream, or with that of opening it."""
+    EXHAUSTED = enum.auto()
+    """It ends with the account of the policy's limits."""
+    CANCELLED = enum.auto()
+    """The channel is closing."""
+
+
+@record
+class SubscriptionState(NamedTuple):
+    """A subscription's complete state. Times are in seconds on the shell's monotonic clock.
+
+    Attributes:
+        phase: the phase.
+        opened: when the last stream was opened; its wait for a connection is part of it.
+        opens: how many streams have been opened since the last message.
+        doubts: how many streams in a row have ended with such a code, headers and no message.
+        gap_began: when the first stream of the current gap ended.
+        why: the code of that end, OK for one without an error; empty outside of a gap.
+        progress: the progress through the policy's schedule.
+        metadata: renewed pairs, which replace the caller's metadata with the same keys.
+        following: the decision that is still to be carried out, in HOOKED and SLEEPING.
+        wake: when SLEEPING ends.
+    """
+
+    phase: SubscriptionPhase = SubscriptionPhase.IDLE
+    opened: float = 0.0
+    opens: int = 0
+    doubts: int = 0
+    gap_began: float = 0.0
+    why: str = ""
+    progress: Progress = Progress()
+    metadata: Metadata = ()
+    following: Retry | GiveUp | None = None
+    wake: float = math.inf
+
+
+# Inputs.
+
+
+@record
+class Asked(NamedTuple):
+    """The reader asks for the first message."""
+
+
+@record
+class MessageCame(NamedTuple):
+    """The stream has delivered a message to the shell."""
+
+
+@record
+class StreamOver(NamedTuple):
+    """The stream has ended.
+
+    Attributes:
+        code: the status code's name, OK for an end without an error.
+        hint: the server hint, if any (RT-3).
+        oversized: whether a message exceeded a size limit.
+        can_refresh: whether the credentials can be renewed (RT-4).
+        cut: whether the core says that the stream ended without a status from the server.
+        headers: whether response headers with metadata had arrived.
+        turned_away: as in `NonOkStatus` (RT-15).
+    """
+
+    code: str
+    hint: ServerHint | None = None
+    oversized: bool = False
+    can_refresh: bool = False
+    cut: bool = False
+    headers: bool = False
+    turned_away: int = 0
+
+
+@record
+class OpenBroken(NamedTuple):
+    """The stream could not be opened: `resume`, a serializer or the channel raised an exception."""
+
+
+@record
+class Woken(NamedTuple):
+    """The machine's timer is due, or overdue."""
+
+
+Input = Asked | MessageCame | StreamOver | OpenBroken | Woken | HookDone | CancelRequested | ChannelClosing
+
+
+# Effects.
+
+
+@record
+class Open(NamedTuple):
+    """Open a stream; `metadata` replaces the caller's metadata with the same keys."""
+
+    metadata: Metadata
+
+
+@record
+class Deliver(NamedTuple):
+    """Hand the message to the reader, preceded by the gap that it ends, if there was one."""
+
+    gap: Gap | None = None
+
+
+@record
+class FinishSubscription(NamedTuple):
+    """End the subscription; `gave_up` is the decision to open no further stream, if its policy set the limit."""
+
+    ending: SubscriptionEnding
+    gave_up: GiveUp | None = None
+
+
+Effect = (
+    Open
+    | Deliver
+    | CallHook
+    | SeekAnother
+    | ArmTimer
+    | CancelTimer
+    | AbandonAttempt
+    | Emit[CallEvent]
+    | FinishSubscription
+)
+Step = tuple[SubscriptionState, list[Effect]]
+_P = SubscriptionPhase
+
+
+@record
+class SubscriptionMachine(NamedTuple):
+    """The rules for one subscription, without state: `step` is a function of its arguments.
+
+    Attributes:
+        target: the channel's target as given.
+        method: the method's path, `/package.Service/Method`.
+        policy: the policy for the waits between two streams, and for the codes after which a stream is opened again.
+        timeout: the deadline of each stream, in seconds; None without one.
+        resumes: whether a stream that the server ends with OK is opened again.
+        call_id: identifies the subscription in its events.
+    """
+
+    target: str
+    method: str
+    policy: RetryPolicy
+    timeout: float | None = None
+    resumes: bool = True
+    call_id: str = ""
+
+    def step(self, state: SubscriptionState, input_: Input, now: float, surroundings: Surroundings) -> Step:
+        """Return the state after this input, and the effects that the shell must execute, in this order.
+
+        Raises:
+            IllegalTransition: the table has no entry for this phase and input.
+        """
+        handler = _TABLE.get((state.phase, type(input_)))
+        if handler is None:
+            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
+        return handler(self, state, input_, now, surroundings)
+
+    def _open(self, state: SubscriptionState, _input: Input, now: float, _surroundings: Surroundings) -> Step:
+        opens = state.opens + 1
+        state = state._replace(phase=_P.OPENING, opened=now, opens=opens, following=None, wake=math.inf)
+        return state, [Open(state.metadata)]
+
+    def _first_message(
+        self, state: SubscriptionState, _input: MessageCame, now: float, _surroundings: Surroundings
+    ) -> Step:
+        effects: list[Effect] = []
+        gap = None
+        if state.why:
+            gap = Gap(lasted=now - state.gap_began, opens=state.opens, code=state.why)
+            effects.append(Emit(StreamResumed(**self._at(state, now), gap=gap)))
+        state = state._replace(phase=_P.STREAMING, opens=0, doubts=0, why="", progress=Progress())
+        return state, [*effects, Deliver(gap)]
+
+    def _message(self, state: SubscriptionState, _input: MessageCame, _now: float, _surroundings: Surroundings) -> Step:
+        return state, [Deliver()]
+
+    def _over(self, state: SubscriptionState, input_: StreamOver, now: float, surroundings: Surroundings) -> Step:
+        """Decide what follows the end of a stream (SB-2 to SB-4)."""
+        if input_.code == _OK and not self.resumes:
+            return _finish(state, SubscriptionEnding.STOPPED)
+        if surroundings.closing:
+            return _finish(state, SubscriptionEnding.FAILED)
+        delivered = state.phase is _P.STREAMING
+        if not state.why:
+            state = state._replace(why=input_.code, gap_began=now)
+        code, policy = input_.code, self.policy
+        doubtful = code in _INTERRUPTED and input_.headers and not (input_.cut or delivered)
+        state = state._replace(doubts=state.doubts + 1 if doubtful else 0)
+        if now - state.opened >= STEADY:
+            state = state._replace(progress=Progress(), doubts=0)
+        cut = input_.cut or (code in _INTERRUPTED and (delivered or (doubtful and state.doubts < _DOUBTS)))
+        failure = FailedAttempt(
+            code=code,
+            hint=input_.hint,
+            own_timeout=self.timeout is not None,
+            oversized=input_.oversized,
+            transient=cut or code in (_OK, _CANCELLED),
+            never_ran=True,  # a policy's `never_ran_only` means calls; to read on repeats nothing
+        )
+        following = decide(
+            policy,
+            state.progress,
+            failure,
+            left=None if policy.deadline is None else max(0.0, state.gap_began + policy.deadline - now),
+            budget_spent=False,  # a reader who waits for good has no other way to go on
+            can_refresh=input_.can_refresh,
+            rng=surroundings.rng,
+        )
+        if isinstance(following, Retry):
+            return self._again(state, following, input_, now)
+        if following.reason is None:
+            return _finish(state, SubscriptionEnding.STOPPED if code == _OK else SubscriptionEnding.FAILED)
+        took = now - state.gap_began
+        exhausted = CallExhausted(**self._at(state, now), code=code, reason=following.reason, took=took)
+        state = state._replace(phase=_P.HOOKED, following=following)
+        return state, [Emit(exhausted), CallHook(Hook.EXHAUSTED, took, following.reason)]
+
+    def _again(self, state: SubscriptionState, following: Retry, input_: StreamOver, now: float) -> Step:
+        ended = StreamEnded(
+            **self._at(state, now),
+            code=input_.code,
+            delay=following.delay,
+            source=following.source,
+            server_delay=following.asked,
+        )
+        wake = now + following.delay
+        state = state._replace(following=following, progress=following.progress, wake=wake)
+        if following.refresh and not following.delay:
+            hook = CallHook(Hook.REFRESH, now - state.gap_began)
+            return state._replace(phase=_P.HOOKED), [Emit(ended), hook]
+        seek: list[Effect] = [SeekAnother(input_.turned_away)] if input_.turned_away else []
+        return state._replace(phase=_P.SLEEPING), [*seek, Emit(ended), ArmTimer(wake)]
+
+    def _woken(self, state: SubscriptionState, input_: Woken, now: float, surroundings: Surroundings) -> Step:
+        if now < state.wake:
+            return state, [ArmTimer(state.wake)]
+        assert isinstance(state.following, Retry), "a subscription sleeps only before it opens a stream"
+        if state.following.refresh:  # RT-4: after the wait, so that the stream has fresh credentials
+            return state._replace(phase=_P.HOOKED), [CallHook(Hook.REFRESH, now - state.gap_began)]
+        return self._open(state, input_, now, surroundings)
+
+    def _answered(self, state: SubscriptionState, input_: HookDone, now: float, surroundings: Surroundings) -> Step:
+        if isinstance(state.following, GiveUp):
+            return _finish(state, SubscriptionEnding.EXHAUSTED, state.following)
+        if input_.metadata is None:
+            return _finish(state, SubscriptionEnding.FAILED)
+        keys = {key for key, _ in input_.metadata}
+        kept = (pair for pair in state.metadata if pair[0] not in keys)
+        return self._open(state._replace(metadata=(*kept, *input_.metadata)), input_, now, surroundings)
+
+    def _broken(self, state: SubscriptionState, _input: OpenBroken, _now: float, _surroundings: Surroundings) -> Step:
+        return _finish(state, SubscriptionEnding.FAILED)
+
+    def _cancel(
+        self, state: SubscriptionState, _input: CancelRequested, _now: float, _surroundings: Surroundings
+    ) -> Step:
+        state, effects = _finish(state, SubscriptionEnding.STOPPED)
+        return state, [AbandonAttempt(), *effects]
+
+    def _closing(
+        self, state: SubscriptionState, _input: ChannelClosing, _now: float, _surroundings: Surroundings
+    ) -> Step:
+        return _finish(state, SubscriptionEnding.CANCELLED)
+
+    def _at(self, state: SubscriptionState, now: float) -> dict[str, Any]:
+        """Return the fields that all events have; `attempt` counts the streams since the last message."""
+        return {
+            "target": self.target,
+            "method": self.method,
+            "at": now,
+            "attempt": max(1, state.opens),
+            "call_id": self.call_id,
+        }
+
+
+def _finish(state: SubscriptionState, ending: SubscriptionEnding, gave_up: GiveUp | None = None) -> Step:
+    return state._replace(phase=_P.DONE, following=None), [CancelTimer(), FinishSubscription(ending, gave_up)]
+
+
+_Handler = Callable[[SubscriptionMachine, SubscriptionState, Any, float, Surroundings], Step]
+
+_TABLE: Mapping[tuple[SubscriptionPhase, type[Input]], _Handler] = {
+    (_P.IDLE, Asked): SubscriptionMachine._open,
+    (_P.IDLE, CancelRequested): SubscriptionMachine._cancel,
+    (_P.OPENING, MessageCame): SubscriptionMachine._first_message,
+    (_P.OPENING, StreamOver): SubscriptionMachine._over,
+    (_P.OPENING, OpenBroken): SubscriptionMachine._broken,
+    (_P.OPENING, CancelRequested): SubscriptionMachine._cancel,
+    (_P.STREAMING, MessageCame): SubscriptionMachine._message,
+    (_P.STREAMING, StreamOver): SubscriptionMachine._over,
+    (_P.STREAMING, CancelRequested): SubscriptionMachine._cancel,
+    (_P.HOOKED, HookDone): SubscriptionMachine._answered,
+    (_P.HOOKED, CancelRequested): SubscriptionMachine._cancel,
+    (_P.HOOKED, ChannelClosing): SubscriptionMachine._closing,
+    (_P.SLEEPING, Woken): SubscriptionMachine._woken,
+    (_P.SLEEPING, CancelRequested): SubscriptionMachine._cancel,
+    (_P.SLEEPING, ChannelClosing): SubscriptionMachine._closing,
+}
+
+
+def transitions() -> frozenset[tuple[SubscriptionPhase, type[Input]]]:
+    """Return the pairs of phase and input that the table contains, for tests and diagrams."""
+    return frozenset(_TABLE)

@@ -1,0 +1,897 @@
+r"""A channel's pool of slots as a pure state machine: (state, input, now) -> (state, effects).
+
+Between a channel and its connections stands the pool. It has *slots*: a slot is an endpoint (the whole target, or one
+address of it), a connection machine (`decide/connections/connection_machine.py`) on the schedule of that endpoint, and
+at most one connection. When a slot dials is that machine's decision; here it is decided which slots there are, and what
+each is for::
+
+    opened --> COMING --READY--> SERVING --replaced, gone, or no longer needed--> RETIRING --last call--> closed
+                 ^                |   |                                                                     ^
+                 '-----lost-------'   '--known to be dead--> CONDEMNED --its calls have ended---------------'
+
+By default a channel has one slot for its whole target, whose role is COMING or SERVING. A second slot for the same
+endpoint either replaces the first (PO-3) or is opened beside it (PO-8)::
+
+    slot 0   SERVING ............................... RETIRING ... closed
+    slot 1             COMING, replaces slot 0 ..... SERVING ...................
+
+If the replacement fails, it backs off, and slot 0 goes on serving. If slot 0 loses its connection meanwhile, the
+replacement takes its place at once: it is the attempt, and slot 0 only waits for the end of its calls.
+
+A slot whose server says that it is not serving is UNHEALTHY (RO-1): it keeps its connection, but new calls do not use
+it. It is replaced in the same way, and if the server serves again before that, so does the slot.
+
+With round_robin (PO-6) there is a slot for each address. Until the addresses are known, one slot with an empty endpoint
+stands for the target. Its attempts are resolutions, so a name that cannot be resolved backs off as any attempt does.
+
+The shell, `engine/pool.py`, carries out the effects and reports what has happened. The table is at the end.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from grpc_backoff.base.base_errors import IllegalTransition
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit
+from grpc_backoff.decide.connections.connection_machine import FailCalls, ReleaseCalls
+from grpc_backoff.decide.connections.events import ChannelKey, Role, State
+from grpc_backoff.decide.connections.pick import aggregate
+from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
+from grpc_backoff.policy.pooling import PoolPolicy
+
+if TYPE_CHECKING:
+    from grpc_backoff.decide.connections.slot_events import SlotEvent
+
+_NEVER = -math.inf
+UNUSED_FOR = 30.0
+"""After how many seconds without a call a connection that is not needed retires (PO-8)."""
+
+_LOST = "its connection was lost, and the replacement takes its place"
+_REPLACED = "it was replaced"
+_GONE = "the name no longer has this address"
+_RESOLVED = "the name was resolved"
+_FOUND = "the name has this address"
+_FULL = "every connection has as many calls as it may have"
+_UNNEEDED = "it is no longer needed"
+_MOVED = "the name no longer has an address that it had when the connection was made"
+_DEAD = "another connection was condemned"
+_HEALTHY = "its server is serving again"
+_TURNED_AWAY = "a call was answered with HTTP status {}"
+
+
+class PoolPhase(enum.Enum):
+    """Whether a connection was ever wanted, and whether the channel is closed."""
+
+    __hash__ = object.__hash__  # implemented in C
+
+    UNWANTED = enum.auto()
+    """No connection has been asked for."""
+    WANTED = enum.auto()
+    """A connection has been asked for."""
+    CLOSED = enum.auto()
+    """The channel is closed; this phase is final."""
+
+
+@record
+class Slot(NamedTuple):
+    """One slot. Times are in seconds on the channel's monotonic clock.
+
+    Attributes:
+        number: identifies the slot in its channel, from 0.
+        endpoint: the address that it dials; empty for the whole target.
+        role: what it is for.
+        state: the state of its connection machine.
+        since: when it got its role.
+        replaces: the slot that it is to replace; None if there is none.
+        started: when the attempt that made its latest connection started.
+        made: when that connection was made; infinity if there was none.
+        due: why it is to be replaced as soon as that is allowed; empty if it is not.
+        asked: when that was decided.
+        problem: why its server is not serving, until that has led to a replacement; empty if the server is serving.
+        row: how many connections in a row, up to this one, have turned calls away without an answer to any (RT-15).
+        gap: the gap from the start of its connection's attempt to that of its replacement, if that series set it.
+    """
+
+    number: int
+    endpoint: str = ""
+    role: Role = Role.COMING
+    state: State = State.IDLE
+    since: float = _NEVER
+    replaces: int | None = None
+    started: float = _NEVER
+    made: float = math.inf
+    due: str = ""
+    asked: float = _NEVER
+    problem: str = ""
+    row: int = 0
+    gap: float = 0.0
+
+    @property
+    def live(self) -> bool:
+        """Whether the slot has a connection for new calls, or may get one."""
+        return self.role in _LIVE
+
+    @property
+    def shown(self) -> State:
+        """The state that counts for the channel's: a connection that may not be used is none (RO-1)."""
+        if self.role is not Role.UNHEALTHY:
+            return self.state
+        return State.CONNECTING if self.cause else State.TRANSIENT_FAILURE
+
+    @property
+    def cause(self) -> str:
+        """Why it is to be replaced; empty if it is not."""
+        return self.due or self.problem
+
+
+_CONNECTED = (Role.SERVING, Role.UNHEALTHY)
+_LIVE = (Role.COMING, *_CONNECTED)
+
+
+@record
+class PoolState(NamedTuple):
+    """The machine's complete state. Times are in seconds on the channel's monotonic clock.
+
+    Attributes:
+        phase: the current phase.
+        slots: all slots, in the order in which they were opened.
+        opened: how many slots were opened.
+        addresses: with round_robin, the addresses of the target. Otherwise, those that the name had when the
+            connection was made. None if they are not known.
+        found: the addresses that the latest resolution found; None if there was none.
+        resolving: whether a resolution is running.
+        resolved: when the last resolution was begun.
+        resolve_at: when the next one is to begin; infinity if none is planned.
+        early: when a resolution was last begun at once because of a loss (PO-7).
+        look_at: when to look for connections that are no longer needed; infinity if there is no need.
+        rest_at: when to look whether the channel has become idle; infinity if there is no need.
+        armed: when the timer is due; infinity if it is not armed.
+    """
+
+    phase: PoolPhase = PoolPhase.UNWANTED
+    slots: tuple[Slot, ...] = ()
+    opened: int = 0
+    addresses: tuple[str, ...] | None = None
+    found: tuple[str, ...] | None = None
+    resolving: bool = False
+    resolved: float = _NEVER
+    resolve_at: float = math.inf
+    early: float = _NEVER
+    look_at: float = math.inf
+    rest_at: float = math.inf
+    armed: float = math.inf
+
+    @property
+    def live(self) -> tuple[Slot, ...]:
+        """The slots that have a connection for new calls, or may get one."""
+        return tuple([slot for slot in self.slots if slot.role in _LIVE])
+
+    @property
+    def serving(self) -> tuple[tuple[int, ...], ...]:
+        """The numbers of the serving slots, one group for each endpoint."""
+        groups: dict[str, tuple[int, ...]] = {}
+        for slot in self.slots:
+            if slot.role is Role.SERVING:
+                groups[slot.endpoint] = (*groups.get(slot.endpoint, ()), slot.number)
+        return tuple(groups.values())
+
+    @property
+    def state(self) -> State:
+        """The channel's state (PO-4)."""
+        return aggregate([slot.shown for slot in self.slots if slot.role in _LIVE])
+
+    def slot(self, number: int) -> Slot | None:
+        """Return a slot; None if it is gone."""
+        for slot in self.slots:
+            if slot.number == number:
+                return slot
+        return None
+
+    def replacement(self, number: int) -> Slot | None:
+        """Return the slot that is to replace a slot; None if there is none."""
+        return next((slot for slot in self.slots if slot.replaces == number), None)
+
+    def of(self, endpoint: str) -> tuple[Slot, ...]:
+        """Return the live slots of an endpoint."""
+        return tuple(slot for slot in self.live if slot.endpoint == endpoint)
+
+    def put(self, slot: Slot) -> PoolState:
+        """Replace the slot that has the same number."""
+        return self._replace(slots=tuple([slot if other.number == slot.number else other for other in self.slots]))
+
+
+@record
+class Wanted(NamedTuple):
+    """A call asks for a connection."""
+
+
+@record
+class SlotChanged(NamedTuple):
+    """A slot's connection machine has a new state.
+
+    Attributes:
+        slot: the slot's number.
+        state: the new state.
+        busy: whether a call is pending, or one has used the slot within the idle timeout (CB-14); it only counts if the
+            new state is IDLE.
+    """
+
+    slot: int
+    state: State
+    busy: bool = False
+
+
+@record
+class SlotServes(NamedTuple):
+    """A slot has a connection for calls; `started` is when the attempt that made it started."""
+
+    slot: int
+    started: float
+
+
+@record
+class SlotFailed(NamedTuple):
+    """An attempt of a slot, or one that applies to it (SH-3), has failed."""
+
+    slot: int
+
+
+@record
+class SlotEnded(NamedTuple):
+    """A retiring or condemned slot has no connection left."""
+
+    slot: int
+
+
+@record
+class NameResolved(NamedTuple):
+    """The target's name has these addresses."""
+
+    addresses: tuple[str, ...]
+
+
+@record
+class ResolutionFailed(NamedTuple):
+    """The target's name could not be resolved."""
+
+
+@record
+class Refresh(NamedTuple):
+    """Replace every connection; `why` gives the cause."""
+
+    why: str
+
+
+@record
+class Condemned(NamedTuple):
+    """A slot's connection is known to be dead; `why` gives the cause."""
+
+    slot: int
+    why: str
+
+
+@record
+class HealthChanged(NamedTuple):
+    """The server of a slot's connection says whether it serves; `problem` says why not and is empty if it does."""
+
+    slot: int
+    problem: str
+
+
+@record
+class TurnedAway(NamedTuple):
+    """A slot's connection has turned away a call that is retried: the next attempt prefers another one (RT-15).
+
+    Attributes:
+        slot: the slot's number.
+        status: the HTTP status that came instead of an answer.
+        served: whether a call on the connection was ever answered.
+        draw: a random number in [0, 1), for jitter.
+    """
+
+    slot: int
+    status: int
+    served: bool
+    draw: float
+
+
+@record
+class Load(NamedTuple):
+    """How much a slot's connection is used.
+
+    Attributes:
+        slot: the slot's number.
+        calls: the number of its calls.
+        used: when the last of them ended.
+        served: whether a call on the connection was ever answered.
+    """
+
+    slot: int
+    calls: int
+    used: float = _NEVER
+    served: bool = False
+
+
+@record
+class PoolBusy(NamedTuple):
+    """The connection that takes the next call has as many calls as it may have; `loads` has every serving slot."""
+
+    loads: tuple[Load, ...]
+
+
+@record
+class PoolTimerFired(NamedTuple):
+    """The machine's timer is due, or overdue; `loads` has every serving slot.
+
+    `used` is when a call last used or asked for any connection.
+    """
+
+    loads: tuple[Load, ...] = ()
+    used: float = math.inf
+
+
+@record
+class PoolCloseRequested(NamedTuple):
+    """The channel is being closed."""
+
+
+PoolInput = (
+    Wanted
+    | SlotChanged
+    | SlotServes
+    | SlotFailed
+    | SlotEnded
+    | NameResolved
+    | ResolutionFailed
+    | Refresh
+    | Condemned
+    | HealthChanged
+    | TurnedAway
+    | PoolBusy
+    | PoolTimerFired
+    | PoolCloseRequested
+)
+
+
+@record
+class OpenSlot(NamedTuple):
+    """Make a slot; it dials when it is wanted. The connection of slot `replaces` needs no other successor."""
+
+    slot: int
+    endpoint: str
+    replaces: int | None = None
+
+
+@record
+class WantSlot(NamedTuple):
+    """Ask a slot for a connection."""
+
+    slot: int
+
+
+@record
+class RetireSlot(NamedTuple):
+    """Stop dialling for a slot and close its connection when the last call has ended."""
+
+    slot: int
+
+
+@record
+class CondemnSlot(NamedTuple):
+    """Stop dialling for a slot and end its connection with all calls, whose status says `why`."""
+
+    slot: int
+    why: str
+
+
+@record
+class RestSlot(NamedTuple):
+    """Close the connection of a slot, because the channel is idle (CB-14)."""
+
+    slot: int
+
+
+@record
+class CloseSlot(NamedTuple):
+    """Discard a slot."""
+
+    slot: int
+
+
+@record
+class TellSlot(NamedTuple):
+    """Tell a slot that is asleep in backoff that there is news (LV-4)."""
+
+    slot: int
+
+
+@record
+class Resolve(NamedTuple):
+    """Resolve the target's name."""
+
+
+@record
+class Serving(NamedTuple):
+    """New calls use the connections of these slots, one group for each endpoint."""
+
+    groups: tuple[tuple[int, ...], ...]
+
+
+@record
+class Show(NamedTuple):
+    """The channel has a new state."""
+
+    state: State
+
+
+PoolEffect = (
+    OpenSlot
+    | WantSlot
+    | RetireSlot
+    | CondemnSlot
+    | RestSlot
+    | CloseSlot
+    | TellSlot
+    | Resolve
+    | Serving
+    | Show
+    | ReleaseCalls
+    | FailCalls
+    | ArmTimer
+    | CancelTimer
+    | Emit["SlotEvent"]
+)
+PoolStep = tuple[PoolState, list[PoolEffect]]
+_Kind = Literal["SlotOpened", "SlotServing", "SlotRetiring", "SlotClosed", "SlotCondemned", "SlotUnhealthy"]
+"""The name of an event's class in `events.py`."""
+
+
+@record
+class PoolMachine(NamedTuple):
+    """The rules for one channel's slots. The machine holds no state: `step` is a pure function.
+
+    Attributes:
+        target: the channel's target.
+        policy: which connections there are.
+        connect: when connections are made.
+        channel: identifies the channel in events.
+        addresses: the addresses of a target that names them; None if there is a name to resolve.
+    """
+
+    target: str
+    policy: PoolPolicy
+    connect: ConnectPolicy
+    channel: ChannelKey
+    addresses: tuple[str, ...] | None = None
+
+    def begin(self, now: float) -> PoolStep:
+        """Return the first state, and the effects that make the first slots."""
+        state, effects = PoolState(addresses=self.addresses), []
+        endpoints = self.addresses if self.policy.round_robin and self.addresses else ("",)
+        for endpoint in endpoints:
+            state, more = self._open(state, now, endpoint, _FOUND)
+            effects += more
+        return state, effects
+
+    def step(self, state: PoolState, input_: PoolInput, now: float) -> PoolStep:
+        """Return the state after `input_`, and the effects that the shell must execute, in this order.
+
+        Raises:
+            IllegalTransition: the table has no entry for this phase and input.
+        """
+        handler = _TABLE.get((state.phase, type(input_)))
+        if handler is None:
+            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
+        after, effects = handler(self, state, input_, now)
+        if after is state:  # a timer that fires changes it: what is planned stays so, and its timer is armed
+            return after, effects
+        if after.phase is not PoolPhase.CLOSED:
+            after, planned = self._plan(after, now)
+            effects += planned
+            effects = [*_news(state, after), *effects]
+        return after, effects
+
+    # Slots come, serve and go.
+
+    def _wanted(self, state: PoolState, _input: Wanted, now: float) -> PoolStep:
+        wanted: list[PoolEffect] = [WantSlot(slot.number) for slot in state.live]
+        for slot in state.live if len(wanted) > 1 else ():  # the state of a single one is the channel's
+            state = self._begins(state, slot, now)
+        return state if state.phase is PoolPhase.WANTED else state._replace(phase=PoolPhase.WANTED), wanted
+
+    def _begins(self, state: PoolState, slot: Slot, now: float) -> PoolState:
+        """Let an idle slot that is asked for a connection count as CONNECTING at once.
+
+        Its machine may not have been told yet, and a caller who sees the states meanwhile must not find that no slot
+        has hope.
+        """
+        if slot.state is not State.IDLE:
+            return state
+        state = state.put(slot._replace(state=State.CONNECTING))
+        if now >= state.resolved + self.policy.min_resolve_interval:
+            state = self._look_up(state, now, at_once=False)
+        return state
+
+    def _slot_changed(self, state: PoolState, input_: SlotChanged, now: float) -> PoolStep:
+        slot = state.slot(input_.slot)
+        if slot is None or not slot.live:
+            return state, []
+        if input_.state is State.CONNECTING:
+            state = self._begins(state, slot, now)
+        slot = slot._replace(state=input_.state)
+        if slot.role in _CONNECTED and input_.state is not State.READY:
+            return self._lost(state, slot, now, busy=input_.busy)
+        return self._seek(state.put(slot), slot, now, busy=input_.busy)
+
+    def _lost(self, state: PoolState, slot: Slot, now: float, *, busy: bool) -> PoolStep:
+        replacement = state.replacement(slot.number)
+        slot = slot._replace(role=Role.COMING, since=now, due="", problem="")
+        state = self._look_up(state.put(slot), now, at_once=True)
+        if replacement is not None:  # PO-3: the replacement is the attempt
+            return self._retire(state.put(replacement._replace(replaces=None)), slot.number, now, _LOST)
+        if len(state.of(slot.endpoint)) > 1:  # PO-8: another one is opened when it is needed
+            return self._retire(state, slot.number, now, _UNNEEDED)
+        return self._seek(state, slot, now, busy=busy)
+
+    def _seek(self, state: PoolState, slot: Slot, now: float, *, busy: bool) -> PoolStep:
+        """Wake an idle slot that should keep seeking a connection (PO-3, PO-6).
+
+        One that no call has used within the idle timeout waits for the next call of the channel. If another slot that
+        was used a little later woke it, the channel would never become idle (CB-14).
+        """
+        eager = self.policy.max_connections > 1 and self.connect.reconnect is Reconnect.EAGER
+        seeks = self.policy.round_robin or slot.replaces is not None or eager
+        if not (seeks and busy and slot.state is State.IDLE):
+            return state, []
+        return self._begins(state, slot, now), [WantSlot(slot.number)]
+
+    def _slot_serves(self, state: PoolState, input_: SlotServes, now: float) -> PoolStep:
+        slot = state.slot(input_.slot)
+        if slot is None or not slot.live:
+            return state, []
+        before, replaces = slot.role, slot.replaces
+        due = slot.due if input_.started <= slot.asked else ""  # PO-9: an attempt that began later needs no successor
+        slot = slot._replace(role=Role.SERVING, since=now, replaces=None, started=input_.started, made=now, due=due)
+        state = state.put(slot)
+        if self.policy.round_robin:
+            state = state._replace(rest_at=min(state.rest_at, now + self.connect.idle_timeout))
+        effects: list[PoolEffect] = []
+        if before is not Role.SERVING:
+            effects += self._announce("SlotServing", slot, now, "it has a connection")
+        if replaces is not None:
+            state, more = self._retire(state, replaces, now, _REPLACED)
+            effects += more
+        if self.policy.resolve_every and self.addresses is None and not self.policy.round_robin:
+            # Which addresses the name has now is what later resolutions are compared with.
+            state = state._replace(addresses=None, resolve_at=now)
+        return state, [*effects, ReleaseCalls()]
+
+    def _slot_failed(self, state: PoolState, input_: SlotFailed, now: float) -> PoolStep:
+        slot = state.slot(input_.slot)
+        if slot is None or not slot.live:
+            return state, []
+        state = self._look_up(state, now, at_once=False)
+        return state, [FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
+
+    def _slot_ended(self, state: PoolState, input_: SlotEnded, now: float) -> PoolStep:
+        slot = state.slot(input_.slot)
+        if slot is None or slot.live:
+            return state, []
+        state = state._replace(slots=tuple(other for other in state.slots if other is not slot))
+        lived = now - slot.made if slot.made <= now else None
+        closed = self._event("SlotClosed", slot, now, "its last call has ended", lived=lived)
+        return state, [CloseSlot(slot.number), Emit(closed)]
+
+    def _condemned(self, state: PoolState, input_: Condemned, now: float) -> PoolStep:
+        """Condemn a connection. New calls use its replacement, or wait for one (PO-2)."""
+        slot = state.slot(input_.slot)
+        if slot is None or slot.role not in (*_CONNECTED, Role.RETIRING):
+            return state, []
+        was_live, replacement = slot.live, state.replacement(slot.number)
+        slot = slot._replace(role=Role.CONDEMNED, since=now)
+        state = state.put(slot)
+        effects: list[PoolEffect] = []
+        if replacement is not None:
+            state = state.put(replacement._replace(replaces=None))
+        elif was_live and not state.of(slot.endpoint):
+            state, effects = self._open(state, now, slot.endpoint, _DEAD)
+        condemned = self._event("SlotCondemned", slot, now, input_.why)
+        return state, [*effects, CondemnSlot(slot.number, input_.why), Emit(condemned)]
+
+    def _health_changed(self, state: PoolState, input_: HealthChanged, now: float) -> PoolStep:
+        """Keep new calls from a connection and seek another one, or let them use it again (RO-1)."""
+        slot = state.slot(input_.slot)
+        if slot is None or slot.role is not (Role.SERVING if input_.problem else Role.UNHEALTHY):
+            return state, []
+        if input_.problem:
+            problem = input_.problem if state.replacement(slot.number) is None else ""
+            slot = slot._replace(role=Role.UNHEALTHY, since=now, problem=problem, row=0, gap=0.0)
+            state = self._look_up(state.put(slot), now, at_once=True)
+            failed: list[PoolEffect] = [FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
+            return state, [Emit(self._event("SlotUnhealthy", slot, now, input_.problem)), *failed]
+        slot = slot._replace(role=Role.SERVING, since=now, problem="")
+        return state.put(slot), [Emit(self._event("SlotServing", slot, now, _HEALTHY)), ReleaseCalls()]
+
+    def _open(self, state: PoolState, now: float, endpoint: str, why: str, replaces: int | None = None) -> PoolStep:
+        wanted = state.phase is PoolPhase.WANTED
+        shown = State.CONNECTING if wanted else State.IDLE
+        slot = Slot(state.opened, endpoint, state=shown, since=now, replaces=replaces)
+        state = state._replace(slots=(*state.slots, slot), opened=state.opened + 1)
+        effects: list[PoolEffect] = [OpenSlot(slot.number, endpoint, replaces)]
+        effects += self._announce("SlotOpened", slot, now, why)
+        if wanted:
+            effects.append(WantSlot(slot.number))
+        return state, effects
+
+    def _retire(self, state: PoolState, number: int, now: float, why: str) -> PoolStep:
+        slot = state.slot(number)
+        if slot is None or not slot.live:
+            return state, []
+        slot = slot._replace(role=Role.RETIRING, since=now, replaces=None, due="", problem="")
+        effects: list[PoolEffect] = [RetireSlot(number), Emit(self._event("SlotRetiring", slot, now, why))]
+        state, replacement = state.put(slot), state.replacement(number)
+        if replacement is not None:  # the endpoint is gone, or the slot is not needed any more
+            state, more = self._retire(state, replacement.number, now, why)
+            effects += more
+        return state, effects
+
+    # Replacement (PO-3, PO-9).
+
+    def _refresh(self, state: PoolState, input_: Refresh, now: float) -> PoolStep:
+        """Mark every connection for replacement, even one whose attempt began before this, in backoff as well."""
+        for slot in state.live:
+            if slot.state is not State.IDLE:
+                state = state.put(slot._replace(due=input_.why, asked=now, row=0, gap=0.0))
+        return self._look_up(state, now, at_once=True), []
+
+    def _turned_away(self, state: PoolState, input_: TurnedAway, now: float) -> PoolStep:
+        """Mark a connection for replacement; one on which no call was answered, after a gap that grows (RT-15)."""
+        slot = state.slot(input_.slot)
+        if slot is None or slot.role is not Role.SERVING or state.replacement(slot.number) is not None:
+            return state, []
+        if slot.due and not (slot.gap and input_.served):
+            return state, []
+        row, gap = (0, 0.0) if input_.served else (slot.row + 1, slot.gap)
+        if row:
+            gap = self.connect.window(row, gap or None).at(input_.draw)
+        return state.put(slot._replace(due=_TURNED_AWAY.format(input_.status), asked=now, row=row, gap=gap)), []
+
+    def _answered(self, state: PoolState, loads: Sequence[Load]) -> PoolState:
+        """End the series of connections that turn calls away where one has answered a call (RT-15)."""
+        for load in loads:
+            slot = state.slot(load.slot)
+            if load.served and slot is not None and slot.gap:
+                state = state.put(slot._replace(due="", row=0, gap=0.0))
+        return state
+
+    def _replaceable(self, state: PoolState) -> list[tuple[float, Slot]]:
+        """Return each slot that is to be replaced, with the earliest start of its replacement."""
+        return [
+            (slot.started + max(self.connect.initial_backoff, slot.gap), slot)
+            for slot in state.slots
+            if (slot.due or slot.problem) and slot.role in _CONNECTED and state.replacement(slot.number) is None
+        ]
+
+    # Names (PO-7).
+
+    def _look_up(self, state: PoolState, now: float, *, at_once: bool) -> PoolState:
+        """Plan a resolution because of a loss or a failure."""
+        if not self.policy.round_robin or self.addresses is not None or state.addresses is None:
+            return state
+        allowed = state.resolved + self.policy.min_resolve_interval
+        if at_once and now >= state.early + self.policy.min_resolve_interval:
+            return state._replace(resolve_at=now, early=now)
+        return state._replace(resolve_at=min(state.resolve_at, max(now, allowed)))
+
+    def _resolved(self, state: PoolState, input_: NameResolved, now: float) -> PoolStep:
+        known, new = state.addresses, tuple(dict.fromkeys(input_.addresses))
+        if not state.resolving:  # by an attempt of the slot that stands for the target
+            state = state._replace(resolved=now)
+        effects = self._appeared(state, new)
+        state = state._replace(resolving=False, found=new)
+        if not new:
+            return state, []
+        state = state._replace(addresses=new)
+        if not self.policy.round_robin:
+            if known is not None and not set(known) <= set(new):
+                state, _ = self._refresh(state, Refresh(_MOVED), now)
+                return state, effects
+            return state._replace(addresses=known or new), effects
+        opened = {slot.endpoint for slot in state.live}
+        for endpoint in [address for address in new if address not in opened]:
+            state, more = self._open(state, now, endpoint, _FOUND)
+            effects += more
+        for slot in state.live:
+            if slot.endpoint not in new:
+                state, more = self._retire(state, slot.number, now, _GONE if slot.endpoint else _RESOLVED)
+                effects += more
+        if state.state is State.TRANSIENT_FAILURE:  # of those that are left, none has hope
+            effects.append(FailCalls())
+        return state, effects
+
+    def _appeared(self, state: PoolState, new: Sequence[str]) -> list[PoolEffect]:
+        """Tell the slots asleep in backoff whose name has an address that it did not have before (LV-4)."""
+        if state.found is None:
+            return []
+        fresh = set(new) - set(state.found)
+        return [
+            TellSlot(slot.number)
+            for slot in state.live
+            if slot.state is State.TRANSIENT_FAILURE and (slot.endpoint in fresh or (fresh and not slot.endpoint))
+        ]
+
+    def _resolution_failed(self, state: PoolState, _input: ResolutionFailed, _now: float) -> PoolStep:
+        return state._replace(resolving=False, found=()), []
+
+    def _resolve_regularly(self, state: PoolState, now: float) -> PoolState:
+        """Plan the next resolution while there is a connection, or a slot is in backoff."""
+        every = self.policy.resolve_every
+        if not every or self.addresses is not None or state.resolving:
+            return state
+        if not any(slot.role is Role.SERVING or slot.state is State.TRANSIENT_FAILURE for slot in state.live):
+            return state
+        return state._replace(resolve_at=min(state.resolve_at, max(now, state.resolved + every)))
+
+    # The number of connections (PO-8).
+
+    def _busy(self, state: PoolState, input_: PoolBusy, now: float) -> PoolStep:
+        """Open one more connection for each endpoint whose connections are all full, one attempt at a time."""
+        calls = {load.slot: load.calls for load in input_.loads}
+        effects: list[PoolEffect] = []
+        for endpoint in dict.fromkeys(slot.endpoint for slot in state.live):
+            slots = [slot for slot in state.of(endpoint) if slot.replaces is None]
+            full = all(
+                slot.role is Role.SERVING and calls.get(slot.number, 0) >= self.policy.streams_per_connection
+                for slot in slots
+            )
+            if full and len(slots) < self.policy.max_connections:
+                state, more = self._open(state, now, endpoint, _FULL)
+                effects += more
+        return state._replace(look_at=min(state.look_at, now + UNUSED_FOR)), effects
+
+    def _timer_fired(self, state: PoolState, input_: PoolTimerFired, now: float) -> PoolStep:
+        state, effects = self._rest(self._answered(state._replace(armed=math.inf), input_.loads), input_.used, now)
+        if now < state.look_at:
+            return state, effects
+        state, more = self._shrink(state, input_.loads, now)
+        return state, [*effects, *more]
+
+    def _rest(self, state: PoolState, used: float, now: float) -> PoolStep:
+        """Close all connections of a channel that is idle: the core never closes one that no call has used (CB-14)."""
+        if now < state.rest_at:
+            return state, []
+        if now < used + self.connect.idle_timeout:
+            return state._replace(rest_at=min(used, now) + self.connect.idle_timeout), []
+        resting: list[PoolEffect] = [RestSlot(slot.number) for slot in state.live if slot.role in _CONNECTED]
+        return state._replace(rest_at=math.inf), resting
+
+    def _shrink(self, state: PoolState, loads: Sequence[Load], now: float) -> PoolStep:
+        """Retire the connections that are not needed and have had no call for a while."""
+        by_slot = {load.slot: load for load in loads}
+        effects: list[PoolEffect] = []
+        more_than_one = False
+        for endpoint in dict.fromkeys(slot.endpoint for slot in state.live):
+            slots = [slot for slot in state.of(endpoint) if slot.replaces is None]
+            total = sum(by_slot[slot.number].calls for slot in slots if slot.number in by_slot)
+            needed = max(1, math.ceil(total / self.policy.streams_per_connection))
+            for slot in reversed(slots):
+                load = by_slot.get(slot.number, Load(slot.number, 0))
+                unused = not load.calls and now - max(load.used, slot.since) >= UNUSED_FOR
+                unused = unused and slot.role is not Role.UNHEALTHY
+                if len(state.of(endpoint)) > needed and unused and not self._only_server(state, slot):
+                    state, more = self._retire(state, slot.number, now, _UNNEEDED)
+                    effects += more
+            more_than_one = more_than_one or len(state.of(endpoint)) > 1
+        return state._replace(look_at=now + UNUSED_FOR if more_than_one else math.inf), effects
+
+    def _only_server(self, state: PoolState, slot: Slot) -> bool:
+        others = [other for other in state.of(slot.endpoint) if other is not slot]
+        return slot.role is Role.SERVING and all(other.role is not Role.SERVING for other in others)
+
+    # The plan, and the end.
+
+    def _plan(self, state: PoolState, now: float) -> PoolStep:
+        """Do what is due, and arm the timer for what is to follow."""
+        effects: list[PoolEffect] = []
+        replaceable = self._replaceable(state)
+        for at, slot in replaceable:
+            if at <= now:
+                state = state.put(slot._replace(due="", problem=""))
+                state, more = self._open(state, now, slot.endpoint, slot.cause, slot.number)
+                state = state.put(state.slots[-1]._replace(row=slot.row, gap=slot.gap))
+                effects += more
+        state = self._resolve_regularly(state, now)
+        if state.resolve_at <= now and not state.resolving:
+            state = state._replace(resolving=True, resolved=now, resolve_at=math.inf)
+            effects.append(Resolve())
+        next_look = math.inf if state.resolving else state.resolve_at
+        due = min(state.look_at, state.rest_at, next_look, *[at for at, _ in replaceable if at > now])
+        if due != state.armed:
+            state = state._replace(armed=due)
+            effects.append(CancelTimer() if due == math.inf else ArmTimer(due))
+        return state, effects
+
+    def _close(self, state: PoolState, _input: PoolCloseRequested, _now: float) -> PoolStep:
+        """Discard all slots. The one that serves, or else the first, comes last: its end is the channel's (CB-10)."""
+        last = max(state.slots, key=lambda slot: (slot.live, slot.role is Role.SERVING, -slot.number))
+        others = [CloseSlot(slot.number) for slot in state.slots if slot is not last]
+        timer = [CancelTimer()] if state.armed != math.inf else []
+        return state._replace(phase=PoolPhase.CLOSED, slots=()), [
+            Show(State.SHUTDOWN),
+            *timer,
+            *others,
+            CloseSlot(last.number),
+        ]
+
+    def _ignored(self, state: PoolState, _input: PoolInput, _now: float) -> PoolStep:
+        return state, []
+
+    # Events.
+
+    def _announce(self, kind: _Kind, slot: Slot, now: float, why: str) -> list[PoolEffect]:
+        """Return the event of this class; nothing for the slot that every channel begins with."""
+        if slot.number == 0 and not slot.endpoint:
+            return []
+        return [Emit(self._event(kind, slot, now, why))]
+
+    def _event(self, kind: _Kind, slot: Slot, now: float, why: str, **more: Any) -> SlotEvent:
+        from grpc_backoff.decide.connections import slot_events  # noqa: PLC0415 - a channel with one slot has none of these events
+
+        made: SlotEvent = getattr(slot_events, kind)(
+            target=self.target,
+            channel=self.channel,
+            at=now,
+            attempt=0,
+            endpoint=slot.endpoint,
+            slot=slot.number,
+            why=why,
+            **more,
+        )
+        return made
+
+
+def _news(before: PoolState, after: PoolState) -> list[PoolEffect]:
+    """Return what has changed for calls and watchers; this comes first, so that released calls find a connection."""
+    if before.slots is after.slots:
+        return []
+    news: list[PoolEffect] = []
+    serving, state = after.serving, after.state
+    if before.serving != serving:
+        news.append(Serving(serving))
+    if before.state is not state:
+        news.append(Show(state))
+    return news
+
+
+_Handler = Callable[[PoolMachine, PoolState, Any, float], PoolStep]
+
+_OPEN: Mapping[type[PoolInput], _Handler] = {
+    Wanted: PoolMachine._wanted,
+    SlotChanged: PoolMachine._slot_changed,
+    SlotServes: PoolMachine._slot_serves,
+    SlotFailed: PoolMachine._slot_failed,
+    SlotEnded: PoolMachine._slot_ended,
+    NameResolved: PoolMachine._resolved,
+    ResolutionFailed: PoolMachine._resolution_failed,
+    Refresh: PoolMachine._refresh,
+    Condemned: PoolMachine._condemned,
+    HealthChanged: PoolMachine._health_changed,
+    TurnedAway: PoolMachine._turned_away,
+    PoolBusy: PoolMachine._busy,
+    PoolTimerFired: PoolMachine._timer_fired,
+    PoolCloseRequested: PoolMachine._close,
+}
+_TABLE: Mapping[tuple[PoolPhase, type[PoolInput]], _Handler] = {
+    **{(PoolPhase.UNWANTED, kind): handler for kind, handler in _OPEN.items()},
+    **{(PoolPhase.WANTED, kind): handler for kind, handler in _OPEN.items()},
+    **{(PoolPhase.CLOSED, kind): PoolMachine._ignored for kind in _OPEN},
+}
+
+
+def pool_transitions() -> frozenset[tuple[PoolPhase, type[PoolInput]]]:
+    """Return the pairs of phase and input in the table, for tests and diagrams."""
+    return frozenset(_TABLE)

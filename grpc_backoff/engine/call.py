@@ -1,0 +1,265 @@
+"""The base class of asyncio and threaded calls, which makes the machine's inputs and the outcomes of calls.
+
+Each API defines how to read the status of one of grpc's attempts, and which error its calls end with.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from contextvars import copy_context
+from sys import modules
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+
+import grpc
+
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.status import CANCELLED_BY_SERVER
+from grpc_backoff.base.stepping import Stepper
+from grpc_backoff.decide.calls import call_machine as m
+from grpc_backoff.decide.calls.decision import GiveUp
+from grpc_backoff.decide.calls.server_hint import read_hint
+from grpc_backoff.decide.connections.core_texts import (
+    EXPIRED,
+    Link,
+    Report,
+    has_expired,
+    is_oversized,
+    never_left,
+    never_ran,
+    says_refused,
+    turned_away,
+    was_cut,
+    was_refused,
+)
+from grpc_backoff.engine.environment import CallEnvironment
+from grpc_backoff.grpcio.private import Status
+from grpc_backoff.telemetry.identity import CallId
+from grpc_backoff.telemetry.spans import CallSpans, spans_of
+from grpc_backoff.telemetry.trace import OPENTELEMETRY, current_trace_id
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.failed_call import FailedCall
+    from grpc_backoff.decide.calls import hedging_machine as h
+    from grpc_backoff.decide.calls.events import CallEvent
+    from grpc_backoff.engine.method import Arguments
+
+BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
+"""The phases of a call between two attempts."""
+_FEW = range(11)
+"""The values of `max_attempts` that never cause a warning, so policies with them need no closer check."""
+
+
+CallRules: TypeAlias = "m.CallMachine | h.HedgingMachine"
+"""The rules for calls to one method."""
+
+
+AttemptsT_co = TypeVar("AttemptsT_co", covariant=True)
+
+
+@record
+class CallSetup(NamedTuple, Generic[AttemptsT_co]):
+    """The arguments that start a call.
+
+    Attributes:
+        calls: the environment that the channel's calls share.
+        machine: the rules for this call.
+        attempts: makes its attempts.
+        timeout: the caller's timeout for the whole call, in seconds (RT-7), or the time remaining on the inbound call
+            that is being served (deadline propagation).
+        limit: the service config's timeout, in seconds. It also bounds the whole call, but `time_remaining` ignores it.
+        call_id: identifies the call in events and log lines; generated if None.
+        request: the request, if the call has exactly one; it is passed to hooks. On asyncio, it may also be the
+            iterator over the requests; it is None if the caller writes them.
+        arguments: the call's other arguments, on asyncio, where `attempts` are those of all calls of a method.
+    """
+
+    calls: Any  # those of one API
+    machine: CallRules
+    attempts: AttemptsT_co
+    timeout: float | None
+    limit: float | None
+    call_id: str | None = None
+    request: Any = None
+    arguments: Arguments | None = None
+
+
+class CallShell(Stepper["h.Input", "h.Effect"]):
+    """The base class for calls: it holds the machine and makes the machine's inputs."""
+
+    exhausted_error: ClassVar[Any]
+    """The `RetriesExhaustedError` of this API."""
+    _connection: Any = None
+    _error: BaseException | None = None
+    _failed: FailedCall | None = None
+    _spans: CallSpans | None = None
+    _state: Any  # of the kind that its machine has
+    _recorded = m.CallPhase.RUNNING
+    """The phase in which the channel's records have the call."""
+
+    def __init__(self, setup: CallSetup[Any]) -> None:
+        """Begin the call in the machine; no effects are executed yet."""
+        super().__init__()
+        calls, machine, timeout, call_id = setup.calls, setup.machine, setup.timeout, setup.call_id
+        policy, trace_id = machine.policy, None
+        self._calls: CallEnvironment = calls
+        self._machine = machine
+        self._timeout = timeout
+        self._request = setup.request
+        self._context = copy_context()  # later attempts belong to the caller's trace too
+        if policy is not None and OPENTELEMETRY in modules:
+            self._spans, trace_id = spans_of(machine.method), current_trace_id()
+        own_id = call_id or CallId() if machine.reports else ""
+        self._state, self._first = machine.begin(calls.now(), timeout, setup.limit, call_id=own_id, trace_id=trace_id)
+        if policy is not None and policy.max_attempts not in _FEW:
+            calls.warn_of(machine.method, policy, bounded=self._state.end is not None)
+
+    def _shown_end(self) -> float | None:
+        """Return the deadline that `time_remaining` uses; None if there is none."""
+        return self._machine.shown_end(self._state.began, self._timeout)
+
+    @property
+    def _avoided(self) -> tuple[object, ...] | None:
+        """The connections that the next attempt avoids if another one serves: the last attempt's.
+
+        None if the call has just been made, and so lets those go first that wait for room (PO-14).
+        """
+        if self._connection is None:
+            return () if self._state.waited else None
+        return (self._connection,)
+
+    @abstractmethod
+    def _has_outcome(self) -> bool:
+        """Return whether it is already known how the call ends."""
+
+    @abstractmethod
+    def _break_off(self, error: Exception) -> None:
+        """End the call with an error that is not an attempt's and cancel the attempt in flight."""
+
+    def _interrupted(self, error: Exception) -> None:
+        """End the call with the error of a step that was interrupted; otherwise, the call would never end."""
+        if self._has_outcome():
+            raise error
+        self._state = self._machine.ended(self._state)
+        self._record()
+        self._break_off(error)
+
+    @abstractmethod
+    def _status(self, error: object) -> Status:
+        """Return the status of an attempt that failed with this error."""
+
+    def _record(self) -> None:
+        """Update the channel's records of pending calls, and of calls between two attempts."""
+        before, now = self._recorded, self._state.phase
+        if before is now:
+            return
+        self._recorded = now
+        if before is m.CallPhase.WAITING:
+            self._calls.pending.discard(self)
+        if now in BETWEEN:
+            self._calls.rests(self)
+        elif before in BETWEEN:
+            self._calls.goes_on(self)
+
+    # Reporting.
+
+    def _emit(self, event: CallEvent) -> None:
+        if self._spans is not None:
+            self._spans.hear(event)
+        self._calls.emit(event)
+
+    def _begin_span(self) -> None:
+        if self._spans is not None:
+            self._spans.begin(self._state.progress.attempt - 1)
+
+    def _end_span(self, code: str) -> None:
+        if self._spans is not None:
+            self._spans.end(code)
+
+    # The error of an attempt.
+
+    def _failure(self, error: object) -> m.NonOkStatus:
+        """Return the machine's input for a failed attempt."""
+        calls, status = self._calls, self._status(error)
+        # Keep pairs: converting grpc's Metadata to a dictionary gives different results in different versions.
+        initial, trailing = tuple(status.initial_metadata or ()), tuple(status.trailing_metadata or ())
+        report = Report(
+            code=status.code.name,
+            details=status.details,
+            link=Link.NONE if self._connection is None else self._connection.link(),
+            metadata=bool(initial or trailing),
+        )
+        if not self._machine.reports:
+            return m.NonOkStatus(report.code, unsent=never_left(report))
+        return m.NonOkStatus(
+            report.code,
+            hint=read_hint(trailing, initial, calls.wall_clock) if report.metadata else None,
+            unsent=never_left(report),
+            refused=calls.stands_in and was_refused(report),
+            says_refused=says_refused(report),
+            oversized=is_oversized(report),
+            can_refresh=calls.hooks.can_refresh(self._context),
+            cut=was_cut(report) or has_expired(report),
+            never_ran=never_ran(report, (*initial, *trailing)),
+            turned_away=turned_away(report),
+        )
+
+    def _timed_out(self) -> Status:
+        """Return the status of an attempt that ran out of time, in whatever way that was reported (RT-7)."""
+        return self._status(self._error)._replace(code=grpc.StatusCode.DEADLINE_EXCEEDED, details=EXPIRED)
+
+    def _last_status(self) -> Status:
+        """Return the status of the last attempt as the machine reads it."""
+        status = self._status(self._error)
+        expired = has_expired(Report(status.code.name, status.details, Link.NONE, metadata=False))
+        return self._timed_out() if expired or status.code.name != self._state.failed else status
+
+    def _failed_call(self, effect: m.CallHook) -> FailedCall:
+        """Return the hook's argument for the failed attempt."""
+        from grpc_backoff.config.failed_call import FailedCall  # noqa: PLC0415 - few calls have a policy
+
+        status, state, request = self._last_status(), self._state, self._request
+        failed = self._failed = FailedCall(
+            target=self._machine.target,
+            method=self._machine.method,
+            attempt=state.progress.attempt,
+            code=status.code,
+            details=status.details,
+            trailing_metadata=tuple((key, value) for key, value in status.trailing_metadata or ()),
+            took=effect.took,
+            reason=effect.reason,
+            call_id=str(state.call_id),
+            request=request if isinstance(request, bytes) else None,
+        )
+        return failed
+
+    def _exhausted(self, effect: m.Finish) -> Any:
+        """Return the error of a call that gives up: the last attempt's, with an account of all attempts (RT-6)."""
+        status, failed = self._last_status(), self._failed
+        assert failed is not None, "the hook must run before the call ends"
+        by_server = CANCELLED_BY_SERVER if failed.code is grpc.StatusCode.CANCELLED else ""
+        details = "; ".join(filter(None, (failed.details, by_server)))
+        exhausted = account_for(status._replace(details=details), failed, effect.gave_up)
+        error = self.exhausted_error(**exhausted)
+        error.__cause__ = self._error
+        return error
+
+
+def account_for(status: Status, failed: FailedCall, gave_up: GiveUp | None) -> dict[str, object]:
+    """Return the arguments of the `RetriesExhaustedError` of a call that ends with this status (RT-6)."""
+    assert failed.reason is not None, "the hook must have been given the reason"
+    assert gave_up is not None, "a call that gives up must have an account"
+    from grpc_backoff.decide.calls.account import Account  # noqa: PLC0415 - few calls give up
+
+    account = Account(failed.attempt, failed.took, failed.reason, gave_up.wait, gave_up.asked_by, gave_up.left)
+    return {
+        "code": status.code,
+        "initial_metadata": status.initial_metadata,
+        "trailing_metadata": status.trailing_metadata,
+        "details": "; ".join(filter(None, (status.details, str(account)))),
+        "debug_error_string": status.debug_error_string,
+        "attempts": account.attempts,
+        "took": account.took,
+        "reason": account.reason,
+        "wait": account.wait,
+        "left": account.left,
+    }

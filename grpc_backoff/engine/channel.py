@@ -1,0 +1,178 @@
+"""The base class of both APIs' channels: their settings, multicallables and listeners, and how they are refreshed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import grpc
+
+from grpc_backoff.config.arguments import Listener, check_listener, remove_listener
+from grpc_backoff.config.channel_settings import ChannelSetup
+from grpc_backoff.engine.environment import ListenersOfChannel
+from grpc_backoff.grpcio.forks import check_core, generation
+from grpc_backoff.grpcio.private import register_method
+from grpc_backoff.telemetry.log import load_slot_events
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.credentials import CredentialsSource
+
+_REFRESHED = "refresh_connection() was called"
+_ROTATED = "the files of its credentials have changed"
+
+
+class Refreshable(Protocol):
+    """A channel's part in a pool of connections, or the whole pool."""
+
+    def refresh(self, why: str) -> None:
+        """Replace every connection (PO-9). Thread-safe."""
+        ...
+
+    def reset(self) -> None:
+        """Reset the backoff of every slot (CB-9, PO-4). Thread-safe."""
+        ...
+
+
+class BaseChannel:
+    """What channels of both APIs have in common.
+
+    The multicallables that a channel creates keep working across any number of connections (CH-2).
+    """
+
+    _multicallables: ClassVar[Mapping[str, Any]]
+    """Multicallable classes, by the name of the method that creates each."""
+    _listeners: ListenersOfChannel
+    _connections: Refreshable
+    closing = True  # until the constructor has finished
+
+    def _take(
+        self,
+        setup: ChannelSetup,
+        credentials: grpc.ChannelCredentials | CredentialsSource | None,
+        *,
+        asyncio: bool = False,
+    ) -> None:
+        """Begin with these settings, if grpcio's core works in this process."""
+        check_core(setup.target, asyncio=asyncio)
+        self._generation = generation()
+        self.target = setup.target
+        self.call_policies = setup.call_policies
+        """The retry policies for the channel's calls, by method."""
+        self.policy = setup.policy
+        """The channel's connect policy."""
+        self.policy_values = setup.policy_values
+        """The connect policy's values by name, each with its source (BP-3)."""
+        self._source = None if credentials is None or isinstance(credentials, grpc.ChannelCredentials) else credentials
+        if self._source is not None:
+            from grpc_backoff.config.credentials import load_files_checks  # noqa: PLC0415 - few channels have a source
+
+            load_files_checks()
+            load_slot_events()
+
+    @property
+    def _is_inherited(self) -> bool:
+        return self._generation.is_over()
+
+    # Beyond grpc's interface.
+
+    def refresh_connection(self) -> None:
+        """Replace the channel's connection while it goes on serving (PO-9).
+
+        New calls use the new connection once it is READY; calls that run on the old one continue there. If the attempt
+        fails, the old connection goes on serving, and the attempt is repeated with backoff (PO-3). Use this when the
+        program learns from another source that the server has moved. It may be called in any state, from any thread,
+        any number of times; two replacements start at least INITIAL_BACKOFF apart. Without a connection, and after
+        `close`, it does nothing.
+        """
+        self._refresh(_REFRESHED)
+
+    def _rotate(self) -> None:
+        """Replace every connection, because the files of the credentials have changed (PO-10)."""
+        self._refresh(_ROTATED)
+
+    def _refresh(self, why: str) -> None:
+        if not self.closing and not self._is_inherited:
+            load_slot_events()
+            self._connections.refresh(why)
+
+    def reset_connect_backoff(self) -> None:
+        """Reset the backoff: a sleeping channel dials at once, and the next gap is INITIAL_BACKOFF again (CB-9).
+
+        Use this when the program learns from another source that the network or the server is back. It may be called in
+        any state, from any thread, any number of times; after `close` it does nothing.
+        """
+        if not self.closing and not self._is_inherited:
+            self._connections.reset()
+
+    def add_listener(self, listener: Listener) -> None:
+        """Register a listener, to be called with every later event from the connection and from retried calls.
+
+        On an asyncio channel, it is called on the event loop and must not block. On a threaded channel, it is called on
+        one of the channel's threads; if it blocks, only later events for this channel's listeners are delayed. Its
+        exceptions are logged and otherwise ignored (CH-11).
+
+        Raises:
+            OptionError: `listener` is not callable, or is a coroutine function.
+        """
+        check_listener("listener", listener)
+        self._listeners.listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Remove a listener.
+
+        Raises:
+            ValueError: `listener` is not registered.
+        """
+        remove_listener(self._listeners.listeners, listener)
+
+    # The multicallables.
+
+    def unary_unary(
+        self,
+        method: str,
+        request_serializer: object = None,
+        response_deserializer: object = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        """Return a callable for a method with one request and one response."""
+        return self._make("unary_unary", method, request_serializer, response_deserializer, _registered_method)
+
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: object = None,
+        response_deserializer: object = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        """Return a callable for a method with one request and a stream of responses."""
+        return self._make("unary_stream", method, request_serializer, response_deserializer, _registered_method)
+
+    def stream_unary(
+        self,
+        method: str,
+        request_serializer: object = None,
+        response_deserializer: object = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        """Return a callable for a method with a stream of requests and one response."""
+        return self._make("stream_unary", method, request_serializer, response_deserializer, _registered_method)
+
+    def stream_stream(
+        self,
+        method: str,
+        request_serializer: object = None,
+        response_deserializer: object = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        """Return a callable for a method with a stream of requests and a stream of responses."""
+        return self._make("stream_stream", method, request_serializer, response_deserializer, _registered_method)
+
+    def _get_registered_call_handle(self, _method: str) -> int:
+        """Return what grpc's simple stubs pass on as `_registered_method`: registration is left to each connection."""
+        return 1
+
+    def _make(self, arity: str, method: str | bytes, *signature: object) -> object:
+        method = method.decode() if isinstance(method, bytes) else method  # as in grpc
+        if signature[-1]:
+            register_method(method)
+        return self._multicallables[arity](self, method, *signature, policy=self.call_policies.of(method))

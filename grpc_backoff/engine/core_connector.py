@@ -1,0 +1,167 @@
+"""What the connectors of both APIs have in common: with what each attempt's channel of grpcio's core is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import grpc
+
+from grpc_backoff.config.core_options import (
+    attempt_options,
+    first_values,
+    keepalive_options,
+    resolver_configures,
+    spreads_calls,
+)
+from grpc_backoff.config.target import core_target
+from grpc_backoff.decide.connections.core_texts import MORE_THAN_THE_RETRY_BUFFER, says_too_many_pings
+from grpc_backoff.decide.connections.dial_machine import DialMachine
+from grpc_backoff.policy.connect import ConnectPolicy
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.credentials import CredentialsSource
+
+Options = Sequence[tuple[str, Any]]
+ConnectionT = TypeVar("ConnectionT")
+
+_ENABLE_RETRIES = "grpc.enable_retries"
+_MOST_DERIVED = 256
+"""The maximum number of cached entries, each with the values derived from one target and its options."""
+
+
+@lru_cache(_MOST_DERIVED)
+def _derived(target: str, options: Options) -> tuple[bool, str, bool, bytes, bool, bool]:
+    """Return what a connector derives from its target and options.
+
+    It is the result of `resolver_configures`, the target for the core, the result of `spreads_calls`, `question`,
+    whether connections ping, and whether the core repeats calls that were not sent, and no others. These are cached,
+    because a program may create a channel with the same target and options for each request.
+    """
+    named = first_values(options)
+    configures = resolver_configures(target, named)
+    dialled = target if configures else core_target(target)
+    question = MORE_THAN_THE_RETRY_BUFFER if "grpc.service_config" in named else b""
+    pings, config = keepalive_options(options, 1) != (), named.get("grpc.service_config", "")
+    policies = configures or b"retryPolicy" in (config if isinstance(config, bytes) else str(config).encode())
+    repeats = bool(named.get(_ENABLE_RETRIES, True)) and not policies  # its retries by policy must stay
+    return configures, dialled, spreads_calls(target, named), question, pings, repeats
+
+
+class Keepalive:
+    """How often the connections of a channel ping their servers (CH-8).
+
+    The core slows down by itself when a server complains, but only on the same channel of the core (gRFC A8).
+    """
+
+    slower = 1
+    """How many times rarer the pings are than the options say."""
+
+    def complained(self) -> None:
+        """Make pings half as frequent, from the next connection on."""
+        self.slower *= 2
+
+
+class Informed:
+    """A connector that its manager tells about the last connection; one that a program supplies is not told.
+
+    Attributes:
+        last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or
+            credit pays for the next attempt (CB-15).
+        familiar: whether this side has just closed a connection on which the peer had answered (CB-15).
+        spreads: whether the core makes several connections by itself (PO-5).
+    """
+
+    last_life: float | None = math.inf
+    familiar: bool = False
+    spreads: bool = False
+
+
+class Reporting:
+    """A connection that reports how its calls ended; one that a program supplies does not.
+
+    Attributes:
+        answered: called when the server has first answered a call (CB-7).
+        unanswered: called when this side has ended a call, with the times when it began and when anything last arrived
+            from the peer, in seconds on the channel's clock (LV-2).
+    """
+
+    answered: Callable[[], None]
+    unanswered: Callable[[float, float], None]
+
+
+def unheard(*_: object) -> None:
+    """Ignore a report, because nothing needs it."""
+
+
+class BaseConnector(Informed, Generic[ConnectionT]):
+    """Makes the attempts to connect to one target.
+
+    Attributes:
+        policy: the channel's connect policy.
+        machine: the rules for each dial.
+        credentials: those for the next attempt.
+        question: the request with which the core is asked why a dial failed.
+        guards: whether the core's next channel is to repeat no calls by itself (CB-16).
+        open: the connections that calls may use.
+        keepalive: how often its connections ping.
+        pings: whether they ping at all.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        credentials: grpc.ChannelCredentials | CredentialsSource | None,
+        options: Options,
+        compression: grpc.Compression | None,
+        policy: ConnectPolicy,
+        *,
+        notifies: bool = False,
+    ) -> None:
+        """Make every attempt's channel with these arguments; `options` are grpcio's own."""
+        self._source = None if isinstance(credentials, grpc.ChannelCredentials) else credentials
+        self.credentials = credentials if isinstance(credentials, grpc.ChannelCredentials) else None
+        self._target = target
+        self._options = tuple(options)
+        self._compression = compression
+        self.policy = policy
+        self.machine = DialMachine(policy.idle_timeout, policy.stable_after, policy.backoff.cap, notifies=notifies)
+        try:
+            derived = _derived(target, self._options)
+        except TypeError:  # the value of an option is not hashable
+            derived = _derived.__wrapped__(target, self._options)
+        self._resolver_configures, self._core_target, self.spreads, self.question, self.pings, self._repeats = derived
+        self.guards = False
+        self.open: set[ConnectionT] = set()
+        self.keepalive = Keepalive()
+
+    def _options_for(self, limit: float) -> Options:
+        """Return the options of a channel that makes one attempt with a time limit of `limit` seconds."""
+        timing = attempt_options(self.policy, limit, spreads=self.spreads)
+        slower = self.keepalive.slower
+        keepalive = () if slower == 1 else keepalive_options(self._options, slower)
+        guarded = ((_ENABLE_RETRIES, 0),) if self.guards else ()
+        return (("grpc.use_local_subchannel_pool", 1), *timing, *keepalive, *guarded, *self._options)
+
+    def guard_next(self) -> None:
+        """Let the core repeat no calls on the next connection: it would redial for them, often without showing it.
+
+        Where the core repeats no calls, or by a policy, or makes several connections by itself, nothing changes.
+        """
+        self.guards = self._repeats and not self.spreads
+
+
+class Complaints:
+    """Notes that the server of one connection has complained about pings, once."""
+
+    def __init__(self, keepalive: Keepalive) -> None:
+        self._keepalive = keepalive
+        self.heard = False
+
+    def look(self, details: str) -> None:
+        """Look at the text of a call that failed. Thread-safe."""
+        if not self.heard and says_too_many_pings(details):
+            self.heard = True
+            self._keepalive.complained()

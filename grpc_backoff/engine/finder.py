@@ -1,0 +1,55 @@
+"""Calls functions that block, in daemon threads: they resolve names (PO-7) or read credentials (PO-10).
+
+No other thread waits for such a thread, because a function that hangs cannot be ended: the channel that asked may be
+gone when the answer comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from grpc_backoff.base import threads
+from grpc_backoff.base.process import after_fork
+from grpc_backoff.decide.connections.events import Failure, Stage
+
+FoundT = TypeVar("FoundT")
+
+
+class Finder(Generic[FoundT]):
+    """Finds things out, each in one thread at a time, for all who ask meanwhile."""
+
+    def __init__(self, name: str, stage: Stage) -> None:
+        """Name the threads, and the stage that fails if none can be started."""
+        self._name = name
+        self._stage = stage
+        self.begin_anew()
+        after_fork(self.begin_anew)
+
+    def begin_anew(self) -> None:
+        """Start over in the child of a fork, because the threads belong to the parent."""
+        self._lock = threading.RLock()
+        self._waiting: dict[Hashable, list[Callable[[FoundT | Failure], object]]] = {}
+
+    def ask(
+        self, what: Hashable, find: Callable[[], FoundT | Failure], tell: Callable[[FoundT | Failure], object]
+    ) -> None:
+        """Call `find`, which must not raise, and pass its result to `tell`, in another thread."""
+        with self._lock:
+            waiting = self._waiting.setdefault(what, [])
+            waiting.append(tell)
+            if len(waiting) > 1:
+                return
+        try:
+            threads.start(lambda: self._tell(what, find()), self._name)
+        except RuntimeError:  # the interpreter is about to exit, or there are too many threads
+            self._tell(what, Failure(self._stage, "no thread could be started"))
+
+    def _tell(self, what: Hashable, outcome: FoundT | Failure) -> None:
+        with self._lock:
+            waiting = self._waiting.pop(what, [])
+        for tell in waiting:
+            with contextlib.suppress(RuntimeError):  # its event loop is closed
+                tell(outcome)

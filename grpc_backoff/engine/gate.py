@@ -1,0 +1,78 @@
+"""Where calls enter a connection, for both APIs: it is shut while the peer has to answer first (LV-1)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.engine.room import Room
+
+if TYPE_CHECKING:
+    from grpc_backoff.decide.connections.health_machine import Answered, Ended
+
+
+@record
+class LivenessReply(NamedTuple):
+    """How a liveness call has ended.
+
+    Attributes:
+        code: the name of its status code.
+        waited: after how many seconds it was sent; infinity if it was not.
+        proxy: the header that shows that a proxy has passed on the answer; empty if none does.
+    """
+
+    code: str
+    waited: float = 0.0
+    proxy: str = ""
+
+
+class Gate(ABC):
+    """What a pool needs from the core channel of a connection, besides its calls.
+
+    Attributes:
+        check: returns the channel's state, as the integer that grpcio's core uses; given True, it makes the core dial.
+            Calls use the channel only if it returns READY, so a gate that is not shut costs them nothing more.
+        room: how many more calls may enter (PO-14); None if any number may.
+        held: what really checks the state while the gate is shut; None if calls may enter.
+        served: whether the server has answered a call (CB-7).
+    """
+
+    check: Callable[[bool], int]
+    served: bool
+    room: Room | None = None
+    held: Callable[[bool], int] | None = None
+
+    @property
+    @abstractmethod
+    def running(self) -> int:
+        """How many calls are running."""
+
+    @abstractmethod
+    def quiet(self) -> float:
+        """Return for how many seconds nothing has arrived from the peer; infinity if nothing has, or if unwatched."""
+
+    def hold(self, *, shut: bool) -> None:
+        """Keep new calls out, or let them in again."""
+        if shut and self.held is None:
+            self.held, self.check = self.check, is_shut
+        elif not shut and self.held is not None:
+            self.check, self.held = self.held, None
+
+    @abstractmethod
+    def fail(self, details: str) -> None:
+        """End every call with UNAVAILABLE, because the peer is dead (PO-2)."""
+
+    @abstractmethod
+    def ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
+        """Make a liveness call with this deadline, in seconds, and pass on how it has ended."""
+
+    @abstractmethod
+    def listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> Callable[[], object]:
+        """Begin a health Watch and pass on its messages and its end (RO-1); return a function that cancels it."""
+
+
+def is_shut(_try_to_connect: bool) -> int:
+    """Return IDLE, as the integer that grpcio's core uses: the `check` of a gate that is shut."""
+    return 0

@@ -1,0 +1,84 @@
+"""The shell around the machine that watches the health of one connection, for both APIs (RO-1).
+
+The machine (`decide/connections/health_machine.py`) decides when a stream is begun. How one is read is up to the
+connection's gate (`gate.py`) in each API.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from grpc_backoff.base import stepping
+from grpc_backoff.base.stepping import Stepper
+from grpc_backoff.decide.connections import health_machine as m
+from grpc_backoff.engine.liveness import Keeper
+from grpc_backoff.policy.backoff import Random
+
+
+class HealthWatch(Stepper[m.WatchInput, m.WatchEffect]):
+    """Steps the machine that watches the health of one connection.
+
+    Attributes:
+        connection: the connection.
+        tell: called with each change: why the server is not serving; empty if it is.
+        state: the machine's state.
+    """
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        number: int,
+        connection: Any,
+        machine: m.WatchMachine,
+        service: str,
+        rng: Random,
+        tell: Callable[[str], None],
+        prove_within: float = math.inf,
+    ) -> None:
+        """Prepare to watch the connection of the slot `number`; `prove_within` is as in `WatchMachine.begin`."""
+        super().__init__()
+        self.connection = connection
+        self.tell = tell
+        self.state = machine.begin(keeper.now(), prove_within)
+        self._keeper = keeper
+        self._number = number
+        self._machine = machine
+        self._request = m.request_for(service)
+        self._rng = rng
+        self._cancel: Callable[[], object] | None = None
+
+    def look(self) -> None:
+        """Begin to watch, or do what is due."""
+        self._timer = None
+        self.feed(m.WatchTimerFired(self.connection.last_used(), self.connection.alive()))
+
+    def end(self) -> None:
+        """Watch no longer."""
+        self.feed(m.Unwatched())
+
+    def _hear(self, input_: m.Answered | m.Ended) -> None:
+        self.feed(input_._replace(alive=self.connection.alive()) if isinstance(input_, m.Ended) else input_)
+
+    def _step(self, input_: m.WatchInput) -> Sequence[m.WatchEffect]:
+        self.state, effects = self._machine.step(self.state, input_, self._keeper.now(), self._rng)
+        return effects
+
+    def _carry_out(self, effect: m.WatchEffect) -> None:
+        match effect:
+            case m.BeginStream():
+                self._cancel = self.connection.core_channel.listen(self._request, self._hear)
+            case m.EndStream():
+                if self._cancel is not None:
+                    self._cancel()
+                    self._cancel = None
+            case m.Tell(problem):
+                self.tell(problem)
+            case m.GoIdle():
+                self._keeper.rest(self._number, self.connection)
+            case stepping.ArmTimer(at):
+                self._cancel_timer()
+                self._timer = self._keeper.at(at, self.look)
+            case stepping.CancelTimer():
+                self._cancel_timer()

@@ -1,0 +1,206 @@
+"""The shells around the liveness machines of a pool's connections, for both APIs (LV-1 to LV-3).
+
+The machine (`decide/connections/liveness_machine.py`) decides when the peer is asked. How calls are counted, and how
+the question is put, is up to the connection's gate (`gate.py`) in each API.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from grpc_backoff.base import stepping
+from grpc_backoff.base.stepping import Stepper
+from grpc_backoff.connection.clock import TimerHandle
+from grpc_backoff.decide.connections import liveness_machine as m
+from grpc_backoff.decide.connections.core_texts import shows_life
+from grpc_backoff.decide.connections.pool_machine import Condemned, PoolInput
+from grpc_backoff.engine.core_connector import Reporting
+from grpc_backoff.engine.gate import LivenessReply
+from grpc_backoff.policy.pooling import PoolPolicy
+
+_LOG = logging.getLogger("grpc_backoff.sharing.liveness")
+_PROXY = (
+    "%s: the answer to a liveness call came through a proxy (header %s). If the proxy spreads calls over several "
+    "servers, or answers for them, quiet_after says nothing about the server of a running call."
+)
+
+
+class Keeper(Protocol):
+    """What the watches over a connection need from its pool; everything runs where the pool's machine is stepped."""
+
+    def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call `callback` when the channel's clock reaches `when`, in seconds."""
+        ...
+
+    def now(self) -> float:
+        """Return the time on the channel's clock, in seconds."""
+        ...
+
+    def hold(self, connection: Any, *, shut: bool) -> None:
+        """Make calls wait instead of using a connection, or start those that wait."""
+        ...
+
+    def report(self, kind: Any, **fields: Any) -> None:
+        """Emit an event of this kind, which is about no attempt."""
+        ...
+
+    def feed(self, input_: PoolInput) -> None:
+        """Step the pool's machine."""
+        ...
+
+    def rest(self, number: int, connection: Any) -> None:
+        """Close the connection of a slot, because no call has used it within the idle timeout."""
+        ...
+
+
+class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
+    """Steps the liveness machine of one connection.
+
+    Attributes:
+        connection: the connection.
+        state: the machine's state.
+    """
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        number: int,
+        endpoint: str,
+        connection: Any,
+        machine: m.LivenessMachine,
+        doubted: set[str],
+        tell_proxy: Callable[[str], None],
+    ) -> None:
+        """Watch the connection of a slot; `doubted` has the endpoints whose peers were asked and have not answered.
+
+        `tell_proxy` is called with a header of an answer that a proxy has passed on.
+        """
+        super().__init__()
+        self.connection = connection
+        self._keeper = keeper
+        self._number = number
+        self._endpoint = endpoint
+        self._machine = machine
+        self._doubted = doubted
+        self._tell_proxy = tell_proxy
+        self.state, effects = machine.begin(keeper.now(), doubted=endpoint in doubted)
+        for effect in effects:
+            self._carry_out(effect)
+
+    def look(self) -> None:
+        """Step the machine with what the connection's calls do."""
+        connection = self.connection
+        self._timer = None
+        if connection.alive():
+            self.feed(m.CallsCounted(connection.core_channel.running, connection.core_channel.quiet()))
+        else:
+            self.feed(m.Left())
+
+    def unanswered(self, began: float, heard: float) -> None:
+        """Handle a call that this side has ended; the times are when it began, and when anything last arrived."""
+        self.feed(m.Unanswered(began, heard))
+
+    def _replied(self, reply: LivenessReply) -> None:
+        core = self.connection.core_channel
+        if not self.connection.alive():
+            self.feed(m.Left())
+            return
+        if reply.proxy:
+            self._tell_proxy(reply.proxy)
+        alive = shows_life(reply.code) or core.quiet() < self._keeper.now() - self.state.asked
+        self.feed(m.Replied(alive, reply.waited, core.running))
+
+    def _step(self, input_: m.LivenessInput) -> Sequence[m.LivenessEffect]:
+        self.state, effects = self._machine.step(self.state, input_, self._keeper.now())
+        return effects
+
+    def _carry_out(self, effect: m.LivenessEffect) -> None:
+        keeper = self._keeper
+        match effect:
+            case stepping.ArmTimer(at):
+                self._cancel_timer()
+                self._timer = keeper.at(at, self.look)
+            case stepping.CancelTimer():
+                self._cancel_timer()
+            case m.Shut():
+                keeper.hold(self.connection, shut=True)
+                if self.connection.core_channel.running:  # a thread was faster
+                    self._inputs.append(m.CallWaits())
+            case m.Ask(why, within):
+                from grpc_backoff.decide.connections.slot_events import LivenessAsked  # noqa: PLC0415 - few connections are suspected
+
+                if self.connection.alive():
+                    keeper.report(LivenessAsked, endpoint=self._endpoint, slot=self._number, why=why, within=within)
+                    self._doubted.add(self._endpoint)
+                    self.connection.core_channel.ask(within, self._replied)
+                else:  # the core would dial again for the question
+                    self._inputs.append(m.Left())
+            case m.Lives(took):
+                from grpc_backoff.decide.connections.slot_events import LivenessAnswered  # noqa: PLC0415 - as above
+
+                self._doubted.discard(self._endpoint)
+                why = self.state.why
+                keeper.report(LivenessAnswered, endpoint=self._endpoint, slot=self._number, why=why, took=took)
+            case m.Reopen():
+                keeper.hold(self.connection, shut=False)
+            case m.Condemn(why):
+                keeper.feed(Condemned(self._number, why))
+
+
+class LivenessWatches:
+    """The watches over a pool's connections, at most one for each slot.
+
+    Attributes:
+        watched: the watches, by the number of the slot.
+        doubted: the endpoints whose peer was asked whether it is alive and has not answered since (LV-3).
+    """
+
+    def __init__(self, policy: PoolPolicy, target: str) -> None:
+        self.watched: dict[int, ConnectionWatch] = {}
+        self.doubted: set[str] = set()
+        self._machine = m.LivenessMachine(policy.quiet_after, policy.answer_within)
+        self._target = target
+        self._warned = False
+
+    def watch(self, keeper: Keeper, number: int, endpoint: str, connection: Any) -> ConnectionWatch | None:
+        """Return the watch over a slot's connection, which may be new; None if the slot has none."""
+        watch = self.watched.get(number)
+        if connection is None or (watch is not None and watch.connection is connection):
+            return watch
+        self.drop(number)
+        machine, doubted = self._machine, self.doubted
+        made = ConnectionWatch(keeper, number, endpoint, connection, machine, doubted, self._warn_of_proxy)
+        self.watched[number] = made
+        if self._machine.quiet_after and isinstance(connection, Reporting):
+            connection.unanswered = made.unanswered
+        return made
+
+    def _warn_of_proxy(self, header: str) -> None:
+        if self._machine.quiet_after and not self._warned:
+            self._warned = True
+            _LOG.warning(_PROXY, self._target, header)
+
+    def drop(self, number: int) -> None:
+        """Watch a slot's connection no longer; harmless if it is not watched."""
+        watch = self.watched.pop(number, None)
+        if watch is not None:
+            watch.feed(m.Left())
+            if isinstance(watch.connection, Reporting):  # otherwise, the two would keep each other alive (CB-10)
+                watch.connection.unanswered = _ignore
+
+    def call_waits(self, connection: Any = None) -> None:
+        """Ask the peer of a connection that a call has picked, but may not use yet; by default, ask all such peers."""
+        for watch in tuple(self.watched.values()):
+            if connection is None or watch.connection is connection:
+                watch.feed(m.CallWaits())
+
+    def state(self, number: int) -> m.LivenessState:
+        """Return what is known about the peer of a slot's connection. Any thread may call this."""
+        watch = self.watched.get(number)
+        return m.LivenessState() if watch is None else watch.state
+
+
+def _ignore(_began: float, _heard: float) -> None:
+    pass

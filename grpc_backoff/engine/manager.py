@@ -1,0 +1,322 @@
+"""The base class of both APIs' connection managers, which step their machines on the schedule of their key."""
+
+from __future__ import annotations
+
+import logging
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from typing import Any, Generic, Protocol, TypeVar
+
+from grpc_backoff.base import stepping
+from grpc_backoff.base.stepping import Stepper
+from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.connection.connector import LiveConnection, Loss
+from grpc_backoff.decide.connections import connection_machine as m
+from grpc_backoff.decide.connections.dial_machine import IDLED
+from grpc_backoff.decide.connections.events import ConnectionEvent, ConnectionStatus, Failure, State
+from grpc_backoff.engine.core_connector import Informed, Reporting
+from grpc_backoff.engine.registry import Home, Membership, Registry, ScheduleGroup
+from grpc_backoff.policy.backoff import Random
+
+_LOG = logging.getLogger("grpc_backoff.sharing.manager")
+_TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
+
+
+class Pending(Protocol):
+    """The queue of pending calls."""
+
+    def __len__(self) -> int:
+        """Return how many calls are pending."""
+        ...
+
+    def release(self) -> None:
+        """Start all pending calls, because there is a connection."""
+        ...
+
+    def fail(self) -> None:
+        """Fail the pending calls that do not survive a failed attempt (CH-3)."""
+        ...
+
+
+class CallQueue(Pending, Protocol):
+    """A queue of pending calls from which a pool may take some (PO-14)."""
+
+    def release(self, most: float = math.inf, /) -> None:
+        """Start pending calls, all or the first `most` of them, because there is a connection."""
+        ...
+
+
+class Audience(Protocol):
+    """What hears of the connections."""
+
+    def hear(self, event: ConnectionEvent) -> None:
+        """Handle an event."""
+        ...
+
+
+class Owner(CallQueue, Audience, Protocol):
+    """What a pool works for: it has the pending calls, and hears of the connections."""
+
+
+class Receiver(Pending, Audience, Protocol):
+    """What a manager works for. It runs no user code (TH-5a)."""
+
+    def changed(self, state: State) -> None:
+        """Handle a new state of the machine; its effects follow."""
+        ...
+
+
+ConnectionT = TypeVar("ConnectionT", bound=LiveConnection)
+
+
+class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
+    """Steps the machine of one target's connection; subclasses execute its effects.
+
+    Attributes:
+        connection: the connection that calls may use; None unless READY. It may just have ended, so check `alive`.
+        draining: the connection of a retired manager, which may still have calls.
+        replaced: whether another slot of the pool has taken, or is about to take, the place of this one (PO-3).
+    """
+
+    replaced = False
+    _used = -math.inf
+    """When a call last used a connection that has ended."""
+    _connector: Any
+
+    def __init__(
+        self,
+        machine: m.Machine,
+        receiver: Receiver,
+        *,
+        clock: Clock,
+        rng: Random,
+        home: Home,
+        key: Hashable | None,
+        schedules: Registry,
+        beside: Membership | None = None,
+    ) -> None:
+        """Join the managers with the same `key`, or the manager whose membership is `beside`.
+
+        If neither is given, the manager has a separate schedule (SH-3).
+
+        Subclasses call this when everything else is ready, because other threads may deliver notifications from then
+        on.
+        """
+        super().__init__()
+        self.connection: ConnectionT | None = None
+        self.draining: ConnectionT | None = None
+        self._machine = machine
+        self._receiver = receiver
+        self._clock = clock
+        self._rng = rng
+        self._to_tell: list[ConnectionEvent | None] = []
+        self.membership = schedules.join(key, self.hear, home, clock.now(), beside)
+        self._state = m.MachineState(key=self.membership.group.schedule, member=self.membership.number)
+
+    # For subclasses to implement.
+
+    @abstractmethod
+    def hear(self, news: ConnectionEvent | None) -> None:
+        """Handle a change that another manager made to the schedule, and the event that caused it. Thread-safe."""
+
+    @abstractmethod
+    def _arm(self, at: float) -> TimerHandle:
+        """Call `_timer_fired` when the clock reaches `at`, in seconds."""
+
+    @abstractmethod
+    def _start(self, limit: float) -> None:
+        """Start an attempt with this time limit, in seconds."""
+
+    @abstractmethod
+    def _abandon(self) -> None:
+        """Abandon the attempt in flight, if there is one."""
+
+    @abstractmethod
+    def _is_decided(self) -> bool:
+        """Return whether the attempt in flight has an outcome that has not been reported yet."""
+
+    @abstractmethod
+    def _later(self, work: Callable[[], None]) -> None:
+        """Run `work` soon, on the thread that steps the machine."""
+
+    # For the channel.
+
+    @property
+    def state(self) -> State:
+        """The channel's current state; IDLE if the connection has ended, even if that has not been handled yet."""
+        connection = self.connection
+        gone = connection is not None and not connection.alive()
+        return State.IDLE if gone else self._state.state
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the state is TRANSIENT_FAILURE, so that there is no connection to check."""
+        return self._state.state is _TRANSIENT_FAILURE
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether an answer, or credit, has paid for the latest connection, or for the next (CB-7)."""
+        return self._state.is_paid
+
+    @property
+    def started(self) -> float:
+        """When the latest attempt started, in seconds on the channel's clock."""
+        return self._state.started
+
+    @property
+    def made(self) -> int:
+        """How many connections were made."""
+        return self._state.connections
+
+    def last_used(self) -> float:
+        """Return when a call last used a connection, as far as is known; any thread may call this."""
+        connection = self.connection
+        return self._used if connection is None else max(self._used, connection.last_used())
+
+    @abstractmethod
+    def want(self) -> None:
+        """Ask for a connection; harmless if there already is one, or if one is being made."""
+
+    def status(self) -> ConnectionStatus:
+        """Return the channel's status (CH-11). Any thread may call this, because it changes nothing."""
+        state = self._state
+        start = state.next_start
+        return ConnectionStatus(
+            state=self.state,
+            attempt=state.attempt,
+            in_flight=state.in_flight or state.awaits_turn,
+            last_error=state.failure,
+            next_attempt_in=None if start is None else max(0.0, start - self._clock.now()),
+            ready_since=state.ready_since,
+            made=state.connections,
+        )
+
+    # Driving the machine.
+
+    def _step(self, input_: m.Input) -> Sequence[m.Effect] | None:
+        group = self.membership.group
+        with self.membership.lock:
+            if group.stepping:  # a signal handler or a finalizer has interrupted another manager's step in this thread
+                self._inputs.insert(0, input_)
+                self._later(self._drain)
+                return None
+            group.stepping = True
+            try:
+                before, effects = self._state, self._decide(input_, group)
+            finally:
+                group.stepping = False
+        now = self._state
+        if now.phase is not m.Phase.READY:
+            self.connection = None
+        if now.phase is not before.phase and now.state is not before.state:
+            self._receiver.changed(now.state)
+        return effects
+
+    def _carry_out(self, effect: m.Effect) -> None:
+        match effect:  # the effects of a failed attempt first: each case takes time
+            case stepping.Emit():
+                self._receiver.hear(effect.event)
+            case stepping.ArmTimer():
+                self._cancel_timer()
+                self._timer = self._arm(effect.at)
+            case m.TellOthers():
+                self._to_tell.append(effect.event)  # sent last: a new connection may end at once
+            case m.FailCalls():
+                self._receiver.fail()
+            case m.StartAttempt():
+                if isinstance(self._connector, Informed):
+                    self._connector.last_life, self._connector.familiar = effect.last_life, effect.familiar
+                self._start(effect.limit)
+            case stepping.AbandonAttempt():
+                self._abandon()
+            case stepping.CancelTimer():
+                self._cancel_timer()
+            case m.ReleaseCalls():
+                self._receiver.release()
+
+    def _drained(self) -> None:
+        news, self._to_tell = self._to_tell, []
+        for event in news:
+            self.membership.tell_others(event)
+
+    def _decide(self, input_: m.Input, group: ScheduleGroup) -> Sequence[m.Effect]:
+        if self._state.phase is m.Phase.CLOSED:
+            return ()  # closed is final; later inputs are ignored
+        now = self._clock.now()
+        state = self._state
+        if state.key is not group.schedule:
+            state = state._replace(key=group.schedule)
+        try:
+            self._state, effects = self._machine.step(state, input_, now, self._rng)
+        except Exception:
+            if self._timer is not None or not (state.in_flight or state.next_start is not None):
+                raise
+            # The random generator, which the program may supply, has raised. Nothing else would ever wake this manager.
+            _LOG.exception("a step of the connection to %s raised", self._machine.target)
+            return (stepping.ArmTimer(now + self._machine.policy.initial_backoff),)
+        group.schedule = self._state.key
+        return effects
+
+    # Inputs.
+
+    @property
+    def _is_busy(self) -> bool:
+        return len(self._receiver) > 0
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        decided = self._state.in_flight and self._is_decided()
+        self.feed(m.TimerFired(busy=self._is_busy, decided=decided))
+
+    def _fail(self, failure: Failure) -> None:
+        self.feed(m.ConnectFailed(failure, busy=self._is_busy))
+
+    def _lost(self, connection: ConnectionT, loss: Loss) -> None:
+        if connection is not self.connection:
+            return  # already handled
+        self.connection = None
+        connection.retire()  # no more calls: grpc's core would redial for them
+        used = connection.last_used()
+        self._used = max(self._used, used)
+        self.feed(
+            m.ConnectionLost(
+                loss.reason,
+                graceful=loss.graceful,
+                served=loss.served,
+                used=used,
+                busy=self._is_busy,
+                replaced=self.replaced,
+                idled=loss.reason == IDLED,
+            )
+        )
+
+    def rest(self, connection: ConnectionT) -> None:
+        """Close a connection that has reached the idle timeout (CB-14)."""
+        self._lost(connection, Loss(IDLED, graceful=True))
+
+    def _hear_answers(self, connection: ConnectionT) -> None:
+        """Let the connection tell when its server has first answered a call, which pays for the next attempt (CB-7)."""
+        if isinstance(connection, Reporting):
+            connection.answered = self._answered
+
+    def _answered(self) -> None:
+        self.feed(m.AnswerReceived())
+
+    def redialled(self, *, late: bool = False) -> None:
+        """Handle a redial by the core; `late` if it follows the attempt in flight, which was to end before (CB-16)."""
+        state = self._state
+        if self.replaced and state.phase is m.Phase.CLOSED:  # a retired connection still has calls, so this is reported
+            self._receiver.hear(self._machine.redial(state, self._clock.now()))
+        else:
+            self.feed(m.CoreRedialled(late))
+
+    def _take_in(self, event: ConnectionEvent | None) -> None:
+        """Report an event of another manager of the key."""
+        if event is not None and event.channel is not self._machine.channel:  # otherwise its listeners know it
+            self._receiver.hear(replace(event, channel=self._machine.channel, elsewhere=True))
+
+    def _leave(self) -> None:
+        """Leave the key's schedule."""
+        self.membership.leave(self._clock.now(), self._machine.policy.initial_backoff)

@@ -1,0 +1,277 @@
+"""One of a channel's RPC methods, for both APIs: its retry policy, and which of its calls grpc would reject.
+
+grpc rejects some calls before it sends anything: wrong metadata, a request that is not bytes. A call that waits for a
+connection, or that is retried, must not hide such a mistake behind its wait. So it is recognized when the call is made,
+and grpc itself gets the call, on a channel that never connects; the caller then gets grpc's own error.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+import grpc
+
+from grpc_backoff.base.base_errors import OptionError, shown
+from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.decide.calls.call_machine import CallMachine, Metadata
+from grpc_backoff.decide.calls.server_hint import load_hints
+from grpc_backoff.engine.call import CallRules
+from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
+from grpc_backoff.telemetry.log import load_slot_events
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.methods import CallPolicies
+
+
+# The characters that the core accepts in metadata. The values of keys that end with `-bin` may have any bytes.
+_legal_key = re.compile(r"[0-9a-z_.-]+").fullmatch
+_legal_value = re.compile(r"[ -~]*").fullmatch
+_COMPRESSIONS = tuple(grpc.Compression)
+
+
+@record
+class Arguments(NamedTuple):
+    """A call's arguments besides its request, as in grpc's multicallables."""
+
+    timeout: float | None
+    metadata: Any
+    credentials: grpc.CallCredentials | None
+    wait_for_ready: bool | None
+    compression: grpc.Compression | None
+
+    @property
+    def are_rejected(self) -> bool:
+        """Whether grpc rejects these arguments; the metadata must be a collection that can be read again."""
+        return (
+            (self.compression and self.compression not in _COMPRESSIONS)
+            or (self.credentials is not None and not hasattr(self.credentials, "_credentials"))
+            or (self.metadata is not None and not all(map(_is_legal, self.metadata)))
+        )
+
+
+class _Machines(dict[tuple[bool, bool, bool, bool], CallRules]):
+    """The machines for one method's calls, each created when it is first needed; one serves all calls of its kind.
+
+    A key says whether the method's policy applies, and has the machine's `wait_for_ready`, `by_config` and
+    `repeatable`.
+    """
+
+    def __init__(self, target: str, method: str, policy: CallPolicy | None) -> None:
+        super().__init__()
+        self._of = target, method, policy
+
+    def __missing__(self, kind: tuple[bool, bool, bool, bool]) -> CallRules:
+        (target, method, policy), (applies, *flags) = self._of, kind
+        policy = policy if applies else None
+        machine: CallRules
+        if isinstance(policy, HedgingPolicy):
+            from grpc_backoff.decide.calls.hedging_machine import HedgingMachine  # noqa: PLC0415 - few calls are hedged
+
+            machine = self[kind] = HedgingMachine(CallMachine(target, method, None, *flags[:2]), policy)
+        else:
+            machine = self[kind] = CallMachine(target, method, policy, *flags)
+        return machine
+
+
+def load_retries() -> None:
+    """Import what failures of calls with a policy need, before there is one (CH-12)."""
+    from grpc_backoff.config import failed_call  # noqa: F401, PLC0415
+    from grpc_backoff.decide.calls import account, events  # noqa: F401, PLC0415 - few programs have a policy
+
+    load_hints()
+    load_slot_events()
+
+
+class MethodChannel(Protocol):
+    """What a method needs of its channel."""
+
+    target: str
+    call_policies: CallPolicies
+
+
+class Method:
+    """The base class for multicallables in both APIs."""
+
+    arity: str
+    takes_one_request: bool
+
+    def __init__(
+        self,
+        channel: MethodChannel,
+        method: str,
+        request_serializer: Callable[[Any], bytes] | None,
+        response_deserializer: Callable[[bytes], object] | None,
+        registered: bool | None,
+        *,
+        policy: CallPolicy | None = None,
+        call_id: str | None = None,
+    ) -> None:
+        """Take the arguments with which grpc's own multicallable is created on each connection.
+
+        `policy` is the policy for the method's calls, None for no retries; `call_id` identifies the calls in events.
+        Calls with a stream of requests are never hedged (HG-8).
+        """
+        method.encode()  # raises grpc's own error unless this is text
+        self._channel = channel
+        self._method = method
+        self._signature = (request_serializer, response_deserializer, registered)
+        self._hedged = isinstance(policy, HedgingPolicy)
+        if isinstance(policy, HedgingPolicy) and not self.takes_one_request:
+            channel.call_policies.warn_of_stream(method, policy)
+            self._hedged, policy = False, None
+        if policy is not None:
+            load_retries()
+        self._policy = policy
+        self._call_id = call_id
+        self._config = channel.call_policies.service_config.of(method)
+        self._sender: Self | None = None
+        self._machines = _Machines(channel.target, method, policy)
+
+    def retrying(self, policy: CallPolicy | None, call_id: str | None = None) -> Self:
+        """Return a callable for the same method with another policy, or with None for no retries.
+
+        Raises:
+            OptionError: calls with a stream of requests are to be hedged.
+        """
+        if isinstance(policy, HedgingPolicy) and not self.takes_one_request:
+            raise OptionError("retry", policy, "a retry policy, because calls with a stream of requests are not hedged")
+        return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
+
+    @property
+    def channel(self) -> MethodChannel:
+        """The channel that the method belongs to."""
+        return self._channel
+
+    @property
+    def method(self) -> str:
+        """The method's path, `/package.Service/Method`."""
+        return self._method
+
+    def serialized(self, request: object) -> Any:
+        """Return a request as the stub would send it; unchanged if the stub has no serializer."""
+        serializer = self._signature[0]
+        return request if serializer is None else serializer(request)
+
+    @property
+    def serializer(self) -> Callable[[object], bytes] | None:
+        """The stub's serializer of requests; None if the stub passes requests that are already serialized."""
+        return self._signature[0]
+
+    def _telling(
+        self, hear: Callable[[], object] | None, answered: Callable[[], object] | None
+    ) -> tuple[object, object, bool | None]:
+        """Return the arguments for a multicallable of grpc's that calls these functions for each message that arrives.
+
+        `hear` is for all messages (LV-1), and `answered` for those of response streams, because other calls are
+        answered when they end (CB-7); None for either if it is not wanted.
+        """
+        receivers = [tell for tell in (hear, answered if self.arity.endswith("stream") else None) if tell is not None]
+        if not receivers:
+            return self._signature
+        serializer, deserializer, registered = self._signature
+
+        def deserialized(message: bytes) -> object:
+            for tell in receivers:
+                tell()
+            return message if deserializer is None else deserializer(message)
+
+        return serializer, deserialized, registered
+
+    def of_bytes(self) -> Self:
+        """Return a multicallable for the same method that takes serialized requests."""
+        serializer, deserializer, registered = self._signature
+        if serializer is None:
+            return self
+        if self._sender is None:
+            self._sender = type(self)(self._channel, self._method, None, deserializer, registered)
+        return self._sender
+
+    @abstractmethod
+    def sends(self, request: object) -> bool:
+        """Return whether grpc sends this request, or reads requests from it."""
+
+    def _rules(self, policy: CallPolicy | None, wait_for_ready: bool | None, *, may_break: bool) -> CallRules:
+        """Return the rules for a call with the method's policy, or with None, and with this argument.
+
+        A wait-for-ready call is repeated if the connection breaks just as the call is assigned to it. A call that has
+        to wait first gets a connection that was just observed, so it is spared the cost of being repeatable:
+        `may_break` is whether there is a connection.
+        """
+        waits = bool(self._config.wait_for_ready if wait_for_ready is None else wait_for_ready)
+        repeatable = waits and (policy is not None or may_break)
+        return self._machines[policy is not None, waits, wait_for_ready is None, repeatable]
+
+    def _freeze(self, request: object, arguments: Arguments) -> tuple[Self, object] | None:
+        """Return a multicallable and its request, which is serialized immediately; None if grpc rejects the call.
+
+        The caller may reuse the request, and the metadata, before there is a connection. A plain call would already
+        have been sent.
+        """
+        sender, frozen = self._serialize(request)
+        return None if arguments.are_rejected or not sender.sends(frozen) else (sender, frozen)
+
+    def _serialize(self, request: object) -> tuple[Self, object]:
+        serializer = self._signature[0]
+        if serializer is None or not self.takes_one_request:
+            return self, request
+        try:
+            frozen = serializer(request)
+        except Exception:  # noqa: BLE001 - grpc will get the same error, and handle it
+            return self, request
+        return self._sender or self.of_bytes(), frozen
+
+
+def is_stream(requests: object) -> bool:
+    """Return whether requests can be read from this object; if not, grpc ends the call at once."""
+    return any(hasattr(requests, name) for name in ("__next__", "__iter__", "__aiter__", "__getitem__"))
+
+
+def _is_legal(pair: Any) -> bool:
+    """Return whether grpc accepts this as a pair of metadata."""
+    try:
+        key, value = pair
+        if not _legal_key(key := _text(key)):
+            return False
+        return isinstance(value, bytes) if key.endswith("-bin") else _legal_value(_text(value)) is not None
+    except (TypeError, ValueError):  # not a pair, or not text
+        return False
+
+
+def _text(value: object) -> Any:
+    """Return a metadata key or value as text; an object that is neither bytes nor None is returned unchanged."""
+    return value.decode("latin-1") if isinstance(value, bytes) else "" if value is None else value
+
+
+def replaced(metadata: Any, instead: Metadata) -> tuple[Any, ...]:
+    """Return a call's metadata with these pairs in place of any pairs that have the same keys."""
+    keys = {key for key, _ in instead}
+    return (*(pair for pair in metadata or () if pair[0] not in keys), *instead)
+
+
+MultiCallableT = TypeVar("MultiCallableT")
+
+
+def retrying(multicallable: MultiCallableT, retry: Repeats, *, call_id: str | None = None) -> MultiCallableT:
+    """Return a stub's method with a retry policy of its own, instead of the channel's (BP-2).
+
+    This works for stubs on both kinds of channel. On a threaded channel, call the method without `await`::
+
+        reply = await retrying(stub.Place, "retry: 5, delay: 1s, backoff: exponential, timeout: 5s")(order)
+
+    Args:
+        multicallable: a method of a stub on one of this library's channels.
+        retry: a retry or hedging policy, a policy name, or a policy string. It replaces the channel's whole policy.
+        call_id: identifies the calls in events, log lines and hooks, for example by an order's number; if None, an id
+            is generated for each call.
+
+    Raises:
+        TypeError: `multicallable` is not such a method.
+        grpc_backoff.OptionError: a `ValueError`: the policy is unknown, or has an invalid value; or it is a hedging
+            policy, and the method takes a stream of requests.
+    """
+    if not isinstance(multicallable, Method):
+        raise TypeError(f"multicallable={shown(multicallable)}: expected a method of a stub on a grpc_backoff channel")
+    return multicallable.retrying(multicallable.channel.call_policies.named(retry), call_id)

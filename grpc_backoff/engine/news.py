@@ -1,0 +1,219 @@
+"""News for the channels of this process, such as that it has slept, or that another channel is connected (LV-4).
+
+What a channel does with news is up to its machines. Here, news is only found, and passed on to the pools of open
+channels that have asked for a connection.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Hashable
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
+
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.process import after_fork, notice_fork
+from grpc_backoff.config.target import parse_target
+from grpc_backoff.connection.clock import TimerHandle
+from grpc_backoff.decide.connections.liveness_machine import LATE, WOKE
+from grpc_backoff.telemetry.log import load_slot_events
+
+if TYPE_CHECKING:
+    from grpc_backoff.engine.network import NetworkWatcher
+
+_TICK = 1.0
+"""How often to check whether the process has slept, in seconds."""
+
+TOLD = "network_changed() was called"
+NETWORK = "the machine's network has changed"
+REACHED = "another channel has reached the same host and port"
+
+
+class Hearer(Protocol):
+    """A pool of connections."""
+
+    def tell_news(self, why: str, spot: Hashable = None) -> None:
+        """Handle news, which concerns only one spot if one is given; any thread may call this."""
+        ...
+
+    def hear_news(self, why: str, spot: Hashable = None, *, woke: bool = False) -> None:
+        """Handle news, on the event loop or thread that the pool belongs to."""
+        ...
+
+
+class Ticking(Protocol):
+    """An event loop, or the conductor."""
+
+    def call_at(self, when: float, callback: Callable[[], None], /) -> TimerHandle:
+        """Call `callback` at a time on the machine's monotonic clock, in seconds."""
+        ...
+
+
+@functools.lru_cache(maxsize=1024)
+def spot_of(target: str) -> Hashable:
+    """Return what a target or an endpoint dials, equal for all spellings: addresses, or else a host and a port."""
+    try:
+        read = parse_target(target)
+    except OptionError:  # only the core can read it
+        return target
+    return read.addresses or (read.host.lower(), read.port)
+
+
+def slept() -> float:
+    """Return for how many seconds this machine has been suspended since it was started; 0 if that is not known."""
+    boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+    return 0.0 if boot is None else time.clock_gettime(boot) - time.monotonic()
+
+
+class Sleeper:
+    """Finds out whether the process or its machine has slept, for the pools of one event loop or of all threads."""
+
+    def __init__(self, home: Ticking) -> None:
+        """Start without pools; `home` is the event loop, or the conductor."""
+        self.pools: WeakSet[Any] = WeakSet()
+        self._home = home
+        self._timer: TimerHandle | None = None
+        self._due = 0.0
+        self._slept = 0.0
+
+    def join(self, pool: Hearer) -> None:
+        """Notify a pool whenever the process has slept."""
+        self.pools.add(pool)
+        if self._timer is None:
+            self._arm()
+
+    def leave(self, pool: Hearer) -> None:
+        """Stop notifying a pool."""
+        self.pools.discard(pool)
+        if not self.pools and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        self._due, self._slept = time.monotonic() + _TICK, slept()
+        self._timer = Context().run(self._home.call_at, self._due, self._tick)
+
+    def _tick(self) -> None:
+        late = max(time.monotonic() - self._due, slept() - self._slept)
+        self._timer = None
+        if self.pools:
+            self._arm()
+        load_slot_events()  # here, where it delays no start: what follows from sleep is reported with them
+        if late > LATE:
+            for pool in tuple(self.pools):
+                pool.hear_news(WOKE, woke=True)
+
+
+class NewsDesk:
+    """Passes on news to the pools of this process."""
+
+    def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Start over in the child of a fork, because pools, timers and threads belong to the parent."""
+        self._lock = threading.RLock()
+        self._pools: WeakSet[Any] = WeakSet()
+        self._followers: WeakSet[Any] = WeakSet()
+        self._seeking: WeakKeyDictionary[Any, set[Hashable]] = WeakKeyDictionary()
+        self._sleepers: WeakValueDictionary[int, Sleeper] = WeakValueDictionary()
+        self._network: NetworkWatcher | None = None
+
+    def join(self, pool: Hearer, home: Ticking | None, *, network: bool) -> Sleeper | None:
+        """Notify a pool of news from now on. Called where the pool runs.
+
+        `home` is None if the clock of the pool is not the machine's. With `network`, changes of the network are news
+        too. The pool has to keep the result, and to leave it.
+        """
+        with self._lock:
+            self._pools.add(pool)
+            if network:
+                self._followers.add(pool)
+                self._watch_network()
+            if home is None:
+                return None
+            sleeper = self._sleepers.get(id(home))
+            if sleeper is None:
+                sleeper = self._sleepers[id(home)] = Sleeper(home)
+        sleeper.join(pool)
+        return sleeper
+
+    def _watch_network(self) -> None:
+        if self._network is None:
+            from grpc_backoff.engine.network import NetworkWatcher  # noqa: PLC0415 - few channels watch the network
+
+            self._network = NetworkWatcher(self._changed)
+
+    def leave(self, pool: Hearer) -> None:
+        """Stop notifying a pool."""
+        with self._lock:
+            self._pools.discard(pool)
+            self._followers.discard(pool)
+            self._seeking.pop(pool, None)
+            if self._network is not None and not self._followers:
+                self._network.stop()
+                self._network = None
+
+    def tell(self, why: str) -> None:
+        """Notify every pool. Thread-safe."""
+        with self._lock:
+            pools = tuple(self._pools)
+        for pool in pools:
+            pool.tell_news(why)
+
+    def seeks(self, pool: Hearer, spot: Hashable) -> None:
+        """Tell a pool once when another one has reached this spot. Thread-safe."""
+        with self._lock:
+            self._seeking.setdefault(pool, set()).add(spot)
+
+    def gives_up(self, pool: Hearer, spot: Hashable) -> None:
+        """Forget that a pool sought this spot, because none of its slots dials there any more. Thread-safe."""
+        with self._lock:
+            sought = self._seeking.get(pool, set())
+            sought.discard(spot)
+            if not sought:
+                self._seeking.pop(pool, None)
+
+    def reached(self, pool: Hearer, *spots: Hashable) -> None:
+        """Tell the other pools that seek one of these spots, each of them once. Thread-safe."""
+        found = list[tuple[Hearer, Hashable]]()
+        with self._lock:
+            for reference in self._seeking.keyrefs():  # a finalizer may change the mapping meanwhile
+                other = reference()
+                if other is None:
+                    continue
+                sought = self._seeking.get(other, set())
+                for spot in sought.intersection(spots):
+                    sought.discard(spot)
+                    found.append((other, spot))
+                if not sought:
+                    self._seeking.pop(other, None)
+        for other, spot in found:
+            if other is not pool:
+                other.tell_news(REACHED, spot)
+
+    def _changed(self) -> None:
+        with self._lock:
+            pools = tuple(self._followers)
+        for pool in pools:
+            pool.tell_news(NETWORK)
+
+
+NEWS = NewsDesk()
+"""The news of this process."""
+
+after_fork(NEWS.begin_anew)
+
+
+def network_changed() -> None:
+    """Tell every channel of this process that the network has changed, for example because a VPN is up (LV-4).
+
+    A channel that waits for its next attempt dials within INITIAL_BACKOFF, at most once in each planned gap; if that
+    fails, its backoff goes on as planned. A channel with `grpc_backoff.quiet_after` asks its peer whether it is
+    alive. May be called from any thread, any number of times.
+    """
+    notice_fork()
+    NEWS.tell(TOLD)

@@ -1,0 +1,121 @@
+"""The base class of both APIs' queues of pending calls, which wait for a connection.
+
+The calls are in a dictionary, whose single operations are atomic, without a lock, because a finalizer can make a call
+wherever the garbage collector happens to run.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from abc import abstractmethod
+from typing import Any, ClassVar, Protocol
+
+import grpc
+
+from grpc_backoff.config.target import shown_target
+from grpc_backoff.decide.calls.call_machine import CancelRequested, ConnectionReady, Input, NoConnection
+from grpc_backoff.decide.connections.events import ConnectionStatus, Stage
+from grpc_backoff.decide.connections.no_connection import explain
+
+_LOG = logging.getLogger("grpc_backoff.channel.pending")
+READY = ConnectionReady()
+
+
+class AnyCall(Protocol):
+    """A call of either API."""
+
+    def feed(self, input_: Input) -> None:
+        """Step the call's machine with an input. If threads share the calls, this is thread-safe and never blocks."""
+        ...
+
+
+class Observed(Protocol):
+    """The connection for which calls wait."""
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether a call that gets no connection waits for room (PO-14). Thread-safe."""
+        ...
+
+    def status(self) -> ConnectionStatus:
+        """Return what the channel is doing. Thread-safe."""
+        ...
+
+    def seek_another(self, connection: Any, status: int) -> None:
+        """Seek another connection for a retry (RT-15); see `SteppedPool.seek_another`."""
+        ...
+
+
+class PendingCalls:
+    """One channel's pending calls, in order of arrival.
+
+    Attributes:
+        pool: the connection's pool, or a channel's share in it; set before the first call arrives.
+    """
+
+    pool: Observed
+    no_connection_error: ClassVar[Any]
+    """The `NoConnectionError` of this API."""
+
+    def __init__(self, target: str, *, proxied: bool = False) -> None:
+        self._target = target
+        self._proxied = proxied
+        self._resolved = False
+        self._waiting: dict[Any, None] = {}  # calls of one API
+        self._closed = False
+
+    def __len__(self) -> int:
+        """Return how many calls are pending."""
+        return len(self._waiting)
+
+    def no_connection(self) -> NoConnection:
+        """Return the machine's input for a pending call when a dial fails."""
+        return NoConnection(resolved=self._resolved)
+
+    def add(self, call: AnyCall) -> None:
+        """Keep the call alive until it is removed; cancel it if the channel was closed just before."""
+        self._waiting[call] = None
+        if self._closed:
+            self._feed(call, CancelRequested())
+
+    def discard(self, call: AnyCall) -> None:
+        """Remove a call that has a connection or has ended."""
+        self._waiting.pop(call, None)
+
+    @abstractmethod
+    def release(self, most: float = math.inf) -> None:
+        """Start pending calls, all or the first `most` of them, as long as the connection stays up."""
+
+    def fail(self) -> None:
+        """Notify the pending calls of a failed dial, which only wait-for-ready calls survive (CH-3)."""
+        self._note_resolved()
+        for call in tuple(self._waiting):
+            self._feed(call, self.no_connection())
+
+    def cancel(self) -> None:
+        """Cancel every pending call, and those that come later, because the channel is closing."""
+        self._closed = True
+        for call in tuple(self._waiting):
+            self._feed(call, CancelRequested())
+
+    def error(self, code: grpc.StatusCode) -> Any:
+        """Return the error of a call that got no connection (CH-4)."""
+        status: ConnectionStatus = self.pool.status()
+        waited = code is grpc.StatusCode.DEADLINE_EXCEEDED
+        full = waited and self.pool.waits_for_room
+        details = explain(shown_target(self._target), status, waited=waited, proxied=self._proxied, full=full)
+        return self.no_connection_error(code, details=details, status=status)
+
+    def _note_resolved(self) -> None:
+        if not self._resolved:
+            error = self.pool.status().last_error
+            self._resolved = error is not None and error.stage is not Stage.RESOLVE
+
+    def _feed(self, call: AnyCall, input_: Input) -> None:
+        """Feed an input to a call's machine; an exception removes the call, but must not keep the others waiting."""
+        try:
+            call.feed(input_)
+        except Exception:  # noqa: BLE001 - a clock or a source of jitter, which the program may supply
+            _LOG.exception("a step of a pending call raised")
+            self.discard(call)

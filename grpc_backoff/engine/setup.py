@@ -1,0 +1,104 @@
+"""What the pool of a channel dials, how, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from grpc_backoff.connection.clock import Clock
+from grpc_backoff.decide.connections.events import ChannelKey
+from grpc_backoff.decide.connections.pool_machine import PoolMachine
+from grpc_backoff.engine.resolver import Tell, resolve
+from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.pooling import PoolPolicy
+from grpc_backoff.telemetry.log import load_slot_events
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.places import Place
+
+Options = Sequence[tuple[Any, Any]]
+
+
+def _load_health() -> None:
+    """Import what the watches of the servers' health need (CH-12)."""
+    from grpc_backoff.decide.connections import health_machine  # noqa: PLC0415 - few channels watch it
+    from grpc_backoff.engine import health as watches  # noqa: F401, PLC0415
+
+    health_machine.problem_of(health_machine.request_for(""))
+    load_slot_events()
+
+
+class PoolSetup:
+    """What a pool dials, how, and when.
+
+    Attributes:
+        target: the channel's target, as given.
+        policy: when to dial.
+        pool: which connections there are.
+        clock: the channel's clock.
+        rng: the source of jitter.
+        options: the options for grpcio's core.
+        key: that of the schedule for the whole target (SH-1); None for a separate schedule.
+        place: what the slots dial; None if they dial the whole target, as by default.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        policy: ConnectPolicy,
+        pool: PoolPolicy,
+        clock: Clock,
+        rng: Random,
+        options: Options = (),
+        key: Hashable | None = None,
+    ) -> None:
+        """Find out what the slots dial, and import what they need."""
+        self.target = target
+        self.policy = policy
+        self.pool = pool
+        self.clock = clock
+        self.rng = rng
+        self.options = options
+        self.key = key
+        place: Place | None = None
+        if pool.round_robin or pool.max_connections > 1 or pool.resolve_every or pool.quiet_after or pool.watch_network:
+            load_slot_events()
+        if pool.watch_network:
+            import grpc_backoff.engine.network  # noqa: F401, PLC0415 - as long as there are free files
+        if pool.health_service is not None:
+            _load_health()
+        if pool.round_robin or pool.resolve_every or pool.health_service is not None:
+            from grpc_backoff.config.places import read_place  # noqa: PLC0415 - few channels need it
+
+            place = read_place(target, pool, options)
+            "".encode("idna")  # so that `getaddrinfo` does not import the codec when it is asked
+        self.place = place
+
+    def machine(self) -> PoolMachine:
+        """Return the machine of the pool."""
+        place = self.place
+        pool, addresses = (self.pool, None) if place is None else (place.policy, place.addresses)
+        return PoolMachine(self.target, pool, self.policy, ChannelKey(), addresses)
+
+    def dialled(self, endpoint: str) -> tuple[str, Options]:
+        """Return the target with which the core dials an endpoint, and the options for it."""
+        place, options = self.place, self.options
+        if place is None:
+            return self.target, options
+        from grpc_backoff.config.places import endpoint_options, endpoint_target, unwatched  # noqa: PLC0415 - as above
+
+        if place.policy.health_service is not None:
+            options = unwatched(options)
+        if not endpoint:
+            return self.target, options
+        return endpoint_target(endpoint), endpoint_options(options, place.authority)
+
+    def key_of(self, endpoint: str) -> Hashable | None:
+        """Return the key of the schedule of a slot: the channel's, and the endpoint (PO-1)."""
+        return self.key if self.key is None or not endpoint else (self.key, endpoint)
+
+    def resolve(self, tell: Tell) -> None:
+        """Resolve the target's name, if it has one."""
+        if self.place is not None and self.place.name is not None:
+            resolve(*self.place.name, tell)

@@ -1,0 +1,127 @@
+"""Grpcio's private names that only asyncio channels use: its modules, and what its channels and calls hold.
+
+Each was checked with grpcio 1.63 and 1.85. Only `finished.py`, which stands in for one of grpcio's own objects,
+repeats some of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from grpc_backoff.grpcio.private import cygrpc
+
+constructors: Any = importlib.import_module("grpc.aio._channel")
+"""The module of grpcio's own class of channels and the functions that create them."""
+
+STATES = tuple(grpc.ChannelConnectivity)
+"""The states of a channel, by the core's own numbers."""
+
+GrpcioChannel: Any = constructors.Channel
+"""grpcio's own class of channels, which `install` replaces in its module."""
+
+SHUTDOWN_NUMBER: int = grpc.ChannelConnectivity.SHUTDOWN.value[0]
+READY_NUMBER: int = grpc.ChannelConnectivity.READY.value[0]
+"""READY, as the integer that grpcio's core uses."""
+
+core_call: Callable[[Any], Any] = attrgetter("_cython_call")
+"""Returns the core's call in one of grpcio's own calls. Implemented in C, because it runs for every call.
+
+`core_call(call).is_ok()` says whether a finished call ended with OK; the public way is a coroutine."""
+_core_of: Callable[[Any], Any] = attrgetter("_channel")
+
+_WRITE_FAILED = 'Failed "execute_batch"'
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def core_channel(
+    target: str,
+    credentials: grpc.ChannelCredentials | None,
+    options: Sequence[tuple[str | bytes, object]],
+    compression: grpc.Compression | None = None,
+    interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None,
+) -> grpc.aio.Channel:
+    """Return a channel of grpcio's own class, even if tracing libraries have replaced the public functions."""
+    inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
+    made: grpc.aio.Channel = GrpcioChannel(target, options, inner, compression, interceptors)
+    return made
+
+
+def state_check(channel: grpc.aio.Channel) -> Callable[[bool], int]:
+    """Return a function that returns a channel's state as the core's integer; given True, it makes the core dial."""
+    check: Callable[[bool], int] = _core_of(channel).check_connectivity_state
+    return check
+
+
+def unavailable(details: str) -> Any:
+    """Return the status UNAVAILABLE with these details, as grpcio's calls keep it."""
+    return cygrpc.AioRpcStatus(grpc.StatusCode.UNAVAILABLE.value[0], details, (), None)
+
+
+def is_cancelled_here(call: object) -> bool:
+    """Return whether this process cancelled one of grpcio's own calls; CANCELLED may also come from a server."""
+    return bool(core_call(call).is_locally_cancelled())
+
+
+def wake_writers(call: Any) -> None:
+    """Let what waits until one of grpcio's own calls has been sent, such as a write, go on once that call has ended.
+
+    grpcio leaves it waiting if the call is cancelled before then.
+    """
+    core_call(call).add_done_callback(call._metadata_sent.set)  # noqa: SLF001
+
+
+def code_of(call: object) -> str:
+    """Return the name of the code of one of grpcio's own finished calls; its whole status costs ten times as much."""
+    return _CODES[core_call(call)._status.code()].name  # noqa: SLF001
+
+
+def details_of(call: object) -> str:
+    """Return the details of the status of one of grpcio's own finished calls."""
+    return core_call(call)._status.details() or ""  # noqa: SLF001
+
+
+def status_of(call: object) -> grpc.aio.AioRpcError:
+    """Return the status of one of grpcio's own finished calls as an error, even if it is OK."""
+    core = core_call(call)
+    status = core._status  # noqa: SLF001
+    initial = core._initial_metadata  # noqa: SLF001
+    return grpc.aio.AioRpcError(
+        _CODES[status.code()],
+        grpc.aio.Metadata.from_tuple(initial or ()),
+        grpc.aio.Metadata.from_tuple(status.trailing_metadata() or ()),
+        status.details() or "",
+        status.debug_error_string() or "",
+    )
+
+
+def anew(error: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
+    """Return a copy of the error, because a raised error refers to the call that stores it (CB-10)."""
+    return grpc.aio.AioRpcError(
+        error.code(),
+        error.initial_metadata(),
+        error.trailing_metadata(),
+        error.details(),
+        error.debug_error_string(),
+    )
+
+
+def is_stand_in(error: BaseException) -> bool:
+    """Return whether this is grpcio's own status for a call whose write failed; it may hide the server's status."""
+    return (
+        isinstance(error, grpc.aio.AioRpcError)
+        and error.code() is grpc.StatusCode.INTERNAL
+        and (error.debug_error_string() or "").startswith(_WRITE_FAILED)
+    )
+
+
+def running_server_calls(loop: asyncio.AbstractEventLoop) -> int:
+    """Return how many calls the grpc.aio servers of an event loop are handling; grpcio has a task for each."""
+    coroutines = (task.get_coro() for task in asyncio.all_tasks(loop))
+    return sum(getattr(coroutine, "__name__", "") == "_schedule_rpc_coro" for coroutine in coroutines)

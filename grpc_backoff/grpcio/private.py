@@ -1,0 +1,59 @@
+"""What both APIs do with grpcio's private parts. Each API's own are in `aio_private.py` and `sync_private.py`.
+
+Each was checked with grpcio 1.63 and 1.85.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import grpc
+
+from grpc_backoff.base.record import NamedTuple, record
+
+CANCELLED_DETAILS = "Locally cancelled by application!"
+"""The details that grpcio gives a call that was cancelled by its own program."""
+
+NOWHERE, UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
+"""The target and the options of a channel that never connects, and that channelz should not show."""
+
+cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
+"""The module of grpcio's core."""
+
+try:
+    _observability: object = importlib.import_module("grpc._observability")
+except ImportError:  # a release of grpcio that does not count calls
+    _observability = None
+
+
+def has_plugin() -> bool:
+    """Return whether a plugin of grpcio counts the process's calls."""
+    return getattr(_observability, "_OBSERVABILITY_PLUGIN", None) is not None
+
+
+def register_method(name: str) -> None:
+    """Let the plugin count calls to this method under its name, as generated stubs do on each of grpcio's channels."""
+    plugin: Any = getattr(_observability, "_OBSERVABILITY_PLUGIN", None)
+    if hasattr(plugin, "save_registered_method"):
+        plugin.save_registered_method(name.encode())
+
+
+def exclude_service(name: str) -> None:
+    """Keep grpcio's own metrics from counting the calls of a service."""
+    excluded = getattr(_observability, "_SERVICES_TO_EXCLUDE", None)  # None: a release that does this differently
+    if excluded is not None and name.encode() not in excluded:
+        excluded.append(name.encode())
+
+
+@record
+class Status(NamedTuple):
+    """The status of a call that has ended, as far as it is known; initial metadata may arrive later."""
+
+    code: grpc.StatusCode
+    details: str
+    initial_metadata: Any
+    trailing_metadata: Any
+    debug_error_string: str | None
+    cancelled: bool = False
+    response: Any = None

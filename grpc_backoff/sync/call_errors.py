@@ -1,0 +1,39 @@
+"""The errors that calls on a threaded channel can end with, in addition to grpc's own."""
+
+from __future__ import annotations
+
+import grpc
+
+from grpc_backoff.grpcio import call_errors
+from grpc_backoff.grpcio.sync_private import InactiveRpcError, call_state
+
+
+class CallError(InactiveRpcError, call_errors.CallError):  # type: ignore[misc] # grpcio's own class is Any here
+    """The error of a call on this library's threaded channel: both a `GrpcBackoffError` and grpc's own kind of error.
+
+    Like grpc's own error, it is a `grpc.RpcError`, a `grpc.Call` and a `grpc.Future`. Unlike grpc's, it can be pickled.
+    """
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        initial_metadata: object = None,
+        trailing_metadata: object = None,
+        details: str | None = None,
+        debug_error_string: str | None = None,
+    ) -> None:
+        state = call_state(code, details, initial_metadata or (), trailing_metadata or (), debug_error_string)
+        InactiveRpcError.__init__(self, state)
+
+    def _status(self) -> tuple[object, ...]:
+        # As tuples, because grpc's own metadata cannot be pickled.
+        initial, trailing = (tuple(map(tuple, pairs)) for pairs in (self.initial_metadata(), self.trailing_metadata()))
+        return self.code(), initial, trailing, self.details(), self.debug_error_string()
+
+
+class NoConnectionError(call_errors.NoConnectionError, CallError):
+    """A call on a threaded channel got no connection; see `grpc_backoff.NoConnectionError`."""
+
+
+class RetriesExhaustedError(call_errors.RetriesExhaustedError, CallError):
+    """A call on a threaded channel was not repeated any more; see `grpc_backoff.RetriesExhaustedError`."""

@@ -1,0 +1,492 @@
+"""Dials with grpcio's C-core: each attempt is a separate C-core channel, which READY calls then use directly.
+
+`aio/core_connector.py` explains how the core is limited to one attempt, and `dial_machine` decides when to look at the
+core and what its states mean. The core is polled here, because a notification would need a thread for each channel, and
+closing a channel would wait for it. The conductor polls an attempt when the machine says so, and open connections every
+fifth of a second. In addition, each call checks the connection before it enters.
+
+A connection counts its calls without a lock: `calls` is a set, and adding to a set is atomic. The thread that removes
+the last call from a retired connection makes the conductor close it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import grpc
+
+from grpc_backoff.base import threads
+from grpc_backoff.base.stepping import Stepper
+from grpc_backoff.base.threads import Running
+from grpc_backoff.connection.connector import Loss
+from grpc_backoff.decide.connections import dial_machine as m
+from grpc_backoff.decide.connections.core_texts import (
+    EXPLAIN_METHOD,
+    EXPLAIN_SERVICE,
+    LIVENESS_METHOD,
+    LIVENESS_SERVICE,
+    WATCH_METHOD,
+    Link,
+    pays,
+    proxy_header,
+    says_goaway,
+    shows_life,
+)
+from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
+from grpc_backoff.decide.connections.events import Failure
+from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, unheard
+from grpc_backoff.engine.gate import Gate, LivenessReply, is_shut
+from grpc_backoff.grpcio.private import exclude_service
+from grpc_backoff.grpcio.sync_private import close_channel, core_channel, noticing_headers, state_check, unavailable
+from grpc_backoff.sync.conductor import Conductor
+
+if TYPE_CHECKING:
+    from grpc_backoff.config.credentials import CredentialsSource, Outcome
+    from grpc_backoff.decide.connections.health_machine import Answered, Ended
+
+exclude_service(EXPLAIN_SERVICE)
+
+
+_FAILS_AFTER = 0.02
+"""How long after its condemnation a connection ends its calls, in seconds. Most threads that have just entered it have
+made their calls by then."""
+
+
+class CallTimes(dict[object, float]):
+    """The calls in progress on a connection that is watched, with the times when they began (LV-2).
+
+    It has the methods of a set that connections use. `heard` is when the peer last showed that it is alive, by an
+    answer or a message.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__()
+        self.heard = -math.inf
+        self._now = now
+
+    def hear(self) -> None:
+        """Note that something has arrived from the peer."""
+        self.heard = self._now()
+
+    def add(self, token: object) -> None:
+        """Add a call that begins now."""
+        self[token] = self._now()
+
+    def discard(self, token: object) -> None:
+        """Remove a call; harmless if it has been removed already."""
+        self.pop(token, None)
+
+
+class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
+    """One dial of a C-core channel, and the connection that it makes.
+
+    Attributes:
+        channel: grpcio's own channel, for calls.
+        check: returns the state as the integer that grpcio's core uses; raises ValueError once the channel is closed.
+        now: the conductor's clock.
+        fail_fast: the value of `wait_for_ready` that makes grpcio's own calls on this connection fail-fast.
+        calls: a token for each call in progress on this connection.
+        used: when a call last ended on it, in seconds on the conductor's clock.
+        retired: whether new calls must use another connection.
+        served: whether the server has answered a call (CB-7).
+        streamed: whether the connection has carried a call that grpcio serves on a separate thread.
+    """
+
+    def __init__(self, owner: CoreConnector, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> None:
+        """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
+        super().__init__()
+        self.now = owner.conductor.now
+        self.fail_fast = owner.fail_fast
+        self.calls: set[object] | CallTimes = CallTimes(self.now) if owner.times_calls else set()
+        self.answered = self.unanswered = unheard  # called on the conductor
+        self._condemned = ""
+        self._refused = self._dropped = self._left = False
+        self.used = -math.inf
+        self.retired = False
+        self.served = False
+        self.streamed = False
+        self._complaints = Complaints(owner.keepalive)
+        self._owner = owner
+        self._tell = tell
+        self._seen_ended = math.inf
+        self._loss: Loss | None = None
+        self._closing: Running | None = None
+        self.channel = owner.make_channel(limit)
+        self.check = state_check(self.channel)
+        self.check(True)
+        guarded, owner.guards = owner.guards, False
+        self._state, effects = owner.machine.begin(
+            self.now(), limit, last_life=owner.last_life, familiar=owner.familiar, guarded=guarded
+        )
+        for effect in effects:
+            self._carry_out(effect)
+
+    def shown(self) -> int:
+        """Return the channel's state, as the integer that grpcio's core uses. Thread-safe."""
+        try:
+            return (self.held or self.check)(False)
+        except ValueError:  # the channel is closed
+            return m.SHUTDOWN
+
+    # The attempt. Called on the conductor.
+
+    def decided(self) -> bool:
+        """Return whether the core has an outcome that has not been polled yet."""
+        return m.is_decided(self._state, self.shown(), self.now())
+
+    def abandon(self) -> None:
+        """Abandon the attempt; the core closes its socket at its own limit, if not before."""
+        self.feed(m.Abandon())
+
+    # Calls. All the overhead of a call on a READY channel is here and in `multicallables.py` (TH-2).
+
+    def alive(self) -> bool:
+        """Return whether the connection is up in the core right now; see `is_up`. Thread-safe."""
+        return m.is_up(self._state, self.shown())
+
+    def last_used(self) -> float:
+        """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
+        return self.now() if self.calls else self.used
+
+    def entered(self, token: object) -> bool:
+        """Add a call, identified by its token, if the connection is up; return whether it is. Thread-safe."""
+        calls = self.calls
+        calls.add(token)  # before the check, because a thread that retires the connection checks afterwards
+        try:
+            if not self.retired:
+                check = self.check
+                if check(False) == m.READY:
+                    return True
+                # When the conductor looks, the core may be READY again, for a call of its own.
+                self._left = self._left or check is not is_shut
+        except ValueError:  # the channel was closed
+            pass
+        self.ended(token)
+        return False
+
+    def has_room(self, token: object) -> bool:
+        """Return whether a call that has entered may stay (PO-14); if not, it is removed. Thread-safe."""
+        if self.room is None or self.room.enter(token):
+            return True
+        self.ended(token)
+        return False
+
+    def ended(self, token: object) -> None:
+        """Remove a finished call; harmless if the call has been removed already. Thread-safe."""
+        self.calls.discard(token)
+        if self.room is not None:
+            self.room.leave(token)
+        self.used = self.now()
+        if self.retired and (not self.calls or (self.served and not self._state.served)):
+            self._owner.conductor.post(self.look)
+
+    def refusal(self, error: ValueError) -> Exception:
+        """Return what a call that has entered raises if grpcio refuses it: if its peer is dead, not that (PO-2)."""
+        if not self._condemned or self.shown() != m.SHUTDOWN:
+            return error
+        refused: Exception = unavailable(self._condemned)
+        return refused
+
+    def delivered(self) -> None:
+        """Record a message of a response stream. Thread-safe."""
+        self.served = True
+        if self.retired and not self._state.served:
+            self._owner.conductor.post(self.look)
+
+    def failed(self, code: grpc.StatusCode | None, token: object = None, details: str | bytes | None = "") -> None:
+        """Record a call's failure; if the connection broke at the same time, look at it at once. Thread-safe."""
+        calls, name = self.calls, "" if code is None else code.name
+        text = details.decode(errors="replace") if isinstance(details, bytes) else details or ""
+        if self._owner.pings:
+            self._complaints.look(text)
+        if type(calls) is CallTimes:
+            if name and shows_life(name):
+                calls.hear()
+            elif (began := calls.pop(token, None)) is not None:
+                self._owner.conductor.post(partial(self.unanswered, began, calls.heard))
+        if name and pays(name, text):
+            self.served = True
+            return
+        self._dropped = self._dropped or (name != "" and shows_life(name))
+        self._refused = self._refused or says_goaway(name, text)
+        if self.retired:
+            return
+        if not self.alive():
+            self._seen_ended = min(self._seen_ended, self.now())
+        elif self.served or not self._refused:
+            return
+        self._owner.conductor.post(self.look)
+
+    def link(self) -> Link:
+        """Return the connection's state. Call this at the moment when a call ends. Thread-safe."""
+        shown, now = self.shown(), self.now()
+        if shown != m.READY:
+            self._seen_ended = min(self._seen_ended, self._state.ended, now)
+        return m.link_of(shown, now - self._seen_ended)
+
+    # The end of the connection. Called on the conductor.
+
+    def loss(self) -> Loss | None:
+        """Return how the connection ended; None while it is up, or while the cause is still being determined."""
+        if self._loss is None:
+            self.look()
+        return self._loss
+
+    def retire(self) -> None:
+        """Accept no new calls and close once the running ones have ended, as a graceful GOAWAY allows (CH-6)."""
+        self.retired = True
+        self.feed(m.Retire())
+        self.look()
+
+    def leave_alone(self) -> None:
+        """Accept no calls and do not touch the core at all, because it belongs to another process."""
+        self.retired, self.held = True, None
+        self._state = self._state._replace(phase=m.DialPhase.CLOSED)
+        self.check = _is_anothers
+
+    def close(self) -> Running | None:
+        """Close the connection with all its calls; return what is still closing it, if anything is."""
+        self.retired = True
+        self.feed(m.Abandon())
+        return self._closing
+
+    # Liveness. Called on the conductor.
+
+    @property
+    def core_channel(self) -> CoreConnection:
+        """The gate of this connection, which is the connection itself."""
+        return self
+
+    @property
+    def running(self) -> int:
+        """How many calls are in progress."""
+        return len(self.calls)
+
+    def quiet(self) -> float:
+        """Return for how many seconds nothing has arrived from the peer; infinity if nothing has, or if unwatched."""
+        return self.now() - self.calls.heard if isinstance(self.calls, CallTimes) else math.inf
+
+    @property
+    def hear(self) -> Callable[[], None] | None:
+        """What notes each message that arrives; None if the peer is not watched."""
+        return self.calls.hear if isinstance(self.calls, CallTimes) else None
+
+    def ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
+        """Ask whether the peer is alive; see `Gate.ask` (LV-1)."""
+        exclude_service(LIVENESS_SERVICE)
+        post, self.streamed = self._owner.conductor.post, True
+        began, sent = self.now(), list[float]()
+
+        def ended(call: Any) -> None:
+            waited = sent[0] - began if sent else math.inf
+            metadata = [*(call.initial_metadata() or ()), *(call.trailing_metadata() or ())]
+            post(partial(tell, LivenessReply(call.code().name, waited, proxy_header(metadata))))
+
+        try:
+            ask = noticing_headers(self.channel.unary_unary(LIVENESS_METHOD), lambda: sent.append(self.now()))
+            call = ask.future(b"", timeout=within, wait_for_ready=False)
+        except (ValueError, RuntimeError):  # the channel is closed, or there are too many threads
+            post(partial(tell, LivenessReply(grpc.StatusCode.CANCELLED.name)))
+            return
+        call.add_done_callback(ended)
+
+    def listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> Callable[[], object]:
+        """Begin a health Watch; see `Gate.listen` (RO-1)."""
+        exclude_service(LIVENESS_SERVICE)
+        post, self.streamed = self._owner.conductor.post, True
+        begin: Callable[..., Any] = self.channel.unary_stream(WATCH_METHOD)
+        call = begin(request, wait_for_ready=False)
+        listening = partial(_listen, call, lambda answer: post(partial(hear, answer)))
+        with contextlib.suppress(RuntimeError):  # the interpreter is about to exit
+            threads.start(listening, "grpc-backoff-health")
+        return cast("Callable[[], object]", call.cancel)
+
+    def fail(self, details: str) -> None:
+        """End every call with UNAVAILABLE, because the peer is dead (PO-2)."""
+        self._condemned = details
+        self._owner.conductor.call_at(self.now() + _FAILS_AFTER, self.close)
+
+    # Driving the machine.
+
+    def look(self) -> None:
+        """Step the machine with what the core shows. Called on the conductor."""
+        now, left = self.now(), self._left
+        unused, self._left = now - self.last_used(), False
+        self.feed(m.Looked(self.shown(), self.running, unused, self.served, self._refused, self._dropped, left))
+
+    def _step(self, input_: m.Input) -> Sequence[m.Effect]:
+        self._state, effects = self._owner.machine.step(self._state, input_, self.now())
+        self.retired = self.retired or m.has_ended(self._state)
+        return effects
+
+    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect
+        match effect:
+            case m.LookAt(at):
+                self._cancel_timer()
+                self._timer = self._owner.conductor.call_at(at, self.look)
+            case m.NotifyOn():
+                self._owner.conductor.watch(self)  # which looks from time to time, whatever the state
+            case m.Explain():
+                self.feed(self._explain())
+            case m.Made():
+                self._owner.open.add(self)
+                self._owner.made(self)
+                self._tell(self)
+            case m.Failed(failure):
+                self._tell(failure)
+            case m.Lost(loss):
+                self._loss = loss
+                self._owner.lost()
+            case m.FirstAnswer():
+                self.answered()
+            case m.Redialled(late):
+                self._owner.redialled(late=late)
+            case m.GuardNext():
+                self._owner.guard_next()
+            case m.EndCalls(details):
+                self.fail(details)
+            case m.Close():
+                self._close()
+
+    def _explain(self) -> m.Explained:
+        """Ask why the dial failed. The call fails at once and never leaves the process."""
+        ask: Callable[..., object] = self.channel.unary_unary(EXPLAIN_METHOD)
+        try:
+            ask(self._owner.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
+        except grpc.RpcError as error:
+            return m.Explained(error.code().name, error.details() or "")
+        return m.Explained("OK", "")
+
+    def _close(self) -> None:
+        self._cancel_timer()
+        self.answered = unheard
+        self._owner.conductor.unwatch(self)
+        self._owner.open.discard(self)
+        self._owner.closed()
+        if self.calls or self.streamed:
+            self._closing = _close_elsewhere(self.channel, self._condemned)
+        else:
+            close_channel(self.channel)
+
+
+class ReadingAttempt:
+    """An attempt whose credentials are read first (PO-10). Everything runs on the conductor."""
+
+    def __init__(
+        self,
+        owner: CoreConnector,
+        source: CredentialsSource,
+        limit: float,
+        tell: Callable[[CoreConnection | Failure], None],
+    ) -> None:
+        """Start to read; `limit` is the time limit of the whole attempt, in seconds."""
+        from grpc_backoff.engine.credentials import time_to_read, too_slow  # noqa: PLC0415 - few channels have a source
+
+        conductor, most = owner.conductor, time_to_read(limit)
+        self._owner = owner
+        self._ends = conductor.now() + limit
+        self._tell = tell
+        self._dial: CoreConnection | None = None
+        self._timer = conductor.call_at(conductor.now() + most, lambda: self._read(too_slow(most)))
+        source.read(lambda outcome: conductor.post(lambda: self._read(outcome)))
+
+    def _read(self, outcome: Outcome) -> None:
+        tell, self._tell = self._tell, _ignore
+        self._timer.cancel()
+        if tell is _ignore:
+            return  # it has timed out, or was abandoned
+        if isinstance(outcome, Failure):
+            tell(outcome)
+        else:
+            self._owner.credentials = outcome
+            self._dial = CoreConnection(self._owner, self._ends - self._owner.conductor.now(), tell)
+
+    def decided(self) -> bool:
+        """Return whether the core has an outcome that has not been polled yet."""
+        return self._dial is not None and self._dial.decided()
+
+    def abandon(self) -> None:
+        """Abandon the attempt; a function of the program that reads credentials may go on."""
+        self._tell = _ignore
+        self._timer.cancel()
+        if self._dial is not None:
+            self._dial.abandon()
+
+
+class CoreConnector(BaseConnector[CoreConnection]):
+    """Creates one C-core channel for each attempt."""
+
+    def __init__(self, *arguments: Any, conductor: Conductor) -> None:
+        """Take the arguments of `BaseConnector`, and the conductor."""
+        super().__init__(*arguments)
+        self.conductor = conductor
+        self.fail_fast = False if self._resolver_configures else None
+        """The value of `wait_for_ready` that makes grpcio's own calls fail-fast; False costs grpcio microseconds per
+        call."""
+        self.times_calls = False
+        """Whether connections note when their calls begin (LV-2)."""
+        self.made: Callable[[CoreConnection], None] = _ignore
+        """Called on the conductor with each new connection."""
+        self.lost: Callable[[], None] = _ignore
+        """Called on the conductor when it is known how a connection has ended."""
+        self.closed: Callable[[], None] = _ignore
+        """Called on the conductor when a connection has taken its last call and is being closed."""
+        self.redialled: Callable[..., None] = _ignore
+        """Called on the conductor each time that the core has redialled by itself, with `late` (CB-16)."""
+
+    def connect(
+        self, limit: float, tell: Callable[[CoreConnection | Failure], None]
+    ) -> CoreConnection | ReadingAttempt:
+        """Start one attempt; when it ends, call `tell` on the conductor with its outcome, unless it was abandoned."""
+        if self._source is None:
+            return CoreConnection(self, limit, tell)
+        return ReadingAttempt(self, self._source, limit, tell)
+
+    def make_channel(self, limit: float) -> grpc.Channel:
+        """Return a channel that makes one attempt with a time limit of `limit` seconds."""
+        return core_channel(self._target, self.credentials, self._options_for(limit), self._compression)
+
+    def retire(self) -> None:
+        """Close every connection when its last call ends."""
+        for connection in tuple(self.open):
+            connection.retire()
+
+    def close(self) -> list[Running]:
+        """Close every connection with its calls; return what is still closing them."""
+        return [closing for closing in [connection.close() for connection in tuple(self.open)] if closing is not None]
+
+
+def _close_elsewhere(channel: grpc.Channel, condemned: str) -> Running | None:
+    """Close a core channel in a separate thread, because closing waits for its calls and for user callbacks.
+
+    Where no thread can be started, close it here, unless those who end its calls will never run again.
+    """
+    try:
+        return threads.start(partial(close_channel, channel, condemned), "grpc-backoff-close")
+    except RuntimeError:
+        if not sys.is_finalizing():
+            close_channel(channel, condemned)
+        return None
+
+
+def _listen(call: Any, tell: Callable[[Answered | Ended], None]) -> None:
+    """Read a Watch, in a thread of its own."""
+    from grpc_backoff.decide.connections.health_machine import Answered, Ended  # noqa: PLC0415 - few channels watch health
+
+    with contextlib.suppress(grpc.RpcError):
+        for message in call:
+            tell(Answered(message))
+    tell(Ended(call.code().name, call.details() or ""))
+
+
+def _is_anothers(_try_to_connect: bool) -> int:
+    raise ValueError("the channel was created before a fork")
+
+
+def _ignore(*_: object, **__: object) -> None:
+    pass

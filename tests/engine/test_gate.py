@@ -1,0 +1,31 @@
+"""The gate through which calls enter a connection."""
+
+from __future__ import annotations
+
+from grpc_backoff.engine.gate import Gate
+
+IDLE, READY = 0, 2
+
+
+class Open(Gate):
+    """A gate of a connection that is READY."""
+
+    running = 0
+    quiet = fail = ask = listen = None
+
+    def __init__(self):
+        self.check = self.really = lambda _try_to_connect: READY
+
+
+def test_shut_and_opened():
+    """LV-1: while a gate is shut, calls find no READY channel; it may be shut and opened any number of times."""
+    gate = Open()
+    for _ in range(2):
+        gate.hold(shut=False)
+        assert (gate.check(False), gate.held) == (READY, None)
+    for _ in range(2):
+        gate.hold(shut=True)
+        assert (gate.check(False), gate.held) == (IDLE, gate.really)
+    for _ in range(2):
+        gate.hold(shut=False)
+        assert (gate.check, gate.held) == (gate.really, None)

@@ -1,0 +1,156 @@
+"""The watch over a server's health, with a keeper that records what it is asked for."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from grpc_backoff.decide.connections.health_machine import (
+    AGAIN_AFTER,
+    Answered,
+    Ended,
+    Unwatched,
+    WatchMachine,
+    WatchPhase,
+)
+from grpc_backoff.engine.health import HealthWatch
+from grpc_backoff.policy.presets import CONNECT
+
+SERVING, NOT_SERVING = Answered(b"\x08\x01"), Answered(b"\x08\x02")
+SAYS_NO = "the server reports NOT_SERVING"
+
+
+class Keeper:
+    """A keeper of one connection, which is also that connection, its gate and its timer."""
+
+    def __init__(self):
+        self.time, self.up, self.used = 100.0, True, 100.0
+        self.due = self.callback = self.hear = None
+        self.told, self.done, self.requests = [], [], []
+
+    def alive(self):
+        return self.up
+
+    def last_used(self):
+        return self.used
+
+    def at(self, when, callback):
+        assert self.callback is None, "there is one timer at a time"
+        self.due, self.callback = when, callback
+        return self
+
+    def cancel(self):
+        self.due = self.callback = None
+
+    def now(self):
+        return self.time
+
+    core_channel = property(lambda self: self)
+
+    def listen(self, request, hear):
+        self.requests.append(request)
+        self.hear = hear
+        return lambda: self.done.append("cancelled")
+
+    def rest(self, number, connection):
+        assert (number, connection) == (7, self)
+        self.done.append("rests")
+
+    def wake(self):
+        callback, self.time = self.callback, self.due
+        self.cancel()
+        callback()
+
+
+def watch(keeper, service="", **more):
+    made = HealthWatch(keeper, 7, keeper, WatchMachine(CONNECT), service, random.Random(1), keeper.told.append, **more)
+    made.look()
+    return made
+
+
+def test_what_the_server_says():
+    """RO-1: the stream is started for the service, and each change of the health is reported."""
+    keeper = Keeper()
+    made = watch(keeper, "shop.Orders")
+    assert keeper.requests == [b"\x0a\x0bshop.Orders"]
+    for message in (SERVING, SERVING, NOT_SERVING, SERVING):
+        keeper.hear(message)
+    assert keeper.told == ["", SAYS_NO, ""]
+    assert made.state.phase is WatchPhase.ANSWERED
+
+
+def test_who_is_told_may_change():
+    """RO-1: the attempt that proved the health hands its Watch over to the slot."""
+    keeper, later = Keeper(), []
+    made = watch(keeper)
+    keeper.hear(SERVING)
+    made.tell = later.append
+    keeper.hear(NOT_SERVING)
+    assert (keeper.told, later) == ([""], [SAYS_NO])
+
+
+def test_a_stream_that_ends():
+    """RO-1: the next stream is begun when the timer fires, on a connection that is up."""
+    keeper = Keeper()
+    watch(keeper)
+    keeper.hear(SERVING)
+    keeper.time += 60
+    keeper.hear(Ended("INTERNAL"))
+    assert keeper.due == keeper.time + AGAIN_AFTER
+    keeper.wake()
+    assert len(keeper.requests) == 2
+    assert keeper.told == [""]
+
+
+@pytest.mark.parametrize("end", ["hear", "wake"])
+def test_a_connection_that_has_left_ready(end):
+    """RO-1, CB-16: a connection that has ended is never asked, because the core would dial again."""
+    keeper = Keeper()
+    made = watch(keeper)
+    keeper.hear(SERVING)
+    keeper.hear(Ended("OK"))
+    keeper.up = False
+    if end == "hear":
+        keeper.hear(Ended("UNAVAILABLE"))
+    else:
+        keeper.wake()
+    assert made.state.phase is WatchPhase.OVER
+    assert (len(keeper.requests), keeper.told, keeper.due) == (1, [""], None)
+
+
+def test_a_replacement_is_told_in_time():
+    """RO-1: a health that is not known in time is taken to be good."""
+    keeper = Keeper()
+    watch(keeper, prove_within=2.0)
+    assert keeper.due == 102.0
+    keeper.wake()
+    assert keeper.told == [""]
+
+
+@pytest.mark.parametrize("before", [[], [SERVING], [NOT_SERVING]])
+def test_unwatched(before):
+    """RO-1: a slot that is watched no longer has neither a stream nor a timer and says nothing more."""
+    keeper = Keeper()
+    made = watch(keeper)
+    for each in before:
+        keeper.hear(each)
+    told = list(keeper.told)
+    made.feed(Unwatched())
+    made.feed(Unwatched())
+    assert (keeper.done, keeper.due) == (["cancelled"], None)
+    for late in (NOT_SERVING, SERVING, Ended("CANCELLED")):
+        keeper.hear(late)
+    assert (keeper.told, keeper.due) == (told, None)
+
+
+def test_an_unused_connection_rests():
+    """RO-1, CB-14: a stream does not keep a connection that no call uses."""
+    keeper = Keeper()
+    watch(keeper)
+    keeper.hear(SERVING)
+    keeper.used = 500.0
+    keeper.wake()
+    assert keeper.due == 500.0 + CONNECT.idle_timeout
+    keeper.wake()
+    assert (keeper.done, keeper.due) == (["cancelled", "rests"], None)

@@ -1,0 +1,160 @@
+"""The watch over one connection, with a keeper that records what it is asked for."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from grpc_backoff.decide.connections.liveness_machine import CallWaits, LivenessMachine, LivenessPhase, News
+from grpc_backoff.decide.connections.slot_events import LivenessAnswered, LivenessAsked
+from grpc_backoff.engine.gate import LivenessReply
+from grpc_backoff.engine.liveness import ConnectionWatch
+
+
+class Keeper:
+    """A keeper of one connection, which is also that connection and its gate."""
+
+    def __init__(self):
+        self.counts = []  # of calls, when it is asked for the first few times
+        self.time, self.calls, self.up, self.done, self.tell, self.timers = 100.0, 0, True, [], None, []
+        self.silence, self.proxies = math.inf, []
+
+    def alive(self):
+        return self.up
+
+    def at(self, when, callback):
+        self.timers.append(callback)
+        return self
+
+    def cancel(self):
+        self.timers.clear()
+
+    def now(self):
+        return self.time
+
+    core_channel = property(lambda self: self)
+    running = property(lambda self: self.counts.pop(0) if self.counts else self.calls)
+
+    def quiet(self):
+        return self.silence
+
+    def hold(self, _connection, *, shut):
+        self.done.append("shut" if shut else "open")
+
+    def ask(self, within, tell):
+        self.tell = tell
+
+    def report(self, kind, **fields):
+        self.done.append(kind)
+
+    def feed(self, given):
+        self.done.append(given.why)
+
+
+def watch(keeper, *, doubted=False):
+    machine, doubtful = LivenessMachine(0.2, 5.0), {"a"} if doubted else set()
+    return ConnectionWatch(keeper, 0, "a", keeper, machine, doubtful, keeper.proxies.append)
+
+
+def look(keeper):
+    keeper.time += 0.2
+    keeper.timers.pop()()
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        ("OK", LivenessAnswered),
+        ("UNIMPLEMENTED", LivenessAnswered),
+        ("UNAUTHENTICATED", LivenessAnswered),
+        ("UNAVAILABLE", LivenessAnswered),
+        ("DEADLINE_EXCEEDED", "no answer for 5 s"),
+        ("CANCELLED", "no answer for 5 s"),
+    ],
+)
+def test_what_the_answer_shows(code, outcome):
+    """LV-1: any code is life but CANCELLED and DEADLINE_EXCEEDED; UNAVAILABLE is, if the connection is READY."""
+    keeper = Keeper()
+    keeper.calls = 1
+    made = watch(keeper)
+    look(keeper)
+    keeper.tell(LivenessReply(code))
+    assert keeper.done[:2] == [LivenessAsked, outcome]
+    assert made.state.answered is (outcome == LivenessAnswered)
+
+
+@pytest.mark.parametrize(
+    ("silence", "waited", "calls", "outcome"),
+    [
+        (math.inf, 0.0, 1, "no answer for 5 s"),
+        (5.0, 0.0, 1, "no answer for 5 s"),
+        (4.9, 0.0, 1, LivenessAnswered),
+        (math.inf, 2.4, 1, "no answer for 5 s"),
+        (math.inf, 2.6, 1, "open"),
+        (math.inf, math.inf, 1, "open"),
+        (math.inf, math.inf, 0, "no answer for 5 s"),
+    ],
+)
+def test_silence(silence, waited, calls, outcome):
+    """LV-1: what arrives after the question is life, and no answer to a question that was sent too late is nothing.
+
+    If no call runs, none can have kept the question from being sent.
+    """
+    keeper = Keeper()
+    keeper.calls = 1
+    watch(keeper)
+    look(keeper)
+    keeper.time += 5.0
+    keeper.silence, keeper.calls = silence, calls
+    keeper.tell(LivenessReply("DEADLINE_EXCEEDED", waited))
+    assert keeper.done[:2] == [LivenessAsked, outcome]
+    assert keeper.proxies == []
+
+
+def test_an_answer_through_a_proxy():
+    """LV-1: a header of a proxy is passed on, whatever the status."""
+    keeper = Keeper()
+    made = watch(keeper)
+    for _ in range(2):
+        made.feed(News("x"))
+        keeper.tell(LivenessReply("UNIMPLEMENTED", proxy="via"))
+    assert keeper.proxies == ["via"] * 2
+
+
+def test_a_connection_that_has_left_ready():
+    """LV-1: a connection that has left READY is never asked, and an answer that comes after that says nothing."""
+    keeper = Keeper()
+    made = watch(keeper)
+    keeper.up = False
+    made.feed(News("x"))
+    assert (keeper.done, made.state.phase) == ([], LivenessPhase.ENDED)
+    keeper = Keeper()
+    made = watch(keeper)
+    made.feed(News("x"))
+    keeper.up = False
+    keeper.tell(LivenessReply("UNAVAILABLE"))
+    assert (keeper.done, made.state.phase) == ([LivenessAsked], LivenessPhase.ENDED)
+
+
+def test_a_pause():
+    """LV-1: after a pause, calls are kept out until the peer has answered; the timer is armed again after that."""
+    keeper = Keeper()
+    made = watch(keeper)
+    look(keeper)
+    assert (keeper.done, keeper.timers) == (["shut"], []), "nothing is planned without calls"
+    made.feed(CallWaits())
+    made.feed(CallWaits())
+    keeper.tell(LivenessReply("OK"))
+    assert keeper.done == ["shut", LivenessAsked, LivenessAnswered, "open"]
+    assert len(keeper.timers) == 1
+
+
+def test_a_thread_that_was_faster():
+    """LV-1: a call that enters a connection while it is being shut has its peer asked."""
+    keeper = Keeper()
+    made = watch(keeper)
+    keeper.counts = [0, 1]
+    look(keeper)
+    assert keeper.done == ["shut", LivenessAsked]
+    assert made.state.phase is LivenessPhase.ASKING

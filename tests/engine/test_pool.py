@@ -1,0 +1,54 @@
+"""What both APIs' pools have in common; `tests/aio/test_pool.py` and `tests/both_apis/test_pool.py` test them whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grpc_backoff import Closed, Connected, Reconnect, State
+from grpc_backoff.engine.pool import PoolSlot
+from grpc_backoff.engine.setup import PoolSetup
+from grpc_backoff.policy.pooling import PoolPolicy
+from grpc_backoff.policy.presets import CONNECT
+
+
+def setup(policy=CONNECT, **how):
+    return PoolSetup("target", policy, PoolPolicy(), clock=None, rng=None, **how)
+
+
+class Pool:
+    def __init__(self):
+        self.pending, self.told = [1, 2], []
+
+    def serves(self, number):
+        self.told.append(number)
+
+    feed = hear = changed = failed = lambda self, *told: self.told.append(told)
+
+
+def test_a_seat_without_a_pool():
+    """PO-12: what a manager reports after its slot was closed goes nowhere, so that it keeps nothing alive."""
+    pool = Pool()
+    pool_slot = PoolSlot(pool, 3, "a")
+    assert len(pool_slot) == 2
+    for pool_now in (pool, None):
+        pool_slot.pool = pool_now
+        pool_slot.release()
+        pool_slot.fail()
+        pool_slot.ended()
+        pool_slot.changed(State.READY)
+        pool_slot.hear(Closed(target="t", at=0.0, attempt=1, lived=None))
+        pool_slot.hear(Connected(target="t", at=0.0, attempt=1, took=0.0, connections=1))
+    assert (len(pool_slot), len(pool.told)) == (0, 6)
+
+
+def test_the_key_of_an_endpoint():
+    """PO-1: the schedule of an endpoint is that of the channel's key and the endpoint; without a key, it is its own."""
+    assert setup(key="key").key_of("") == "key"
+    assert setup().key_of("a") is None
+    assert len({setup(key="key").key_of("a"), setup(key="key").key_of("b"), setup(key="other").key_of("a")}) == 3
+
+
+def test_the_machine_of_a_policy():
+    """PO-3: the machine's numbers are those of the connect policy."""
+    policy = replace(CONNECT, reconnect=Reconnect.EAGER)
+    assert setup(policy).machine().connect is policy

@@ -1,0 +1,174 @@
+"""The core's connector: one attempt on one core channel, the attempt's outcome, and its connection."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import grpc
+import pytest
+
+from grpc_backoff.decide.connections.dial_machine import IDLE, READY
+from grpc_backoff.grpcio.sync_private import close_channel
+from grpc_backoff.sync.conductor import Conductor
+from grpc_backoff.sync.core_connector import CoreConnector
+from grpc_backoff.testing.front import healthy, silent
+from tests.sync.service import connect_policy, dialled, front, place, until
+
+
+@pytest.fixture
+def conductor():
+    made = Conductor()
+    user = object()
+    made.join(user)
+    yield made
+    made.stop()
+
+
+def connector(conductor, target, **policy):
+    return CoreConnector(target, None, (), None, connect_policy(**policy), conductor=conductor)
+
+
+def run(conductor, work):
+    done, result = threading.Event(), []
+    conductor.post(lambda: (result.append(work()), done.set()))
+    assert done.wait(20)
+    return result[0]
+
+
+def outcome(conductor, made, limit=5.0):
+    told = []
+    run(conductor, lambda: made.connect(limit, told.append))
+    until(lambda: told)
+    return told[0]
+
+
+def close(conductor, made):
+    for thread in run(conductor, made.close):
+        thread.join(20)
+
+
+def test_abandoned(conductor):
+    """CB-3: an abandoned attempt reports no outcome, and its socket is closed within 250 ms of its limit."""
+    with front(silent) as peer:
+        told = []
+        attempt = run(conductor, lambda: connector(conductor, peer.target).connect(0.5, told.append))
+        until(lambda: peer.visits)
+        began = time.monotonic()
+        until(lambda: not run(conductor, attempt.decided))  # a young dial counts as decided
+        run(conductor, attempt.abandon)
+        assert dialled() == []
+        until(lambda: peer.visits[0].ended is not None)
+        assert time.monotonic() - began < 0.75 + 5  # with slack for a busy machine
+        assert told == []
+
+
+def test_decided(conductor):
+    """CB-3: `decided` is true once an attempt has an outcome, even before the conductor has polled for it."""
+    with place() as server:
+        told = []
+
+        def begin():
+            attempt = connector(conductor, server.target).connect(5.0, told.append)
+            end = time.monotonic() + 20
+            while not attempt.decided() and time.monotonic() < end:
+                time.sleep(0.001)  # keeps the conductor from polling
+            decided = attempt.decided()
+            attempt.abandon()
+            return decided
+
+        assert run(conductor, begin)
+        assert told == []
+
+
+def test_the_end_of_a_connection(conductor):
+    """CB-16: a call that fails with its connection reports the loss; a retired one closes after its last call."""
+    with place() as server, front(healthy, server.port) as peer:
+        made = connector(conductor, peer.target)
+        told = threading.Event()
+        made.lost = told.set
+        connection = outcome(conductor, made)
+        token = object()
+        connection.calls.add(token)
+        peer.break_all()
+        until(lambda: not connection.alive())
+        connection.failed(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+        assert told.wait(20)
+        assert run(conductor, connection.loss) is not None
+        run(conductor, connection.retire)
+        assert made.open == {connection}
+        connection.ended(token)
+        until(lambda: made.open == set())
+    until(lambda: dialled() == [])
+
+
+def test_a_redial_takes_no_new_call(conductor):
+    """CB-16: once a connection was seen to end, no call enters, although the core has redialled and is READY again."""
+    with place() as server, front(healthy, server.port) as peer:
+        made = connector(conductor, peer.target)
+        connection = outcome(conductor, made)
+        assert connection.entered(object())
+        peer.break_all()
+        until(lambda: connection.shown() == IDLE)
+        run(conductor, connection.look)
+        connection.check(True)
+        until(lambda: connection.shown() == READY)
+        assert not connection.alive()
+        assert not connection.entered(object())
+        close(conductor, made)
+
+
+def test_a_call_that_saw_the_end(conductor):
+    """CB-16, CB-17: a call that finds that the core has left READY ends the connection, even if it is READY again."""
+    with place() as server:
+        made = connector(conductor, server.target)
+        connection = outcome(conductor, made)
+        shows, connection.check = connection.check, lambda _connect: IDLE
+        assert not connection.entered(object())
+        connection.check = shows
+        assert connection.shown() == READY
+        until(lambda: run(conductor, connection.loss) is not None)
+        close(conductor, made)
+
+
+def test_a_call_at_a_shut_gate(conductor):
+    """LV-3, CB-16: a call that a shut gate keeps out says nothing about the connection, which has not ended."""
+    with place() as server:
+        made = connector(conductor, server.target)
+        connection = outcome(conductor, made)
+        run(conductor, lambda: connection.hold(shut=True))
+        assert not connection.entered(object())
+        run(conductor, lambda: connection.hold(shut=False))
+        assert run(conductor, connection.loss) is None
+        assert connection.entered(object())
+        close(conductor, made)
+
+
+def test_stable_after(conductor):
+    """CB-8: soon after a young connection ends, it is known how it ended and whether a call was answered on it."""
+    with place() as server, front(healthy, server.port) as peer:
+        made = connector(conductor, peer.target, stable_after=20.0)
+        connection = outcome(conductor, made)
+        peer.break_all()
+        until(lambda: not connection.alive())
+        until(lambda: run(conductor, connection.loss) is not None)
+        assert run(conductor, connection.loss) == connection._loss
+        assert not connection._loss.served
+        run(conductor, connection.retire)
+
+
+def test_left_alone(conductor):
+    """FK-1: in a forked child, an inherited connection accepts no calls, and the core is not asked to close it."""
+    with place() as server:
+        made = connector(conductor, server.target)
+        connection = outcome(conductor, made)
+        connection.leave_alone()
+        run(conductor, connection.retire)
+        connection.ended(object())
+        time.sleep(0.05)
+        assert connection.retired
+        assert not connection.alive()
+        assert len(dialled()) == 1
+        close(conductor, made)
+        assert len(dialled()) == 1
+        close_channel(connection.channel)
