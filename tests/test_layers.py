@@ -44,7 +44,6 @@ WITHOUT = {
     "ledger/inbox/aio.py": "test_behaviour.py, beside where its test would be, runs every test on both APIs",
     "ledger/inbox/handling.py": "what the APIs share, in each test of test_behaviour.py",
     "aio/hedging.py": "both_apis/test_hedging.py runs every test on both APIs",
-    "sync/hedging.py": "both_apis/test_hedging.py runs every test on both APIs",
     "ledger/inbox/sync.py": "test_behaviour.py runs every test on both APIs",
     "ledger/operation_events.py": "records without behaviour; test_log.py and test_otel.py make and read them all",
     "ledger/records.py": "records without behaviour; test_submitting.py and test_recording.py read every field",

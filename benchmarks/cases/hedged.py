@@ -1,7 +1,8 @@
 """Measures a hedged call that is answered before its delay, beside a plain call (HG-1).
 
-Calls are made one at a time, on asyncio and as blocking calls by the main thread, each subject on its own connection to
-the same server. The delay is 50 ms, which no call takes, so no second copy is sent, except where the machine stalls.
+Calls are made one at a time, on asyncio and as blocking calls, each subject on its own connection to the same server.
+The main thread is measured apart from others, because it does not serve hedged calls itself: signals reach it. The
+delay is 50 ms, which no call takes, so no second copy is sent, except where the machine stalls.
 The CPU is that of the client's process, with the threads of both libraries.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import grpc
@@ -74,7 +76,8 @@ def run(effort: Effort) -> list[Row]:
     with serving(echoing) as peer:
         for case, measured, (plain, *_) in (
             ("unary, asyncio", measure, SUBJECTS),
-            ("unary, threads", measure_threads, THREADED_SUBJECTS),
+            ("unary, a thread", in_a_thread, THREADED_SUBJECTS),
+            ("unary, the main thread", measure_threads, THREADED_SUBJECTS),
         ):
             for what, samples in in_child(measured, peer.target, ROUNDS[effort]).items():
                 rows += by_round(case, what, samples, plain)
@@ -99,6 +102,12 @@ async def _measure(target: str, rounds: int) -> Samples:
                 await stub.Unary(Message(text="ping"))
             turn.end(subject, taken)
     return taken
+
+
+def in_a_thread(target: str, rounds: int) -> Samples:
+    """Measure as `measure_threads` does, in a thread other than the main one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(measure_threads, target, rounds).result()
 
 
 def measure_threads(target: str, rounds: int) -> Samples:

@@ -19,8 +19,7 @@ from grpc_backoff.aio.call import Call
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls import hedging_machine as h
-from grpc_backoff.decide.calls.resets import resets_of
-from grpc_backoff.engine.losers import Copies, Losers
+from grpc_backoff.engine.losers import Copies, Losers, must_wait
 from grpc_backoff.grpcio import aio_private
 
 
@@ -36,18 +35,13 @@ class _HedgedCall(Call):
         return self._places  # of all copies, so that each goes to another server if there are several
 
     def _begin(self, effect: m.Begin, *, in_context: bool = False) -> None:
-        if self._places and self._state.copies.live and (wait := self._must_wait()):
-            self._inputs.append(h.CopyHeld(wait))
-        else:
-            super()._begin(effect, in_context=in_context)
-
-    def _must_wait(self) -> float:
-        """Return the seconds until the connection of the next copy takes one beside those that run (HG-11)."""
-        now, sender = self._calls.now(), self._sender
-        if sender is None or not any(resets_of(place).hold(now) for place in self._places):
-            return 0.0
-        connection = sender.connection(self._avoided)
-        return 0.0 if connection is None else resets_of(connection).hold(now)
+        sender = self._sender
+        if self._state.copies.live and sender is not None:
+            wait = must_wait(self._calls, self._places, lambda: sender.connection(self._avoided))
+            if wait:
+                self._inputs.append(h.CopyHeld(wait))
+                return
+        super()._begin(effect, in_context=in_context)
 
     def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
         if not self._places:

@@ -5,12 +5,25 @@ On threads, everything but `ended` runs on the conductor.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from grpc_backoff.decide.calls.resets import resets_of
 
 Copies = dict[int, tuple[Any, object]]
 """Copies by their numbers, each with the connection that it is on."""
+
+
+def must_wait(calls: Any, places: Sequence[object], choose: Callable[[], object | None]) -> float:
+    """Return the seconds until the connection of a call's next copy takes one beside those that run on `places`.
+
+    `choose` returns that connection; None if there is none.
+    """
+    now = calls.now()
+    if not any(resets_of(place).hold(now) for place in places):
+        return 0.0
+    place = choose()
+    return 0.0 if place is None else resets_of(place).hold(now)
 
 
 class Losers:

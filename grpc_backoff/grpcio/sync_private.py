@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import importlib
 import logging
+import threading
 from collections.abc import Callable, Sequence
+from copy import copy
 from operator import attrgetter
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import grpc
 import grpc.experimental
@@ -40,6 +43,7 @@ inner_channel: Callable[[object], Any] = attrgetter("_channel")
 """Returns the core's own channel in one of grpcio's."""
 _state: Callable[[object], Any] = attrgetter("_state")
 
+_without_thread: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 _open: dict[int, tuple[str, grpc.Channel]] = {}
 
 
@@ -121,6 +125,11 @@ def unavailable(details: str) -> Any:
     return InactiveRpcError(call_state(grpc.StatusCode.UNAVAILABLE, details, (), (), ""))
 
 
+def error_of(call: object) -> Any:
+    """Return the error of a call in the background that has failed, as a blocking call raises it."""
+    return InactiveRpcError(_state(call))
+
+
 def failed_call(error: object) -> Any:
     """Return grpcio's own object for a call in the background that has ended with this error."""
     state = _state(error)
@@ -176,6 +185,94 @@ def noticing_headers(method: Any, sent: Callable[[], object]) -> Any:
 
     method._managed_call = split  # noqa: SLF001
     return method
+
+
+def may_serve() -> bool:
+    """Return whether the calling thread may serve a call by `Events`: not the main thread, and not with gevent.
+
+    A signal handler that raises while grpcio takes a lock of its channel leaves that lock held (seen with
+    grpcio 1.85), so the next thread that rouses a call of the channel would hang, and that is the conductor.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    return not is_main and not getattr(cygrpc, "g_gevent_activated", False)
+
+
+def without_thread(method: Any) -> Any:
+    """Return a unary method of grpcio's whose futures need no thread of grpcio's, because `Events` has their events."""
+    own = _without_thread.get(method)
+    if own is None:
+        create = method._channel.segregated_call  # noqa: SLF001
+
+        def made(*given: Any) -> object:
+            *before, operations, handle, context, registered = given
+            return create(*before, [(each, handle) for each in operations], context, registered)
+
+        own = _without_thread[method] = copy(method)
+        own._managed_call = made  # noqa: SLF001
+    return own
+
+
+class Events:
+    """The events of a future of `without_thread`. They are handled, which ends the call, by one thread at a time."""
+
+    def __init__(self, call: Any) -> None:
+        self._future = call
+        self._call = call._call  # noqa: SLF001
+        self._state = call._state  # noqa: SLF001
+        self._roused = self._taken = 0
+        self._lock = threading.RLock()  # a finalizer may rouse
+        self._over = False
+
+    def handle(self) -> bool:
+        """Wait until the call has ended, or `rouse` is called; return whether it has ended."""
+        before = self._taken
+        while self._state.due and self._taken == before:
+            self._take()
+        return self._has_ended()
+
+    def look(self) -> bool:
+        """Return whether the call has ended; does not wait, and ignores the response (TH-5a)."""
+        self.rouse()
+        ignore = _channel._event_handler(self._state, None)  # noqa: SLF001
+        while self._state.due and self._taken < self._roused:
+            self._take(ignore)
+        return self._has_ended()
+
+    def rouse(self) -> None:
+        """End the current or next `handle`, by a batch without operations: the core completes it at once. Thread-safe.
+
+        Cancelling the call would do so too, but the server would see that (HG-11).
+        """
+        with self._lock:
+            if not self._over and self._call.operate((), self._note):
+                self._roused += 1
+
+    def drop(self) -> None:
+        """Cancel the call and handle no more events, because `handle` was interrupted.
+
+        If a signal handler raised while grpcio waited for an event, grpcio has released the core's call.
+        """
+        with self._lock:
+            self._over = True
+        self._future.cancel()
+        self._state.due.clear()
+
+    def _has_ended(self) -> bool:
+        if self._state.due:
+            return False
+        with self._lock:
+            self._over = True
+        while self._taken < self._roused:  # the core keeps the call until all events have been taken
+            self._take()
+        return True
+
+    def _take(self, instead: Callable[[Any], object] | None = None) -> None:
+        event = self._call.next_event()
+        handle = event.tag if instead is None or not event.batch_operations else instead
+        handle(event)
+
+    def _note(self, _event: object) -> None:
+        self._taken += 1
 
 
 def read_first(call: Any, received: Callable[[object], object]) -> None:

@@ -110,6 +110,10 @@ class Conductor:
         self._runner: int | None = None
         """The identity of that thread, while it runs the work."""
         self._timers: list[tuple[float, int, Timer]] = []
+        self._new: SimpleQueue[tuple[float, Timer]] = SimpleQueue()
+        """The timers that other threads have armed, until the thread keeps them."""
+        self._wakes = math.inf
+        """When the thread looks at the timers at the latest; infinity if there is no thread, or no such time."""
         self._most = _FEW
         self._numbers = itertools.count()
         self._polled: dict[Polled, None] = {}
@@ -154,7 +158,7 @@ class Conductor:
     def leave(self, user: object) -> None:
         """Stop keeping the thread running for `user`; the thread ends when it has no users."""
         self._users.pop(user, None)
-        self.post(lambda: None)  # so that the thread checks again how long to stay
+        self.post(_nothing)  # so that the thread checks again how long to stay
         if not self._users and self._thread is None:  # none can be started, so none will close it when it ends
             self._standby.close()
 
@@ -191,12 +195,17 @@ class Conductor:
         return take(queue, max(0.0, end - self.now()))
 
     def call_at(self, when: float, callback: Work) -> Timer:
-        """Call `callback` once on the conductor's thread, when the clock reaches `when`, in seconds. Thread-safe."""
+        """Call `callback` once on the conductor's thread, when the clock reaches `when`, in seconds. Thread-safe.
+
+        The thread is not woken for a timer that is due after it wakes anyway, because most are cancelled long before.
+        """
         timer = Timer(callback)
         if self.is_here():
             self._keep(when, timer)
-        else:
-            self.post(lambda: self._keep(when, timer))
+            return timer
+        self._new.put((when, timer))  # before the check: the thread looks here once more after it has set `_wakes`
+        if when < self._wakes or self._new.qsize() > _FEW:
+            self.post(_nothing)
         return timer
 
     def watch(self, polled: Polled) -> None:
@@ -265,9 +274,17 @@ class Conductor:
             self._fire()
             self._look()
         finally:
-            self._runner = None
+            self._runner, self._wakes = None, math.inf
 
     def _wait_until(self, stays: float | None) -> float | None:
+        while True:
+            self._keep_new()
+            until = self._next_moment(stays)
+            self._wakes = math.inf if until is None else until
+            if self._new.empty():
+                return until
+
+    def _next_moment(self, stays: float | None) -> float | None:
         moments = [] if stays is None else [stays]
         while self._timers and self._timers[0][2].work is None:
             heapq.heappop(self._timers)
@@ -306,6 +323,13 @@ class Conductor:
             self._most = max(_FEW, 2 * len(self._timers))
         heapq.heappush(self._timers, (when, next(self._numbers), timer))
 
+    def _keep_new(self) -> None:
+        with contextlib.suppress(Empty):
+            while True:
+                when, timer = self._new.get_nowait()
+                if timer.work is not None:
+                    self._keep(when, timer)
+
     def _ends(self) -> bool:
         """End the thread, unless work has been posted in the meantime; return whether it ends."""
         with self._lock:
@@ -324,6 +348,10 @@ class Conductor:
         if thread is not None and not self.is_here():
             self._work.put(None)
             thread.join(_ENDS_WITHIN)
+
+
+def _nothing() -> None:
+    """Do nothing: as posted work, this makes the thread look at what has changed."""
 
 
 def _do(work: Work | None) -> None:

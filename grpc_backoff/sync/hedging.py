@@ -1,67 +1,105 @@
 """Hedged calls on threads: the shell of `hedging_machine`, for calls with one request.
 
 A hedged call has no attempt until one of its copies is chosen. From then on it is that copy, just as a call that was
-handed over is its attempt. A blocking call is a future whose caller waits for it, because another thread has to send
-its copies.
+handed over is its attempt. A blocking call needs no other thread unless it sends a second copy, but in the main thread
+it is a future whose caller waits for it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
 from functools import partial
+from queue import Empty
 from typing import Any
 
 import grpc
 
+from grpc_backoff.base.stepping import ArmTimer
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls import hedging_machine as h
-from grpc_backoff.decide.calls.resets import resets_of
 from grpc_backoff.engine.call import CallSetup
-from grpc_backoff.engine.losers import Copies, Losers
+from grpc_backoff.engine.losers import Copies, Losers, must_wait
 from grpc_backoff.grpcio.private import Status
-from grpc_backoff.grpcio.sync_private import InactiveRpcError, read_first, status_of
-from grpc_backoff.sync.call import Attempts, Entry, FutureCall, leave
+from grpc_backoff.grpcio.sync_private import Events, error_of, may_serve, read_first, status_of, without_thread
+from grpc_backoff.sync.call import Attempts, BlockingCall, Entry, FutureCall, _SteppedCall, leave
+from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnection
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 
 
-class _HedgedCall(FutureCall):
-    """A call with one response: the first copy that ends with OK is chosen."""
+class _Hedged(_SteppedCall):
+    """What hedged calls have in common."""
 
-    def __init__(self, setup: CallSetup[Attempts]) -> None:
-        super().__init__(setup)
-        self._copies: Copies = {}
-        self._losers: Losers | None = None
-        self._places: tuple[CoreConnection, ...] = ()
+    _copies: Copies
+    _losers: Losers | None = None
+    _places: tuple[CoreConnection, ...] = ()
 
     @property
     def _avoided(self) -> tuple[CoreConnection, ...]:
         return self._places  # of all copies, so that each goes to another server if there are several
 
-    def _begin(self, effect: m.Begin) -> None:
-        if self._places and self._state.copies.live and (wait := self._must_wait()):
+    def _is_held(self) -> bool:
+        """Return whether the copy that is about to begin must wait (HG-11), and tell the machine."""
+        wait = must_wait(self._calls, self._places, self._next_place) if self._state.copies.live else 0.0
+        if wait:
             self._inputs.append(h.CopyHeld(wait))
-        else:
-            super()._begin(effect)
+        return wait > 0
 
-    def _must_wait(self) -> float:
-        """Return the seconds until the connection of the next copy takes one beside those that run (HG-11)."""
-        now, attempts = self._calls.now(), self._attempts
-        if attempts is None or not any(resets_of(place).hold(now) for place in self._places):
-            return 0.0
-        entry = attempts.enter(self._avoided)
+    def _next_place(self) -> CoreConnection | None:
+        entry = None if self._attempts is None else self._attempts.enter(self._avoided)
         if entry is None:
-            return 0.0
+            return None
         entry[0].ended(entry[1])
-        return resets_of(entry[0]).hold(now)
+        return entry[0]
+
+    def _sent(self, attempt: Any, connection: CoreConnection) -> int:
+        """Record a copy that is on a connection, and tell the machine; return its number."""
+        number: int = self._state.copies.sent
+        self._places += (connection,)
+        self._copies[number] = attempt, connection
+        self._inputs.append(h.CopyBegun())
+        return number
+
+    def _left(self, attempt: Any, entry: Entry) -> Status:
+        """Remove a copy that has just ended from its connection; return its status."""
+        status = status_of(attempt)
+        leave(entry[0], entry[1], status.code, status.details)
+        if status.code is not grpc.StatusCode.OK:
+            self._calls.note(status)
+        return status
+
+    def _outcome(self, number: int, attempt: Any, connection: CoreConnection, status: Status) -> h.Input:
+        """Return the machine's input for a copy that has ended."""
+        if status.code is grpc.StatusCode.OK:
+            return h.CopyAnswered(number, observed=self._calls.observed)
+        if status.cancelled:
+            return m.CancelRequested()  # for example, because the channel was closed
+        self._connection = connection
+        return h.CopyFailed(number, self._failure(attempt))
+
+    def _leave(self, copies: Copies, at: float | None) -> None:
+        """Leave these copies to end by themselves until the time `at`."""
+        if copies:
+            self._losers = Losers(self._calls, copies)
+            self._calls.conductor.post(partial(self._losers.leave, at))
+
+
+class _HedgedCall(_Hedged, FutureCall):
+    """A call with one response that runs in the background: the first copy that ends with OK is chosen."""
+
+    def __init__(self, setup: CallSetup[Attempts]) -> None:
+        super().__init__(setup)
+        self._copies: Copies = {}
+
+    def _begin(self, effect: m.Begin) -> None:
+        if not self._is_held():
+            super()._begin(effect)
 
     def _begun(self, attempt: Any, entry: Entry) -> None:
         self._connection = entry[0]
-        self._places += (entry[0],)
-        number = self._state.copies.sent
-        self._copies[number] = attempt, entry[0]
-        self._inputs.append(h.CopyBegun())
-        self._follow(number, attempt, entry)
+        self._follow(self._sent(attempt, entry[0]), attempt, entry)
 
     def _follow(self, number: int, attempt: Any, entry: Entry) -> None:
         """Report to the machine how this copy is answered."""
@@ -71,9 +109,7 @@ class _HedgedCall(FutureCall):
         """When an attempt has ended, end the call with it if it was chosen; otherwise, call `ends` with its status."""
 
         def ended() -> None:
-            status = status_of(attempt)
-            leave(entry[0], entry[1], status.code, status.details)
-            self._calls.note(status)
+            status = self._left(attempt, entry)
             with self._lock:
                 if self._losers is not None:
                     self._losers.ended(number)
@@ -87,13 +123,10 @@ class _HedgedCall(FutureCall):
             ended()
 
     def _copy_ended(self, number: int, attempt: Any, status: Status) -> None:
-        if status.code is grpc.StatusCode.OK:
-            self._inputs.append(h.CopyAnswered(number, observed=self._calls.observed))
-        elif status.cancelled:
-            self._inputs.append(m.CancelRequested())  # for example, because the channel was closed
-        else:
-            self._error, self._connection = attempt, self._places[number - 1]
-            self._inputs.append(h.CopyFailed(number, self._failure(attempt)))
+        given = self._outcome(number, attempt, self._places[number - 1], status)
+        if isinstance(given, h.CopyFailed):
+            self._error = attempt
+        self._inputs.append(given)
         self._drain()
 
     def _carry_out(self, effect: Any) -> None:
@@ -110,9 +143,7 @@ class _HedgedCall(FutureCall):
 
     def _leave_others(self, at: float | None) -> None:
         copies, self._copies, self._places = self._copies, {}, ()
-        if copies:
-            self._losers = Losers(self._calls, copies)
-            self._calls.conductor.post(partial(self._losers.leave, at))
+        self._leave(copies, at)
 
     def _break_off(self, error: Exception) -> None:
         self._leave_others(None)
@@ -162,6 +193,149 @@ class _HedgedStream(_HedgedCall):
         return self._ahead.pop() if self._ahead else next(attempt)
 
 
+class _OwnCopy:
+    """The copy that the thread of a blocking call serves.
+
+    Attributes:
+        events: its events.
+        ended: returns the machine's input for its end; called once.
+    """
+
+    def __init__(self, events: Events, ended: Callable[[], h.Input], conductor: Conductor) -> None:
+        self.events = events
+        self.ended = ended
+        self._conductor = conductor
+
+    def leave(self) -> None:
+        """Serve the copy on the conductor, because it has lost: even if its channel is closed, until it has ended."""
+        self._conductor.join(self)
+        self._conductor.watch(self)
+
+    def look(self) -> None:
+        """See whether it has ended. Called on the conductor."""
+        if self.events.look():
+            self._conductor.unwatch(self)
+            self._conductor.leave(self)
+            self.ended()
+
+
+class _HedgedBlockingCall(_Hedged, BlockingCall):
+    """A call that blocks its caller's thread, which also serves one copy. grpcio's thread serves the others."""
+
+    _own: _OwnCopy | None = None
+    """The copy that the caller's thread serves, as long as it runs."""
+
+    def __init__(self, setup: CallSetup[Attempts]) -> None:
+        super().__init__(setup)
+        self._copies = {}
+        self._lock = threading.Lock()
+        """Held while a thread makes the input for the end of a copy."""
+
+    def run(self) -> Any:
+        """Make the call; return the response and grpcio's call, or raise the call's error."""
+        try:
+            return super().run()
+        finally:
+            interrupted = self._state.phase is not m.CallPhase.DONE  # for example, by KeyboardInterrupt
+            own, self._own = self._own, None
+            if interrupted:
+                self._leave(self._copies, None)
+            if own is not None and interrupted:
+                own.events.drop()
+                own.ended()
+            elif own is not None:
+                self._calls.conductor.post(own.leave)
+
+    def feed(self, given: h.Input | None) -> None:
+        """Pass an input to the caller's thread, also while it serves a copy. None makes it look at the clock."""
+        self._mailbox.put(given)
+        own = self._own
+        if own is not None:
+            own.events.rouse()
+
+    def _receive(self) -> h.Input:
+        given = self._serve()
+        if isinstance(given, h.CopyFailed):
+            self._connection = self._places[given.copy - 1]  # another copy may have failed since
+        return given
+
+    def _serve(self) -> h.Input:
+        while (own := self._own) is not None:
+            if self._mailbox.empty() and own.events.handle():
+                self._own = None
+                return own.ended()
+            with contextlib.suppress(Empty):
+                given = self._mailbox.get_nowait()
+                if given is not None:
+                    return given
+            if self._wake is not None and self._calls.now() >= self._wake:
+                self._wake = None
+                return m.CallTimerFired()
+        return super()._receive()
+
+    def _carry_out(self, effect: h.Effect) -> None:
+        if isinstance(effect, m.Begin):
+            self._begin(effect)
+        elif isinstance(effect, h.Choose):
+            self._choose(effect.copy, effect.at)
+        elif isinstance(effect, ArmTimer) and self._own is not None:  # the thread sleeps in grpcio
+            self._wake = effect.at
+            self._cancel_timer()
+            self._timer = self._calls.wake_at(effect.at, partial(self.feed, None))
+        elif effect is not m.AS_ATTEMPT:  # or the choice has said how the call ends
+            super()._carry_out(effect)
+
+    def _begin(self, effect: m.Begin) -> None:
+        assert self._attempts is not None, "a finished call must not start an attempt"
+        if self._is_held():
+            return
+        entry, serves = self._attempts.enter(self._avoided), self._own is None
+        if entry is None:
+            self._inputs.append(self._calls.pending.not_connected())
+            return
+        connection, token, method = entry
+        try:
+            used = (connection, token, without_thread(method)) if serves else entry
+            attempt = self._attempts.make(used, effect.seconds, effect.metadata)
+        except Exception as error:  # noqa: BLE001 - a serializer, wrong metadata, or a closed channel
+            connection.ended(token)
+            self._error = error
+            self._inputs.append(m.AttemptBroken())
+            return
+        except BaseException:  # KeyboardInterrupt
+            connection.ended(token)
+            raise
+        ended = partial(self._ended, self._sent(attempt, connection), attempt, entry)
+        if serves:
+            self._own = _OwnCopy(Events(attempt), ended, self._calls.conductor)
+        elif not attempt.add_callback(lambda: self.feed(ended())):
+            self.feed(ended())
+
+    def _ended(self, number: int, attempt: Any, entry: Entry) -> h.Input:
+        """Return the machine's input for a copy that has just ended. Called on the thread that serves it."""
+        status = self._left(attempt, entry)
+        if self._losers is not None:
+            self._losers.ended(number)
+        with self._lock:
+            return self._outcome(number, attempt, entry[0], status)
+
+    def _choose(self, number: int | None, at: float | None) -> None:
+        copies, self._copies, self._places = self._copies, {}, ()
+        self._error = None  # an earlier copy's
+        if number is not None:
+            attempt = copies.pop(number)[0]
+            status = status_of(attempt)
+            if status.code is grpc.StatusCode.OK:
+                self._result = status.response, attempt
+            else:
+                self._error = error_of(attempt)
+        self._leave(copies, at)
+
+    def _break_off(self, error: Exception) -> None:
+        self._choose(None, None)
+        super()._break_off(error)
+
+
 def make_hedged(setup: CallSetup[Attempts], style: str, *, stream: bool) -> Any:
     """Make a hedged call; `style` is the name of a method of grpc's multicallable."""
     if stream:
@@ -169,6 +343,9 @@ def make_hedged(setup: CallSetup[Attempts], style: str, *, stream: bool) -> Any:
         responses = StreamRendezvous(streamed)
         streamed.start()
         return responses
+    if style != "future" and may_serve():
+        response, made = _HedgedBlockingCall(setup).run()
+        return (response, made) if style == "with_call" else response
     call = _HedgedCall(setup)
     made = FutureRendezvous(call)
     call.start()
@@ -182,5 +359,5 @@ def make_hedged(setup: CallSetup[Attempts], style: str, *, stream: bool) -> Any:
         made.cancel()
         raise
     if error is not None:
-        raise InactiveRpcError(call.state) if error is made else error
+        raise error_of(made) if error is made else error
     return (call.state.response, made) if style == "with_call" else call.state.response

@@ -148,7 +148,9 @@ class MultiCallable(Method):
             conductor.require()
         policy = None if alone else self._policy
         hedged = policy is not None and self._hedged
-        machine = self._rules(policy, arguments.wait_for_ready, may_break=not single and channel.has_connection())
+        machine = self._rules(
+            policy, arguments.wait_for_ready, may_break=policy is None and not single and channel.has_connection()
+        )
         if arguments.metadata is not None:  # see `_freeze`
             arguments = arguments._replace(metadata=tuple(arguments.metadata))
         frozen = self._freeze(request, arguments)

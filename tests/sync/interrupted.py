@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import grpc
 
 import grpc_backoff
+from tests.both_apis.tries import Tries, hangs
 from tests.echo import EchoStub, Message
 from tests.sync.service import place, until
 
@@ -38,11 +39,14 @@ def interrupted(work):
     return False
 
 
+def running(channel):
+    connection = channel.connection()
+    return set() if connection is None else connection.calls
+
+
 def idle(channel):
     """Return whether the channel has no pending, sleeping or running call."""
-    connection = channel.connection()
-    running = set() if connection is None else connection.calls
-    return not (len(channel.calls.pending) or channel.calls._between or running)
+    return not (len(channel.calls.pending) or channel.calls._between or running(channel))
 
 
 def waiting(channel, stub, server):
@@ -70,12 +74,24 @@ def sleeping(channel, stub, server):
         yield work
 
 
+def hedged(channel, stub, server):
+    for count in (1, 2):  # before and after the second copy
+        server.servicer.behaviours = [hangs, hangs]
+        server.servicer.metadata.clear()
+        interrupt(lambda count=count: len(server.servicer.metadata) == count)
+        yield lambda: stub.Unary(Message(text="a"))
+
+
 def main(phase):
-    retry = "retry: 3, delay: 60s" if phase == "sleeping" else None
-    with place() as server, grpc_backoff.insecure_channel(server.target, QUICK, retry=retry) as channel:
+    retry = {"sleeping": "retry: 3, delay: 60s", "hedged": "hedge: 1s, attempts: 2"}.get(phase)
+    servicer = Tries() if phase == "hedged" else None
+    with (
+        place(*filter(None, [servicer])) as server,
+        grpc_backoff.insecure_channel(server.target, QUICK, retry=retry) as channel,
+    ):
         stub = EchoStub(channel)
         grpc.channel_ready_future(channel).result(20)
-        for work in {"waiting": waiting, "sleeping": sleeping}[phase](channel, stub, server):
+        for work in {"waiting": waiting, "sleeping": sleeping, "hedged": hedged}[phase](channel, stub, server):
             assert interrupted(work), work
             until(lambda: idle(channel))
         assert stub.Unary(Message(text="after"), wait_for_ready=True, timeout=20).text == "after"

@@ -58,6 +58,20 @@ def test_cancelled_timers_do_not_pile_up(conductor, others):
     assert others <= fired[0] < 200 + 2 * others
 
 
+def test_timers_do_not_wake_the_thread(conductor, monkeypatch):
+    """TH-5: a timer that is due after the thread wakes anyway does not wake it, and fires in its turn."""
+    fired, turns, turn = [], [], conductor._turn
+    conductor.join(fired.append)
+    conductor.call_at(conductor.now() + 1.0, lambda: fired.append(1))
+    until(lambda: conductor._wakes < conductor.now() + 10)
+    monkeypatch.setattr(conductor, "_turn", lambda *how: turns.append(1) or turn(*how))
+    for _ in range(50):
+        conductor.call_at(conductor.now() + 60, int).cancel()
+    conductor.call_at(conductor.now() + 1.2, lambda: fired.append(2))
+    assert len(turns) <= 1
+    until(lambda: fired == [1, 2])
+
+
 def test_what_raises_harms_nobody(conductor, caplog):
     """TH-5: an exception from posted work or a timer is logged, and the thread continues."""
     done = threading.Event()

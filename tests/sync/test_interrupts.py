@@ -25,7 +25,7 @@ def said(phase):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a system without signals to threads")
-@pytest.mark.parametrize("phase", ["waiting", "sleeping"])
+@pytest.mark.parametrize("phase", ["waiting", "sleeping", "hedged"])
 def test_interrupted(phase):
-    """TH-6: KeyboardInterrupt ends a pending or sleeping call, and the channel works afterwards."""
+    """TH-6: KeyboardInterrupt ends a pending, sleeping or hedged call, and the channel works afterwards."""
     assert any(said(phase) == "as it should be\n" for _ in range(TRIES))
