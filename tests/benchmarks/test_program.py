@@ -113,7 +113,7 @@ EXPECTED = {
             sharing.LEFT: [OURS],
         },
     ),
-    "hedged": (1, dict.fromkeys((hedged.CPU, hedged.TIME), (*hedged.SUBJECTS, *hedged.THREADED_SUBJECTS))),
+    "hedged": (1, dict.fromkeys((hedged.CPU, hedged.TIME), (*hedged.SUBJECTS, *2 * hedged.THREADED_SUBJECTS))),
     "streams": (1, dict.fromkeys((streams.FAILED, streams.TIME), streams.SUBJECTS)),
     "full": (1, dict.fromkeys((full.REFUSED, full.TIME, full.EACH), (*full.SUBJECTS, *full.THREADED_SUBJECTS))),
     "import": (1, {importing.TIME: (PLAIN, importing.OVER)}),
