@@ -113,7 +113,7 @@ EXPECTED = {
             sharing.LEFT: [OURS],
         },
     ),
-    "hedged": (1, dict.fromkeys((hedged.CPU, hedged.TIME), (*hedged.SUBJECTS, *2 * hedged.THREADED_SUBJECTS))),
+    "hedged": (1, dict.fromkeys((hedged.CPU, hedged.TIME), hedged.SUBJECTS)),
     "streams": (1, dict.fromkeys((streams.FAILED, streams.TIME), streams.SUBJECTS)),
     "full": (1, dict.fromkeys((full.REFUSED, full.TIME, full.EACH), (*full.SUBJECTS, *full.THREADED_SUBJECTS))),
     "import": (1, {importing.TIME: (PLAIN, importing.OVER)}),
@@ -132,7 +132,10 @@ EXPECTED = {
 }
 """For each benchmark, the number of cases, and the subjects of each measure."""
 
-ALSO = {"calls": (2, {calls.TIME: calls.THREADED_SUBJECTS})}
+ALSO = {
+    "calls": (2, {calls.TIME: calls.THREADED_SUBJECTS}),
+    "hedged": (2, dict.fromkeys((hedged.CPU, hedged.TIME), hedged.THREADED_SUBJECTS)),
+}
 """Further measures, whose subjects appear in a different number of cases."""
 
 
