@@ -6,8 +6,9 @@ cheapest to create. A plain named tuple equals any tuple with the same content; 
 Policies and events are dataclasses.
 
 A program defines more than a hundred of both whenever it starts. `typing.NamedTuple` compiles the annotation of each
-field, and `dataclasses.dataclass` compiles the methods of each class, so here the former is `collections.namedtuple`
-with the body of a class, and the classes of the latter share their methods. To type checkers, both are the usual ones.
+field, and `dataclasses.dataclass` the methods of each class, so here the former is `collections.namedtuple` with the
+body of a class, and the classes of the latter share the methods that can be shared. To type checkers, both are the
+usual ones.
 
 Internal: programs import from `grpc_backoff`.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 from collections import namedtuple
 from collections.abc import Callable
-from dataclasses import MISSING, FrozenInstanceError, fields
+from dataclasses import fields
 from operator import attrgetter
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,14 +49,12 @@ else:
     class NamedTuple(metaclass=_Fields):
         """The base class of named tuples, whose classes may have methods and type parameters."""
 
-    def dataclass(*, slots: bool = False, kw_only: bool = False, **_frozen: bool) -> Callable[[type], type]:
-        """Make a dataclass, which is always frozen, and compares, hashes and shows itself as usual."""
+    def dataclass(**options: bool) -> Callable[[type], type]:
+        """Make a dataclass of the stdlib, whose comparison, hash and text form are shared with all others."""
 
         def make(kind: type) -> type:
-            kind = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(kind)
-            for name, method in _METHODS.items():
-                if name not in vars(kind):
-                    setattr(kind, name, method)
+            kind = dataclasses.dataclass(eq=False, repr=False, **options)(kind)
+            kind.__eq__, kind.__hash__, kind.__repr__ = _equal_fields, _hash_fields, _show_fields
             return kind
 
         return make
@@ -127,82 +126,3 @@ def _hash_fields(self: Any) -> int:
 def _show_fields(self: Any) -> str:
     shown = [f"{part.name}={getattr(self, part.name)!r}" for part in fields(self) if part.repr]
     return f"{type(self).__qualname__}({', '.join(shown)})"
-
-
-_plans: dict[type[Any], tuple[list[str], set[str], dict[str, tuple[Any, Any]]]] = {}
-"""By class, the fields that arguments without names set; those without a default; and for all, default and factory."""
-
-
-def _plan(kind: type[Any]) -> tuple[list[str], set[str], dict[str, tuple[Any, Any]]]:
-    parts = {part.name: (part.default, part.default_factory) for part in fields(kind)}
-    positional = [part.name for part in fields(kind) if not part.kw_only]
-    return positional, {name for name, either in parts.items() if either == (MISSING, MISSING)}, parts
-
-
-def _fill(self: Any, /, *values: Any, **named: Any) -> None:
-    kind = type(self)
-    plan = _plans.get(kind)
-    if plan is None:
-        plan = _plans[kind] = _plan(kind)
-    positional, required, parts = plan
-    by_name = {**dict(zip(positional, values, strict=False)), **named}
-    if len(by_name) != len(values) + len(named) or not required <= by_name.keys() <= parts.keys():
-        try:
-            kind.__signature__.bind(*values, **named)
-        except TypeError as error:
-            raise TypeError(f"{kind.__qualname__}: {error}") from None
-    for name, (default, factory) in parts.items():
-        _set(self, name, by_name[name] if name in by_name else factory() if default is MISSING else default)
-    check = getattr(self, "__post_init__", None)
-    if check is not None:
-        check()
-
-
-_set = object.__setattr__
-
-
-def _refuse(_self: Any, name: str, *_value: Any) -> None:
-    raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-
-def _state(self: Any) -> list[Any]:
-    return [getattr(self, part.name) for part in fields(self)]
-
-
-def _restore(self: Any, state: list[Any]) -> None:
-    for part, value in zip(fields(self), state, strict=True):
-        _set(self, part.name, value)
-
-
-class _Signature:
-    """What `inspect.signature`, and so `help`, says about the class."""
-
-    def __get__(self, _instance: object, kind: type[Any]) -> Any:
-        from inspect import Parameter, Signature  # noqa: PLC0415 - loaded already, by asyncio and `dataclasses`
-
-        parameters = [
-            Parameter(
-                part.name,
-                Parameter.KEYWORD_ONLY if part.kw_only else Parameter.POSITIONAL_OR_KEYWORD,
-                default=next(
-                    (default for default in (part.default, part.default_factory) if default is not MISSING),
-                    Parameter.empty,
-                ),
-                annotation=part.type,
-            )
-            for part in fields(kind)
-        ]
-        return Signature(sorted(parameters, key=lambda parameter: parameter.kind), return_annotation=None)
-
-
-_METHODS = {
-    "__init__": _fill,
-    "__setattr__": _refuse,
-    "__delattr__": _refuse,
-    "__eq__": _equal_fields,
-    "__hash__": _hash_fields,
-    "__repr__": _show_fields,
-    "__getstate__": _state,
-    "__setstate__": _restore,
-    "__signature__": _Signature(),
-}
