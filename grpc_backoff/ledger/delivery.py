@@ -204,7 +204,7 @@ class Delivery:
         given_back = self._held - {_lease_of(operation) for _, operation in (*self._ended, *self._aside)}
         if given_back:
             with contextlib.suppress(LedgerError):  # the leases expire by themselves
-                await self._store.release(sorted(given_back))
+                await self._store.claiming.release(sorted(given_back))
 
     # Claiming.
 
@@ -288,7 +288,7 @@ class Delivery:
         claim whose answer was lost, which are looked up before the next.
         """
         claim = functools.partial(
-            self._store.claim,
+            self._store.claiming.claim,
             self.target,
             owner=self._owner,
             lease=self._settings.lease,
@@ -298,7 +298,7 @@ class Delivery:
         more = False
         try:
             if self._claims_in_doubt:
-                taken += await self._store.reclaim(self.target, self._owner, self._settings.lease, self._held)
+                taken += await self._store.claiming.reclaim(self.target, self._owner, self._settings.lease, self._held)
                 self._claims_in_doubt = False
             for method, limit in self._limits.items():
                 room = min(limit - self._by_method[method], free - len(taken))
@@ -317,7 +317,7 @@ class Delivery:
 
     async def _next_due(self) -> float | None:
         full = [method for method, limit in self._limits.items() if self._by_method[method] >= limit]
-        return await self._store.next_due(self.target, self._unknown, full)
+        return await self._store.claiming.next_due(self.target, self._unknown, full)
 
     async def _pause(self, due: float | None) -> None:
         """Wait until an operation is due, a notification arrives, or it is time to poll (LG-12)."""
@@ -414,7 +414,7 @@ class Delivery:
 
     async def _release(self, operation: Operation) -> None:
         with contextlib.suppress(LedgerError):  # otherwise the lease expires by itself
-            await self._store.release([_lease_of(operation)])
+            await self._store.claiming.release([_lease_of(operation)])
         self._held.discard(_lease_of(operation))
         self._news.set()
 
@@ -480,7 +480,7 @@ class Delivery:
         batch = self._ended[:_MANY]
         self._unrecorded.clear()
         try:
-            answers = await self._store.record([report for report, _ in batch])
+            answers = await self._store.recording.record([report for report, _ in batch])
             answers = [
                 await self._first_answer(report, answer) for (report, _), answer in zip(batch, answers, strict=True)
             ]
@@ -521,7 +521,7 @@ class Delivery:
         while aside:
             report, operation = aside[-1]
             try:
-                [answer] = await self._store.record([report])
+                [answer] = await self._store.recording.record([report])
             except BaseException:
                 self._aside += aside
                 raise
@@ -539,8 +539,8 @@ class Delivery:
             return recorded
         if Lease(report.id, report.token) not in self._doubted:
             return recorded
-        found = await self._store.find(Filter(ids=(report.id,)), 1)
-        attempts = await self._store.attempts(report.id)
+        found = await self._store.queries.find(Filter(ids=(report.id,)), 1)
+        attempts = await self._store.queries.attempts(report.id)
         return (recalled(found[0], attempts, report) if found else None) or recorded
 
     def _tell(self, operation: Operation, recorded: Recorded) -> None:
@@ -571,7 +571,7 @@ class Delivery:
     async def _extend(self) -> None:
         began = time.monotonic()
         if self._held:
-            await self._store.extend(sorted(self._held), self._settings.lease)
+            await self._store.claiming.extend(sorted(self._held), self._settings.lease)
         self._extended_at = began
 
     async def _housekeeping(self) -> None:
@@ -586,26 +586,28 @@ class Delivery:
                         await self._extend()  # after an outage, this process's leases have expired but are not lost
                     await self._find_lost(first=time.monotonic() < look_at)
                 await self._expire()
-                await self._store.set_aside(self.target, _MANY, 2 * self._window.limit)
+                await self._store.order_keys.set_aside(self.target, _MANY, 2 * self._window.limit)
                 if time.monotonic() >= look_at:
                     if self._aside:
                         await self._record_what_is_aside()
                         self._room_made.set()
                         self._news.set()  # the next operation of an order key
-                    await self._store.take_up()
+                    await self._store.order_keys.take_up()
                     look_at = time.monotonic() + self._settings.lease
-                await self._store.retarget(self.target, self.target, _MANY, due=True)  # previous versions' spellings
+                await self._store.manual.retarget(
+                    self.target, self.target, _MANY, due=True
+                )  # previous versions' spellings
                 if time.monotonic() >= prune_at:
-                    pruned = await self._store.prune(self._settings.keep, [*WELL], _MANY)
+                    pruned = await self._store.manual.prune(self._settings.keep, [*WELL], _MANY)
                     prune_at = time.monotonic() + (0 if pruned == _MANY else _PRUNE_EVERY)
             await asyncio.sleep(pause)
 
     async def _find_lost(self, *, first: bool) -> None:
-        self._lost += await self._store.lost(self.target, self._ledger.policy_of_any, _MANY, first=first)
+        self._lost += await self._store.recording.lost(self.target, self._ledger.policy_of_any, _MANY, first=first)
         if not self._lost:
             return
         self._news.set()
-        operations = await self._store.find(
+        operations = await self._store.queries.find(
             Filter(ids=tuple(operation.id for operation in self._lost)), len(self._lost)
         )
         by_id = {operation.id: operation for operation in operations}
@@ -617,7 +619,7 @@ class Delivery:
     async def _expire(self) -> None:
         if len(self._hooks) >= self._window.limit:
             return
-        for operation in await self._store.expire(self.target, _MANY):
+        for operation in await self._store.claiming.expire(self.target, _MANY):
             self._tell(operation, Recorded(operation.id, operation.state, operation.attempts, live=True))
             self._news.set()  # there may be a next operation of its order key
 

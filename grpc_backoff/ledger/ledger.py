@@ -326,7 +326,7 @@ class Ledger(Preparing):
             answer = self.store.submit_within(within, prepared)
             submitted: list[Submitted] = await answer if inspect.isawaitable(answer) else answer
             return submitted
-        submitted = await self.store.submit(prepared)
+        submitted = await self.store.submitting.submit(prepared)
         self._waiting += sum(one.new for one in submitted)
         for target in {submission.target for submission in prepared}:
             self._wake(target)
@@ -352,7 +352,7 @@ class Ledger(Preparing):
             OptionError: there is no such style.
         """
         check_prepared([prepared])
-        return self.store.statement(prepared, style)
+        return self.store.submitting.statement(prepared, style)
 
     def _stored_policy(self, text: str) -> str:
         """Return the text of a policy as it is stored: while 0.2.0 may deliver, one that it can read (LG-18).
@@ -376,7 +376,7 @@ class Ledger(Preparing):
         most = self.settings.max_rows
         if now >= self._counted_at + _RECOUNT or self._waiting + number > most:
             try:
-                self._waiting, self._counted_at = await self.store.waiting(most + 1), now
+                self._waiting, self._counted_at = await self.store.counting.waiting(most + 1), now
             except LedgerUnavailableError as error:
                 error.reading = False  # the caller was about to write
                 raise
@@ -440,7 +440,7 @@ class Ledger(Preparing):
             async with asyncio.timeout(limit):
                 while True:
                     event.clear()
-                    outcome = await self.store.outcome(key)
+                    outcome = await self.store.queries.outcome(key)
                     if outcome is None:
                         raise LedgerStateError(f"there is no operation {id} in this ledger")
                     if outcome.state in FINISHED:
@@ -595,7 +595,7 @@ class Ledger(Preparing):
         return await self._recorded(operation, AttemptReport(operation.id, None, self.policy_of_any(operation.policy)))
 
     async def _recorded(self, operation: Operation, report: AttemptReport) -> Recorded:
-        [answer] = await self.store.record([report])
+        [answer] = await self.store.recording.record([report])
         if isinstance(answer, LedgerError):
             raise answer
         hook = self.announce(operation, answer)
@@ -612,13 +612,15 @@ class Ledger(Preparing):
         Raises:
             OptionError: `seconds` is not a finite, non-negative number.
         """
-        return await self.store.set_backoff(_checked(id), checks.pause("seconds", seconds), self.policy_of_any)
+        return await self.store.recording.set_backoff(
+            _checked(id), checks.pause("seconds", seconds), self.policy_of_any
+        )
 
     # Queries.
 
     async def get(self, id: str) -> Operation:  # noqa: A002
         """Return an operation; LedgerStateError if it does not exist."""
-        found = await self.store.find(Filter(ids=(_checked(id),)), 1)
+        found = await self.store.queries.find(Filter(ids=(_checked(id),)), 1)
         if not found:
             raise LedgerStateError(f"there is no operation {id} in this ledger")
         return found[0]
@@ -640,15 +642,15 @@ class Ledger(Preparing):
             after: the id of the last operation of the previous page.
         """
         after = None if after is None else (await self.get(after)).id
-        return await self.store.find(_filter(which), _limit(limit), after=after, newest_first=newest_first)
+        return await self.store.queries.find(_filter(which), _limit(limit), after=after, newest_first=newest_first)
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts in order, over all its series; LedgerStateError if `id` is not a UUID."""
-        return await self.store.attempts(_checked(id))
+        return await self.store.queries.attempts(_checked(id))
 
     async def ready(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Readiness]:
         """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
-        return await self.store.ready(_filter(which), _limit(limit), self.policy_of_any)
+        return await self.store.queries.ready(_filter(which), _limit(limit), self.policy_of_any)
 
     async def queue(self, target: str | None = None) -> Queue:
         """Return how many operations there are in each state, how many are unfinished, and the longest wait in seconds.
@@ -658,11 +660,11 @@ class Ledger(Preparing):
         """
         if target is not None and not is_storable(target):
             raise OptionError("target", target, "text without NUL and surrogates")
-        return await self.store.queue(target)
+        return await self.store.counting.queue(target)
 
     async def queues(self) -> dict[str, Queue]:
         """Return what `queue` returns, for each target by its name."""
-        return await self.store.queues()
+        return await self.store.counting.queues()
 
     # Manual actions (LG-7, LG-8).
 
@@ -673,11 +675,11 @@ class Ledger(Preparing):
             LedgerSchemaError: the tables have not been upgraded yet (LG-18).
             OptionError: the target cannot be dialled.
         """
-        await self.store.pause(target_of(target))
+        await self.store.manual.pause(target_of(target))
 
     async def resume(self, target: str) -> bool:
         """End the pause of a target; return whether it was paused."""
-        resumed = await self.store.resume(target_of(target))
+        resumed = await self.store.manual.resume(target_of(target))
         self._notify(bare_target(target))
         self._wake(target)
         return resumed
@@ -688,7 +690,7 @@ class Ledger(Preparing):
         Their attempts are counted anew, their recorded attempts are kept, and they no longer expire (LG-17).
         """
         states = [OperationState.FAILED, OperationState.EXPIRED]
-        return self._begun_anew(await self.store.begin_anew([*map(_checked, ids)], states, None))
+        return self._begun_anew(await self.store.manual.begin_anew([*map(_checked, ids)], states, None))
 
     async def resolve(self, id: str, *, request: bytes | None = None) -> None:  # noqa: A002
         """Resolve a conflict: the operation is retried, with a new request if one is given.
@@ -700,7 +702,7 @@ class Ledger(Preparing):
         if request is not None:
             check_bytes(request)
             self._check_size(request, (await self.get(id)).metadata)
-        if not await self.store.begin_anew([_checked(id)], [OperationState.CONFLICT], request):
+        if not await self.store.manual.begin_anew([_checked(id)], [OperationState.CONFLICT], request):
             raise LedgerStateError(f"operation {id} is {(await self.get(id)).state.value}, not in conflict")
         self._begun_anew([id])
 
@@ -716,11 +718,11 @@ class Ledger(Preparing):
         replayed batch by batch; if that is interrupted, it can be run again.
         """
         which = _filter(which)
-        ids, after = await self.store.ids(which, _PAGE)
+        ids, after = await self.store.queries.ids(which, _PAGE)
         while ids:
             for first in range(0, len(ids), _MANY):
                 yield ids[first : first + _MANY]
-            ids, after = await self.store.ids(which, _PAGE, after)
+            ids, after = await self.store.queries.ids(which, _PAGE, after)
 
     async def retarget(self, old: str, new: str) -> int:
         """Move operations to another target, for example after a server was renamed; return how many were moved.
@@ -733,7 +735,7 @@ class Ledger(Preparing):
         """
         moved, some = 0, _MANY
         while some == _MANY:
-            some = await self.store.retarget(target_of(old), target_of(new), _MANY)
+            some = await self.store.manual.retarget(target_of(old), target_of(new), _MANY)
             moved += some
         self._notify(bare_target(new))
         self._wake(new)
@@ -741,7 +743,7 @@ class Ledger(Preparing):
 
     async def discard(self, *ids: str) -> list[str]:
         """Discard operations that have not succeeded; return the ids of those that were discarded."""
-        return await self.store.discard([*map(_checked, ids)])
+        return await self.store.manual.discard([*map(_checked, ids)])
 
     async def prune(self, older_than: float | None = None, *, failed: bool = False) -> int:
         """Delete operations that succeeded, expired or were discarded more than `older_than` seconds ago.
@@ -756,7 +758,7 @@ class Ledger(Preparing):
         keep = self.settings.keep if older_than is None else checks.pause("older_than", older_than)
         pruned, some = 0, _MANY
         while some == _MANY:
-            some = await self.store.prune(keep, states, _MANY)
+            some = await self.store.manual.prune(keep, states, _MANY)
             pruned += some
         return pruned
 

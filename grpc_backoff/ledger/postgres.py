@@ -29,6 +29,7 @@ from grpc_backoff.ledger.errors import (
     first_line,
     wrong_type,
 )
+from grpc_backoff.ledger.recording import Recording
 from grpc_backoff.ledger.records import AttemptReport, OperationState, Recorded, Submission, Submitted
 from grpc_backoff.ledger.schema import migrations, upgrade
 from grpc_backoff.ledger.statements import (
@@ -84,8 +85,8 @@ _UNTIDINESS = Statement(
 Attempts are found by their key, whatever the planner knows of them.
 """
 _FIRST = (
-    "SELECT coalesce((SELECT o.due FROM grpc_backoff.operations o WHERE o.open AND o.target = :target "
-    "AND o.due <= now() ORDER BY o.due, o.seq LIMIT 1), now())"
+    "SELECT coalesce((SELECT {due} FROM grpc_backoff.operations o WHERE {open} AND o.target = :target "
+    "AND {due} <= now() ORDER BY {due}, o.seq LIMIT 1), now())"
 )
 _SLACK = 10.0
 """Seconds before the first operation that is due, from which on claims look."""
@@ -190,6 +191,53 @@ class _Request:
             _cut(self.connection)
 
 
+class PostgresRecording(Recording):
+    """Records successes that leave nothing to decide in one statement."""
+
+    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError | LedgerStateError]:
+        """Record the ends of attempts in one transaction, or one by one if another process has locked a row (LG-2).
+
+        Successes that leave nothing to decide are recorded before, in one statement.
+        """
+        done = await self._record_successes([report for report in reports if _is_plain(report)])
+        outcomes = [done.get((report.id, report.token)) if _is_plain(report) else None for report in reports]
+        rest = [report for report, answer in zip(reports, outcomes, strict=True) if answer is None]
+        others = iter(await self._record_rest(rest) if rest else ())
+        return [answer or next(others) for answer in outcomes]
+
+    async def _record_rest(
+        self, reports: Sequence[AttemptReport]
+    ) -> list[Recorded | LedgerBusyError | LedgerStateError]:
+        try:
+            return await super().record(reports)
+        except LedgerBusyError as busy:
+            if len(reports) == 1:
+                return [busy]
+            return [(await self._record_rest([report]))[0] for report in reports]
+
+    async def _record_successes(self, reports: Sequence[AttemptReport]) -> dict[tuple[str, int | None], Recorded]:
+        """Record successes whose lease is valid and whose row is not locked; return those that were recorded.
+
+        Nothing needs to be decided about them, so that they need no second request.
+        """
+        if not reports or self._db.is_oldest:  # whose tables have no reason
+            return {}
+        rows, params = self._db.table(("id", "token"), [(report.id, report.token) for report in reports])
+        try:
+            found = await self._db.rows(f"WITH r (id, token) AS ({rows}), {_SUCCEEDED}", params, Access.LIMITED)
+        except (LedgerBusyError, LedgerStateError):  # about one of them; nothing was written
+            return {}
+        ended = [id_ for id_, _, _, order_key in found if order_key is not None]
+        if ended:
+            with contextlib.suppress(LedgerError):  # as in `Recording.record`
+                await self._keys.take_up(ended)
+        succeeded = OperationState.SUCCEEDED
+        return {
+            (id_, token): Recorded(id_, succeeded, attempts, "OK", live=True, order_key=order_key)
+            for id_, token, attempts, order_key in found
+        }
+
+
 class PostgresStore(Store):
     """A store on a PostgreSQL server; see `Store`."""
 
@@ -231,6 +279,7 @@ class PostgresStore(Store):
             LedgerUnavailableError: the URL is not valid.
         """
         super().__init__(_name_of(url), settings)
+        self.recording = PostgresRecording(self, self.order_keys)
         self._url = url
         self._free: list[Session] = []
         self._places = asyncio.Semaphore(_CONNECTIONS)
@@ -271,7 +320,7 @@ class PostgresStore(Store):
         single = access is Access.LIMITED
 
         def execute(statements: list[Statement]) -> Awaitable[list[list[Row]]]:
-            return _execute(session, self._fitted(statements), commit=single)
+            return _execute(session, statements, commit=single)
 
         if access is not Access.TRANSACTION and not single:
             session.committing = access is Access.STATEMENT
@@ -293,13 +342,16 @@ class PostgresStore(Store):
             raise first
         return result
 
-    def _typed(self, new: str) -> str:
+    def typed(self, new: str) -> str:
+        """Return a list of parameters with their types, which a SELECT needs."""
         return re.sub(PARAMETER, lambda match: f"{match[0]}::{_TYPES.get(match[1], 'text')}", new)
 
-    def _possible(self, ids: Sequence[str]) -> Sequence[str]:
-        return [id_ for id_ in super()._possible(ids) if _is_uuid(id_)]
+    def possible(self, ids: Sequence[str]) -> Sequence[str]:
+        """Return those of some ids that are UUIDs."""
+        return [id_ for id_ in super().possible(ids) if _is_uuid(id_)]
 
-    def _table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
+    def table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
+        """Return a query that returns these rows, from arrays, and its parameters."""
         arrays = ", ".join(f":{column}_s::{_TYPES.get(column, 'text')}[]" for column in columns)
         lists = zip(*rows, strict=True) if rows else [()] * len(columns)
         return f"SELECT * FROM unnest({arrays})", {
@@ -438,9 +490,9 @@ class PostgresStore(Store):
         check_version(self._name, before, newest, apply=apply, oldest=self.dialect.oldest)
         if apply and before < (self.dialect.oldest if needed_only else newest):
             versions = await self._connected(migrate, _MIGRATING)
-        self._version = versions[1]
+        self.version = versions[1]
         if not self.is_oldest:
-            [(self._identity,)] = await self._run(lambda: one(_IDENTITY), Access.READ)
+            [(self._identity,)] = await self.run(lambda: one(_IDENTITY), Access.READ)
         return versions
 
     # Submitting.
@@ -475,7 +527,7 @@ class PostgresStore(Store):
             yield [Statement("RELEASE SAVEPOINT grpc_backoff", {}, answers=False)]
             raise OptionError("within", "a connection to another ledger", f"a connection to {self._name}")
         try:
-            answers = yield from self._submitting(submissions)
+            answers = yield from self.submitting.plan(submissions)
         except LedgerError:
             yield [Statement("ROLLBACK TO SAVEPOINT grpc_backoff", {}, answers=False)]
             raise
@@ -487,49 +539,6 @@ class PostgresStore(Store):
 
     # Delivering.
 
-    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError | LedgerStateError]:
-        """Record the ends of attempts in one transaction, or one by one if another process has locked a row (LG-2).
-
-        Successes that leave nothing to decide are recorded before, in one statement.
-        """
-        done = await self._record_successes([report for report in reports if _is_plain(report)])
-        outcomes = [done.get((report.id, report.token)) if _is_plain(report) else None for report in reports]
-        rest = [report for report, answer in zip(reports, outcomes, strict=True) if answer is None]
-        others = iter(await self._record_rest(rest) if rest else ())
-        return [answer or next(others) for answer in outcomes]
-
-    async def _record_rest(
-        self, reports: Sequence[AttemptReport]
-    ) -> list[Recorded | LedgerBusyError | LedgerStateError]:
-        try:
-            return await super().record(reports)
-        except LedgerBusyError as busy:
-            if len(reports) == 1:
-                return [busy]
-            return [(await self._record_rest([report]))[0] for report in reports]
-
-    async def _record_successes(self, reports: Sequence[AttemptReport]) -> dict[tuple[str, int | None], Recorded]:
-        """Record successes whose lease is valid and whose row is not locked; return those that were recorded.
-
-        Nothing needs to be decided about them, so that they need no second request.
-        """
-        if not reports or self.is_oldest:  # whose tables have no reason
-            return {}
-        rows, params = self._table(("id", "token"), [(report.id, report.token) for report in reports])
-        try:
-            found = await self._rows(f"WITH r (id, token) AS ({rows}), {_SUCCEEDED}", params, Access.LIMITED)
-        except (LedgerBusyError, LedgerStateError):  # about one of them; nothing was written
-            return {}
-        ended = [id_ for id_, _, _, order_key in found if order_key is not None]
-        if ended:
-            with contextlib.suppress(LedgerError):  # as in `Recording.record`
-                await self.take_up(ended)
-        succeeded = OperationState.SUCCEEDED
-        return {
-            (id_, token): Recorded(id_, succeeded, attempts, "OK", live=True, order_key=order_key)
-            for id_, token, attempts, order_key in found
-        }
-
     async def look(self, target: str) -> None:
         """Find the earliest time at which an operation of a target may be due; claims then begin there in the index.
 
@@ -537,8 +546,9 @@ class PostgresStore(Store):
         would step over them. An operation whose own transaction took longer than `_SLACK`, and one that another process
         takes up, are found once this has been called again.
         """
-        floors = self._floors
-        [(first,)] = await self._rows(_FIRST, {"target": target}, Access.READ)
+        floors = self.floors
+        text = _FIRST.format(due=self.due("o"), open=self.open("o"))
+        [(first,)] = await self.rows(text, {"target": target}, Access.READ)
         floors[target] = first - _SLACK
 
     async def sweep(self) -> bool:
@@ -547,20 +557,20 @@ class PostgresStore(Store):
         With old counts, a claim sorts all that is due instead of taking the first from the index. More tuples die while
         VACUUM runs, so a sweep was in vain only if it removed less than half of those that it found.
         """
-        [(found, stale)] = await self._run(lambda: one(_UNTIDINESS), Access.READ)
+        [(found, stale)] = await self.run(lambda: one(_UNTIDINESS), Access.READ)
         if found < _UNTIDY:
             return False
         for table, also in (("operations", "ANALYZE, " if stale else ""), ("attempts", "")):
             vacuum = f"VACUUM ({also}SKIP_LOCKED, TRUNCATE false) grpc_backoff.{table}"
             await self._connected(functools.partial(_do, vacuum), self._settings.timeout)
-        [(left, _)] = await self._run(lambda: one(_UNTIDINESS), Access.READ)
+        [(left, _)] = await self.run(lambda: one(_UNTIDINESS), Access.READ)
         return bool(left > found / 2)
 
     # Notifications.
 
     async def notify(self, target: str) -> None:
         """Wake the deliverers of a target (LG-12)."""
-        await self._run(lambda: one(_notice(target)), Access.READ)
+        await self.run(lambda: one(_notice(target)), Access.READ)
 
     def listen(self, heard: Callable[[str], None]) -> None:
         """Call `heard` with the target of each notification (LG-12)."""
