@@ -34,6 +34,32 @@ _POLICIES = 1000
 """How many policies are kept, because texts may differ for each operation."""
 
 
+class Policies:
+    """The policies that operations name, as a ledger applies them."""
+
+    def __init__(self, settings: LedgerSettings, config: Config | None) -> None:
+        """Look policies up in a file, if there is one; `settings` name the default."""
+        self._settings = settings
+        self._config = config
+        self._read: dict[str, RetryPolicy] = {}
+
+    def of(self, text: str) -> RetryPolicy:
+        """Return the policy described by an operation's text, as a ledger applies it; OptionError if it is unknown."""
+        policy = self._read.get(text) if isinstance(text, str) else None  # anything else is refused below
+        if policy is None:
+            if len(self._read) >= _POLICIES:
+                self._read.clear()
+            policy = self._read[text] = ledger_policy(read_retry("policy", text, self._config))
+        return policy
+
+    def of_any(self, text: str) -> RetryPolicy:
+        """Return the policy as `of` does, or the ledger's default policy if the text names an unknown one."""
+        try:
+            return self.of(text)
+        except OptionError:
+            return self.of(self._settings.policy)
+
+
 class Preparing:
     """Makes operations to submit, by a ledger's settings and its file.
 
@@ -42,10 +68,10 @@ class Preparing:
     """
 
     def __init__(self, settings: LedgerSettings, config: Config | None) -> None:
-        """Begin without policies."""
+        """Prepare by these settings; the file has the policies of methods."""
         self.settings = settings
         self._config = config
-        self._policies: dict[str, RetryPolicy] = {}
+        self._policies = Policies(settings, config)
 
     def prepared(
         self,
@@ -67,7 +93,7 @@ class Preparing:
         """
         target, method, content = _parts(call, request)
         pairs = self._allowed(metadata)
-        self._check_size(content, pairs)
+        check_size(content, pairs, self.settings.max_request_bytes)
         if idempotency_key is not None and (
             not isinstance(idempotency_key, str) or not _KEY.fullmatch(idempotency_key)
         ):
@@ -97,12 +123,6 @@ class Preparing:
             raise OptionError("keep_response", keep_response, f"a number of bytes from 1 to max_request_bytes ({most})")
         return keep_response
 
-    def _check_size(self, request: bytes, metadata: Metadata) -> None:
-        size, most = len(request) + metadata_bytes(metadata), self.settings.max_request_bytes
-        if size > most:
-            what = "request and metadata" if metadata else "request"
-            raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
-
     def _allowed(self, metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
         pairs = read_pairs("metadata", metadata)
         for key, value in pairs:
@@ -127,7 +147,7 @@ class Preparing:
         self._warn_of(policy)
         if isinstance(policy, RetryPolicy):
             text = policy_text(policy)
-            if self.policy_of(text) != ledger_policy(policy):
+            if self._policies.of(text) != ledger_policy(policy):
                 raise OptionError("policy", policy, "a policy that can be written as a policy string")
             return text
         return policy
@@ -138,24 +158,8 @@ class Preparing:
 
     def _warn_of(self, policy: Retry) -> None:
         """Warn of a policy with neither a deadline nor a limited number of attempts, as for calls (BP-2)."""
-        read = policy if isinstance(policy, RetryPolicy) else self.policy_of(policy)
+        read = policy if isinstance(policy, RetryPolicy) else self._policies.of(policy)
         warn_of(doubts(read, bounded=read.deadline is not None))
-
-    def policy_of(self, text: str) -> RetryPolicy:
-        """Return the policy described by an operation's text, as a ledger applies it; OptionError if it is unknown."""
-        policy = self._policies.get(text) if isinstance(text, str) else None  # anything else is refused below
-        if policy is None:
-            if len(self._policies) >= _POLICIES:
-                self._policies.clear()
-            policy = self._policies[text] = ledger_policy(read_retry("policy", text, self._config))
-        return policy
-
-    def policy_of_any(self, text: str) -> RetryPolicy:
-        """Return the policy as `policy_of` does, or the ledger's default policy if the text names an unknown one."""
-        try:
-            return self.policy_of(text)
-        except OptionError:
-            return self.policy_of(self.settings.policy)
 
 
 def _window(not_before: float | None, not_after: float | None) -> tuple[float | None, float | None]:
@@ -224,6 +228,14 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
         raise TypeError(wrong_type("call", call, f"{allowed}, or target, method and bytes"))
     check_bytes(content)
     return bare_target(target), method, content
+
+
+def check_size(request: bytes, metadata: Metadata, most: int) -> None:
+    """Reject a request that is larger, together with its metadata, than `max_request_bytes` (LG-11)."""
+    size = len(request) + metadata_bytes(metadata)
+    if size > most:
+        what = "request and metadata" if metadata else "request"
+        raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
 
 
 def check_bytes(request: object) -> None:

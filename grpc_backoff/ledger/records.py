@@ -192,6 +192,11 @@ class Lease(NamedTuple):
     id: str
     token: int
 
+    @classmethod
+    def of(cls, operation: Operation) -> Lease:
+        """Return the claim under which an operation was read."""
+        return cls(operation.id, operation.lease_token)
+
 
 @record
 class AttemptReport(NamedTuple):

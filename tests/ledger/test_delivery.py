@@ -24,8 +24,8 @@ from grpc_backoff.ledger import (
     OperationRetried,
     OperationState,
 )
-from grpc_backoff.ledger import delivery as delivery_module
-from grpc_backoff.ledger.delivery import cut, event_of
+from grpc_backoff.ledger.announcing import event_of
+from grpc_backoff.ledger.delivery_state import DeliveryState
 from tests.echo import EchoStub, Message, serving
 from tests.ledger.conftest import SETTINGS, dump, execute
 from tests.ledger.shop import Shop
@@ -378,7 +378,7 @@ async def test_nothing_is_claimed_in_vain(url, shop):
 
 async def test_attempts_that_end_together(ledger, channel, shop, monkeypatch):
     """LG-10: of attempts that end within a moment, the ends are recorded together, and one claim replaces them."""
-    monkeypatch.setattr(delivery_module, "_TOGETHER", 1.0)
+    monkeypatch.setattr(DeliveryState, "together", 1.0)
     shop.script["*"] = [0.02 * (number % 8) for number in range(40)]
     claims, records = [], []
     await ledger.submit_many(prepared(ledger, method_of(channel), 40))
@@ -568,7 +568,7 @@ async def test_a_loss_that_cannot_be_recorded(url, shop, caplog, how):
         damage = damage.replace("{id}", bad).replace("'succeeded'", "'waiting_for_retry'")
         execute(url, damage)
         await expired(url, 1.0)
-        told = [await ledger.store.recording.lost("t", ledger.policy_of_any, 1000) for _ in range(2)]
+        told = [await ledger.store.recording.lost("t", ledger._policies.of_any, 1000) for _ in range(2)]
 
     assert sorted(each.id for some in told for each in some) == sorted(good)
     assert [record.levelname for record in caplog.records if bad in record.getMessage()] == ["ERROR"]
@@ -676,12 +676,6 @@ async def test_a_closed_channel_ends_its_delivery(url, shop):
             await channel.close()
             with pytest.raises(grpc.aio.UsageError):
                 await asyncio.wait_for(task, 5)
-
-
-def test_details_are_cut():
-    """LG-1: the server's details are cut to at most 1 KiB of whole characters, without NUL characters."""
-    assert cut("ä" * 600) == "ä" * 512
-    assert cut("a\x00b") == "ab"
 
 
 @pytest.mark.parametrize("error", [LedgerUnavailableError("gone"), LedgerBusyError("locked")])

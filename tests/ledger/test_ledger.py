@@ -248,7 +248,7 @@ async def test_wake_ups_are_gathered(ledger, monkeypatch):
 
     monkeypatch.setattr(ledger.store, "notify", notify)
     for target in ["t", "u"] * 10:
-        ledger._notify(target)
+        ledger._waking.notify(target)
     for _ in range(3):
         await asyncio.sleep(0)
     at_once = sorted(heard)

@@ -30,7 +30,7 @@ from grpc_backoff.ledger import (
     LedgerLimitError,
     LedgerUnavailableError,
     OperationState,
-    delivery,
+    calling,
     postgres,
 )
 from grpc_backoff.ledger.postgres import PostgresRecording
@@ -418,7 +418,7 @@ async def test_connections_that_have_become_read_only(url, shop):
         with psycopg.connect(url, autocommit=True) as other:
             other.execute(setting.format("on"))
             other.execute(f"{END} pid <> pg_backend_pid()")
-            await eventually(lambda: ledger._deliveries.copy().pop()._troubled)
+            await eventually(lambda: ledger._waking.deliveries.copy().pop()._state.troubled)
             await asyncio.gather(*(ledger.queue() for _ in range(8)))
             with pytest.raises(LedgerUnavailableError, match="read-only"):
                 await ledger.submit("t", "/m/m", b"")
@@ -519,7 +519,7 @@ async def test_client_clocks_change_nothing(url, shop, monkeypatch, hours):
     # Change only the library's clock: grpc's core reads the system clock, and changing that would distort every
     # deadline.
     monkeypatch.setattr(
-        delivery, "time", SimpleNamespace(time=lambda: time.time() + hours * 3600, monotonic=time.monotonic)
+        calling, "time", SimpleNamespace(time=lambda: time.time() + hours * 3600, monotonic=time.monotonic)
     )
     shop.script["*"] = [grpc.StatusCode.UNAVAILABLE]
     async with at_work(url, shop, replace(QUICK, policy="retry: 3, delay: 300ms")) as (ledger, unary):

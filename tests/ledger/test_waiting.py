@@ -80,7 +80,7 @@ async def test_without_an_outcome(ledger):
         await ledger.wait("00000000-0000-4000-8000-000000000000")
     with pytest.raises(OptionError, match="timeout=-1"):
         await ledger.wait(waits, -1)
-    assert ledger._waiters == {}
+    assert ledger._waking._waiters == {}
 
 
 @pytest.mark.parametrize("limit", [0, -1, 101, 1.5, True, "1"])

@@ -1,0 +1,128 @@
+"""Announcing: what listeners and hooks hear of an operation (LG-7, RT-11)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from grpc_backoff.ledger import operation_events
+from grpc_backoff.ledger.delivery_state import DeliveryState
+from grpc_backoff.ledger.log import log_operation
+from grpc_backoff.ledger.operation_events import Listener
+from grpc_backoff.ledger.operation_hooks import LedgerHooks, run_hook
+from grpc_backoff.ledger.records import FINISHED, LOST, WELL, Operation, OperationState, Recorded
+
+_LOG = logging.getLogger("grpc_backoff")
+
+
+class Announcer:
+    """Calls a ledger's listeners, and says which hooks follow.
+
+    Attributes:
+        hooks: the functions that deliverers call.
+    """
+
+    def __init__(self, hooks: LedgerHooks, listeners: Iterable[Listener], ended: Callable[[Operation], None]) -> None:
+        """Announce to these, and to the log; `ended` is called with each operation that has finished."""
+        self.hooks = hooks
+        self._listeners = [log_operation, *listeners]
+        self._ended = ended
+
+    def announce(self, operation: Operation, recorded: Recorded) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """Announce the result of a report to the listeners; return the hook to call next, or None (LG-7)."""
+        if recorded.state in FINISHED:
+            self._ended(operation)
+        if not recorded.live or recorded.state is None:
+            return None
+        event = event_of(operation, recorded)
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:  # noqa: BLE001 - a listener is user code
+                _LOG.exception("a ledger's listener raised an exception")
+        limits = {
+            OperationState.FAILED: self.hooks.on_exhausted,
+            OperationState.CONFLICT: self.hooks.on_conflict,
+            OperationState.EXPIRED: self.hooks.on_expired,
+        }
+        blocks = recorded.state in limits and recorded.state not in WELL and operation.order_key is not None
+        hooks = [hook for hook in (limits.get(recorded.state), self.hooks.on_blocked if blocks else None) if hook]
+        if not hooks:
+            return None
+        after = dataclasses.replace(
+            operation,
+            state=recorded.state,
+            attempts=recorded.attempts,
+            code=recorded.code or operation.code,
+            next_attempt_at=None,
+        )
+
+        async def run() -> None:
+            for hook in hooks:
+                await run_hook(operation.target, hook, after)
+
+        return run
+
+
+class Telling:
+    """Announces what was recorded in a delivery, and runs the hooks that follow alongside its attempts.
+
+    Attributes:
+        hooks: the functions to call.
+        running: the hooks that run, or wait until fewer do.
+    """
+
+    def __init__(self, state: DeliveryState, announcer: Announcer) -> None:
+        """Begin with no hook."""
+        self.hooks = announcer.hooks
+        self.running: set[asyncio.Task[None]] = set()
+        self._state = state
+        self._announcer = announcer
+        self._places = asyncio.Semaphore(state.window.limit)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether no more operations should end that hooks may follow."""
+        return len(self.running) >= self._state.window.limit
+
+    def tell(self, operation: Operation, recorded: Recorded) -> None:
+        """Announce the result of a report, and start the hook that follows."""
+        if recorded.delay is not None:
+            asyncio.get_running_loop().call_later(recorded.delay, self._state.news.set)
+        hook = self._announcer.announce(operation, recorded)
+        if hook is not None:
+            task = asyncio.ensure_future(self._call(hook))
+            self.running.add(task)
+            task.add_done_callback(self._done)
+
+    async def _call(self, hook: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async with self._places:
+            await hook()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self.running.discard(task)
+        self._state.room_made.set()
+
+
+def event_of(operation: Operation, recorded: Recorded) -> operation_events.OperationEvent:
+    """Return the event for a report on the current attempt of an operation."""
+    common: dict[str, Any] = {
+        "operation_id": operation.id,
+        "target": operation.target,
+        "method": operation.method,
+        "attempt": recorded.attempts,
+        "trace_id": operation.trace_id,
+    }
+    if recorded.state is OperationState.SUCCEEDED:
+        return operation_events.OperationDelivered(**common)
+    if recorded.state is OperationState.CONFLICT:
+        return operation_events.OperationConflicted(**common, code=recorded.code)
+    if recorded.state is OperationState.EXPIRED:
+        return operation_events.OperationExpired(**common)
+    if recorded.state in FINISHED:
+        return operation_events.OperationExhausted(**common, code=recorded.code, reason=recorded.reason)
+    kind = operation_events.OperationLost if recorded.code == LOST else operation_events.OperationRetried
+    return kind(**common, code=recorded.code, delay=recorded.delay or 0.0, source=recorded.source or "")

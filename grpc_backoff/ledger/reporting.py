@@ -1,0 +1,135 @@
+"""Reporting: the ends of a delivery's attempts are recorded in batches, until they are (LG-2)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from grpc_backoff.ledger.announcing import Telling
+from grpc_backoff.ledger.delivery_state import DeliveryState
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerStateError
+from grpc_backoff.ledger.records import AttemptReport, Filter, Lease, Operation, Recorded
+from grpc_backoff.ledger.transitions import recalled
+
+_LOG = logging.getLogger("grpc_backoff")
+_MANY = 1000
+"""How many reports one transaction records, and how many may be set aside."""
+
+
+class AttemptReports:
+    """Records the ends of a delivery's attempts.
+
+    Attributes:
+        ended: what is not recorded yet.
+        aside: what cannot be recorded, because the database rejects the row or it cannot be read.
+        flushing: whether a recording is on its way.
+    """
+
+    def __init__(self, state: DeliveryState, telling: Telling) -> None:
+        """Begin with nothing to record."""
+        self.ended: list[tuple[AttemptReport, Operation]] = []
+        self.aside: list[tuple[AttemptReport, Operation]] = []
+        self.flushing = False
+        self._state = state
+        self._telling = telling
+        self._doubted: set[Lease] = set()
+        """Leases whose results may already be recorded, because the database's answer was lost."""
+        self._unrecorded = asyncio.Event()
+
+    def behind(self) -> int:
+        """Return how many hooks run, or may have to once everything is recorded."""
+        hooks, behind = self._telling.hooks, len(self._telling.running)
+        if any((hooks.on_exhausted, hooks.on_conflict, hooks.on_blocked)):
+            behind += sum(report.failure is not None for report, _ in self.ended)
+        return behind
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether something is wrong with more than a few rows."""
+        return len(self.aside) >= _MANY
+
+    def add(self, operation: Operation, report: AttemptReport) -> None:
+        """Record the end of an attempt soon."""
+        self.ended.append((report, operation))
+        self._unrecorded.set()
+
+    async def record(self) -> None:
+        """Record the ends of attempts; those that end during a transaction share the next one."""
+        while True:
+            await self._unrecorded.wait()
+            if self._state.running and 2 * len(self.ended) < self._state.window.size:
+                await asyncio.sleep(self._state.together)
+            self.flushing = True
+            try:
+                await self._flush()
+            except LedgerError as error:  # the reports are still in `ended`
+                await self._state.is_troubled(error)
+            finally:
+                self.flushing = False
+
+    async def _flush(self) -> None:
+        batch = self.ended[:_MANY]
+        self._unrecorded.clear()
+        try:
+            answers = await self._state.store.recording.record([report for report, _ in batch])
+            answers = [
+                await self._first_answer(report, answer) for (report, _), answer in zip(batch, answers, strict=True)
+            ]
+        except BaseException:
+            self._doubted.update(Lease.of(operation) for _, operation in batch)
+            self._unrecorded.set()
+            raise
+        del self.ended[: len(batch)]
+        for (report, operation), recorded in zip(batch, answers, strict=True):
+            if isinstance(recorded, LedgerStateError):
+                _LOG.error(
+                    "%s: the end of an attempt at operation %s cannot be recorded, so it is set aside and recorded "
+                    "once that is possible: %s",
+                    self._state.target,
+                    operation.id,
+                    recorded,
+                )
+                self.aside.append((report, operation))
+            else:
+                self._settle(report, operation, recorded)
+        if any(report.failure is not None or operation.order_key is not None for report, operation in batch):
+            self._state.room_made.set()  # of hooks
+            self._state.news.set()  # the next operation of an order key
+        if self.ended:
+            self._unrecorded.set()
+
+    def _settle(self, report: AttemptReport, operation: Operation, recorded: Recorded | LedgerBusyError) -> None:
+        if isinstance(recorded, LedgerBusyError):
+            self.add(operation, report)
+        else:
+            self._state.held.discard(Lease.of(operation))
+            self._doubted.discard(Lease.of(operation))
+            self._telling.tell(operation, recorded)
+
+    async def record_what_is_aside(self) -> None:
+        """Try again to record what was set aside; its leases are extended meanwhile, so that nothing runs again."""
+        aside, self.aside = self.aside, []
+        while aside:
+            report, operation = aside[-1]
+            try:
+                [answer] = await self._state.store.recording.record([report])
+            except BaseException:
+                self.aside += aside
+                raise
+            aside.pop()
+            if isinstance(answer, LedgerStateError):
+                self.aside.append((report, operation))
+            else:
+                self._settle(report, operation, answer)
+
+    async def _first_answer(
+        self, report: AttemptReport, recorded: Recorded | LedgerBusyError | LedgerStateError
+    ) -> Recorded | LedgerBusyError | LedgerStateError:
+        """Return the first recording's result if its answer was lost, because a second recording counts as late."""
+        if not isinstance(recorded, Recorded) or recorded.live or report.token is None:
+            return recorded
+        if Lease(report.id, report.token) not in self._doubted:
+            return recorded
+        found = await self._state.store.queries.find(Filter(ids=(report.id,)), 1)
+        attempts = await self._state.store.queries.attempts(report.id)
+        return (recalled(found[0], attempts, report) if found else None) or recorded
