@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
 
 from grpc_backoff.ledger import operation_events
 from grpc_backoff.ledger.delivery_state import DeliveryState
@@ -31,7 +30,7 @@ class Announcer:
         self._listeners = [log_operation, *listeners]
         self._ended = ended
 
-    def announce(self, operation: Operation, recorded: Recorded) -> Callable[[], Coroutine[Any, Any, None]] | None:
+    def announce(self, operation: Operation, recorded: Recorded) -> Callable[[], Awaitable[None]] | None:
         """Announce the result of a report to the listeners; return the hook to call next, or None (LG-7)."""
         if recorded.state in FINISHED:
             self._ended(operation)
@@ -98,7 +97,7 @@ class Telling:
             self.running.add(task)
             task.add_done_callback(self._done)
 
-    async def _call(self, hook: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _call(self, hook: Callable[[], Awaitable[None]]) -> None:
         async with self._places:
             await hook()
 
@@ -109,20 +108,24 @@ class Telling:
 
 def event_of(operation: Operation, recorded: Recorded) -> operation_events.OperationEvent:
     """Return the event for a report on the current attempt of an operation."""
-    common: dict[str, Any] = {
-        "operation_id": operation.id,
-        "target": operation.target,
-        "method": operation.method,
-        "attempt": recorded.attempts,
-        "trace_id": operation.trace_id,
-    }
+
+    def event(kind: Callable[..., operation_events.OperationEvent], **more: object) -> operation_events.OperationEvent:
+        return kind(
+            operation_id=operation.id,
+            target=operation.target,
+            method=operation.method,
+            attempt=recorded.attempts,
+            trace_id=operation.trace_id,
+            **more,
+        )
+
     if recorded.state is OperationState.SUCCEEDED:
-        return operation_events.OperationDelivered(**common)
+        return event(operation_events.OperationDelivered)
     if recorded.state is OperationState.CONFLICT:
-        return operation_events.OperationConflicted(**common, code=recorded.code)
+        return event(operation_events.OperationConflicted, code=recorded.code)
     if recorded.state is OperationState.EXPIRED:
-        return operation_events.OperationExpired(**common)
+        return event(operation_events.OperationExpired)
     if recorded.state in FINISHED:
-        return operation_events.OperationExhausted(**common, code=recorded.code, reason=recorded.reason)
+        return event(operation_events.OperationExhausted, code=recorded.code, reason=recorded.reason)
     kind = operation_events.OperationLost if recorded.code == LOST else operation_events.OperationRetried
-    return kind(**common, code=recorded.code, delay=recorded.delay or 0.0, source=recorded.source or "")
+    return event(kind, code=recorded.code, delay=recorded.delay or 0.0, source=recorded.source or "")

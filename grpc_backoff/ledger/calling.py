@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
 
 import grpc
 import grpc.aio
@@ -26,7 +25,7 @@ from grpc_backoff.decide.connections.core_texts import (
     was_cut,
     was_refused,
 )
-from grpc_backoff.ledger.operation_hooks import LedgerHooks, call_hook, run_hook
+from grpc_backoff.ledger.operation_hooks import LedgerHooks, Refresh, call_hook, run_hook
 from grpc_backoff.ledger.records import AttemptReport, Lease, Metadata, Operation
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
@@ -47,7 +46,7 @@ class Caller:
         self._target = bare_target(channel.target)
         self._hooks = hooks
         self._rng = rng
-        self._methods: dict[str, Any] = {}
+        self._methods: dict[str, Callable[..., Awaitable[bytes]]] = {}
         self._credentials: Metadata = ()
 
     async def attempt(
@@ -74,12 +73,10 @@ class Caller:
         """Make one attempt, without retries by the channel or service config, and without waiting for a connection."""
         method = self._methods.get(operation.method)
         if method is None:
-            made: Any = self._channel.unary_unary(operation.method)
-            method = self._methods[operation.method] = made.retrying(None)
-        answer: bytes = await method(
+            method = self._methods[operation.method] = self._channel.unary_unary(operation.method).retrying(None)
+        return await method(
             operation.request, timeout=timeout, metadata=self._metadata(operation), wait_for_ready=False
         )
-        return answer
 
     def _metadata(self, operation: Operation) -> grpc.aio.Metadata:
         renewed = {key for key, _ in self._credentials}
@@ -117,7 +114,7 @@ class Caller:
         attempt_report = AttemptReport(*Lease.of(operation), policy, failure, cut(error.details() or ""), renewed)
         return attempt_report._replace(draw=self._rng.random())
 
-    async def _renew(self, refresh: Callable[..., Any], operation: Operation) -> bool:
+    async def _renew(self, refresh: Refresh, operation: Operation) -> bool:
         """Call the hook for new credentials and keep them in memory only (LG-11); return whether it succeeded."""
         try:
             renewed = await call_hook(refresh, operation)
@@ -138,5 +135,5 @@ def _core_report(error: grpc.aio.AioRpcError, link: Link) -> Report:
     return Report(error.code().name, error.details() or "", link, metadata)
 
 
-def _pairs(metadata: Any) -> Metadata:
+def _pairs(metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
     return tuple((key, value) for key, value in metadata or ())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from grpc_backoff.ledger.database import SOON, Database
 from grpc_backoff.ledger.errors import LedgerError
@@ -82,9 +81,9 @@ class Claiming:
         )
         return [operation_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
 
-    def _without(self, policies: Collection[str], methods: Collection[str]) -> tuple[str, dict[str, Any]]:
+    def _without(self, policies: Collection[str], methods: Collection[str]) -> tuple[str, dict[str, object]]:
         """Return a condition that excludes operations `o` with these policies and methods, and its parameters."""
-        text, params = "", dict[str, Any]()
+        text, params = "", dict[str, object]()
         for column, values in (("policy", policies), ("method", methods)):
             if values:
                 rows, column_params = self._db.column(values, column)
@@ -164,7 +163,7 @@ class Claiming:
         )
         await self._db.rows(text, params, share=SOON)
 
-    def _held(self, leases: Sequence[Lease], lock: str) -> tuple[str, dict[str, Any]]:
+    def _held(self, leases: Sequence[Lease], lock: str) -> tuple[str, dict[str, object]]:
         """Return a query for the operations that are held, in an order in which two of them never deadlock."""
         rows, params = self._db.table(("id", "token"), leases)
         text = (

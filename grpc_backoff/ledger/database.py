@@ -6,7 +6,7 @@ import abc
 import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.target import bare_target
@@ -63,16 +63,16 @@ class Database(abc.ABC):
         """Do what `run` does; the error of a read need not say so."""
 
     @abc.abstractmethod
-    def table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
+    def table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, object]]:
         """Return a query that returns these rows, and its parameters."""
 
     async def rows(
-        self, text: str, params: Mapping[str, Any], access: Access = Access.STATEMENT, share: float = 1.0
+        self, text: str, params: Mapping[str, object], access: Access = Access.STATEMENT, share: float = 1.0
     ) -> list[Row]:
         """Run one statement in a transaction of its own; return its rows."""
         return await self.run(lambda: one(Statement(text, params)), access, share)
 
-    def column(self, values: Collection[str], name: str = "id") -> tuple[str, dict[str, Any]]:
+    def column(self, values: Collection[str], name: str = "id") -> tuple[str, dict[str, object]]:
         """Return a query that returns these values in one column, and its parameters."""
         return self.table((name,), [(value,) for value in values])
 
@@ -88,7 +88,7 @@ class Database(abc.ABC):
         """Return the parameters of statements that stand for the time, if the database has no clock of its own."""
         return {}
 
-    def since(self, target: str) -> tuple[str, dict[str, Any]]:
+    def since(self, target: str) -> tuple[str, dict[str, object]]:
         """Return a condition for `due` that excludes no operation of a target that is open, and its parameter."""
         return f">= {self.dialect.at.format(':floor')}", {"floor": self.floors.get(target, -math.inf)}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import inspect
 import os
 import random
 import re
@@ -14,7 +13,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Self
 
 import grpc
 import grpc.aio
@@ -237,8 +236,8 @@ class Ledger(Preparing, Operating):
 
     async def submit(
         self,
-        call: Any,
-        *request: Any,
+        call: object,
+        *request: object,
         idempotency_key: str | None = None,
         metadata: Iterable[tuple[str, str | bytes]] | None = (),
         policy: Retry | None = None,
@@ -246,7 +245,7 @@ class Ledger(Preparing, Operating):
         not_before: float | None = None,
         not_after: float | None = None,
         keep_response: int | None = None,
-        within: Any = None,
+        within: object = None,
     ) -> Submitted:
         """Store an operation; it is durable when this returns (LG-9).
 
@@ -300,7 +299,7 @@ class Ledger(Preparing, Operating):
         )
         return (await self.submit_many([prepared], within=within))[0]
 
-    async def submit_many(self, prepared: Sequence[Submission], *, within: Any = None) -> list[Submitted]:
+    async def submit_many(self, prepared: Sequence[Submission], *, within: object = None) -> list[Submitted]:
         """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`."""
         check_prepared(prepared)
         if not prepared:
@@ -308,8 +307,7 @@ class Ledger(Preparing, Operating):
         await self.make_room(len(prepared))
         if within is not None:
             answer = self.store.submit_within(within, prepared)
-            submitted: list[Submitted] = await answer if inspect.isawaitable(answer) else answer
-            return submitted
+            return answer if isinstance(answer, list) else await answer
         submitted = await self.store.submitting.submit(prepared)
         self._waiting += sum(one.new for one in submitted)
         for target in {submission.target for submission in prepared}:
@@ -317,7 +315,7 @@ class Ledger(Preparing, Operating):
             self._waking.notify(target)
         return submitted
 
-    def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
+    def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[object, ...]]:
         """Return the SQL that stores an operation, and its parameters, for a transaction with any other driver (LG-9).
 
         No notification is sent, so deliverers find the operation when they poll. If another request has the same

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.ledger.database import LONG_AGO, Database, spellings
@@ -64,7 +63,7 @@ class Manual:
         return discarded
 
     async def _changed(
-        self, ids: Sequence[str], changes: str, states: Iterable[OperationState], **fields: Any
+        self, ids: Sequence[str], changes: str, states: Iterable[OperationState], **fields: object
     ) -> list[str]:
         """Change operations in these states and return their ids."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from grpc_backoff.ledger.database import SOON, Database
 
@@ -63,7 +62,7 @@ class OrderKeys:
         """Take up the first operation of each order key, if it was set aside; with `ids`, for their keys only."""
         db, d = self._db, self._db.dialect
         aside = "{0}.next_attempt_at IS NULL AND {0}.lease_owner IS NULL AND {0}.finished IS NULL"
-        which, params = f"{db.open('k')} AND {aside.format('k')}", dict[str, Any]()
+        which, params = f"{db.open('k')} AND {aside.format('k')}", dict[str, object]()
         if ids is not None:
             rows, params = db.column(ids)
             which = f"k.id IN ({rows})"

@@ -15,8 +15,8 @@ import os
 import re
 import socket
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TypeVar
 
 from grpc_backoff.base.base_errors import MissingExtra, OptionError
 from grpc_backoff.ledger.database import check_version, rejection
@@ -49,10 +49,11 @@ from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 try:
     import psycopg
+    from psycopg.abc import Buffer
     from psycopg.adapt import AdaptersMap, Loader
     from psycopg.conninfo import conninfo_to_dict
     from psycopg.pq import Format, TransactionStatus
-    from psycopg.rows import tuple_row
+    from psycopg.rows import TupleRow, tuple_row
 except ImportError as error:
     if "libpq" in str(error):  # psycopg is installed, but neither the library nor psycopg's own copy of it
         raise ImportError(
@@ -134,7 +135,7 @@ class _Seconds(Loader):
 
     format = Format.BINARY
 
-    def load(self, data: Any) -> float:
+    def load(self, data: Buffer) -> float:
         return _INFINITE.get(bytes(data)) or int.from_bytes(data, "big", signed=True) / 1e6 + _EPOCH
 
 
@@ -143,7 +144,7 @@ class _Id(Loader):
 
     format = Format.BINARY
 
-    def load(self, data: Any) -> str:
+    def load(self, data: Buffer) -> str:
         return str(uuid.UUID(bytes=bytes(data)))
 
 
@@ -152,7 +153,7 @@ def _load_like_sqlite(adapters: AdaptersMap) -> None:
     adapters.register_loader("uuid", _Id)
 
 
-class Session(psycopg.AsyncConnection[tuple[Any, ...]]):
+class Session(psycopg.AsyncConnection[TupleRow]):
     """A connection that tracks whether a write on it may already be durable.
 
     Attributes:
@@ -181,7 +182,7 @@ class _Request:
         """What is known about the data without an answer: False if nothing was stored, None if that is unknown."""
         return None if self.connection is not None and self.connection.committing else False
 
-    def expire(self, task: asyncio.Task[Any]) -> None:
+    def expire(self, task: asyncio.Task[object]) -> None:
         if task.done():
             return
         self.expired.set_result(None)
@@ -320,7 +321,7 @@ class PostgresStore(Store):
         single = access is Access.LIMITED
 
         def execute(statements: list[Statement]) -> Awaitable[list[list[Row]]]:
-            return _execute(session, statements, commit=single)
+            return _execute(session, statements, commit=session if single else None)
 
         if access is not Access.TRANSACTION and not single:
             session.committing = access is Access.STATEMENT
@@ -350,7 +351,7 @@ class PostgresStore(Store):
         """Return those of some ids that are UUIDs."""
         return [id_ for id_ in super().possible(ids) if _is_uuid(id_)]
 
-    def table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
+    def table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, object]]:
         """Return a query that returns these rows, from arrays, and its parameters."""
         arrays = ", ".join(f":{column}_s::{_TYPES.get(column, 'text')}[]" for column in columns)
         lists = zip(*rows, strict=True) if rows else [()] * len(columns)
@@ -377,8 +378,7 @@ class PostgresStore(Store):
         limit = loop.call_later(seconds, request.expire, task)
         task.add_done_callback(lambda _: limit.cancel())
         task.add_done_callback(lambda task: task.cancelled() or task.exception())  # its caller may have been cancelled
-        either: set[asyncio.Future[Any]] = {task, request.expired}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, request.expired), return_when=asyncio.FIRST_COMPLETED)
         if request.expired.done():
             raise LedgerUnavailableError(f"{self._name}: no answer within {seconds:g} s", stored=request.stored)
         return task.result()
@@ -478,7 +478,7 @@ class PostgresStore(Store):
                 await self._limit_locks(connection)  # on table locks, because other writers queue behind them
                 before = await _version(connection)  # another process may have migrated already
                 # Do not use IF NOT EXISTS, which requires the CREATE privilege even if the schema exists.
-                if not await _rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'", ()):
+                if not await _rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'"):
                     await connection.execute("CREATE SCHEMA grpc_backoff")
                 for sql in upgrade(known, before, "grpc_backoff.schema"):
                     await connection.execute(sql)
@@ -497,26 +497,27 @@ class PostgresStore(Store):
 
     # Submitting.
 
-    def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
+    def submit_within(
+        self, connection: object, submissions: Sequence[Submission]
+    ) -> Coroutine[object, object, list[Submitted]]:
         """Store operations in the caller's own transaction and wake deliverers when it commits."""
         self._check_usable()
-        theirs = isinstance(connection, psycopg.AsyncConnection | psycopg.Connection)
-        if theirs and connection.autocommit and connection.info.transaction_status == _IDLE:
+        if not isinstance(connection, psycopg.AsyncConnection | psycopg.Connection):
+            allowed = "a psycopg connection for a ledger in PostgreSQL; for other drivers see Ledger.statement"
+            raise TypeError(wrong_type("within", connection, allowed))
+        if connection.autocommit and connection.info.transaction_status == _IDLE:
             raise OptionError(
                 "within",
                 "psycopg connection in autocommit mode",
                 "a connection with an open transaction: use connection.transaction()",
             )
-        if theirs and connection.info.parameter_status("client_encoding") == "SQL_ASCII":
+        if connection.info.parameter_status("client_encoding") == "SQL_ASCII":
             allowed = "a connection with another one, such as client_encoding=UTF8"
             raise OptionError("within", "psycopg connection with client_encoding=SQL_ASCII", allowed)
         plan = self._submitting_and_waking(submissions)
         if isinstance(connection, psycopg.AsyncConnection):
             return follow_async(plan, functools.partial(_execute, connection))
-        if isinstance(connection, psycopg.Connection):
-            return asyncio.to_thread(follow, plan, functools.partial(_execute_sync, connection))
-        allowed = "a psycopg connection for a ledger in PostgreSQL; for other drivers see Ledger.statement"
-        raise TypeError(wrong_type("within", connection, allowed))
+        return asyncio.to_thread(follow, plan, functools.partial(_execute_sync, connection))
 
     def _submitting_and_waking(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
         _, *found = yield [
@@ -616,20 +617,22 @@ async def _commit(session: Session) -> None:
     await session.execute("COMMIT")
 
 
-async def _execute(connection: Any, statements: list[Statement], *, commit: bool = False) -> list[list[Row]]:
+async def _execute(
+    connection: psycopg.AsyncConnection[object], statements: list[Statement], *, commit: Session | None = None
+) -> list[list[Row]]:
     cursors = []
     for text, params, _ in statements:
         cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)  # the caller's row factory may be anything
         if not isinstance(connection, Session):
             _load_like_sqlite(cursor.adapters)
         cursors.append(await cursor.execute(_in_psycopg(text), params, binary=True))
-    if commit:
-        await _commit(connection)
+    if commit is not None:
+        await _commit(commit)
     pairs = zip(cursors, statements, strict=True)
     return [[*await cursor.fetchall()] if statement.answers else [] for cursor, statement in pairs]
 
 
-def _execute_sync(connection: Any, statements: list[Statement]) -> list[list[Row]]:
+def _execute_sync(connection: psycopg.Connection[object], statements: list[Statement]) -> list[list[Row]]:
     found: list[list[Row]] = []
     for text, params, answers in statements:
         cursor = psycopg.Cursor(connection, row_factory=tuple_row)
@@ -649,22 +652,20 @@ def _notice(target: str) -> Statement:
     return Statement("SELECT pg_notify(:channel, :target)", {"channel": _CHANNEL, "target": target})
 
 
-async def _do(statement: str, connection: Any) -> None:
+async def _do(statement: str, connection: Session) -> None:
     await connection.execute(statement)
 
 
-async def _rows(connection: Any, statement: str, params: Any) -> list[tuple[Any, ...]]:
-    cursor = await connection.execute(statement, params)
-    rows: list[tuple[Any, ...]] = await cursor.fetchall()
-    return rows
+async def _rows(connection: Session, statement: str) -> list[TupleRow]:
+    return await (await connection.execute(statement)).fetchall()
 
 
 async def _version(connection: Session) -> int:
     # Do not use `to_regclass`, which may return the state from before the lock was acquired.
     there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = 'grpc_backoff' AND tablename = 'schema'"
-    if not await _rows(connection, there, ()):
+    if not await _rows(connection, there):
         return 0
-    rows = await _rows(connection, "SELECT version FROM grpc_backoff.schema", ())
+    rows = await _rows(connection, "SELECT version FROM grpc_backoff.schema")
     return int(rows[0][0]) if rows else 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from grpc_backoff.base.base_errors import OptionError, kind_of
 from grpc_backoff.config.file import Config
@@ -75,8 +74,8 @@ class Preparing:
 
     def prepared(
         self,
-        call: Any,
-        *request: Any,
+        call: object,
+        *request: object,
         idempotency_key: str | None = None,
         metadata: Iterable[tuple[str, str | bytes]] | None = (),
         policy: Retry | None = None,
@@ -186,7 +185,7 @@ def _time(name: str, value: object) -> float:
     return seconds
 
 
-def read_pairs(name: str, metadata: Any) -> Metadata:
+def read_pairs(name: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
     """Return metadata as pairs; OptionError, which does not show the values, if it is anything else."""
     try:
         pairs = tuple((key, value) for key, value in metadata or ())
@@ -207,7 +206,7 @@ def check_prepared(prepared: object) -> None:
         raise TypeError(wrong_type("prepared", wrong[0], "a list of operations made by `prepared`"))
 
 
-def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
+def _parts(call: object, request: Sequence[object]) -> tuple[str, str, bytes]:
     """Return the target, the method and the serialized request."""
     if isinstance(call, Method):
         if call.arity != "unary_unary":
@@ -220,14 +219,14 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
             raise TypeError(wrong_type("request", request[0], f"what the stub's {call.method} takes")) from error
         target, method = call.channel.target, call.method
     elif isinstance(call, str) and len(request) == 2:  # noqa: PLR2004 - method and request
-        target, (method, content) = target_of(call), request
-        if not isinstance(method, str) or not method.startswith("/") or not is_storable(method):
-            raise OptionError("method", method, "a path such as '/package.Service/Method'")
+        target, (path, content) = target_of(call), request
+        if not isinstance(path, str) or not path.startswith("/") or not is_storable(path):
+            raise OptionError("method", path, "a path such as '/package.Service/Method'")
+        method = path
     else:
         allowed = "a unary-unary method of a stub on a channel of this library and a request"
         raise TypeError(wrong_type("call", call, f"{allowed}, or target, method and bytes"))
-    check_bytes(content)
-    return bare_target(target), method, content
+    return bare_target(target), method, check_bytes(content)
 
 
 def check_size(request: bytes, metadata: Metadata, most: int) -> None:
@@ -238,10 +237,11 @@ def check_size(request: bytes, metadata: Metadata, most: int) -> None:
         raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
 
 
-def check_bytes(request: object) -> None:
-    """Reject a request that is not serialized."""
+def check_bytes(request: object) -> bytes:
+    """Return a serialized request; TypeError if it is anything else."""
     if not isinstance(request, bytes):
         raise TypeError(wrong_type("request", request, "bytes"))
+    return request
 
 
 def target_of(target: str) -> str:

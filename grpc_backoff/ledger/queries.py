@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from grpc_backoff.ledger.database import LONG_AGO, Database, spellings
 from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import (
@@ -65,7 +63,7 @@ class Queries:
         db, d = self._db, self._db.dialect
         beyond, order = ("<", "DESC") if newest_first else (">", "ASC")
         equal = ("method", "idempotency_key", "order_key", "code")
-        params: dict[str, Any] = {name: getattr(which, name) for name in (*equal, "older_than")}
+        params: dict[str, object] = {name: getattr(which, name) for name in (*equal, "older_than")}
         params |= {"after": after, "after_id": after_id}
         conditions = {name: f"o.{name} = :{name}" for name in equal} | {
             "order_key": f"{db.order_key('o')} = :order_key",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from grpc_backoff.base.record import record
 from grpc_backoff.ledger.database import Database
@@ -66,7 +66,7 @@ class _End(NamedTuple):
     def recorded(self) -> int:
         return self.row.recorded + self.added
 
-    def attempt(self) -> dict[str, Any]:
+    def attempt(self) -> dict[str, object]:
         """Return the attempt's row."""
         return {
             "id": self.row.id,
@@ -79,7 +79,7 @@ class _End(NamedTuple):
             "source": self.change.source,
         }
 
-    def operation(self) -> dict[str, Any]:
+    def operation(self) -> dict[str, object]:
         """Return the operation's new row. A series begins with its first attempt."""
         change = self.change._asdict()
         return {
@@ -195,7 +195,7 @@ class Recording:
             self._named.add(operation)
             _LOG.error("operation %s: its lease has expired, but that cannot be recorded: %s", operation, error)
 
-    def _lose(self, policy_of: PolicyOf, which: str, params: Mapping[str, Any]) -> Plan[list[Recorded]]:
+    def _lose(self, policy_of: PolicyOf, which: str, params: Mapping[str, object]) -> Plan[list[Recorded]]:
         yield [Statement(text, {}, answers=False) for text in self._db.dialect.corrections]
         [found] = yield [Statement(f"WITH {self._locked(which)}", params)]
         ends = []
@@ -260,7 +260,7 @@ class Recording:
         [found] = yield [Statement(text, params)]
         return {(id_, token) for id_, token in found}
 
-    def _each(self, text: str, rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
+    def _each(self, text: str, rows: Sequence[Mapping[str, object]]) -> list[Statement]:
         """Return the statement that writes these rows, which it calls `r`; none if there are no rows."""
         if not rows:
             return []

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote
 
 from grpc_backoff.base.base_errors import OptionError
@@ -115,7 +115,7 @@ class SQLiteStore(Store):
         now = self._now()
         return {"now": now, "soon": now + _JUMP}
 
-    def table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
+    def table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, object]]:
         """Return a query that returns these rows, and its parameters."""
         if not rows:
             return f"SELECT {', '.join(['NULL'] * len(columns))} WHERE false", {}
@@ -243,7 +243,7 @@ class SQLiteStore(Store):
 
     # Submitting.
 
-    def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
+    def submit_within(self, connection: object, submissions: Sequence[Submission]) -> list[Submitted]:
         """Store operations in the caller's own transaction (LG-9)."""
         self._check_usable()
         if not isinstance(connection, sqlite3.Connection):

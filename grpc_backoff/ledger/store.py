@@ -7,8 +7,7 @@ A store for a database runs transactions and says in its `Dialect` how the datab
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
 
 from grpc_backoff.ledger.claiming import Claiming
 from grpc_backoff.ledger.counting import Counting
@@ -17,7 +16,7 @@ from grpc_backoff.ledger.manual import Manual
 from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.queries import Queries
 from grpc_backoff.ledger.recording import Recording
-from grpc_backoff.ledger.records import Submission
+from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.submitting import Submitting
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
@@ -61,7 +60,9 @@ class Store(Database):
         """
 
     @abc.abstractmethod
-    def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
+    def submit_within(
+        self, connection: object, submissions: Sequence[Submission]
+    ) -> list[Submitted] | Coroutine[object, object, list[Submitted]]:
         """Store operations in the caller's own transaction; the result may be awaitable (LG-9)."""
 
     @abc.abstractmethod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.ledger.database import Database
@@ -43,7 +42,7 @@ class Submitting:
     def plan(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
         """Return the transaction of `submit`."""
         new: set[str] = set()
-        stored: dict[Any, str] = {}
+        stored: dict[object, str] = {}
         if self._db.version < self._db.dialect.expiry:
             [[(self._db.version,)]] = yield [Statement(f"SELECT version FROM {self._db.dialect.versions}", {})]
             self._check_later(submissions)
@@ -122,7 +121,7 @@ class Submitting:
         lock = self._db.dialect.key_lock.format("r.target", "r.order_key")
         return [Statement(f"WITH r (target, order_key) AS ({rows}) SELECT {lock} FROM r", params, answers=False)]
 
-    def statement(self, submission: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
+    def statement(self, submission: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[object, ...]]:
         """Return the SQL that stores an operation and its parameters, for the caller's own driver (LG-9).
 
         If another request has the same idempotency key, the database rejects the statement.
@@ -177,7 +176,7 @@ def _columns(later: Sequence[str]) -> str:
     return ", ".join([_GIVEN, _INITIAL, *later])
 
 
-def _found(submission: Submission, stored: Mapping[Any, str]) -> str | None:
+def _found(submission: Submission, stored: Mapping[object, str]) -> str | None:
     """Return the id of the stored operation with a submission's id, or with its idempotency key; None without one."""
     key = submission.target, submission.method, submission.idempotency_key
     return stored.get(submission.id) or (stored.get(key) if key[-1] is not None else None)
