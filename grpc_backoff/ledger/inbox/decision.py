@@ -71,7 +71,7 @@ class Query(NamedTuple):
     """A statement and its parameters."""
 
     text: str
-    params: tuple[Any, ...] = ()
+    params: tuple[object, ...] = ()
 
 
 @record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from grpc_backoff.base.base_errors import MissingExtra
 from grpc_backoff.ledger.database import check_version
@@ -15,7 +15,7 @@ from grpc_backoff.ledger.schema import migrations, upgrade
 try:
     import psycopg
     import psycopg_pool
-    from psycopg.rows import tuple_row
+    from psycopg.rows import TupleRow, tuple_row
 except ImportError as error:
     raise MissingExtra("postgres", "an inbox in PostgreSQL") from error
 
@@ -57,24 +57,11 @@ class _Postgres:
     errors = (psycopg.Error, Busy)
     trouble = staticmethod(trouble_of)
 
-    pools: ClassVar[Any]
-
-    def __init__(self, url: str, connections: int) -> None:
+    def __init__(self, url: str) -> None:
         self._url = url
-        self._pool = self.pools(
-            url, min_size=0, max_size=connections, open=False, kwargs=_OPTIONS, check=self.pools.check_connection
-        )
-
-    def open(self) -> Any:
-        """Open the pool; the result must be awaited if it is one of asyncio."""
-        return self._pool.open()
-
-    def close(self) -> Any:
-        """Close the pool; otherwise like `open`."""
-        return self._pool.close()
 
     @contextlib.contextmanager
-    def connected(self) -> Iterator[Any]:
+    def connected(self) -> Iterator[psycopg.Connection[TupleRow]]:
         """Yield a connection apart from those of the calls."""
         try:
             with psycopg.connect(self._url, row_factory=tuple_row, **_OPTIONS) as connection:
@@ -108,18 +95,35 @@ class _Postgres:
 class SyncPostgres(_Postgres):
     """The transactions of a threaded server."""
 
-    pools = psycopg_pool.ConnectionPool
+    def __init__(self, url: str, connections: int) -> None:
+        """Prepare a pool of this many connections."""
+        super().__init__(url)
+        kind = psycopg_pool.ConnectionPool
+        self._pool = kind(
+            url, min_size=0, max_size=connections, open=False, kwargs=_OPTIONS, check=kind.check_connection
+        )
+
+    def open(self) -> None:
+        """Open the pool."""
+        self._pool.open()
+
+    def close(self) -> None:
+        """Close the pool."""
+        self._pool.close()
 
     @contextlib.contextmanager
-    def transaction(self, seconds: float) -> Iterator[tuple[Any, Callable[[Query], Any]]]:
+    def transaction(
+        self, seconds: float
+    ) -> Iterator[tuple[psycopg.Connection[TupleRow], Callable[[Query], list[TupleRow]]]]:
         """Run the block in a transaction, whose claim waits for up to this many seconds for another's."""
         with self._pool.connection(timeout=_TIMEOUT) as connection:
             try:
                 with connection.transaction():
                     connection.execute(_limit(seconds))
 
-                    def execute(statement: Query) -> Any:
-                        return _cursor(psycopg.Cursor, connection).execute(*statement).fetchall()
+                    def execute(statement: Query) -> list[TupleRow]:
+                        cursor = psycopg.Cursor(connection, row_factory=tuple_row)  # the handler may have set another
+                        return cursor.execute(*statement).fetchall()
 
                     yield connection, execute
             except psycopg.errors.ReadOnlySqlTransaction:
@@ -130,18 +134,35 @@ class SyncPostgres(_Postgres):
 class AioPostgres(_Postgres):
     """The transactions of an asyncio server."""
 
-    pools = psycopg_pool.AsyncConnectionPool
+    def __init__(self, url: str, connections: int) -> None:
+        """Prepare a pool of this many connections."""
+        super().__init__(url)
+        kind = psycopg_pool.AsyncConnectionPool
+        self._pool = kind(
+            url, min_size=0, max_size=connections, open=False, kwargs=_OPTIONS, check=kind.check_connection
+        )
+
+    async def open(self) -> None:
+        """Open the pool."""
+        await self._pool.open()
+
+    async def close(self) -> None:
+        """Close the pool."""
+        await self._pool.close()
 
     @contextlib.asynccontextmanager
-    async def transaction(self, seconds: float) -> AsyncIterator[tuple[Any, Callable[[Query], Awaitable[Any]]]]:
+    async def transaction(
+        self, seconds: float
+    ) -> AsyncIterator[tuple[psycopg.AsyncConnection[TupleRow], Callable[[Query], Awaitable[list[TupleRow]]]]]:
         """Run the block in a transaction, whose claim waits for up to this many seconds for another's."""
         async with self._pool.connection(timeout=_TIMEOUT) as connection:
             try:
                 async with connection.transaction():
                     await connection.execute(_limit(seconds))
 
-                    async def execute(statement: Query) -> Any:
-                        return await (await _cursor(psycopg.AsyncCursor, connection).execute(*statement)).fetchall()
+                    async def execute(statement: Query) -> list[TupleRow]:
+                        cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)  # as above
+                        return await (await cursor.execute(*statement)).fetchall()
 
                     yield connection, execute
             except psycopg.errors.ReadOnlySqlTransaction:
@@ -153,11 +174,7 @@ def _limit(seconds: float) -> str:
     return f"SET LOCAL lock_timeout TO {max(1, round(seconds * 1000))}"
 
 
-def _cursor(kind: Any, connection: Any) -> Any:
-    return kind(connection, row_factory=tuple_row)  # the handler may have set another
-
-
-def _version(connection: Any) -> int:
+def _version(connection: psycopg.Connection[TupleRow]) -> int:
     there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = 'grpc_backoff' AND tablename = 'inbox_schema'"
     if not connection.execute(there).fetchall():
         return 0
