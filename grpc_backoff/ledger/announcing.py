@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from grpc_backoff.ledger import operation_events
-from grpc_backoff.ledger.delivery_state import DeliveryState
 from grpc_backoff.ledger.log import log_operation
 from grpc_backoff.ledger.operation_events import Listener
 from grpc_backoff.ledger.operation_hooks import LedgerHooks, run_hook
@@ -64,46 +62,6 @@ class Announcer:
                 await run_hook(operation.target, hook, after)
 
         return run
-
-
-class Telling:
-    """Announces what was recorded in a delivery, and runs the hooks that follow alongside its attempts.
-
-    Attributes:
-        hooks: the functions to call.
-        running: the hooks that run, or wait until fewer do.
-    """
-
-    def __init__(self, state: DeliveryState, announcer: Announcer) -> None:
-        """Begin with no hook."""
-        self.hooks = announcer.hooks
-        self.running: set[asyncio.Task[None]] = set()
-        self._state = state
-        self._announcer = announcer
-        self._places = asyncio.Semaphore(state.window.limit)
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether no more operations should end that hooks may follow."""
-        return len(self.running) >= self._state.window.limit
-
-    def tell(self, operation: Operation, recorded: Recorded) -> None:
-        """Announce the result of a report, and start the hook that follows."""
-        if recorded.delay is not None:
-            asyncio.get_running_loop().call_later(recorded.delay, self._state.news.set)
-        hook = self._announcer.announce(operation, recorded)
-        if hook is not None:
-            task = asyncio.ensure_future(self._call(hook))
-            self.running.add(task)
-            task.add_done_callback(self._done)
-
-    async def _call(self, hook: Callable[[], Awaitable[None]]) -> None:
-        async with self._places:
-            await hook()
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self.running.discard(task)
-        self._state.room_made.set()
 
 
 def event_of(operation: Operation, recorded: Recorded) -> operation_events.OperationEvent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from grpc_backoff.ledger.database import SOON, Database
 from grpc_backoff.ledger.errors import LedgerError
@@ -21,7 +21,6 @@ class Claiming:
     """Claims operations, and extends and gives back their leases."""
 
     def __init__(self, database: Database, order_keys: OrderKeys) -> None:
-        """Claim in this database."""
         self._db = database
         self._keys = order_keys
 
@@ -52,15 +51,12 @@ class Claiming:
             f"AND o.next_attempt_at <= {d.now}{others} "
             f"AND {self._unheld()} ORDER BY {db.due('o')}, o.seq LIMIT :limit{d.skip}"
         )
-        rows = await db.rows(
+        return await self._change(
             f"UPDATE {d.operations} AS o SET state = 'in_progress', lease_owner = :owner, lease_began = {d.clock}, "
             f"lease_until = {d.later.format(d.clock, ':lease')}{d.leased}, lease_token = {_AFTER}, "
-            f"claimed_from = o.next_attempt_at, next_attempt_at = NULL FROM ({due}) due WHERE o.seq = due.key "
-            f"RETURNING seq, {db.operation}",
+            f"claimed_from = o.next_attempt_at, next_attempt_at = NULL FROM ({due}) due WHERE o.seq = due.key",
             {"owner": owner, "lease": lease, "target": target, "limit": limit, **floor, **params},
-            share=SOON,
         )
-        return [operation_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
 
     async def reclaim(self, target: str, owner: str, lease: float, held: Collection[Lease]) -> list[Operation]:
         """Return what the owner has claimed and does not know of, since the database's answer was lost, oldest first.
@@ -71,14 +67,16 @@ class Claiming:
         since, floor = db.since(target)
         known, column_params = db.column([lease.id for lease in held])
         due = "" if db.is_oldest else f"AND {db.due('o')} {since} AND {db.due('o')} <= {d.now} "
-        rows = await db.rows(
+        return await self._change(
             f"UPDATE {d.operations} AS o SET lease_until = {d.later.format(d.clock, ':lease')}{d.leased} "
             f"WHERE {db.open('o')} AND o.target = :target {due}AND o.state = 'in_progress' "
-            f"AND o.lease_owner = :owner AND o.lease_until > {d.now} AND o.id NOT IN ({known}) "
-            f"RETURNING seq, {db.operation}",
+            f"AND o.lease_owner = :owner AND o.lease_until > {d.now} AND o.id NOT IN ({known})",
             {"owner": owner, "lease": lease, "target": target, **floor, **column_params},
-            share=SOON,
         )
+
+    async def _change(self, text: str, params: Mapping[str, object]) -> list[Operation]:
+        """Change operations; return them, oldest first."""
+        rows = await self._db.rows(f"{text} RETURNING seq, {self._db.operation}", params, share=SOON)
         return [operation_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
 
     def _without(self, policies: Collection[str], methods: Collection[str]) -> tuple[str, dict[str, object]]:
@@ -113,15 +111,14 @@ class Claiming:
             f"SELECT o.seq AS key FROM {d.operations} o WHERE {db.open('o')} AND o.target = :target "
             f"AND o.not_after <= {d.now} AND o.state IN ({texts(CLAIMABLE)}) LIMIT :limit"
         )
-        if not await db.rows(f"SELECT 1 WHERE EXISTS ({late})", {"target": target, "limit": limit}, Access.READ, SOON):
+        params = {"target": target, "limit": limit}
+        if not await db.rows(f"SELECT 1 WHERE EXISTS ({late})", params, Access.READ, SOON):
             return []
-        rows = await db.rows(
+        expired = await self._change(
             f"UPDATE {d.operations} AS o SET state = 'expired', finished = {d.now}, next_attempt_at = NULL, {NO_LEASE} "
-            f"FROM ({late}{d.skip}) late WHERE o.seq = late.key RETURNING seq, {db.operation}",
-            {"target": target, "limit": limit},
-            share=SOON,
+            f"FROM ({late}{d.skip}) late WHERE o.seq = late.key",
+            params,
         )
-        expired = [operation_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
         keyed = [operation.id for operation in expired if operation.order_key is not None]
         if keyed:
             with contextlib.suppress(LedgerError):  # they have expired; what is behind them is taken up somewhat later

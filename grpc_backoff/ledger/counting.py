@@ -21,7 +21,6 @@ class Counting:
     """Counts operations."""
 
     def __init__(self, database: Database) -> None:
-        """Count in this database."""
         self._db = database
 
     async def queue(self, target: str | None) -> Queue:

@@ -3,7 +3,7 @@
 This is a shell: the store decides whether and when another attempt follows, by the rules in `transitions`. Five tasks
 run alongside the attempts: one claims operations, one records results in batches (`reporting`), one only extends
 leases, one looks for lost leases and prunes, and one sweeps the database (`upkeep`). None of these tasks waits for a
-hook. Hooks run in separate tasks (`announcing`), and while too many hooks are running, nothing is claimed.
+hook. Hooks run in separate tasks, and while too many hooks are running, nothing is claimed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.decide.calls.decision import FailedAttempt
-from grpc_backoff.ledger.announcing import Announcer, Telling
+from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.calling import Caller, cut
 from grpc_backoff.ledger.delivery_state import DeliveryState
 from grpc_backoff.ledger.errors import LedgerError, LedgerUnavailableError
@@ -66,9 +66,8 @@ class Delivery:
         self._policies = policies
         self._channel = channel
         self._caller = Caller(channel, announcer.hooks, rng)
-        self._telling = Telling(self._state, announcer)
-        self._reports = AttemptReports(self._state, self._telling)
-        self._upkeep = Upkeep(self._state, self._telling, self._reports, policies.of_any)
+        self._reports = AttemptReports(self._state, announcer)
+        self._upkeep = Upkeep(self._state, self._reports, policies.of_any)
         self._limits = dict(settings.method_concurrency)
         self._by_method: Counter[str] = Counter()
         """The running attempts of the methods that have a limit of their own."""
@@ -120,9 +119,9 @@ class Delivery:
             async with asyncio.timeout(patience):
                 while self._reports.ended or self._reports.flushing:  # noqa: ASYNC110 - it waits for two things, and only at the end
                     await asyncio.sleep(_MOMENT)
-        if self._telling.running:
-            await asyncio.wait(self._telling.running, timeout=patience)
-        rest = [*self._telling.running, *beside]
+        if self._reports.hooks:
+            await asyncio.wait(self._reports.hooks, timeout=patience)
+        rest = [*self._reports.hooks, *beside]
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
@@ -139,10 +138,10 @@ class Delivery:
     async def _claim(self) -> None:
         state = self._state
         while True:
-            free = self._room()
+            free = self._reports.room()
             if free <= 0:
                 state.room_made.clear()
-                if self._room() <= 0:
+                if self._reports.room() <= 0:
                     await state.room_made.wait()
                 continue
             if await self._more_end_soon(free):
@@ -168,14 +167,7 @@ class Delivery:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(state.together):
                 await state.room_made.wait()
-        return self._room() > free
-
-    def _room(self) -> int:
-        """Return how many more operations may be claimed, given the running attempts and the backlog of hooks."""
-        window = self._state.window
-        if self._reports.is_stuck:
-            return 0
-        return min(window.size, window.limit - self._reports.behind()) - len(self._state.running)
+        return self._reports.room() > free
 
     async def _take(self, free: int) -> list[Operation]:
         """Claim operations, if the channel is READY; otherwise wait a while for that."""

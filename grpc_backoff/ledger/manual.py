@@ -17,7 +17,6 @@ class Manual:
     """Changes operations by hand."""
 
     def __init__(self, database: Database, order_keys: OrderKeys) -> None:
-        """Change the operations of this database."""
         self._db = database
         self._keys = order_keys
 

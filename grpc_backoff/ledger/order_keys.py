@@ -15,7 +15,6 @@ class OrderKeys:
     """
 
     def __init__(self, database: Database) -> None:
-        """Keep the order keys of this database."""
         self._db = database
 
     def behind(self) -> str:

@@ -24,7 +24,6 @@ class Queries:
     """Finds operations."""
 
     def __init__(self, database: Database, order_keys: OrderKeys) -> None:
-        """Query this database."""
         self._db = database
         self._keys = order_keys
 

@@ -48,15 +48,7 @@ class OperationState(enum.StrEnum):
 WELL = frozenset({OperationState.SUCCEEDED, OperationState.DISCARDED, OperationState.EXPIRED})
 """The states of operations that nothing remains to be done for, which hold no order key and are pruned."""
 CLAIMABLE = frozenset({OperationState.PENDING, OperationState.WAITING})
-FINISHED = frozenset(
-    {
-        OperationState.SUCCEEDED,
-        OperationState.FAILED,
-        OperationState.CONFLICT,
-        OperationState.DISCARDED,
-        OperationState.EXPIRED,
-    }
-)
+FINISHED = frozenset(OperationState) - CLAIMABLE - {OperationState.IN_PROGRESS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

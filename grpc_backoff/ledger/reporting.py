@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
-from grpc_backoff.ledger.announcing import Telling
+from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.delivery_state import DeliveryState
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerStateError
 from grpc_backoff.ledger.records import AttemptReport, Filter, Lease, Operation, Recorded
@@ -17,36 +18,37 @@ _MANY = 1000
 
 
 class AttemptReports:
-    """Records the ends of a delivery's attempts.
+    """Records the ends of a delivery's attempts, and runs the hooks that follow alongside the next ones."""
 
-    Attributes:
-        ended: what is not recorded yet.
-        aside: what cannot be recorded, because the database rejects the row or it cannot be read.
-        flushing: whether a recording is on its way.
-    """
-
-    def __init__(self, state: DeliveryState, telling: Telling) -> None:
+    def __init__(self, state: DeliveryState, announcer: Announcer) -> None:
         """Begin with nothing to record."""
         self.ended: list[tuple[AttemptReport, Operation]] = []
+        """What is not recorded yet."""
         self.aside: list[tuple[AttemptReport, Operation]] = []
+        """What cannot be recorded, because the database rejects the row or it cannot be read."""
         self.flushing = False
+        self.hooks: set[asyncio.Task[None]] = set()
+        """The hooks that run, or wait until fewer do."""
         self._state = state
-        self._telling = telling
+        self._announcer = announcer
+        self._hook_places = asyncio.Semaphore(state.window.limit)
         self._doubted: set[Lease] = set()
         """Leases whose results may already be recorded, because the database's answer was lost."""
         self._unrecorded = asyncio.Event()
 
-    def behind(self) -> int:
-        """Return how many hooks run, or may have to once everything is recorded."""
-        hooks, behind = self._telling.hooks, len(self._telling.running)
+    def room(self) -> int:
+        """Return how many more operations may be claimed, given the running attempts and the backlog of hooks."""
+        if len(self.aside) >= _MANY:  # something is wrong with more than a few rows
+            return 0
+        hooks, behind, window = self._announcer.hooks, len(self.hooks), self._state.window
         if any((hooks.on_exhausted, hooks.on_conflict, hooks.on_blocked)):
             behind += sum(report.failure is not None for report, _ in self.ended)
-        return behind
+        return min(window.size, window.limit - behind) - len(self._state.running)
 
     @property
-    def is_stuck(self) -> bool:
-        """Whether something is wrong with more than a few rows."""
-        return len(self.aside) >= _MANY
+    def is_crowded(self) -> bool:
+        """Whether so many hooks are running that no more should follow."""
+        return len(self.hooks) >= self._state.window.limit
 
     def add(self, operation: Operation, report: AttemptReport) -> None:
         """Record the end of an attempt soon."""
@@ -104,7 +106,7 @@ class AttemptReports:
         else:
             self._state.held.discard(Lease.of(operation))
             self._doubted.discard(Lease.of(operation))
-            self._telling.tell(operation, recorded)
+            self.tell(operation, recorded)
 
     async def record_what_is_aside(self) -> None:
         """Try again to record what was set aside; its leases are extended meanwhile, so that nothing runs again."""
@@ -133,3 +135,21 @@ class AttemptReports:
         found = await self._state.store.queries.find(Filter(ids=(report.id,)), 1)
         attempts = await self._state.store.queries.attempts(report.id)
         return (recalled(found[0], attempts, report) if found else None) or recorded
+
+    def tell(self, operation: Operation, recorded: Recorded) -> None:
+        """Announce what was recorded, and start the hook that follows."""
+        if recorded.delay is not None:
+            asyncio.get_running_loop().call_later(recorded.delay, self._state.news.set)
+        hook = self._announcer.announce(operation, recorded)
+        if hook is not None:
+            task = asyncio.ensure_future(self._call_hook(hook))
+            self.hooks.add(task)
+            task.add_done_callback(self._hook_done)
+
+    async def _call_hook(self, hook: Callable[[], Awaitable[None]]) -> None:
+        async with self._hook_places:
+            await hook()
+
+    def _hook_done(self, task: asyncio.Task[None]) -> None:
+        self.hooks.discard(task)
+        self._state.room_made.set()

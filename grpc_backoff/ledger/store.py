@@ -26,15 +26,6 @@ class Store(Database):
 
     Each method of its parts is one transaction, which is complete when the method returns. If the method raises a
     `LedgerError`, the error says what happened to the data.
-
-    Attributes:
-        submitting: stores operations.
-        claiming: claims operations and keeps their leases, for deliverers.
-        recording: records the ends of attempts and decides what follows.
-        order_keys: sets operations aside that are behind others of their order keys.
-        queries: finds operations and their attempts.
-        counting: counts operations.
-        manual: changes operations by hand.
     """
 
     hears = False

@@ -24,7 +24,6 @@ class Submitting:
     """Stores operations."""
 
     def __init__(self, database: Database) -> None:
-        """Store in this database."""
         self._db = database
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 
-from grpc_backoff.ledger.announcing import Telling
 from grpc_backoff.ledger.delivery_state import DeliveryState
 from grpc_backoff.ledger.errors import LedgerError
 from grpc_backoff.ledger.records import WELL, Filter, Recorded
@@ -28,10 +27,9 @@ _SWEEP_SHARE = 0.05
 class Upkeep:
     """Extends leases, ends those of dead owners, keeps order keys in order, prunes and sweeps."""
 
-    def __init__(self, state: DeliveryState, telling: Telling, reports: AttemptReports, policy_of: PolicyOf) -> None:
+    def __init__(self, state: DeliveryState, reports: AttemptReports, policy_of: PolicyOf) -> None:
         """Begin with leases that are as good as extended; `policy_of` knows each policy."""
         self._state = state
-        self._telling = telling
         self._reports = reports
         self._policy_of = policy_of
         self._extended_at = time.monotonic()
@@ -46,58 +44,60 @@ class Upkeep:
                 await self._extend()
 
     async def _extend(self) -> None:
+        state = self._state
         began = time.monotonic()
-        if self._state.held:
-            await self._state.store.claiming.extend(sorted(self._state.held), self._state.settings.lease)
+        if state.held:
+            await state.store.claiming.extend(sorted(state.held), state.settings.lease)
         self._extended_at = began
 
     async def keep_house(self) -> None:
         """End the leases of dead owners, keep order keys in order, and prune, each at its interval."""
+        state = self._state
         prune_at = look_at = time.monotonic()
-        pause = min(self._state.settings.poll, self._state.settings.lease / _BEATS)
+        pause = min(state.settings.poll, state.settings.lease / _BEATS)
         while True:
             with contextlib.suppress(LedgerError):  # as above
-                await self._state.store.look(self._state.target)
-                if not self._telling.is_behind:
-                    if time.monotonic() - self._extended_at >= self._state.settings.lease:
+                await state.store.look(state.target)
+                if not self._reports.is_crowded:
+                    if time.monotonic() - self._extended_at >= state.settings.lease:
                         await self._extend()  # after an outage, this process's leases have expired but are not lost
                     await self._find_lost(first=time.monotonic() < look_at)
                 await self._expire()
-                await self._state.store.order_keys.set_aside(self._state.target, _MANY, 2 * self._state.window.limit)
+                await state.store.order_keys.set_aside(state.target, _MANY, 2 * state.window.limit)
                 if time.monotonic() >= look_at:
                     if self._reports.aside:
                         await self._reports.record_what_is_aside()
-                        self._state.room_made.set()
-                        self._state.news.set()  # the next operation of an order key
-                    await self._state.store.order_keys.take_up()
-                    look_at = time.monotonic() + self._state.settings.lease
-                await self._state.store.manual.retarget(
-                    self._state.target, self._state.target, _MANY, due=True
-                )  # previous versions' spellings
+                        state.room_made.set()
+                        state.news.set()  # the next operation of an order key
+                    await state.store.order_keys.take_up()
+                    look_at = time.monotonic() + state.settings.lease
+                # Previous versions stored other spellings.
+                await state.store.manual.retarget(state.target, state.target, _MANY, due=True)
                 if time.monotonic() >= prune_at:
-                    pruned = await self._state.store.manual.prune(self._state.settings.keep, [*WELL], _MANY)
+                    pruned = await state.store.manual.prune(state.settings.keep, [*WELL], _MANY)
                     prune_at = time.monotonic() + (0 if pruned == _MANY else _PRUNE_EVERY)
             await asyncio.sleep(pause)
 
     async def _find_lost(self, *, first: bool) -> None:
-        self._lost += await self._state.store.recording.lost(self._state.target, self._policy_of, _MANY, first=first)
+        state = self._state
+        self._lost += await state.store.recording.lost(state.target, self._policy_of, _MANY, first=first)
         if not self._lost:
             return
-        self._state.news.set()
-        operations = await self._state.store.queries.find(
+        state.news.set()
+        operations = await state.store.queries.find(
             Filter(ids=tuple(operation.id for operation in self._lost)), len(self._lost)
         )
         by_id = {operation.id: operation for operation in operations}
         lost, self._lost = self._lost, []
         for recorded in lost:
             if recorded.id in by_id:
-                self._telling.tell(by_id[recorded.id], recorded)
+                self._reports.tell(by_id[recorded.id], recorded)
 
     async def _expire(self) -> None:
-        if self._telling.is_behind:
+        if self._reports.is_crowded:
             return
         for operation in await self._state.store.claiming.expire(self._state.target, _MANY):
-            self._telling.tell(operation, Recorded(operation.id, operation.state, operation.attempts, live=True))
+            self._reports.tell(operation, Recorded(operation.id, operation.state, operation.attempts, live=True))
             self._state.news.set()  # there may be a next operation of its order key
 
     async def sweep(self) -> None:
