@@ -195,6 +195,8 @@ class _Request:
 class PostgresRecording(Recording):
     """Records successes that leave nothing to decide in one statement."""
 
+    of_rows = (LedgerStateError, LedgerBusyError)
+
     async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError | LedgerStateError]:
         """Record the ends of attempts in one transaction, or one by one if another process has locked a row (LG-2).
 
@@ -203,18 +205,8 @@ class PostgresRecording(Recording):
         done = await self._record_successes([report for report in reports if _is_plain(report)])
         outcomes = [done.get((report.id, report.token)) if _is_plain(report) else None for report in reports]
         rest = [report for report, answer in zip(reports, outcomes, strict=True) if answer is None]
-        others = iter(await self._record_rest(rest) if rest else ())
+        others = iter(await super().record(rest) if rest else ())
         return [answer or next(others) for answer in outcomes]
-
-    async def _record_rest(
-        self, reports: Sequence[AttemptReport]
-    ) -> list[Recorded | LedgerBusyError | LedgerStateError]:
-        try:
-            return await super().record(reports)
-        except LedgerBusyError as busy:
-            if len(reports) == 1:
-                return [busy]
-            return [(await self._record_rest([report]))[0] for report in reports]
 
     async def _record_successes(self, reports: Sequence[AttemptReport]) -> dict[tuple[str, int | None], Recorded]:
         """Record successes whose lease is valid and whose row is not locked; return those that were recorded.
@@ -246,6 +238,7 @@ class PostgresStore(Store):
         operations="grpc_backoff.operations",
         attempts="grpc_backoff.attempts",
         paused="grpc_backoff.paused",
+        versions="grpc_backoff.schema",
         now="now()",
         clock="clock_timestamp()",
         lock=" FOR UPDATE OF o",
@@ -263,7 +256,6 @@ class PostgresStore(Store):
             "attempts = ('operation ' || o.id || ' already has this idempotency key, with another request')::integer"
         ),
         key_lock="pg_advisory_xact_lock(hashtextextended({} || ' ' || {}, 0))",
-        versions="grpc_backoff.schema",
         oldest=3,
         expiry=5,
         waiting=1.0,  # NOTIFY wakes those that wait for a response
@@ -563,7 +555,7 @@ class PostgresStore(Store):
             return False
         for table, also in (("operations", "ANALYZE, " if stale else ""), ("attempts", "")):
             vacuum = f"VACUUM ({also}SKIP_LOCKED, TRUNCATE false) grpc_backoff.{table}"
-            await self._connected(functools.partial(_do, vacuum), self._settings.timeout)
+            await self._connected(functools.partial(Session.execute, query=vacuum), self._settings.timeout)
         [(left, _)] = await self.run(lambda: one(_UNTIDINESS), Access.READ)
         return bool(left > found / 2)
 
@@ -650,10 +642,6 @@ def _in_psycopg(text: str) -> str:
 
 def _notice(target: str) -> Statement:
     return Statement("SELECT pg_notify(:channel, :target)", {"channel": _CHANNEL, "target": target})
-
-
-async def _do(statement: str, connection: Session) -> None:
-    await connection.execute(statement)
 
 
 async def _rows(connection: Session, statement: str) -> list[TupleRow]:

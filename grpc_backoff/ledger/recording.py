@@ -107,6 +107,9 @@ def _unreadable(operation: str, problem: str) -> LedgerStateError:
 class Recording:
     """Records the ends of attempts."""
 
+    of_rows: tuple[type[LedgerStateError | LedgerBusyError], ...] = (LedgerStateError,)
+    """The errors that are about one row, so that the others are recorded without it."""
+
     def __init__(self, database: Database, order_keys: OrderKeys) -> None:
         """Begin with no operation named in the log."""
         self._db = database
@@ -121,9 +124,9 @@ class Recording:
         """
         try:
             outcomes = await self._db.run(lambda: self._record(reports), Access.TRANSACTION)
-        except LedgerStateError as rejected:
+        except self.of_rows as error:
             if len(reports) == 1:
-                return [rejected]
+                return [error]
             return [(await self.record([report]))[0] for report in reports]
         ended = [
             outcome.id

@@ -55,6 +55,7 @@ class SQLiteStore(Store):
         operations="ledger_operations",
         attempts="ledger_attempts",
         paused="ledger_paused",
+        versions="ledger_schema",
         now=":now",
         clock=":now",
         lock="",  # the transaction locks the file
@@ -65,7 +66,6 @@ class SQLiteStore(Store):
         refuse="request = NULL",
         leased=", lease_seconds = :lease",
         expired="o.lease_until <= :now",
-        versions="ledger_schema",
         oldest=2,
         expiry=4,
         waiting=0.1,

@@ -12,7 +12,7 @@ from typing import Any, Never, Self
 import grpc
 import grpc.aio
 
-from grpc_backoff.ledger.inbox.decision import ErrorStatus, Handle, NotRecorded, Query, Refused
+from grpc_backoff.ledger.inbox.decision import AioExecute, ErrorStatus, Handle, NotRecorded, Query, Refused
 from grpc_backoff.ledger.inbox.handling import (
     AioDatabase,
     Context,
@@ -144,9 +144,7 @@ class AioInbox(grpc.aio.ServerInterceptor):
         except Exception:  # noqa: BLE001 - as in grpc itself
             await abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
 
-        async def take(
-            connection: object, execute: Callable[[Query], Awaitable[Sequence[Row]]], step: Query | Handle
-        ) -> Sequence[Row] | bytes | None:
+        async def take(connection: object, execute: AioExecute, step: Query | Handle) -> Sequence[Row] | bytes | None:
             if isinstance(step, Query):
                 return await execute(step)
             with handing_out(connection):

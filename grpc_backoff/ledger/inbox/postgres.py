@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from grpc_backoff.base.base_errors import MissingExtra
 from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError, first_line
-from grpc_backoff.ledger.inbox.decision import Busy, Query, Trouble, statements
+from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Trouble, statements
 from grpc_backoff.ledger.schema import migrations, upgrade
 
 try:
@@ -112,9 +112,7 @@ class SyncPostgres(_Postgres):
         self._pool.close()
 
     @contextlib.contextmanager
-    def transaction(
-        self, seconds: float
-    ) -> Iterator[tuple[psycopg.Connection[TupleRow], Callable[[Query], list[TupleRow]]]]:
+    def transaction(self, seconds: float) -> Iterator[tuple[psycopg.Connection[TupleRow], Execute]]:
         """Run the block in a transaction, whose claim waits for up to this many seconds for another's."""
         with self._pool.connection(timeout=_TIMEOUT) as connection:
             try:
@@ -151,9 +149,7 @@ class AioPostgres(_Postgres):
         await self._pool.close()
 
     @contextlib.asynccontextmanager
-    async def transaction(
-        self, seconds: float
-    ) -> AsyncIterator[tuple[psycopg.AsyncConnection[TupleRow], Callable[[Query], Awaitable[list[TupleRow]]]]]:
+    async def transaction(self, seconds: float) -> AsyncIterator[tuple[psycopg.AsyncConnection[TupleRow], AioExecute]]:
         """Run the block in a transaction, whose claim waits for up to this many seconds for another's."""
         async with self._pool.connection(timeout=_TIMEOUT) as connection:
             try:

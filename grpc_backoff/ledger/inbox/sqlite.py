@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
-from grpc_backoff.ledger.inbox.decision import Busy, Query, Trouble, statements
+from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Trouble, statements
 from grpc_backoff.ledger.schema import migrations
 from grpc_backoff.ledger.sqlite import BUSY, identity_of, upgrade_file, version_of
 from grpc_backoff.ledger.statements import Row
@@ -140,7 +140,7 @@ class SyncSQLite(_SQLite):
             self._close()
 
     @contextlib.contextmanager
-    def transaction(self, seconds: float) -> Iterator[tuple[sqlite3.Connection, Callable[[Query], list[Row]]]]:
+    def transaction(self, seconds: float) -> Iterator[tuple[sqlite3.Connection, Execute]]:
         """Run the block in a transaction, which waits for up to this many seconds for its turn."""
         if not self._turn.acquire(timeout=seconds):
             raise Busy
@@ -173,9 +173,7 @@ class AioSQLite(_SQLite):
             self._close()
 
     @contextlib.asynccontextmanager
-    async def transaction(
-        self, seconds: float
-    ) -> AsyncIterator[tuple[sqlite3.Connection, Callable[[Query], Awaitable[list[Row]]]]]:
+    async def transaction(self, seconds: float) -> AsyncIterator[tuple[sqlite3.Connection, AioExecute]]:
         """Run the block in a transaction, which waits for up to this many seconds for its turn."""
         try:
             async with asyncio.timeout(seconds):

@@ -9,7 +9,7 @@ from typing import Never, Protocol, Self
 
 import grpc
 
-from grpc_backoff.ledger.inbox.decision import ErrorStatus, Handle, NotRecorded, Query, Refused
+from grpc_backoff.ledger.inbox.decision import ErrorStatus, Execute, Handle, NotRecorded, Query, Refused
 from grpc_backoff.ledger.inbox.handling import (
     Context,
     Handler,
@@ -116,9 +116,7 @@ class SyncInbox(grpc.ServerInterceptor):
         except Exception:  # noqa: BLE001 - as in grpc itself
             abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
 
-        def take(
-            connection: object, execute: Callable[[Query], Sequence[Row]], step: Query | Handle
-        ) -> Sequence[Row] | bytes | None:
+        def take(connection: object, execute: Execute, step: Query | Handle) -> Sequence[Row] | bytes | None:
             if isinstance(step, Query):
                 return execute(step)
             with handing_out(connection):
