@@ -16,7 +16,7 @@ import re
 import socket
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import TypeVar
+from typing import LiteralString, TypeVar
 
 from grpc_backoff.base.base_errors import MissingExtra, OptionError
 from grpc_backoff.ledger.database import check_version, rejection
@@ -473,7 +473,7 @@ class PostgresStore(Store):
                 if not await _rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'"):
                     await connection.execute("CREATE SCHEMA grpc_backoff")
                 for sql in upgrade(known, before, "grpc_backoff.schema"):
-                    await connection.execute(sql)
+                    await connection.execute(sql.encode())
                 connection.committing = True
             return before, newest
 
@@ -555,7 +555,7 @@ class PostgresStore(Store):
             return False
         for table, also in (("operations", "ANALYZE, " if stale else ""), ("attempts", "")):
             vacuum = f"VACUUM ({also}SKIP_LOCKED, TRUNCATE false) grpc_backoff.{table}"
-            await self._connected(functools.partial(Session.execute, query=vacuum), self._settings.timeout)
+            await self._connected(functools.partial(Session.execute, query=vacuum.encode()), self._settings.timeout)
         [(left, _)] = await self.run(lambda: one(_UNTIDINESS), Access.READ)
         return bool(left > found / 2)
 
@@ -635,16 +635,16 @@ def _execute_sync(connection: psycopg.Connection[object], statements: list[State
 
 
 @functools.lru_cache(1000)
-def _in_psycopg(text: str) -> str:
+def _in_psycopg(text: str) -> bytes:
     """Return a statement with its parameters as psycopg writes them."""
-    return re.sub(PARAMETER, r"%(\1)s", text)
+    return re.sub(PARAMETER, r"%(\1)s", text).encode()
 
 
 def _notice(target: str) -> Statement:
     return Statement("SELECT pg_notify(:channel, :target)", {"channel": _CHANNEL, "target": target})
 
 
-async def _rows(connection: Session, statement: str) -> list[TupleRow]:
+async def _rows(connection: Session, statement: LiteralString) -> list[TupleRow]:
     return await (await connection.execute(statement)).fetchall()
 
 

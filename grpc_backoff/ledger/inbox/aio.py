@@ -128,7 +128,7 @@ class AioInbox(grpc.aio.ServerInterceptor):
 
         async def answer(request: bytes, context: Context[Awaitable[Never]]) -> bytes | None:
             if isinstance(key, ErrorStatus):
-                await abort(context, key)
+                return await abort(context, key)
             return await self._answer(handler, key, handler_call_details.method, request, context)
 
         return handler_like(handler, answer)
@@ -142,7 +142,7 @@ class AioInbox(grpc.aio.ServerInterceptor):
         try:
             message = handler.request_deserializer(request) if handler.request_deserializer else request
         except Exception:  # noqa: BLE001 - as in grpc itself
-            await abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
+            return await abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
 
         async def take(connection: object, execute: AioExecute, step: Query | Handle) -> Sequence[Row] | bytes | None:
             if isinstance(step, Query):

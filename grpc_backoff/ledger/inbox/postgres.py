@@ -89,7 +89,7 @@ class _Postgres:
                 if not connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'").fetchall():
                     connection.execute("CREATE SCHEMA grpc_backoff")
                 for sql in upgrade(known, before, "grpc_backoff.inbox_schema"):
-                    connection.execute(sql)
+                    connection.execute(sql.encode())
 
 
 class SyncPostgres(_Postgres):
@@ -121,7 +121,7 @@ class SyncPostgres(_Postgres):
 
                     def execute(statement: Query) -> list[TupleRow]:
                         cursor = psycopg.Cursor(connection, row_factory=tuple_row)  # the handler may have set another
-                        return cursor.execute(*statement).fetchall()
+                        return cursor.execute(statement.text.encode(), statement.params).fetchall()
 
                     yield connection, execute
             except psycopg.errors.ReadOnlySqlTransaction:
@@ -158,7 +158,7 @@ class AioPostgres(_Postgres):
 
                     async def execute(statement: Query) -> list[TupleRow]:
                         cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)  # as above
-                        return await (await cursor.execute(*statement)).fetchall()
+                        return await (await cursor.execute(statement.text.encode(), statement.params)).fetchall()
 
                     yield connection, execute
             except psycopg.errors.ReadOnlySqlTransaction:
@@ -166,8 +166,8 @@ class AioPostgres(_Postgres):
                 raise
 
 
-def _limit(seconds: float) -> str:
-    return f"SET LOCAL lock_timeout TO {max(1, round(seconds * 1000))}"
+def _limit(seconds: float) -> bytes:
+    return b"SET LOCAL lock_timeout TO %d" % max(1, round(seconds * 1000))
 
 
 def _version(connection: psycopg.Connection[TupleRow]) -> int:

@@ -102,7 +102,7 @@ class SyncInbox(grpc.ServerInterceptor):
 
         def answer(request: bytes, context: _Context) -> bytes | None:
             if isinstance(key, ErrorStatus):
-                abort(context, key)
+                return abort(context, key)
             return self._answer(handler, key, handler_call_details.method, request, context)
 
         return handler_like(handler, answer)
@@ -114,7 +114,7 @@ class SyncInbox(grpc.ServerInterceptor):
         try:
             message = handler.request_deserializer(request) if handler.request_deserializer else request
         except Exception:  # noqa: BLE001 - as in grpc itself
-            abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
+            return abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
 
         def take(connection: object, execute: Execute, step: Query | Handle) -> Sequence[Row] | bytes | None:
             if isinstance(step, Query):
