@@ -253,7 +253,7 @@ async def test_a_write_without_an_answer(network, url, trouble, write, monkeypat
         execute = psycopg.AsyncCursor.execute
 
         async def cutting(cursor, statement, *given, **how):
-            if "DELETE" in statement or statement == "COMMIT":
+            if "DELETE" in str(statement) or statement == "COMMIT":
                 network.cut()
                 if trouble == "hang up":
                     asyncio.get_running_loop().call_later(0.2, network.hang_up)
