@@ -100,15 +100,15 @@ class Database(abc.ABC):
         return self.version == self.dialect.oldest
 
     def due(self, row: str) -> str:
-        """Return from when an operation may be claimed, or its lease has expired; statements call it `row`."""
+        """Return the SQL for when an operation, which is `row` there, may be claimed or its lease expires."""
         return f"{row}.next_attempt_at" if self.is_oldest else f"{row}.due"  # with another index for leases
 
     def open(self, row: str) -> str:
-        """Return whether something remains to be done for an operation."""
+        """Return the SQL for whether anything remains to be done for an operation."""
         return f"({row}.state IN ({_OPEN}))" if self.is_oldest else f"{row}.open"
 
     def order_key(self, row: str) -> str:
-        """Return the order key of an operation."""
+        """Return the SQL for the order key of an operation."""
         return "CAST(NULL AS text)" if self.is_oldest else f"{row}.order_key"
 
     @property

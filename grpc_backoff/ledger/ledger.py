@@ -127,7 +127,7 @@ class Ledger(Preparing, Operating):
         if rng is not None and not callable(getattr(rng, "random", None)):
             raise TypeError(wrong_type("rng", rng, "a source of random numbers, such as random.Random()"))
         Preparing.__init__(self, settings, config)
-        Operating.__init__(self, store, settings, self._policies.of_any)
+        Operating.__init__(self, store, self._policies.of_any)
         self.hooks = hooks or LedgerHooks()
         self.rng: Random = _CHANCE if rng is None else rng
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
@@ -389,7 +389,7 @@ class Ledger(Preparing, Operating):
         key = checked(id)
         limit = None if timeout is None else checks.pause("timeout", timeout)
         pause = min(self.settings.poll, self.store.dialect.waiting)
-        self._waking.listen()
+        self.store.listen(self._waking.wake)
         with self._waking.waiter(key) as event:
             async with asyncio.timeout(limit):
                 while True:
@@ -447,7 +447,7 @@ class Ledger(Preparing, Operating):
         asked = {"concurrency": concurrency, "grace": grace}
         chosen = dataclasses.replace(self.settings, **{name: item for name, item in asked.items() if item is not None})  # type: ignore[arg-type]
         delivery = Delivery(self.store, chosen, self._policies, self._announcer, self.rng, self.owner, channel)
-        self._waking.listen()
+        self.store.listen(self._waking.wake)
         self._waking.deliveries.add(delivery)
         try:
             await delivery.run()

@@ -38,10 +38,11 @@ class Operating:
         settings: the limits and times of the ledger.
     """
 
-    def __init__(self, store: Store, settings: LedgerSettings, policy_of: PolicyOf) -> None:
-        """Ask this database; `policy_of` knows each policy."""
+    settings: LedgerSettings
+
+    def __init__(self, store: Store, policy_of: PolicyOf) -> None:
+        """Ask this database; `policy_of` returns the policy that an operation's text describes."""
         self.store = store
-        self.settings = settings
         self._waking = Waking(store)
         self._policy_of = policy_of
 

@@ -32,10 +32,6 @@ class Waking:
         self._to_notify: set[str] = set()
         self._waiters: dict[str, list[asyncio.Event]] = {}
 
-    def listen(self) -> None:
-        """Wake what other processes send notifications of."""
-        self._store.listen(self.wake)
-
     def wake(self, target: str) -> None:
         """Wake the deliveries of a target; a notification may also name an operation that has ended."""
         self._wake_waiters(target)

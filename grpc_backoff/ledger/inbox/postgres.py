@@ -102,14 +102,7 @@ class SyncPostgres(_Postgres):
         self._pool = kind(
             url, min_size=0, max_size=connections, open=False, kwargs=_OPTIONS, check=kind.check_connection
         )
-
-    def open(self) -> None:
-        """Open the pool."""
-        self._pool.open()
-
-    def close(self) -> None:
-        """Close the pool."""
-        self._pool.close()
+        self.open, self.close = self._pool.open, self._pool.close
 
     @contextlib.contextmanager
     def transaction(self, seconds: float) -> Iterator[tuple[psycopg.Connection[TupleRow], Execute]]:
@@ -139,14 +132,7 @@ class AioPostgres(_Postgres):
         self._pool = kind(
             url, min_size=0, max_size=connections, open=False, kwargs=_OPTIONS, check=kind.check_connection
         )
-
-    async def open(self) -> None:
-        """Open the pool."""
-        await self._pool.open()
-
-    async def close(self) -> None:
-        """Close the pool."""
-        await self._pool.close()
+        self.open, self.close = self._pool.open, self._pool.close
 
     @contextlib.asynccontextmanager
     async def transaction(self, seconds: float) -> AsyncIterator[tuple[psycopg.AsyncConnection[TupleRow], AioExecute]]:
