@@ -25,7 +25,8 @@ from grpc_backoff.decide.connections.core_texts import (
     was_cut,
     was_refused,
 )
-from grpc_backoff.ledger.operation_hooks import LedgerHooks, Refresh, call_hook, run_hook
+from grpc_backoff.ledger.announcing import Announcer
+from grpc_backoff.ledger.operation_hooks import Refresh, call_hook, run_hook
 from grpc_backoff.ledger.records import AttemptReport, Lease, Metadata, Operation
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
@@ -40,11 +41,11 @@ _DETAILS = 1024
 class Caller:
     """Makes the attempts of a delivery on its channel."""
 
-    def __init__(self, channel: Channel, hooks: LedgerHooks, rng: Random) -> None:
+    def __init__(self, channel: Channel, announcer: Announcer, rng: Random) -> None:
         """Call on this channel."""
         self._channel = channel
         self._target = bare_target(channel.target)
-        self._hooks = hooks
+        self._announcer = announcer
         self._rng = rng
         self._methods: dict[str, Callable[..., Awaitable[bytes]]] = {}
         self._credentials: Metadata = ()
@@ -63,8 +64,9 @@ class Caller:
             if self._never_left(error):
                 return None
             return await self._failed(operation, policy, error, took=time.monotonic() - began, limit=timeout)
-        if self._hooks.on_success is not None:
-            await run_hook(self._target, self._hooks.on_success, operation, response)
+        hook = self._announcer.hooks.on_success
+        if hook is not None:
+            await run_hook(self._target, hook, operation, response)
         most = operation.keep_response
         kept = response if most is not None and len(response) <= most else None
         return AttemptReport(*Lease.of(operation), policy, response=kept)
@@ -107,7 +109,7 @@ class Caller:
             oversized=is_oversized(report),
             never_ran=never_ran(report, (*initial, *trailing)),
         )
-        refresh = self._hooks.refresh_credentials
+        refresh = self._announcer.hooks.refresh_credentials
         renewed = False
         if refresh is not None and code == grpc.StatusCode.UNAUTHENTICATED.name:
             renewed = await self._renew(refresh, operation)

@@ -65,7 +65,7 @@ class Delivery:
         self._state = DeliveryState(store, settings, self.target)
         self._policies = policies
         self._channel = channel
-        self._caller = Caller(channel, announcer.hooks, rng)
+        self._caller = Caller(channel, announcer, rng)
         self._reports = AttemptReports(self._state, announcer)
         self._upkeep = Upkeep(self._state, self._reports, policies.of_any)
         self._limits = dict(settings.method_concurrency)

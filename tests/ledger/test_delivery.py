@@ -176,6 +176,14 @@ async def test_from_submit_to_success(url, shop):
     assert [type(event) for event in events] == [OperationDelivered]
 
 
+async def test_hooks_that_are_set_later(url, shop):
+    """LG-10: hooks that are assigned to an open ledger apply to the deliveries that run."""
+    heard = []
+    async with at_work(url, shop) as (ledger, unary):
+        ledger.hooks = replace(ledger.hooks, on_success=lambda operation, _: heard.append(operation.id))
+        assert heard == [(await done(ledger, unary)).id]
+
+
 async def test_without_a_key_the_id_is_sent(url, shop):
     """LG-10: every attempt sends the same `idempotency-key`, by default the operation's id; retries are numbered."""
     shop.script["a"] = [S.UNAVAILABLE]
