@@ -16,14 +16,12 @@ _LOG = logging.getLogger("grpc_backoff")
 
 
 class Announcer:
-    """Calls a ledger's listeners, and says which hooks follow.
+    """Calls a ledger's listeners, and says which hooks follow."""
 
-    Attributes:
-        hooks: the functions that deliverers call.
-    """
-
-    def __init__(self, hooks: LedgerHooks, listeners: Iterable[Listener], ended: Callable[[Operation], None]) -> None:
-        """Announce to these, and to the log; `ended` is called with each operation that has finished."""
+    def __init__(
+        self, hooks: Callable[[], LedgerHooks], listeners: Iterable[Listener], ended: Callable[[Operation], None]
+    ) -> None:
+        """Announce to these and to the log; `hooks` returns what a ledger has now, `ended` is called with what has finished."""
         self.hooks = hooks
         self._listeners = [log_operation, *listeners]
         self._ended = ended
@@ -40,14 +38,15 @@ class Announcer:
                 listener(event)
             except Exception:  # noqa: BLE001 - a listener is user code
                 _LOG.exception("a ledger's listener raised an exception")
+        hooks = self.hooks()
         limits = {
-            OperationState.FAILED: self.hooks.on_exhausted,
-            OperationState.CONFLICT: self.hooks.on_conflict,
-            OperationState.EXPIRED: self.hooks.on_expired,
+            OperationState.FAILED: hooks.on_exhausted,
+            OperationState.CONFLICT: hooks.on_conflict,
+            OperationState.EXPIRED: hooks.on_expired,
         }
         blocks = recorded.state in limits and recorded.state not in WELL and operation.order_key is not None
-        hooks = [hook for hook in (limits.get(recorded.state), self.hooks.on_blocked if blocks else None) if hook]
-        if not hooks:
+        following = [hook for hook in (limits.get(recorded.state), hooks.on_blocked if blocks else None) if hook]
+        if not following:
             return None
         after = dataclasses.replace(
             operation,
@@ -58,7 +57,7 @@ class Announcer:
         )
 
         async def run() -> None:
-            for hook in hooks:
+            for hook in following:
                 await run_hook(operation.target, hook, after)
 
         return run

@@ -64,7 +64,7 @@ class Caller:
             if self._never_left(error):
                 return None
             return await self._failed(operation, policy, error, took=time.monotonic() - began, limit=timeout)
-        hook = self._announcer.hooks.on_success
+        hook = self._announcer.hooks().on_success
         if hook is not None:
             await run_hook(self._target, hook, operation, response)
         most = operation.keep_response
@@ -109,7 +109,7 @@ class Caller:
             oversized=is_oversized(report),
             never_ran=never_ran(report, (*initial, *trailing)),
         )
-        refresh = self._announcer.hooks.refresh_credentials
+        refresh = self._announcer.hooks().refresh_credentials
         renewed = False
         if refresh is not None and code == grpc.StatusCode.UNAUTHENTICATED.name:
             renewed = await self._renew(refresh, operation)

@@ -104,6 +104,7 @@ class Ledger(Preparing, Operating):
     Attributes:
         store: the database.
         settings: the limits and times of the ledger.
+        hooks: the functions that deliverers call.
         owner: the name of this process in leases.
         rng: the source of jitter.
     """
@@ -127,24 +128,16 @@ class Ledger(Preparing, Operating):
             raise TypeError(wrong_type("rng", rng, "a source of random numbers, such as random.Random()"))
         Preparing.__init__(self, settings, config)
         Operating.__init__(self, store, self._policies.of_any)
+        self.hooks = hooks or LedgerHooks()
         self.rng: Random = _CHANCE if rng is None else rng
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._configured = False
-        self._announcer = Announcer(hooks or LedgerHooks(), listeners, self._waking.ended)
+        self._announcer = Announcer(lambda: self.hooks, listeners, self._waking.ended)
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self._process = os.getpid()
         self._counted_at = -_RECOUNT
         self._waiting = 0
-
-    @property
-    def hooks(self) -> LedgerHooks:
-        """The functions that deliverers call."""
-        return self._announcer.hooks
-
-    @hooks.setter
-    def hooks(self, hooks: LedgerHooks) -> None:
-        self._announcer.hooks = hooks
 
     @classmethod
     async def open(

@@ -40,7 +40,7 @@ class AttemptReports:
         """Return how many more operations may be claimed, given the running attempts and the backlog of hooks."""
         if len(self.aside) >= _MANY:  # something is wrong with more than a few rows
             return 0
-        hooks, behind, window = self._announcer.hooks, len(self.hooks), self._state.window
+        hooks, behind, window = self._announcer.hooks(), len(self.hooks), self._state.window
         if any((hooks.on_exhausted, hooks.on_conflict, hooks.on_blocked)):
             behind += sum(report.failure is not None for report, _ in self.ended)
         return min(window.size, window.limit - behind) - len(self._state.running)
