@@ -21,7 +21,10 @@ class Announcer:
     def __init__(
         self, hooks: Callable[[], LedgerHooks], listeners: Iterable[Listener], ended: Callable[[Operation], None]
     ) -> None:
-        """Announce to these and to the log; `hooks` returns what a ledger has now, `ended` is called with what has finished."""
+        """Announce to these and the log; `ended` is called with each operation that has ended.
+
+        `hooks` returns the ledger's hooks, which a program may replace at any time.
+        """
         self.hooks = hooks
         self._listeners = [log_operation, *listeners]
         self._ended = ended
